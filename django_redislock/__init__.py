@@ -1,0 +1,58 @@
+"""Distributed locks and single-instance tasks for Django and Celery, on Redis or Valkey.
+
+>>> from django_redislock import locks, single_instance
+
+Importing this package imports neither Redis nor Celery: each name below
+arrives when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .celery import single_instance
+    from .exceptions import AlreadyRunning, LockError, LockLost, LockNotOwnedError
+    from .info import Holder, Holding, LockInfo
+    from .manager import LockManager, locks
+
+__version__ = "0.1.0"
+
+__all__ = [  # noqa: RUF022  grouped by use, not by letter
+    # Locks
+    "locks",
+    "LockManager",
+    # Celery
+    "single_instance",
+    # What is listed
+    "LockInfo",
+    "Holding",
+    "Holder",
+    # Errors
+    "LockError",
+    "LockNotOwnedError",
+    "LockLost",
+    "AlreadyRunning",
+]
+
+_HOMES = {
+    "locks": ".manager",
+    "LockManager": ".manager",
+    "single_instance": ".celery",
+    "LockInfo": ".info",
+    "Holding": ".info",
+    "Holder": ".info",
+    "LockError": ".exceptions",
+    "LockNotOwnedError": ".exceptions",
+    "LockLost": ".exceptions",
+    "AlreadyRunning": ".exceptions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

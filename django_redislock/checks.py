@@ -1,0 +1,94 @@
+"""System checks. What asks the server, or judges a deployment, runs with ``--deploy`` only."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.core.cache import InvalidCacheBackendError, caches
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
+from redis.exceptions import RedisError
+
+from .conf import conf
+from .connection import fits, server, unfit
+from .engine.drivers import text
+
+Apps = Sequence[AppConfig] | None
+
+
+@register(Tags.caches)
+def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """E001: there is no such alias. E002: its backend can't keep locks."""
+    alias = conf.cache
+    if alias not in caches.settings:
+        return [
+            Error(
+                f"REDISLOCK_CACHE names the cache alias {alias!r}, which CACHES does not have.",
+                hint="Add the alias to CACHES, or name another one in REDISLOCK_CACHE.",
+                id="redislock.E001",
+            )
+        ]
+    trouble = _trouble(alias)
+    if trouble is None:
+        return []
+    hint = (
+        "Name an alias on Redis in REDISLOCK_CACHE; the site's other caches can stay as they are."
+    )
+    return [Error(trouble, hint=hint, id="redislock.E002")]
+
+
+@register(Tags.caches, deploy=True)
+def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """W001: the server may drop locks to make room. W002: it could not be asked."""
+    try:
+        policy = _eviction_policy(conf.cache)
+    except ImproperlyConfigured:
+        return []  # told by E001 or E002
+    except RedisError as error:
+        return [
+            Warning(
+                f"The server of the cache alias {conf.cache!r} could not be asked for its "
+                f"eviction policy: {type(error).__name__}.",
+                hint="Locks need that server; see that it can be reached, and may be sent INFO.",
+                id="redislock.W002",
+            )
+        ]
+    if policy == "noeviction":
+        return []
+    return [
+        Warning(
+            f"The server of the cache alias {conf.cache!r} evicts by {policy!r}: "
+            "when its memory is full it may drop a lock that is held.",
+            hint="Give locks a server of their own with maxmemory-policy noeviction.",
+            id="redislock.W001",
+        )
+    ]
+
+
+@register(Tags.caches, deploy=True)
+def check_own_alias(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """W003: the alias is the site's ordinary cache too."""
+    if conf.cache != "default":
+        return []
+    return [
+        Warning(
+            "Locks are kept on the cache alias 'default', which the site also caches on: "
+            "cache.clear() sends FLUSHDB, and every lock is gone.",
+            hint="Add an alias with another database number (or server) to CACHES and name it "
+            "in REDISLOCK_CACHE. If nothing ever calls cache.clear(), silence this check.",
+            id="redislock.W003",
+        )
+    ]
+
+
+def _trouble(alias: str) -> str | None:
+    try:
+        return None if fits(alias) else unfit(alias)
+    except (InvalidCacheBackendError, ImportError) as error:
+        return f"The cache alias {alias!r} can't be used: {error}"
+
+
+def _eviction_policy(alias: str) -> str:
+    # INFO, as CONFIG is often forbidden; absent on servers that never evict.
+    memory = server(alias).client.info("memory")
+    return text(memory.get("maxmemory_policy", "noeviction"))

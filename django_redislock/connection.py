@@ -1,0 +1,151 @@
+"""From an alias of ``CACHES`` to the server that keeps its locks."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache.backends.redis import RedisCache
+from django.core.exceptions import ImproperlyConfigured
+
+from .conf import conf
+from .keys import Keys
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+
+Client: TypeAlias = "redis.Redis"
+AsyncClient: TypeAlias = "redis.asyncio.Redis"
+
+
+class Server:
+    """One server: how to reach it, in both colours, and the keys under its prefix."""
+
+    def __init__(
+        self, alias: str, prefix: str, client: Client, connect: Callable[[], AsyncClient]
+    ) -> None:
+        self.alias = alias
+        self.keys = Keys(prefix)
+        self.client = client
+        self._connect = connect
+        self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+
+    async def async_client(self) -> AsyncClient:
+        """The client of the running event loop, closed when the loop is shut down."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._of_loop:
+            client = self._connect()
+            closing = self._close_with_loop(loop, client)
+            self._of_loop[loop] = client, closing
+            await anext(closing)
+        found: AsyncClient = self._of_loop[loop][0]
+        return found
+
+    async def _close_with_loop(
+        self, loop: asyncio.AbstractEventLoop, client: AsyncClient
+    ) -> AsyncGenerator[None, None]:
+        # A loop that shuts down finishes the asynchronous generators begun on it;
+        # asyncio has no other hook that is called then.
+        try:
+            yield
+        finally:
+            self._of_loop.pop(loop, None)
+            with suppress(Exception):
+                await client.aclose(close_connection_pool=True)
+
+
+def server(alias: str) -> Server:
+    """The server of an alias, over the cache's own connection pool.
+
+    Raises `ImproperlyConfigured`, naming the alias and its backend, if there is
+    no such alias or its backend is none that locks can live on.
+    """
+    key = (alias, conf.prefix)
+    with _lock:
+        if _known.get("settings") is not caches.settings:  # override_settings replaces it
+            _known.clear()
+            _known["settings"] = caches.settings
+        if key not in _known:
+            _known[key] = _server(alias)
+        found: Server = _known[key]
+        return found
+
+
+_lock = RLock()
+_known: dict[Any, Any] = {}
+
+
+def _server(alias: str) -> Server:
+    try:
+        backend = caches[alias]
+    except InvalidCacheBackendError as error:
+        raise ImproperlyConfigured(
+            f"Locks can't use the cache alias {alias!r}: {error}"
+        ) from error
+    reach = _reach(backend)
+    if reach is None:
+        raise ImproperlyConfigured(unfit(alias))
+    own_prefix = backend.key_prefix
+    prefix = f"{own_prefix}:{conf.prefix}" if own_prefix else conf.prefix
+    return Server(alias, prefix, *reach)
+
+
+def unfit(alias: str) -> str:
+    """What is wrong with an alias whose backend can't keep locks."""
+    name = caches.settings[alias].get("BACKEND")
+    return (
+        f"Locks can't use the cache alias {alias!r}: its backend {name} is not on Redis. "
+        "Use django.core.cache.backends.redis.RedisCache, or django_redis.cache.RedisCache "
+        "with its default client."
+    )
+
+
+def fits(alias: str) -> bool:
+    """Whether locks can live on the backend of an alias. Does not connect."""
+    return _reach(caches[alias]) is not None
+
+
+def _reach(backend: Any) -> tuple[Client, Callable[[], AsyncClient]] | None:
+    if isinstance(backend, RedisCache):
+        return _reach_core(backend._cache)
+    django_redis = sys.modules.get("django_redis.cache")  # there, if it is the backend's
+    if django_redis and isinstance(backend, django_redis.RedisCache):
+        return _reach_django_redis(backend.client)
+    return None
+
+
+def _reach_core(cache: Any) -> tuple[Client, Callable[[], AsyncClient]]:
+    def connect() -> AsyncClient:
+        return _async_client(cache._servers[0], cache._pool_options)
+
+    return cache.get_client(None, write=True), connect
+
+
+def _reach_django_redis(client: Any) -> tuple[Client, Callable[[], AsyncClient]] | None:
+    from django_redis.client import DefaultClient, ShardClient
+
+    if not isinstance(client, DefaultClient) or isinstance(client, ShardClient):
+        return None
+
+    def connect() -> AsyncClient:
+        factory = client.connection_factory
+        options = factory.make_connection_params(client._server[0]) | factory.pool_cls_kwargs
+        return _async_client(options.pop("url"), options)
+
+    return client.get_client(write=True), connect
+
+
+_ONLY_SYNC = {"parser_class", "retry", "connection_class"}
+
+
+def _async_client(url: str, options: Mapping[str, Any]) -> AsyncClient:
+    import redis.asyncio
+
+    usable = {name: value for name, value in options.items() if name not in _ONLY_SYNC}
+    pool = redis.asyncio.ConnectionPool.from_url(url, **usable)
+    return redis.asyncio.Redis(connection_pool=pool)

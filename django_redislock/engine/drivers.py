@@ -1,0 +1,217 @@
+"""The two ways to do what a flow wants. Nowhere else do sync and async differ
+in how they talk to Redis."""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from inspect import Parameter, signature
+from typing import Any, TypeAlias, TypeVar
+
+from redis import ConnectionPool
+from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ..connection import AsyncClient, Client
+from .ops import Batch, Call, Flow, Op, Wait
+
+T = TypeVar("T")
+Command: TypeAlias = tuple[str | int | float, ...]
+
+PATIENCE = 5.0
+"""Seconds that the end of a blocking pop may be late before its connection counts as dead."""
+
+
+def run(client: Client, flow: Flow[T]) -> T:
+    """Drive a flow to its end. What an operation raises is raised inside the flow."""
+    try:
+        op = next(flow)
+        while True:
+            try:
+                answer = _perform(client, op)
+            except BaseException as error:
+                op = flow.throw(error)
+            else:
+                op = flow.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def arun(client: AsyncClient, flow: Flow[T]) -> T:
+    """See run()."""
+    try:
+        op = next(flow)
+        while True:
+            try:
+                answer = await _aperform(client, op)
+            except BaseException as error:
+                op = flow.throw(error)
+            else:
+                op = flow.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _perform(client: Client, op: Op) -> Any:
+    match op:
+        case Call():
+            return _call(client, op)
+        case Batch(calls, limit):
+            answers = _ask(client, [_by_digest(call) for call in calls], limit)
+            return [
+                _call(client, call) if isinstance(answer, NoScriptError) else _good(answer)
+                for call, answer in zip(calls, answers, strict=True)
+            ]
+        case Wait(key, seconds):
+            [answer] = _ask(client, [("BLPOP", key, seconds)], seconds + PATIENCE)
+            return _popped(_good(answer))
+
+
+async def _aperform(client: AsyncClient, op: Op) -> Any:
+    match op:
+        case Call(vital=True):
+            return await _to_the_end(_acall(client, op))
+        case Call():
+            return await _acall(client, op)
+        case Batch(calls, limit):
+            answers = await _aask(client, [_by_digest(call) for call in calls], limit)
+            return [
+                await _acall(client, call) if isinstance(answer, NoScriptError) else _good(answer)
+                for call, answer in zip(calls, answers, strict=True)
+            ]
+        case Wait(key, seconds):
+            [answer] = await _aask(client, [("BLPOP", key, seconds)], seconds + PATIENCE)
+            return _popped(_good(answer))
+
+
+def _call(client: Client, call: Call) -> Any:
+    [answer] = _ask(client, [_by_digest(call)], call.limit)
+    if isinstance(answer, NoScriptError):
+        [answer] = _ask(client, [_in_full(call)], call.limit)
+    return _good(answer)
+
+
+async def _acall(client: AsyncClient, call: Call) -> Any:
+    [answer] = await _aask(client, [_by_digest(call)], call.limit)
+    if isinstance(answer, NoScriptError):
+        [answer] = await _aask(client, [_in_full(call)], call.limit)
+    return _good(answer)
+
+
+# What both send, and how both read
+
+
+def _by_digest(call: Call) -> Command:
+    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
+
+
+def _in_full(call: Call) -> Command:
+    # A server that was restarted, or told SCRIPT FLUSH, does not know the digest.
+    return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
+
+
+def _good(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _popped(answer: Any) -> str | None:
+    return text(answer[1]) if answer else None
+
+
+def text(value: str | bytes) -> str:
+    """Clients answer in bytes or, told ``decode_responses``, in str."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+# Sync: one connection of the client's pool, the commands in one go, errors that
+# Redis answers as values. Straight to the connection, because only there can an
+# answer be waited for no longer than a limit.
+
+
+def _ask(client: Client, commands: Sequence[Command], limit: float | None) -> list[Any]:
+    pool = getattr(client, "connection_pool", None)
+    if pool is None or client.connection:  # a cluster's client, or one that sticks to a connection
+        return [_answer_of(client, command) for command in commands]
+    connection = pool.get_connection(*_POOL_ARGUMENTS)
+    try:
+        if limit is not None:
+            return _exchange(connection, commands, time.monotonic() + limit)
+        answers: list[Any] = connection.retry.call_with_retry(
+            lambda: _exchange(connection, commands, None), lambda error: connection.disconnect()
+        )
+        return answers
+    finally:
+        pool.release(connection)
+
+
+def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
+    try:
+        connection.send_packed_command(connection.pack_commands(commands))
+        return [_read(connection, until) for _ in commands]
+    except BaseException:
+        connection.disconnect()  # or what is unread would answer the next command
+        raise
+
+
+def _read(connection: Any, until: float | None) -> Any:
+    if until is not None and not connection.can_read(max(0, until - time.monotonic())):
+        raise RedisTimeoutError("Redis did not answer in time")
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
+
+
+def _answer_of(client: Client, command: Command) -> Any:
+    try:
+        return client.execute_command(*command)  # type: ignore[no-untyped-call]
+    except ResponseError as error:
+        return error
+
+
+def _pool_arguments() -> tuple[str, ...]:
+    # Before redis-py 5.3 the name of a command must be given, since then it must not.
+    name = signature(ConnectionPool.get_connection).parameters["command_name"]
+    return ("EVALSHA",) if name.default is Parameter.empty else ()
+
+
+_POOL_ARGUMENTS = _pool_arguments()
+
+
+# Async: through the client, whose commands can be cancelled at any moment.
+
+
+async def _aask(
+    client: AsyncClient, commands: Sequence[Command], limit: float | None
+) -> list[Any]:
+    try:
+        async with asyncio.timeout(limit):
+            if len(commands) == 1:
+                return [await _aanswer_of(client, commands[0])]
+            pipeline = client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            answers: list[Any] = await pipeline.execute(raise_on_error=False)
+            return answers
+    except TimeoutError as error:
+        raise RedisTimeoutError("Redis did not answer in time") from error
+
+
+async def _aanswer_of(client: AsyncClient, command: Command) -> Any:
+    try:
+        return await client.execute_command(*command)  # type: ignore[no-untyped-call]
+    except ResponseError as error:
+        return error
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Finish `work` even if this task is cancelled meanwhile, and be cancelled then."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

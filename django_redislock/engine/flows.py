@@ -1,0 +1,162 @@
+"""What to do, as generators of operations. `drivers` does it, in either colour.
+
+The lock is a weighted FIFO semaphore with leases. Taking turns follows the
+ticket lock of Mellor-Crummey and Scott (1991), with the hand-over inside the
+release; leases follow Gray and Cheriton (1989).
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
+
+from .. import clock
+from ..exceptions import LockError
+from ..keys import LockKeys
+from ..lua import ACQUIRE, FORCE, RELEASE, RENEW
+from .drivers import text
+from .lease import Lease
+from .ops import Batch, Call, Flow, Wait
+
+SLICE = 0.5
+"""Seconds for which a waiter sits in one blocking pop before it shows life again."""
+
+ALIVE = 2.0
+"""Seconds after which a waiter that showed no life is passed over."""
+
+CLAIM = 2.0
+"""Seconds that a grant is worth until its waiter confirms it. Not less than `ALIVE`: when
+a grant to a dead waiter runs out, all that died with it are known to be dead."""
+
+RENEWED_AT_ONCE = 100
+"""Locks that one call renews: more would hold up whatever else Redis has to do."""
+
+Mode = Literal["renew", "set", "add"]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What one acquisition asks for."""
+
+    keys: LockKeys
+    token: str
+    kind: str
+    capacity: int
+    weight: int
+    lease: float
+    info: str
+
+    renewed: bool
+    """Whether a renewal will confirm a grant, so that the waiter need not."""
+
+    @property
+    def claim(self) -> float:
+        return min(CLAIM, self.lease)
+
+
+class Granted(NamedTuple):
+    fence_token: int
+    deadline: float
+    """On the holder's clock."""
+
+
+def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
+    """Hold it, or None if the turn did not come by `until` (None: wait for ever)."""
+    while True:
+        left = float("inf") if until is None else until - clock.now()
+        granted = yield from _claim(want, left)
+        if granted or left <= 0:
+            return granted
+        granted = yield from _wait_turn(want, min(SLICE, left))
+        if granted:
+            return granted
+
+
+def _claim(want: Want, left: float) -> Flow[Granted | None]:
+    sent = clock.now()
+    alive = ms(ALIVE) if left > 0 else 0
+    asked = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
+    times = (ms(want.lease), ms(want.claim), alive)
+    limit = left if 0 < left < float("inf") else None
+    verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*asked, *times, want.info), limit)
+    if verdict < 0:
+        raise LockError(
+            f"Lock {want.keys.name!r} is held as a {text(rest[0])}, and can't be one "
+            f"of another kind meanwhile: {want.kind}",
+            lock_name=want.keys.name,
+        )
+    return Granted(int(text(rest[0])), sent + want.lease) if verdict else None
+
+
+def _wait_turn(want: Want, seconds: float) -> Flow[Granted | None]:
+    sent = clock.now()
+    try:
+        fence = yield Wait(want.keys.grant(want.token), seconds)
+    except (ConnectionError, TimeoutError):
+        return None  # asking again tells whether Redis is away, or only the answer was lost
+    # The grant was made after `sent`. If that was lately, the claim is surely still good and
+    # a renewal confirms it in time; else asking again does.
+    fresh = clock.now() - sent < want.claim / 2
+    if fence is None or not (fresh and want.renewed):
+        return None
+    return Granted(int(fence), sent + want.claim)
+
+
+def give_up(want: Want, error: BaseException) -> Flow[bool]:
+    """Leave nothing behind after an acquisition that failed; whether that surely worked."""
+    if isinstance(error, TimeoutError):
+        return False  # Redis hangs: to ask again would hang as well
+    with suppress(RedisError):
+        yield from release(want.keys, want.token)
+        return True
+    return False
+
+
+def release(keys: LockKeys, token: str) -> Flow[bool]:
+    """Whether it was held, and no longer is."""
+    return bool((yield Call(RELEASE, keys.all, (keys.name, token), vital=True)))
+
+
+def renew(keys: LockKeys, token: str, seconds: float, mode: Mode) -> Flow[float]:
+    """The seconds that are left of the lease now, 0 if it is not held."""
+    args = (keys.name, token, ms(seconds), mode)
+    [left] = yield Call(RENEW, (keys.index, keys.lock), args)
+    return float(left) / 1000
+
+
+def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, float]]]:
+    """Renew leases of one server in one round trip, each with its verdict as `renew`'s."""
+    by_index = sorted(leases, key=_index)
+    groups = [
+        group[start : start + RENEWED_AT_ONCE]
+        for group in (list(same) for _, same in groupby(by_index, key=_index))
+        for start in range(0, len(group), RENEWED_AT_ONCE)
+    ]
+    answers = yield Batch(tuple(_renewal(group) for group in groups), limit)
+    lefts = (left for answer in answers for left in answer)
+    return [(lease, left / 1000) for lease, left in zip(by_index, lefts, strict=True)]
+
+
+def _index(lease: Lease) -> str:
+    return lease.keys.index
+
+
+def _renewal(leases: Sequence[Lease]) -> Call:
+    args: list[str | int] = []
+    for lease in leases:
+        args += (lease.keys.name, lease.token, ms(lease.seconds), "renew")
+    keys = (leases[0].keys.index, *(lease.keys.lock for lease in leases))
+    return Call(RENEW, keys, tuple(args))
+
+
+def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
+    """The tokens of those who were released: all who held it, or `token`'s holder only."""
+    gone: list[Any] = yield Call(FORCE, keys.all, (keys.name, token or ""), vital=True)
+    return tuple(text(token) for token in gone)
+
+
+def ms(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,107 @@
+"""A holding as its holder knows it."""
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
+
+from .. import clock
+from ..connection import Server
+from ..holder import Owner, current_owner, is_alive
+from ..keys import LockKeys
+
+if TYPE_CHECKING:
+    from .renewal import Book
+
+
+class Lease:
+    """One token's holding of one lock, judged on the holder's own clock.
+
+    `deadline` counts from before the request that got or renewed the lease was
+    sent, so it comes before Redis's. Past it the lease is lost, for good.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        keys: LockKeys,
+        token: str,
+        seconds: float,
+        *,
+        book: "Book",
+        renewed: bool,
+        when_lost: "Callable[[Lease], None]",
+    ) -> None:
+        self.server = server
+        self.keys = keys
+        self.token = token
+        self.seconds = seconds
+        self.book = book
+        self.fence_token = 0
+        self.deadline = 0.0
+        self.due = 0.0
+        self._when_lost = when_lost
+        self._owner = weakref.ref(current_owner())
+        self._pid = os.getpid()
+        self._renewed = renewed
+        self._lost = False
+        self._over = False
+        self._told = False
+
+    def begin(self, fence_token: int, deadline: float) -> None:
+        """The lock was acquired, and is this lease's until `deadline`."""
+        self.fence_token = fence_token
+        self.keep(deadline)
+
+    def keep(self, deadline: float) -> None:
+        """The lease now runs until `deadline`; look at it after a third of that."""
+        now = clock.now()
+        self.deadline = deadline
+        self.due = now + (deadline - now) / 3 if self._renewed else deadline
+
+    def end(self) -> None:
+        """The holder lets go: what becomes of the lock is no longer its concern."""
+        self._lost = self.lost
+        self._over = True
+
+    def lose(self) -> None:
+        """It is lost; tell so, once."""
+        self._lost = True
+        if not self._told:
+            self._told = True
+            self._when_lost(self)
+
+    @property
+    def lost(self) -> bool:
+        if not self._over and clock.now() >= self.deadline:
+            self._lost = True
+        return self._lost
+
+    @property
+    def wants_renewal(self) -> bool:
+        """An owner that is gone can't release, so what it held is left to run out."""
+        return self._renewed and is_alive(self._owner)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child's copy: the lease is its parent's."""
+        return self._pid != os.getpid()
+
+
+_Place: TypeAlias = tuple[Server, str, Owner]
+_held: WeakValueDictionary[_Place, Lease] = WeakValueDictionary()
+
+
+def remember(lease: Lease) -> None:
+    _held[lease.server, lease.keys.name, current_owner()] = lease
+
+
+def forget(lease: Lease) -> None:
+    _held.pop((lease.server, lease.keys.name, current_owner()), None)
+
+
+def held_by_caller(server: Server, name: str) -> Lease | None:
+    """The lease by which this thread, task or greenlet holds that lock, lost or not."""
+    lease = _held.get((server, name, current_owner()))
+    return None if lease is None or lease.inherited else lease

@@ -1,0 +1,44 @@
+"""What a flow can ask its driver for. A flow is a generator of these."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from ..lua import Script
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run a script; answers what it answers."""
+
+    script: Script
+    keys: tuple[str, ...]
+    args: tuple[str | int, ...]
+
+    limit: float | None = None
+    """Seconds to wait for the answer, if less than the client would."""
+
+    vital: bool = False
+    """To be finished even if the task that wants it is cancelled meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Run several scripts in one round trip; answers a list of their answers."""
+
+    calls: tuple[Call, ...]
+    limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Pop from a list; answers the text, or None after `seconds` without any."""
+
+    key: str
+    seconds: float
+
+
+Op: TypeAlias = Call | Batch | Wait
+Flow: TypeAlias = Generator[Op, Any, T]

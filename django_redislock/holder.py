@@ -1,0 +1,82 @@
+"""Who is asking: this thread, asyncio task or greenlet, and what it says of itself."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from .info import Holder
+
+Owner: TypeAlias = "asyncio.Task[Any] | threading.Thread"
+
+
+def current_owner() -> Owner:
+    """The asyncio task that runs, else the thread (under gevent: the greenlet)."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return task or threading.current_thread()
+
+
+def is_alive(owner: weakref.ref[Owner]) -> bool:
+    """Whether that owner can still release what it holds."""
+    found = owner()
+    if found is None:
+        return False
+    if isinstance(found, asyncio.Task):
+        return not found.done()
+    try:
+        return found.is_alive()
+    except RuntimeError:  # a foreign thread that has ended
+        return False
+
+
+def info_text(metadata: Mapping[str, Any]) -> str:
+    """The JSON that Redis keeps beside a holding."""
+    task_name, task_id = _celery_task()
+    told = {
+        "host": _host(),
+        "pid": os.getpid(),
+        "thread": _owner_name(),
+        "task_name": task_name,
+        "task_id": task_id,
+        "metadata": metadata,
+    }
+    return json.dumps(told, separators=(",", ":"))
+
+
+def read_info(text: str) -> tuple[Holder, Mapping[str, Any]]:
+    """The holder and its metadata; whatever is not as `info_text` writes it is left empty."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return Holder(), {}
+    if not isinstance(told, dict):
+        return Holder(), {}
+    names = ("host", "pid", "thread", "task_name", "task_id")
+    return Holder(**{name: told[name] for name in names if name in told}), told.get("metadata", {})
+
+
+def _owner_name() -> str:
+    owner = current_owner()
+    return owner.get_name() if isinstance(owner, asyncio.Task) else owner.name
+
+
+@lru_cache(maxsize=1)
+def _host() -> str:
+    return socket.gethostname()
+
+
+def _celery_task() -> tuple[str | None, str | None]:
+    state = sys.modules.get("celery._state")  # never the one to import Celery
+    task = state.get_current_task() if state else None
+    if task is None:
+        return None, None
+    return task.name, task.request.id

@@ -1,0 +1,55 @@
+"""The names of the keys in Redis. Nothing else knows them.
+
+``<prefix>:{<bucket>}:<part>[:...]``: a lock's name picks one of 16 buckets, and
+the bucket is the hash tag, so that all of a lock, with its bucket's index and
+fencing counter, lies in one slot of a Cluster. `lua/_lib.lua` says what each
+part holds. Of all of them only the index stays when a lock is free.
+"""
+
+from dataclasses import dataclass
+from zlib import crc32
+
+BUCKETS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LockKeys:
+    name: str
+    bucket: int
+    lock: str
+    queue: str
+    waiting: str
+    index: str
+    grants: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.lock, self.queue, self.waiting, self.index, self.grants
+
+    def grant(self, token: str) -> str:
+        return f"{self.grants}{token}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys under one prefix."""
+
+    prefix: str
+
+    def of(self, name: str) -> LockKeys:
+        bucket = crc32(name.encode()) % BUCKETS
+        base = f"{self.prefix}:{{{bucket}}}:"
+        return LockKeys(
+            name,
+            bucket,
+            f"{base}lock:{name}",
+            f"{base}queue:{name}",
+            f"{base}waiting:{name}",
+            f"{base}index",
+            f"{base}grant:",
+        )
+
+    def inspect(self, bucket: int) -> tuple[str, str, str]:
+        """The index, and the bases of the lock and waiting keys."""
+        base = f"{self.prefix}:{{{bucket}}}:"
+        return f"{base}index", f"{base}lock:", f"{base}waiting:"

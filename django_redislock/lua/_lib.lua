@@ -1,0 +1,162 @@
+-- Put before every script: what a lock looks like in Redis, and how turns are given.
+--
+-- A lock is a weighted FIFO semaphore with leases. Its keys, all in one slot:
+--
+--   lock     hash, expires with the last lease:
+--              kind, capacity  what it is, and the weight that fits in at once
+--              used            the weight of those who hold
+--              soonest         no lease ends before this (ms)
+--              latest          no lease ends after this (ms)
+--              h:<token>       a holder: "weight expires fence acquired lease info"
+--   queue    sorted set: who waits, by the time of arrival (us)
+--   waiting  hash, token -> "alive weight claim lease info"; a waiter shows life by
+--              asking again before `alive` (ms)
+--   grants   base of the lists `<grants><token>:<name>`, where a waiter sits in a
+--              blocking pop; a grant pushed there is its fencing token
+--   index    sorted set of the whole bucket: name -> `latest`; the member '' is the
+--              last fencing token given in this bucket, and the only one that stays
+--
+-- Times are Redis's own, in ms since the epoch; `info` is JSON that is stored unread.
+
+local lock, queue, waiting, index, grants, name
+
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_us / 1000)
+
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function read_holder(record)
+  if not record then return nil end
+  local weight, expires, fence, acquired, lease, info =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return {
+    weight = tonumber(weight), expires = tonumber(expires), fence = fence,
+    acquired = acquired, lease = tonumber(lease), info = info,
+  }
+end
+
+local function holder_record(holder)
+  return table.concat({
+    holder.weight, digits(holder.expires), holder.fence, holder.acquired, holder.lease, holder.info,
+  }, ' ')
+end
+
+local function read_waiter(record)
+  if not record then return nil end
+  local alive, weight, claim, lease, info =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (.*)$')
+  return {
+    alive = tonumber(alive), weight = tonumber(weight), claim = tonumber(claim),
+    lease = tonumber(lease), info = info,
+  }
+end
+
+-- The lock as it stands, with `token`'s own holding if its lease is running.
+local function load(token)
+  local kind, capacity, used, soonest, latest, mine = unpack(redis.call(
+    'HMGET', lock, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
+  mine = read_holder(mine)
+  return {
+    kind = kind, capacity = tonumber(capacity or 0), used = tonumber(used or 0),
+    soonest = tonumber(soonest or math.huge), latest = tonumber(latest or 0),
+    mine = mine and mine.expires > now and mine or nil,
+  }
+end
+
+-- Write a holder down, with what it changes for the lock.
+local function write(state, token, holder)
+  if state.used == holder.weight then
+    state.soonest, state.latest = holder.expires, holder.expires
+  else
+    state.soonest = math.min(state.soonest, holder.expires)
+    state.latest = math.max(state.latest, holder.expires)
+  end
+  redis.call('HSET', lock,
+    'kind', state.kind, 'capacity', state.capacity, 'used', state.used,
+    'soonest', digits(state.soonest), 'latest', digits(state.latest),
+    'h:' .. token, holder_record(holder))
+  redis.call('PEXPIREAT', lock, digits(state.latest))
+end
+
+-- Let `token` in. Answers its fencing token: above every one before it, also when
+-- Redis lost its data (then by the clock).
+local function enter(state, token, weight, lease, expires, info)
+  local last = redis.call('ZSCORE', index, '')
+  local fence = digits(math.max(now_us, (last and tonumber(last) or 0) + 1))
+  state.used = state.used + weight
+  write(state, token, {
+    weight = weight, expires = expires, fence = fence, acquired = digits(now),
+    lease = lease, info = info,
+  })
+  redis.call('ZADD', index, digits(state.latest), name, fence, '')
+  return fence
+end
+
+-- Drop the holders whose lease ran out. Free of charge while none can have.
+local function sweep(state)
+  if state.soonest > now then return end
+  state.soonest, state.latest, state.used = math.huge, 0, 0
+  local fields = redis.call('HGETALL', lock)
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, 2) == 'h:' then
+      local holder = read_holder(fields[i + 1])
+      if holder.expires <= now then
+        redis.call('HDEL', lock, fields[i])
+      else
+        state.used = state.used + holder.weight
+        state.soonest = math.min(state.soonest, holder.expires)
+        state.latest = math.max(state.latest, holder.expires)
+      end
+    end
+  end
+  if state.used > 0 then
+    redis.call('HSET', lock, 'used', state.used,
+      'soonest', digits(state.soonest), 'latest', digits(state.latest))
+  end
+end
+
+local function leave(token)
+  if redis.call('ZREM', queue, token) == 1 then
+    redis.call('HDEL', waiting, token)
+  end
+end
+
+-- Give turns to the head of the queue for as long as they fit. Dead waiters are
+-- passed over. A grant is short until its waiter confirms it; `me` is here to take
+-- a full lease at once. Answers `me`'s fencing token if it got in.
+local function admit(state, me)
+  local fence
+  while state.used < state.capacity do
+    local token = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not token then break end
+    local waiter = read_waiter(redis.call('HGET', waiting, token))
+    if waiter and waiter.alive >= now then
+      if state.used + waiter.weight > state.capacity then break end
+      if token == me then
+        fence = enter(state, token, waiter.weight, waiter.lease, now + waiter.lease, waiter.info)
+      else
+        local granted =
+          enter(state, token, waiter.weight, waiter.lease, now + waiter.claim, waiter.info)
+        local grant = grants .. token .. ':' .. name
+        redis.call('RPUSH', grant, granted)
+        redis.call('PEXPIRE', grant, waiter.claim)
+      end
+    end
+    leave(token)
+  end
+  return fence
+end
+
+-- After somebody went: turns for those who wait, or nothing left behind.
+local function hand_over(state)
+  admit(state)
+  if state.used == 0 then
+    redis.call('DEL', lock)
+    redis.call('ZREM', index, name)
+  else
+    redis.call('HSET', lock, 'used', state.used)
+  end
+end

@@ -1,0 +1,55 @@
+-- Hold a lock, or stand in its queue.
+--
+-- KEYS  lock, queue, waiting, index, grants
+-- ARGV  name, token, kind, capacity, weight,
+--       lease (ms), claim (ms: what a grant is worth until it is confirmed),
+--       alive (ms until the caller asks again; 0: it does not wait), info (JSON)
+--
+-- Answer  {1, fence}  held, with a full lease from now. Asking again with the same
+--                     token answers the same: a repeated call is harmless, and it is
+--                     how a waiter confirms its grant.
+--         {0}         not held. Queued if alive > 0; else no longer in the queue.
+--         {-1, kind}  refused: the lock is of another kind.
+
+lock, queue, waiting, index, grants = unpack(KEYS)
+name = ARGV[1]
+local token, kind = ARGV[2], ARGV[3]
+local capacity, weight = tonumber(ARGV[4]), tonumber(ARGV[5])
+local lease, claim, alive, info = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), ARGV[9]
+
+if redis.call('EXISTS', lock, queue) == 0 then
+  local free = { kind = kind, capacity = capacity, used = 0, soonest = math.huge, latest = 0 }
+  return { 1, enter(free, token, weight, lease, now + lease, info) }
+end
+
+local state = load(token)
+if state.kind and state.kind ~= kind then return { -1, state.kind } end
+state.kind, state.capacity = kind, capacity
+
+if state.mine then
+  state.mine.expires = math.max(state.mine.expires, now + lease)
+  write(state, token, state.mine)
+  redis.call('ZADD', index, digits(state.latest), name)
+  redis.call('DEL', grants .. token .. ':' .. name)
+  return { 1, state.mine.fence }
+end
+
+sweep(state)
+local room = state.used + weight <= capacity
+if alive == 0 and not room then
+  leave(token)
+  return { 0 }
+end
+
+redis.call('ZADD', queue, 'NX', digits(now_us), token)
+redis.call('HSET', waiting, token, table.concat({
+  digits(now + alive), weight, claim, lease, info }, ' '))
+if alive > 0 then
+  redis.call('PEXPIRE', queue, alive)
+  redis.call('PEXPIRE', waiting, alive)
+end
+
+local fence = admit(state, token)
+if fence then return { 1, fence } end
+if alive == 0 then leave(token) end
+return { 0 }

@@ -1,0 +1,26 @@
+-- Release a lock for its holder, or holders, and hand it to the next who waits.
+--
+-- KEYS  lock, queue, waiting, index, grants
+-- ARGV  name, token ('' for every holder)
+--
+-- Answer  the tokens of those who held it and no longer do
+
+lock, queue, waiting, index, grants = unpack(KEYS)
+name = ARGV[1]
+local chosen = ARGV[2]
+local state = load('')
+sweep(state)
+
+local gone = {}
+local fields = redis.call('HGETALL', lock)
+for i = 1, #fields, 2 do
+  local token = string.match(fields[i], '^h:(.*)$')
+  if token and (chosen == '' or chosen == token) then
+    redis.call('HDEL', lock, fields[i])
+    state.used = state.used - read_holder(fields[i + 1]).weight
+    gone[#gone + 1] = token
+  end
+end
+
+if #gone > 0 then hand_over(state) end
+return gone

@@ -1,0 +1,68 @@
+-- Tell of the locks of one bucket: a page of them, or some by name. Changes nothing
+-- but to forget, in the index, what has run out.
+--
+-- KEYS  index, then the bases of the lock and waiting keys
+-- ARGV  from (ms: locks whose last lease ends then or later), skip, limit,
+--       then names, if only these are wanted (from, skip and limit are then unread)
+--
+-- Answer  {now (ms), number of locks held in the bucket, from and skip of the next page
+--          (from is '' where there is none),
+--          {{name, kind, capacity, waiters, {token, holder, token, holder, ...}}, ...}}
+--         A name that nobody holds or waits for is left out.
+
+index = KEYS[1]
+local locks, waitings = KEYS[2], KEYS[3]
+local from, skip, limit = ARGV[1], ARGV[2], ARGV[3]
+local FENCE_ABOVE = 100000000000000 -- scores from here on are the fencing token's (us)
+
+redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(now))
+
+local function live_holders(fields)
+  local holders = {}
+  for i = 1, #fields, 2 do
+    local token = string.match(fields[i], '^h:(.*)$')
+    if token and read_holder(fields[i + 1]).expires > now then
+      holders[#holders + 1] = token
+      holders[#holders + 1] = fields[i + 1]
+    end
+  end
+  return holders
+end
+
+local function live_waiters(name)
+  local count = 0
+  for _, record in ipairs(redis.call('HVALS', waitings .. name)) do
+    if read_waiter(record).alive >= now then count = count + 1 end
+  end
+  return count
+end
+
+local function row(name)
+  local fields = redis.call('HGETALL', locks .. name)
+  local holders, waiters = live_holders(fields), live_waiters(name)
+  if #holders == 0 and waiters == 0 then return nil end
+  local facts = {}
+  for i = 1, #fields, 2 do facts[fields[i]] = fields[i + 1] end
+  return { name, facts.kind or '', facts.capacity or '0', waiters, holders }
+end
+
+-- Where the next page begins: how many of the last score have been told by now.
+local function next_page(page)
+  local last, told = page[#page], 0
+  for i = #page, 2, -2 do
+    if page[i] ~= last then return last, told end
+    told = told + 1
+  end
+  return last, told + (last == from and tonumber(skip) or 0)
+end
+
+local rows, next_from, next_skip = {}, '', 0
+if #ARGV > 3 then
+  for i = 4, #ARGV do rows[#rows + 1] = row(ARGV[i]) end
+elseif limit ~= '0' then
+  local page = redis.call(
+    'ZRANGEBYSCORE', index, from, FENCE_ABOVE, 'WITHSCORES', 'LIMIT', skip, limit)
+  for i = 1, #page, 2 do rows[#rows + 1] = row(page[i]) end
+  if #page == limit * 2 then next_from, next_skip = next_page(page) end
+end
+return { digits(now), redis.call('ZCOUNT', index, '-inf', FENCE_ABOVE), next_from, next_skip, rows }

@@ -1,0 +1,29 @@
+-- Let go of a lock and hand it to the next who waits; or give up waiting for it.
+--
+-- KEYS  lock, queue, waiting, index, grants
+-- ARGV  name, token
+--
+-- Answer  1  it was held by this token, and is no longer
+--         0  it was not held by this token, which waits no longer either
+
+lock, queue, waiting, index, grants = unpack(KEYS)
+name = ARGV[1]
+local token = ARGV[2]
+local state = load(token)
+
+if not state.mine then
+  leave(token)
+  return 0
+end
+
+state.used = state.used - state.mine.weight
+if state.used == 0 and redis.call('EXISTS', queue) == 0 then
+  redis.call('DEL', lock)
+  redis.call('ZREM', index, name)
+  return 1
+end
+
+redis.call('HDEL', lock, 'h:' .. token)
+sweep(state)
+hand_over(state)
+return 1

@@ -1,0 +1,36 @@
+-- Set new lease ends, for many locks of one bucket at once, each with its own verdict.
+--
+-- KEYS  index, then the lock hash of each
+-- ARGV  for each lock: name, token, ms, mode
+--         mode 'renew'  at least ms from now: never shorter than it is
+--              'set'    ms from now
+--              'add'    ms more than it has
+--
+-- Answer  for each lock the ms that are left now, or 0: not held by this token
+
+index = KEYS[1]
+local verdicts = {}
+
+local function lease_end(mode, expires, ms)
+  if mode == 'add' then return expires + ms end
+  if mode == 'set' then return now + ms end
+  return math.max(expires, now + ms)
+end
+
+for i = 2, #KEYS do
+  local at = (i - 2) * 4
+  lock, name = KEYS[i], ARGV[at + 1]
+  local token, ms, mode = ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
+  local state = load(token)
+  if state.mine then
+    state.mine.expires = lease_end(mode, state.mine.expires, ms)
+    write(state, token, state.mine)
+    redis.call('ZADD', index, digits(state.latest), name)
+    verdicts[i - 1] = state.mine.expires - now
+  else
+    verdicts[i - 1] = 0
+  end
+end
+
+redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(now))
+return verdicts

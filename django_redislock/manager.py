@@ -1,0 +1,198 @@
+"""The manager: makes locks on one alias of ``CACHES``, tells what is held there, releases it."""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from fnmatch import translate
+from typing import Any, TypeVar
+
+from . import values
+from .conf import conf
+from .connection import Server, server
+from .engine import flows, listing
+from .engine.drivers import arun, run
+from .engine.lease import held_by_caller
+from .engine.ops import Flow
+from .exceptions import LockLost, LockNotOwnedError
+from .info import LockInfo
+from .keys import Keys
+from .names import check_name
+from .primitives import Lock, Mutex
+from .signals import lock_force_released
+from .values import Seconds
+
+T = TypeVar("T")
+
+
+class LockManager:
+    """Locks on the server of one alias of ``CACHES``; without one, of ``REDISLOCK_CACHE``.
+
+    Methods that ask Redis raise redis-py's errors if it is away, and
+    `ImproperlyConfigured` if the alias is none that locks can live on.
+    """
+
+    def __init__(self, alias: str | None = None) -> None:
+        self._alias = alias
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.alias!r}>"
+
+    @property
+    def alias(self) -> str:
+        return self._alias or conf.cache
+
+    def using(self, alias: str | None) -> "LockManager":
+        """The manager of another alias of ``CACHES`` (None: of ``REDISLOCK_CACHE``)."""
+        return type(self)(alias)
+
+    def lock(
+        self,
+        name: str,
+        *,
+        timeout: Seconds | None = None,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        auto_renewal: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+        on_lost: Callable[[Lock], object] | None = None,
+    ) -> Mutex:
+        """A mutex: of all who ask for `name`, one holds it.
+
+        name
+            1 to 512 bytes, no control characters.
+        timeout
+            The lease in seconds (None: ``REDISLOCK_TIMEOUT``): how long the lock stays if
+            its holder dies. At least 10 ms.
+        blocking, blocking_timeout
+            Whether to wait while another holds it, and for how many seconds at most (None:
+            for ever). Who waits is let in first come, first served.
+        auto_renewal
+            Whether the lease is renewed for as long as the holder lives.
+        metadata
+            What to tell of the holder where locks are listed: a mapping that JSON can take.
+        on_lost
+            Called with the lock, once, if it is lost while it is held. It runs in the thread
+            (or event loop) that renews all locks, so it should be short.
+
+        Raises `ValueError` or `TypeError`, naming the argument and its value.
+        """
+        return Mutex(
+            self._server,
+            name,
+            timeout=timeout,
+            blocking=blocking,
+            blocking_timeout=blocking_timeout,
+            auto_renewal=auto_renewal,
+            metadata=metadata,
+            on_lost=on_lost,
+        )
+
+    def assert_held(self, name: str) -> None:
+        """Raise `LockNotOwnedError` unless this thread, task or greenlet holds `name`, and
+        `LockLost` if it did and lost it. Does not ask Redis."""
+        lease = held_by_caller(self._server(), check_name(name))
+        if lease is None:
+            raise LockNotOwnedError(f"Lock {name!r} is not held by its caller", lock_name=name)
+        if lease.lost:
+            raise LockLost(f"Lock {name!r} was lost while it was held", lock_name=name)
+
+    def get(self, name: str) -> LockInfo | None:
+        """What is known of one lock; None if nobody holds it or waits for it."""
+        return self._run(listing.get(self._keys, check_name(name)))
+
+    async def aget(self, name: str) -> LockInfo | None:
+        """See get()."""
+        return await self._arun(listing.get(self._keys, check_name(name)))
+
+    def count(self) -> int:
+        """How many locks are held."""
+        return self._run(listing.count(self._keys))
+
+    async def acount(self) -> int:
+        """See count()."""
+        return await self._arun(listing.count(self._keys))
+
+    def active(self, pattern: str | None = None, *, kind: str | None = None) -> Iterator[LockInfo]:
+        """The locks that are held, a page at a time and in no order.
+
+        `pattern` is matched with the whole name: ``*`` stands for any run of characters,
+        ``?`` for one. A lock that is taken or released meanwhile may be told or not.
+        """
+        return self._active(_filter(pattern, kind))
+
+    def _active(self, wanted: Callable[[LockInfo], bool]) -> Iterator[LockInfo]:
+        cursors = listing.beginning()
+        while cursors:
+            infos, cursors = self._run(listing.page(self._keys, cursors))
+            yield from filter(wanted, infos)
+
+    def aactive(
+        self, pattern: str | None = None, *, kind: str | None = None
+    ) -> AsyncIterator[LockInfo]:
+        """See active()."""
+        return self._aactive(_filter(pattern, kind))
+
+    async def _aactive(self, wanted: Callable[[LockInfo], bool]) -> AsyncIterator[LockInfo]:
+        cursors = listing.beginning()
+        while cursors:
+            infos, cursors = await self._arun(listing.page(self._keys, cursors))
+            for info in filter(wanted, infos):
+                yield info
+
+    def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
+        """Release a lock for its holders, and say how many were released.
+
+        With `token`, only that token's holder, if it still holds. A holder learns of it at
+        its next renewal, and may work on until then: this can't stop it. `user` is passed
+        on to the signal `lock_force_released`.
+        """
+        gone = self._run(self._force(name, token))
+        return self._tell_forced(name, gone, user)
+
+    async def aforce_release(
+        self, name: str, token: str | None = None, *, user: object = None
+    ) -> int:
+        """See force_release()."""
+        gone = await self._arun(self._force(name, token))
+        return self._tell_forced(name, gone, user)
+
+    def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
+        keys = self._keys.of(check_name(name))
+        return flows.force_release(keys, None if token is None else values.token("token", token))
+
+    def _tell_forced(self, name: str, tokens: tuple[str, ...], user: object) -> int:
+        if tokens:
+            lock_force_released.send_robust(
+                sender=type(self), using=self.alias, name=name, tokens=tokens, user=user
+            )
+        return len(tokens)
+
+    def _server(self) -> Server:
+        return server(self.alias)
+
+    @property
+    def _keys(self) -> Keys:
+        return self._server().keys
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(self._server().client, flow)
+
+    async def _arun(self, flow: Flow[T]) -> T:
+        return await arun(await self._server().async_client(), flow)
+
+
+def _filter(pattern: str | None, kind: str | None) -> Callable[[LockInfo], bool]:
+    matches = _matcher(pattern)
+    return lambda info: (kind is None or info.kind == kind) and matches(info.name)
+
+
+def _matcher(pattern: str | None) -> Callable[[str], bool]:
+    if pattern is None:
+        return lambda name: True
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern must be a str, got {pattern!r}")
+    found = re.compile(translate(pattern.replace("[", "[[]")))  # no character classes
+    return lambda name: found.match(name) is not None
+
+
+locks = LockManager()
+"""The manager of ``REDISLOCK_CACHE``."""

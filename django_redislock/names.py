@@ -1,0 +1,169 @@
+"""Lock names: what is one, and how a call's arguments become one."""
+
+import hashlib
+import re
+import reprlib
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from inspect import Parameter, Signature
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+MAX_BYTES = 512
+"""The longest name, in UTF-8."""
+
+_DIGEST_CHARACTERS = 32
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_INDEX = re.compile(r"\[[^\]]*\]")
+_FORMATTER = string.Formatter()
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 80
+
+
+def check_name(name: object, argument: str = "name") -> str:
+    """Return `name` if it can be a lock's, as a plain str.
+
+    A name is a str of 1 to 512 bytes in UTF-8 without control characters.
+    Raises `TypeError` or `ValueError`, which call it `argument`.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"{argument} must be a str, not {shown(name)} ({type(name).__name__})")
+    if not name:
+        raise ValueError(f"{argument} must not be empty, got {name!r}")
+    _refuse_unprintable(name, argument)
+    if len(name) * 4 > MAX_BYTES and (size := len(name.encode())) > MAX_BYTES:
+        raise ValueError(
+            f"{argument} must be at most {MAX_BYTES} bytes in UTF-8, got {size}: {shown(name)}"
+        )
+    return str.__str__(name)
+
+
+def fit_name(text: str) -> str:
+    """Make a name of any text that is not empty.
+
+    Control characters become backslash escapes. What is too long keeps its
+    beginning and ends with ``:`` and a digest of the whole.
+    """
+    printable = _UNPRINTABLE.sub(_escape, text)
+    encoded = printable.encode()
+    if len(encoded) <= MAX_BYTES:
+        return printable
+    digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_CHARACTERS]
+    beginning = encoded[: MAX_BYTES - _DIGEST_CHARACTERS - 1].decode(errors="ignore")
+    return f"{beginning}:{digest}"
+
+
+def arguments(
+    signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Name the arguments of a call, with its defaults filled in.
+
+    Raises the `TypeError` of the call itself if they don't fit `signature`.
+    """
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+class Template:
+    """A name with fields that are filled from the arguments of a call.
+
+    The fields are those of `str.format`, by the names of `signature`:
+    ``"report:{account_id}"``, ``"user:{user.pk}"``. `argument` is what errors
+    call the text. A field that no call could fill raises
+    `ImproperlyConfigured` here, not when the lock is needed.
+    """
+
+    def __init__(self, text: str, signature: Signature, argument: str = "name") -> None:
+        self.text = _check_text(text, argument)
+        self.argument = argument
+        self._parameters = signature.parameters
+        self._rest = _name_of_kind(signature, Parameter.VAR_KEYWORD)
+        self._fields = tuple(self._check_field(field) for field in self._parse(text))
+        if not self._fields:
+            check_name(text.format(), argument)
+
+    def fill(self, arguments: Mapping[str, Any]) -> str:
+        """Return the name for `arguments` (of `arguments()`), always a valid one.
+
+        Raises `ValueError` if an argument is missing, has not what the field
+        asks of it, or if the name comes out empty.
+        """
+        values = {**arguments.get(self._rest, {}), **arguments} if self._rest else arguments
+        self._refuse_missing(values)
+        try:
+            text = _FORMATTER.vformat(self.text, (), values)
+        except (LookupError, AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"{self._label()} can't be filled from this call: {error}") from error
+        return check_name(fit_name(text), f"{self._label()} as filled")
+
+    def _parse(self, text: str) -> Iterator[str]:
+        try:
+            yield from _fields_of(text)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{self._label()} is no template: {error}") from error
+
+    def _check_field(self, field: str) -> str:
+        name, *attributes = _INDEX.sub("", field).split(".")
+        if not name or name.isdigit():
+            self._refuse_field(field, "fields are named")
+        if any(attribute.startswith("_") for attribute in attributes):
+            self._refuse_field(field, "attributes that begin with '_' are not for templates")
+        if name not in self._parameters and not self._rest:
+            self._refuse_field(field, "there is no such parameter")
+        return name
+
+    def _refuse_field(self, field: str, why: str) -> None:
+        known = ", ".join(self._parameters) or "none"
+        raise ImproperlyConfigured(
+            f"{self._label()} has the field {{{field}}}: {why}"
+            f" (the function's parameters: {known})"
+        )
+
+    def _refuse_missing(self, values: Mapping[str, Any]) -> None:
+        for name in self._fields:
+            if name not in values:
+                raise ValueError(f"{self._label()} needs {name!r}, which this call does not have")
+
+    def _label(self) -> str:
+        return f"{self.argument}={shown(self.text)}"
+
+
+def shown(value: object) -> str:
+    """Return a short repr of an untrusted value, for an error's text."""
+    return _short.repr(value)
+
+
+def _check_text(text: object, argument: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be a str, not {shown(text)} ({type(text).__name__})")
+    if not text:
+        raise ValueError(f"{argument} must not be empty, got {text!r}")
+    _refuse_unprintable(text, argument)
+    return str.__str__(text)
+
+
+def _refuse_unprintable(text: str, argument: str) -> None:
+    if found := _UNPRINTABLE.search(text):
+        raise ValueError(
+            f"{argument} must not contain control characters, got {found.group()!r}"
+            f" in {shown(text)}"
+        )
+
+
+def _fields_of(text: str) -> Iterator[str]:
+    for _, field, spec, _ in _FORMATTER.parse(text):
+        if field is None:
+            continue
+        yield field
+        yield from _fields_of(spec or "")
+
+
+def _name_of_kind(signature: Signature, kind: object) -> str | None:
+    return next((p.name for p in signature.parameters.values() if p.kind is kind), None)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match.group().encode("unicode_escape").decode()

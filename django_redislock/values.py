@@ -1,0 +1,91 @@
+"""Checks of what callers pass in, each with an error that names the argument and the value."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+Seconds: TypeAlias = float | timedelta
+"""Seconds as int, float or `timedelta`."""
+
+SHORTEST_LEASE = 0.01
+LONGEST_LEASE = 10 * 365 * 24 * 3600.0
+LONGEST_METADATA = 4096
+
+
+def seconds(argument: str, value: object) -> float:
+    """A finite number of seconds."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{argument} must be seconds or a timedelta, got {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{argument} must be finite, got {value!r}")
+    return float(value)
+
+
+def lease(argument: str, value: object) -> float:
+    """Seconds that a lease can last: 10 ms to 10 years."""
+    length = seconds(argument, value)
+    if not SHORTEST_LEASE <= length <= LONGEST_LEASE:
+        raise ValueError(f"{argument} must be from 10 ms to 10 years, got {value!r}")
+    return length
+
+
+def wait(argument: str, value: object) -> float | None:
+    """Seconds to wait, 0 or more; None for ever."""
+    if value is None:
+        return None
+    length = seconds(argument, value)
+    if length < 0:
+        raise ValueError(f"{argument} must not be negative, got {value!r}")
+    return length
+
+
+def flag(argument: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} must be True or False, got {value!r}")
+    return value
+
+
+def callback(argument: str, value: Any) -> Callable[..., object] | None:
+    if value is not None and not callable(value):
+        raise TypeError(f"{argument} must be callable, got {value!r}")
+    found: Callable[..., object] | None = value
+    return found
+
+
+def token(argument: str, value: object) -> str:
+    """An owner's token: printable ASCII without blanks and colons, at most 128 characters."""
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str or bytes, got {value!r}")
+    fit = 0 < len(value) <= 128 and all("!" <= letter <= "~" and letter != ":" for letter in value)
+    if not fit:
+        raise ValueError(
+            f"{argument} must be 1 to 128 printable ASCII characters "
+            f"without blanks and colons, got {value!r}"
+        )
+    return value
+
+
+def metadata(argument: str, value: object) -> dict[str, Any]:
+    """What can be told of a holder: a mapping of names to whatever JSON can take."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError(f"{argument} must be a mapping with str keys, got {value!r}")
+    try:
+        text = json.dumps(dict(value), cls=DjangoJSONEncoder, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"{argument} must be what JSON can take ({error}), got {value!r}"
+        ) from error
+    if len(text) > LONGEST_METADATA:
+        raise ValueError(f"{argument} must be at most {LONGEST_METADATA} characters as JSON")
+    told: dict[str, Any] = json.loads(text)
+    return told
