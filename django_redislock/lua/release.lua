@@ -9,6 +9,7 @@
 lock, queue, waiting, index, grants = unpack(KEYS)
 name = ARGV[1]
 local token = ARGV[2]
+local grant = grants .. token .. ':' .. name -- still there, if it was never popped
 local state = load(token)
 
 if not state.mine then
@@ -18,12 +19,13 @@ end
 
 state.used = state.used - state.mine.weight
 if state.used == 0 and redis.call('EXISTS', queue) == 0 then
-  redis.call('DEL', lock)
+  redis.call('DEL', lock, grant)
   redis.call('ZREM', index, name)
   return 1
 end
 
 redis.call('HDEL', lock, 'h:' .. token)
+redis.call('DEL', grant)
 sweep(state)
 hand_over(state)
 return 1

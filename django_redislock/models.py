@@ -1,0 +1,46 @@
+"""What gives the active locks permissions and a place in the admin. There is no table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from .info import LockInfo
+
+
+class NoRowsManager(models.Manager["ActiveLock"]):
+    """Answers without asking the database, so that `dumpdata` works."""
+
+    def get_queryset(self) -> models.QuerySet[ActiveLock]:
+        return super().get_queryset().none()
+
+
+class ActiveLock(models.Model):
+    """A lock that is held or waited for: a row of the admin's list, never of a table."""
+
+    name = models.CharField(_("name"), max_length=512, primary_key=True)
+
+    objects = NoRowsManager()
+
+    info: LockInfo
+    """What Redis told of it; only on instances made by `of`."""
+
+    class Meta:
+        managed = False
+        base_manager_name = "objects"
+        default_permissions = ("view",)
+        permissions = (("release_activelock", "Can release active lock"),)
+        verbose_name = _("active lock")
+        verbose_name_plural = _("active locks")
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def of(cls, info: LockInfo) -> ActiveLock:
+        lock = cls(name=info.name)
+        lock.info = info
+        return lock

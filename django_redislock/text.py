@@ -1,0 +1,79 @@
+"""Facts about locks as text that is safe to show and short enough to read."""
+
+import math
+import re
+from datetime import timedelta
+
+from .info import Holding
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
+
+
+def printable(text: object) -> str:
+    """Return `text` with everything that is not printable as a backslash escape.
+
+    So no control sequence reaches a terminal, no reversed text a reader, and
+    no lone surrogate an encoder.
+    """
+    return "".join(char if char.isprintable() else _escaped(char) for char in str(text))
+
+
+def short_duration(seconds: float) -> str:
+    """Return `seconds` in its two largest units: ``4.2s``, ``3m 20s``, ``2d 4h``."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f}s"
+    if seconds < 60:
+        return f"{int(seconds)}s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h {minutes:02}m"
+    days, hours = divmod(hours, 24)
+    return f"{days}d {hours}h"
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of ``90``, ``90s``, ``5m``, ``2h`` or ``1d``.
+
+    Raises `ValueError` for anything else.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"not a duration such as 90s, 5m, 2h or 1d: {text!r}")
+    seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
+    if math.isinf(seconds):
+        raise ValueError(f"too long a duration: {text!r}")
+    return seconds
+
+
+def age(holding: Holding) -> float:
+    """Return for how many seconds it had been held when it was read.
+
+    By Redis's clock alone, so the reader's own may be wrong.
+    """
+    read_at = holding.expires_at - timedelta(seconds=holding.ttl)
+    return max((read_at - holding.acquired_at).total_seconds(), 0.0)
+
+
+def holder_text(holding: Holding) -> str:
+    """Return ``host:pid``, and the thread if it is not the main one."""
+    holder = holding.holder
+    process = f"{holder.host or '?'}:{holder.pid or '?'}"
+    if holder.thread in ("", "MainThread"):
+        return printable(process)
+    return printable(f"{process} ({holder.thread})")
+
+
+def task_text(holding: Holding) -> str:
+    """Return the task's name and id, or nothing where no task holds."""
+    holder = holding.holder
+    if not holder.task_id:
+        return printable(holder.task_name or "")
+    return printable(f"{holder.task_name or '?'} [{holder.task_id}]")
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()

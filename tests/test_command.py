@@ -1,0 +1,434 @@
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import datetime
+from io import StringIO
+from typing import NamedTuple
+
+import pytest
+from django.core.management import call_command, load_command_class
+
+from django_redislock import locks
+from django_redislock.exceptions import LockNotOwnedError
+from django_redislock.management import releasing
+
+from .tools import ROOT, Child, wait_until
+
+MANAGE = [sys.executable, "-W", "error", "-m", "django", "locks"]
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def hold() -> Iterator:
+    """Acquire a lock that is given back at the end, if it is then still held."""
+    held = []
+
+    def acquire(name, manager=locks, **options):
+        lock = manager.lock(name, **{"timeout": 30, "blocking": False} | options)
+        assert lock.acquire()
+        held.append(lock)
+        return lock
+
+    yield acquire
+    for lock in held:
+        try:
+            lock.release()
+        except LockNotOwnedError:
+            continue
+
+
+def run(*arguments: str) -> Done:
+    """The command as a shell runs it, but in this process."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            load_command_class("django_redislock", "locks").run_from_argv(
+                ["manage.py", "locks", *arguments]
+            )
+        except SystemExit as ended:
+            return Done(ended.code, out.getvalue(), err.getvalue())
+    return Done(0, out.getvalue(), err.getvalue())
+
+
+def run_process(*arguments: str, **environment: str) -> Done:
+    """The command as a shell runs it, without a terminal."""
+    done = subprocess.run(
+        [*MANAGE, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def run_on_terminal(answer: str, *arguments: str) -> tuple[int, str]:
+    """Its exit status and what it prints, with `answer` typed on a terminal."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs, "rb") as stdin:
+        keyboard.write(answer.encode())
+        done = subprocess.run(
+            [*MANAGE, *arguments],
+            cwd=ROOT,
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+    return done.returncode, done.stdout
+
+
+def call(*arguments: str) -> str:
+    out = StringIO()
+    call_command("locks", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def names_of(text: str) -> set[str]:
+    return {lock["name"] for lock in json.loads(text)}
+
+
+# list
+
+
+def test_table_has_a_line_for_each_lock(hold):
+    lock = hold("invoice:42")
+    info = locks.get("invoice:42")
+
+    header, line = call("list").splitlines()
+
+    assert " ".join(header.split()) == "NAME KIND HOLDER TASK AGE LEFT WAITERS FENCE"
+    assert line.startswith("invoice:42  mutex  ")
+    assert f"{info.holder.host}:{info.holder.pid}" in line
+    assert line.endswith(f" 0        {lock.fence_token}")
+    assert lock.token not in line
+
+
+def test_columns_stand_under_their_heads(hold):
+    for name in ("日本", "ab", "e\u0301x"):
+        hold(name)
+
+    _, *lines = call("list").splitlines()
+
+    columns = {len(line.partition("mutex")[0].encode("gbk", "ignore")) for line in lines}
+    assert columns == {6}
+
+
+def test_nothing_to_list_is_no_failure():
+    table, as_json = run("list"), run("list", "--format", "json")
+
+    assert (table.returncode, table.stdout, table.stderr) == (0, "No active locks.\n", "")
+    assert (as_json.returncode, json.loads(as_json.stdout), as_json.stderr) == (0, [], "")
+
+
+def test_json_has_all_facts(hold):
+    lock = hold("invoice:42", metadata={"why": "close", "n": [1]})
+
+    (found,) = json.loads(call("list", "--format", "json"))
+
+    (holding,) = found.pop("holders")
+    assert found == {
+        "name": "invoice:42",
+        "kind": "mutex",
+        "capacity": 1,
+        "state": "held",
+        "waiters": 0,
+    }
+    assert holding["token"] == lock.token
+    assert holding["fence_token"] == lock.fence_token
+    assert holding["timeout"] == 30
+    assert 0 < holding["ttl"] <= 30
+    assert holding["holder"]["pid"] == os.getpid()
+    assert holding["metadata"] == {"why": "close", "n": [1]}
+    acquired, expires = (datetime.fromisoformat(holding[k]) for k in ("acquired_at", "expires_at"))
+    assert acquired.tzinfo
+    assert acquired < expires
+
+
+def test_json_of_many_is_one_array(hold):
+    names = {f"n{number}" for number in range(30)}
+    for name in names:
+        hold(name)
+
+    assert names_of(run_process("list", "--format", "json").stdout) == names
+
+
+def test_pattern_and_limit_narrow_the_list(hold):
+    for name in ("invoice:1", "invoice:22", "report"):
+        hold(name)
+
+    assert names_of(call("list", "invoice:?", "--format=json")) == {"invoice:1"}
+    assert names_of(call("list", "in*", "--format=json")) == {"invoice:1", "invoice:22"}
+    assert names_of(call("list", "invoice", "--format=json")) == set()
+    assert len(names_of(call("list", "--limit", "2", "--format=json"))) == 2
+
+
+def test_using_names_the_alias(hold):
+    hold("here", locks.using("django_redis"))
+
+    assert "here" in call("list", "--using", "django_redis")
+
+
+def test_control_sequences_do_not_reach_the_terminal(hold):
+    hold("a\u202eb")
+    code = """
+import threading
+from django_redislock import locks
+threading.current_thread().name = "\\x1b[31mred"
+with locks.lock("ansi", metadata={"x": "\\x1b[2J"}):
+    say("held"); hear()
+"""
+    with Child(code) as child:
+        child.expect("held")
+        table, as_json = run("list").stdout, run("list", "--format", "json").stdout
+        child.tell()
+        wait_until(lambda: locks.get("ansi") is None)
+
+    assert "\\x1b[31mred" in table
+    assert "a\\u202eb" in table
+    assert "\x1b" not in table + as_json
+    assert "\u202e" not in table + as_json
+
+
+# release
+
+
+def test_release_of_one(hold):
+    lock = hold("invoice:42")
+
+    done = run_process("release", "invoice:42", "--yes")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        f"Released invoice:42 (fencing token {lock.fence_token}, held by"
+    )
+    assert locks.get("invoice:42") is None
+
+
+def test_name_that_is_not_held_is_exit_1(hold):
+    hold("a")
+
+    done = run("release", "a", "b", "--yes")
+
+    assert done.returncode == 1
+    assert "b is not held" in done.stderr
+    assert locks.get("a") is None
+
+
+def test_names_are_no_patterns(hold):
+    hold("abc")
+
+    assert run("release", "a*", "--yes").returncode == 1
+    assert locks.get("abc")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (["--pattern", "a?"], {"b1"}),
+        (["--all"], set()),
+        (["--older-than", "1h"], {"a1", "a2", "b1"}),
+        (["--older-than", "0"], set()),
+        (["--pattern", "a*", "--older-than", "5m"], {"a1", "a2", "b1"}),
+    ],
+)
+def test_release_by_what_matches(hold, arguments, left):
+    for name in ("a1", "a2", "b1"):
+        hold(name)
+    wait_until(lambda: all(releasing.age(info.first) > 0 for info in locks.active()))
+
+    done = run("release", *arguments, "--yes")
+
+    assert done.returncode == 0
+    assert {info.name for info in locks.active()} == left
+    assert ("No active lock matches." in done.stdout) == (len(left) == 3)
+
+
+def test_older_than_counts_from_the_acquisition(hold):
+    hold("old", timeout=30)
+    wait_until(lambda: releasing.age(locks.get("old").first) > 0.5)
+    hold("new")
+
+    call("release", "--all", "--older-than", "0.5s", "--yes")
+
+    assert [info.name for info in locks.active()] == ["new"]
+
+
+def test_named_but_too_young_is_refused(hold):
+    hold("young")
+
+    done = run("release", "young", "--older-than", "2h", "--yes")
+
+    assert done.returncode == 1
+    assert "young has been held for" in done.stderr
+    assert locks.get("young")
+
+
+def test_token_has_to_be_the_holders(hold):
+    lock = hold("x")
+
+    wrong = run("release", "x", "--token", "other", "--yes")
+    assert (wrong.returncode, lock.owned()) == (1, True)
+    right = run("release", "x", "--token", lock.token, "--yes")
+
+    assert (right.returncode, lock.owned()) == (0, False)
+
+
+def test_new_holder_is_not_released(hold):
+    old = hold("x")
+    (seen,) = releasing.choose(locks, releasing.Choice(names=("x",))).chosen
+    old.release()
+    new = hold("x")
+
+    assert not releasing.release(locks, seen)
+    assert new.owned()
+
+
+def test_dry_run_releases_nothing(hold):
+    hold("x")
+
+    done = run("release", "x", "--dry-run")
+    gone = run("release", "gone", "--dry-run")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("Would release x (")
+    assert gone.returncode == 1
+    assert locks.get("x")
+
+
+def test_refuses_without_a_terminal_to_ask_on(hold):
+    hold("x")
+
+    done = run_process("release", "x")
+
+    assert done.returncode == 1
+    assert "--yes" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert locks.get("x")
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x04", 1)])
+def test_asks_on_a_terminal(hold, answer, status):
+    hold("x")
+
+    returncode, text = run_on_terminal(answer, "release", "x")
+
+    assert returncode == status
+    assert "To be released: x (" in text
+    assert (locks.get("x") is None) == (status == 0)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["lst"],
+        ["list", ""],
+        ["list", "a\x1b"],
+        ["list", "--limit", "0"],
+        ["list", "--limit", "-1"],
+        ["list", "--limit", "x"],
+        ["list", "--format", "xml"],
+        ["list", "--using", "nowhere"],
+        ["release"],
+        ["release", "", "--yes"],
+        ["release", "x" * 513, "--yes"],
+        ["release", "--older-than", "soon", "--yes"],
+        ["release", "a", "--all", "--yes"],
+        ["release", "a", "--pattern", "b", "--yes"],
+        ["release", "--all", "--pattern", "b", "--yes"],
+        ["release", "--all", "--token", "t", "--yes"],
+        ["release", "a", "b", "--token", "t", "--yes"],
+        ["release", "--yes", "--dry-run"],
+    ],
+)
+def test_wrong_use_is_exit_2(arguments):
+    done = run(*arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["list", "--format=json"], ["release", "x", "--yes"]]
+)
+def test_redis_away_is_one_line(arguments):
+    done = run_process(*arguments, REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("CommandError: The locks can't be reached: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_reader_may_leave_early(hold):
+    hold("x")
+    read, write = os.pipe()
+    os.close(read)
+
+    done = subprocess.run(
+        [*MANAGE, "list"],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    os.close(write)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_listing_asks_no_more_of_a_server_that_is_full(hold, redis_server):
+    hold("x")
+    calls = [commands_of_a_list(redis_server)]
+
+    with redis_server.pipeline(transaction=False) as pipe:
+        for number in range(5000):
+            pipe.set(f"unrelated:{number}", "x")
+        pipe.execute()
+    calls.append(commands_of_a_list(redis_server))
+    redis_server.flushdb()
+
+    assert calls[0] == calls[1]
+    assert not {"keys", "scan"} & calls[0].keys()
+
+
+def commands_of_a_list(client) -> dict[str, int]:
+    call("list")
+    client.config_resetstat()
+    call("list")
+    stats = client.info("commandstats")
+    return {key.removeprefix("cmdstat_"): stat["calls"] for key, stat in stats.items()}
+
+
+def test_djangos_own_options_may_follow(hold):
+    hold("x")
+
+    done = run_process(
+        "list", "--settings", "tests.settings", "--no-color", "-v", "0", "--traceback"
+    )
+
+    assert done.returncode == 0
+    assert "x" in done.stdout
+
+
+def test_help_tells_the_exit_statuses():
+    assert "1 what was named is not held" in " ".join(run("--help").stdout.split())
+    assert "--older-than" in run("release", "--help").stdout

@@ -1,0 +1,40 @@
+import json
+from io import StringIO
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.core.management import call_command
+from django.db import connection
+
+from django_redislock.models import ActiveLock
+
+pytestmark = pytest.mark.django_db
+
+
+def test_migrations_are_complete():
+    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+
+
+def test_there_is_no_table():
+    assert ActiveLock._meta.db_table not in connection.introspection.table_names()
+
+
+def test_migrate_makes_the_two_permissions():
+    permissions = Permission.objects.filter(content_type__app_label="django_redislock")
+
+    assert {p.codename for p in permissions} == {"view_activelock", "release_activelock"}
+
+
+@pytest.mark.parametrize("options", [{}, {"use_base_manager": True}])
+def test_dumpdata_finds_no_rows(options):
+    out = StringIO()
+
+    call_command("dumpdata", "django_redislock", stdout=out, **options)
+
+    assert json.loads(out.getvalue()) == []
+
+
+def test_managers_ask_the_database_nothing(django_assert_num_queries):
+    with django_assert_num_queries(0):
+        assert list(ActiveLock.objects.all()) == []
+        assert not ActiveLock._base_manager.filter(name="x").exists()

@@ -1,0 +1,47 @@
+import pytest
+
+from django_redislock.text import parse_duration, printable, short_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("invoice:42", "invoice:42"),
+        ("a\x1b[31mred", "a\\x1b[31mred"),
+        ("two\nlines", "two\\nlines"),
+        ("abc\u202edef", "abc\\u202edef"),
+        ("\ud800", "\\ud800"),
+        ("日本 é", "日本 é"),
+    ],
+)
+def test_only_printable_characters_are_shown_as_they_are(text, shown):
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0.0s"),
+        (4.21, "4.2s"),
+        (59.9, "59s"),
+        (61, "1m 01s"),
+        (3600, "1h 00m"),
+        (187200, "2d 4h"),
+    ],
+)
+def test_durations_are_short(seconds, text):
+    assert short_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), ("1.5m", 90), ("0", 0)],
+)
+def test_durations_are_read(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "5 weeks", "1e9", "nan", "inf", "٣s", "9" * 400])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
