@@ -1,0 +1,186 @@
+"""How turns are taken, step by step, in the interleavings that matter."""
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from django_redislock.engine import flows, ops
+from django_redislock.lua import ACQUIRE
+from tests.unit.stage import LEASE, Stage, Worker
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with redis.Redis.from_url(os.environ["REDIS_URL"]) as client, Stage(client) as stage:
+        yield stage
+        for worker in stage.workers:
+            stage.run(flows.release(worker.want.keys, worker.want.token))
+
+
+def test_a_free_lock_is_taken_in_one_call(stage: Stage) -> None:
+    worker = stage.worker().acquire()
+    worker.step()
+    assert worker.op is None
+    assert worker.believes
+
+
+def test_release_hands_over_to_the_first_in_the_queue(stage: Stage) -> None:
+    first, second, third = (stage.worker().acquire() for _ in range(3))
+    for worker in (first, second, third):
+        worker.step()
+    first.release().step()
+    assert stage.holders() == {"w1"}
+    second.step()
+    assert second.believes
+    assert not third.believes
+
+
+def test_a_newcomer_does_not_overtake_a_waiter(stage: Stage) -> None:
+    holder, waiter, newcomer = (stage.worker() for _ in range(3))
+    holder.acquire().step()
+    waiter.acquire().step()
+    holder.die()
+    stage.pass_time(LEASE - 1)
+    waiter.step()  # its blocking pop ends with nothing
+    waiter.step()  # it asks again, and so shows life
+    stage.pass_time(1.1)
+    assert newcomer.acquire(wait=0).finish() is None
+    assert stage.holders() == {"w1"}
+
+
+def test_a_grant_is_confirmed_by_asking_again_when_nothing_renews(stage: Stage) -> None:
+    holder, waiter = stage.worker(), stage.worker(renewed=False)
+    holder.acquire().step()
+    waiter.acquire().step()
+    holder.release().step()
+    waiter.step()
+    assert isinstance(waiter.op, ops.Call)
+    waiter.step()
+    assert waiter.believes
+
+
+def test_a_grant_that_was_read_late_is_confirmed_before_it_counts(stage: Stage) -> None:
+    holder, waiter = stage.worker(), stage.worker()
+    holder.acquire().step()
+    waiter.acquire().step()
+    holder.release().step()
+    stage.pass_time(flows.CLAIM - 0.5)
+    waiter.step()
+    assert not waiter.believes
+    waiter.step()
+    assert waiter.believes
+
+
+def test_a_grant_that_ran_out_unread_does_not_count(stage: Stage) -> None:
+    holder, waiter, other = (stage.worker() for _ in range(3))
+    holder.acquire().step()
+    waiter.acquire().step()
+    grant_list = stage.keys.grant(waiter.want.token)
+    holder.release().step()
+    grant = stage.client.lpop(grant_list)
+    stage.pass_time(flows.CLAIM + 0.1)
+    assert other.acquire(wait=0).finish()
+    stage.client.rpush(grant_list, grant)  # as if its connection had only now been read
+    waiter.step()
+    waiter.step()
+    assert not waiter.believes
+    assert other.believes
+
+
+def test_dead_waiters_are_passed_over_wherever_they_stand(stage: Stage) -> None:
+    holder = stage.worker().acquire()
+    holder.step()
+    waiters = [stage.worker().acquire() for _ in range(6)]
+    for waiter in waiters:
+        waiter.step()
+    for dead in (waiters[0], waiters[1], waiters[3]):
+        dead.die()
+    stage.pass_time(flows.ALIVE - 0.1)
+    for alive in (waiters[2], waiters[4], waiters[5]):
+        alive.step()
+        alive.step()
+    stage.pass_time(0.2)
+    turns = [holder, waiters[2], waiters[4], waiters[5]]
+    for leaving, entering in itertools.pairwise(turns):
+        leaving.release().finish()
+        assert stage.holders() == {entering.want.token}
+        entering.step()
+        entering.renew()
+
+
+def test_a_grant_to_a_dead_waiter_is_passed_on_when_the_claim_runs_out(stage: Stage) -> None:
+    holder, dead, waiter = (stage.worker() for _ in range(3))
+    for worker in (holder, dead, waiter):
+        worker.acquire().step()
+    dead.die()
+    holder.release().step()
+    assert stage.holders() == {"w1"}
+    stage.pass_time(flows.CLAIM + 0.1)
+    waiter.step()
+    waiter.step()
+    assert waiter.believes
+
+
+def test_a_waiter_that_gives_up_is_not_in_the_queue(stage: Stage) -> None:
+    holder, waiter = stage.worker(), stage.worker()
+    holder.acquire().step()
+    waiter.acquire(wait=1.0).step()
+    stage.pass_time(1.1)
+    assert waiter.finish() is None
+    assert stage.waiters() == []
+
+
+def test_a_waiter_that_was_granted_at_its_last_moment_has_the_lock(stage: Stage) -> None:
+    holder, waiter = stage.worker(), stage.worker()
+    holder.acquire().step()
+    waiter.acquire(wait=1.0).step()
+    waiter.step()
+    stage.pass_time(1.1)
+    holder.release().step()
+    assert waiter.finish()
+    assert waiter.believes
+
+
+@pytest.mark.parametrize("lose", [Worker.lose_reply, Worker.lose_request])
+def test_an_acquisition_whose_connection_broke_leaves_nothing(stage: Stage, lose: object) -> None:
+    worker = stage.worker().acquire()
+    lose(worker)  # type: ignore[operator]
+    worker.finish()
+    assert not worker.believes
+    assert stage.left() == []
+
+
+@pytest.mark.parametrize("lose", [Worker.lose_reply, Worker.lose_request])
+def test_a_waiter_whose_connection_broke_goes_on_waiting(stage: Stage, lose: object) -> None:
+    holder, waiter = stage.worker(), stage.worker()
+    holder.acquire().step()
+    waiter.acquire().step()
+    holder.release().step()
+    lose(waiter)  # type: ignore[operator]
+    waiter.step()
+    assert waiter.believes
+
+
+def test_asking_again_with_the_same_token_answers_the_same(stage: Stage) -> None:
+    worker = stage.worker().acquire()
+    worker.step()
+    before = worker.granted
+    worker.acquire().step()
+    assert worker.granted
+    assert before
+    assert worker.granted.fence_token == before.fence_token
+
+
+def test_another_kind_under_the_same_name_is_refused_while_it_is_held(stage: Stage) -> None:
+    holder = stage.worker().acquire()
+    holder.step()
+    answer = stage.client.eval(
+        ACQUIRE.source,
+        5,
+        *stage.keys.all,
+        *(stage.keys.name, "t", "semaphore", 3, 1, 1000, 1000, 0, "{}"),
+    )
+    assert answer == [-1, b"mutex"]
