@@ -22,9 +22,13 @@ def seconds(argument: str, value: object) -> float:
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{argument} must be seconds or a timedelta, got {value!r}")
-    if not math.isfinite(value):
+    try:
+        length = float(value)
+    except OverflowError:
+        length = math.inf
+    if not math.isfinite(length):
         raise ValueError(f"{argument} must be finite, got {value!r}")
-    return float(value)
+    return length
 
 
 def lease(argument: str, value: object) -> float:

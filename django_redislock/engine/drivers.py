@@ -17,9 +17,6 @@ from .ops import Batch, Call, Flow, Op, Wait
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]
 
-PATIENCE = 5.0
-"""Seconds that the end of a blocking pop may be late before its connection counts as dead."""
-
 
 def run(client: Client, flow: Flow[T]) -> T:
     """Drive a flow to its end. What an operation raises is raised inside the flow."""
@@ -63,8 +60,8 @@ def _perform(client: Client, op: Op) -> Any:
                 _call(client, call) if isinstance(answer, NoScriptError) else _good(answer)
                 for call, answer in zip(calls, answers, strict=True)
             ]
-        case Wait(key, seconds):
-            [answer] = _ask(client, [("BLPOP", key, seconds)], seconds + PATIENCE)
+        case Wait(key, seconds, limit):
+            [answer] = _ask(client, [("BLPOP", key, seconds)], limit)
             return _popped(_good(answer))
 
 
@@ -80,8 +77,8 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                 await _acall(client, call) if isinstance(answer, NoScriptError) else _good(answer)
                 for call, answer in zip(calls, answers, strict=True)
             ]
-        case Wait(key, seconds):
-            [answer] = await _aask(client, [("BLPOP", key, seconds)], seconds + PATIENCE)
+        case Wait(key, seconds, limit):
+            [answer] = await _aask(client, [("BLPOP", key, seconds)], limit)
             return _popped(_good(answer))
 
 
@@ -162,14 +159,14 @@ def _read(connection: Any, until: float | None) -> Any:
     try:
         return connection.read_response()
     except ResponseError as error:
-        return error
+        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
 
 def _answer_of(client: Client, command: Command) -> Any:
     try:
         return client.execute_command(*command)  # type: ignore[no-untyped-call]
     except ResponseError as error:
-        return error
+        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
 
 def _pool_arguments() -> tuple[str, ...]:
@@ -204,7 +201,7 @@ async def _aanswer_of(client: AsyncClient, command: Command) -> Any:
     try:
         return await client.execute_command(*command)  # type: ignore[no-untyped-call]
     except ResponseError as error:
-        return error
+        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

@@ -5,6 +5,7 @@ ticket lock of Mellor-Crummey and Scott (1991), with the hand-over inside the
 release; leases follow Gray and Cheriton (1989).
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,12 @@ ALIVE = 2.0
 CLAIM = 2.0
 """Seconds that a grant is worth until its waiter confirms it. Not less than `ALIVE`: when
 a grant to a dead waiter runs out, all that died with it are known to be dead."""
+
+PATIENCE = 5.0
+"""Seconds that an answer may be late before its connection counts as dead."""
+
+GRACE = 0.25
+"""Seconds that the answer to what is asked at the very end of a wait may take."""
 
 RENEWED_AT_ONCE = 100
 """Locks that one call renews: more would hold up whatever else Redis has to do."""
@@ -66,11 +73,11 @@ class Granted(NamedTuple):
 def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
     """Hold it, or None if the turn did not come by `until` (None: wait for ever)."""
     while True:
-        left = float("inf") if until is None else until - clock.now()
+        left = math.inf if until is None else until - clock.now()
         granted = yield from _claim(want, left)
         if granted or left <= 0:
             return granted
-        granted = yield from _wait_turn(want, min(SLICE, left))
+        granted = yield from _wait_turn(want, left)
         if granted:
             return granted
 
@@ -80,7 +87,7 @@ def _claim(want: Want, left: float) -> Flow[Granted | None]:
     alive = ms(ALIVE) if left > 0 else 0
     asked = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
     times = (ms(want.lease), ms(want.claim), alive)
-    limit = left if 0 < left < float("inf") else None
+    limit = None if math.isinf(left) else min(max(left, GRACE), PATIENCE)
     verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*asked, *times, want.info), limit)
     if verdict < 0:
         raise LockError(
@@ -91,12 +98,18 @@ def _claim(want: Want, left: float) -> Flow[Granted | None]:
     return Granted(int(text(rest[0])), sent + want.lease) if verdict else None
 
 
-def _wait_turn(want: Want, seconds: float) -> Flow[Granted | None]:
+def _wait_turn(want: Want, left: float) -> Flow[Granted | None]:
+    seconds = min(SLICE, left)
+    limit = seconds + min(max(left - seconds, GRACE), PATIENCE)
     sent = clock.now()
     try:
-        fence = yield Wait(want.keys.grant(want.token), seconds)
-    except (ConnectionError, TimeoutError):
+        fence = yield Wait(want.keys.grant(want.token), seconds, limit)
+    except ConnectionError:
         return None  # asking again tells whether Redis is away, or only the answer was lost
+    except TimeoutError:
+        if limit >= left:
+            raise
+        return None
     # The grant was made after `sent`. If that was lately, the claim is surely still good and
     # a renewal confirms it in time; else asking again does.
     fresh = clock.now() - sent < want.claim / 2

@@ -39,6 +39,9 @@ class Wait:
     key: str
     seconds: float
 
+    limit: float
+    """Seconds after which no answer at all counts as a dead connection."""
+
 
 Op: TypeAlias = Call | Batch | Wait
 Flow: TypeAlias = Generator[Op, Any, T]

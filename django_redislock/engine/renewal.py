@@ -108,9 +108,12 @@ class Book:
         now = clock.now()
         due: dict[Server, list[Lease]] = defaultdict(list)
         for lease in self._current():
-            soon = lease.due - lease.seconds / 10 <= now
-            if soon and lease.wants_renewal and not lease.lost:
+            if lease.lost or lease.due - lease.seconds / 10 > now:
+                continue
+            if lease.wants_renewal:
                 due[lease.server].append(lease)
+            else:
+                lease.due = lease.deadline
         return due
 
     def _judge(self, sent: float, verdicts: Sequence[tuple[Lease, float]]) -> None:

@@ -17,6 +17,7 @@ for i = 1, #fields, 2 do
   local token = string.match(fields[i], '^h:(.*)$')
   if token and (chosen == '' or chosen == token) then
     redis.call('HDEL', lock, fields[i])
+    redis.call('DEL', grants .. token .. ':' .. name) -- it may not know of its turn yet
     state.used = state.used - read_holder(fields[i + 1]).weight
     gone[#gone + 1] = token
   end

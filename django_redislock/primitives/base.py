@@ -2,14 +2,13 @@
 
 import inspect
 import logging
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, Self, TypeVar, cast
 from weakref import ref
-
-from redis.exceptions import RedisError
 
 from .. import clock, values
 from ..conf import conf
@@ -56,7 +55,11 @@ class Lock:
         on_lost: Callable[["Lock"], object] | None = None,
     ) -> None:
         self.name = check_name(name)
-        self.timeout = values.lease("timeout", conf.timeout if timeout is None else timeout)
+        self.timeout = (
+            values.lease("REDISLOCK_TIMEOUT", conf.timeout)
+            if timeout is None
+            else values.lease("timeout", timeout)
+        )
         self.blocking = values.flag("blocking", blocking)
         self.blocking_timeout = values.wait("blocking_timeout", blocking_timeout)
         self.auto_renewal = values.flag("auto_renewal", auto_renewal)
@@ -269,7 +272,7 @@ class Lock:
         self._end(lease)
         try:
             released = yield from flows.release(lease.keys, lease.token)
-        except RedisError:
+        except BaseException:  # an interrupt too; what was not asked or answered is asked again
             lease.book.give_back(lease)
             raise
         if not released:
@@ -381,7 +384,7 @@ class Lock:
         blocking = self.blocking if blocking is None else values.flag("blocking", blocking)
         longest = values.wait("blocking_timeout", blocking_timeout)
         if not blocking:
-            return 0.0
+            return -math.inf
         longest = self.blocking_timeout if longest is None else longest
         return None if longest is None else clock.now() + longest
 

@@ -7,7 +7,8 @@ workers have noted back into the past.
 """
 
 import itertools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -84,6 +85,7 @@ class Worker:
         self.op: Op | None = None
         self.showed_life = 0.0
         self.arrived: int | None = None
+        self.gives_up = False
         self._flow: Flow[Any] | None = None
 
     def __repr__(self) -> str:
@@ -96,6 +98,7 @@ class Worker:
 
     def acquire(self, wait: float | None = None) -> "Worker":
         until = None if wait is None else clock.now() + wait
+        self.gives_up = False
         return self._begin(self._acquire(until))
 
     def release(self) -> "Worker":
@@ -113,6 +116,7 @@ class Worker:
         try:
             self.granted = yield from flows.acquire(self.want, until)
         except ConnectionError as error:
+            self.gives_up = True
             yield from flows.give_up(self.want, error)
         return self.granted
 
@@ -193,18 +197,33 @@ class Stage:
             return stop.value
 
     def perform(self, worker: Worker) -> Any:
-        """Do the operation at which `worker` stands, and watch what it changed in Redis."""
+        """Do the operation at which `worker` stands."""
         op = worker.op
         assert op
-        before = self.holders()
         if isinstance(op, Wait):
             answer = self.client.lpop(op.key)
             return answer.decode() if answer else None
-        answer = _perform(self.client, op)
-        self._note(worker, op)
+        with self._watching():
+            answer = _perform(self.client, op)
+        self._note(worker)
+        return answer
+
+    def force_release(self) -> tuple[str, ...]:
+        with self._watching():
+            gone: tuple[str, ...] = self.run(flows.force_release(self.keys, None))
+        return gone
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Judge whom the script in between let in."""
+        before = self.holders()
+        yield
         for token in self.holders() - before:
             self._granted(token)
-        return answer
+        queue = self.waiters()
+        for worker in self.workers:
+            if worker.want.token not in queue:
+                worker.arrived = None
 
     def holders(self) -> set[str]:
         fields = self.client.hgetall(self.keys.lock)
@@ -223,7 +242,7 @@ class Stage:
     def left(self) -> list[str]:
         return [key.decode() for key in self.client.keys("*") if not key.endswith(b":index")]
 
-    def _note(self, worker: Worker, op: Op) -> None:
+    def _note(self, worker: Worker) -> None:
         if worker.want.token in self.waiters():
             worker.showed_life = clock.now()
             if worker.arrived is None:
@@ -236,7 +255,6 @@ class Stage:
         self.fences.append(fence)
         for other in self.workers:
             assert not self._passed_over(other, worker), f"{worker} was let in before {other}"
-        worker.arrived = None
 
     def _passed_over(self, other: Worker, worker: Worker) -> bool:
         if other is worker or other.arrived is None:
@@ -244,5 +262,5 @@ class Stage:
         if other.want.token not in self.waiters():
             return False
         before = worker.arrived is None or other.arrived < worker.arrived
-        alive = clock.now() < other.showed_life + flows.ALIVE - 0.2
+        alive = clock.now() < other.showed_life + flows.ALIVE - 0.5
         return before and alive

@@ -184,3 +184,16 @@ def test_another_kind_under_the_same_name_is_refused_while_it_is_held(stage: Sta
         *(stage.keys.name, "t", "semaphore", 3, 1, 1000, 1000, 0, "{}"),
     )
     assert answer == [-1, b"mutex"]
+
+
+def test_a_turn_that_was_taken_away_before_it_was_known_does_not_count(stage: Stage) -> None:
+    holder, waiter, other = (stage.worker() for _ in range(3))
+    for worker in (holder, waiter, other):
+        worker.acquire().step()
+    holder.release().step()
+    assert stage.force_release() == ("w1",)
+    waiter.step()
+    waiter.step()
+    assert not waiter.believes
+    other.step()
+    assert other.believes
