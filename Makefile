@@ -1,0 +1,65 @@
+# Needs Python 3.11 or newer, pip and make; everything else is installed into $(VENV).
+#
+#   make demo                    see it work
+#   make test                    the suite, at most 5 minutes
+#   make test ARGS="-k renewal"  a part of it
+#
+# PYTHON picks the interpreter of a new $(VENV). SET=oldest or SET=newest picks one end of
+# what is supported, best with a folder of its own: make test SET=oldest VENV=.venv-oldest
+
+PYTHON ?= python3
+VENV ?= .venv
+SET ?=
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
+
+.PHONY: demo test slow coverage lint format types docs wheel clean
+
+demo: $(VENV)/.test.installed
+	$(BIN)/python -m testproject.demo
+
+test: $(VENV)/.test.installed
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+
+slow: $(VENV)/.test.installed
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(ARGS)
+
+coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+lint: $(VENV)/.lint.installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(VENV)/.lint.installed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(VENV)/.test.installed $(VENV)/.lint.installed
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs.installed
+	$(BIN)/sphinx-build -n -W --keep-going -b html docs docs/_build/html
+
+wheel: $(VENV)/.test.installed
+	$(BIN)/hatchling build
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+# One file for each dependency group that is installed; a change of pyproject.toml makes it stale.
+$(VENV)/.%.installed: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable . --group $* $(if $(SET),--group $(SET))
+	touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(TOO_OLD)")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade "pip>=25.1"  # the first that knows dependency groups

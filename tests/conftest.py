@@ -1,0 +1,72 @@
+import os
+import re
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+import redis
+
+from .tools import wait_until
+
+KEY = re.compile(r"\{(?P<bucket>\d{1,2})\}:(?P<part>.+)", re.DOTALL)
+"""What every key of the product has in it, whatever stands before."""
+
+# A shared machine may stall any example; pytest-timeout bounds the whole test.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The workers of one module are started once, in one test process.
+    for item in items:
+        if item.get_closest_marker("celery"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings_xdist_suffix() -> None:
+    """Each test process has a folder of its own: no suffix, or subprocesses miss the file."""
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[redis.Redis]:
+    """The server as an observer sees it, past Django's cache and the product."""
+    with redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
+    """Fail the test that leaves a key of the product, but for the documented ones.
+
+    What is just being given back (by a thread, a worker) gets a second to go.
+    """
+    yield
+    if not leftovers(redis_server):
+        return
+    left = wait_for_none_left(redis_server)
+    redis_server.flushdb()
+    if left:
+        pytest.fail("Left behind in Redis: " + ", ".join(left), pytrace=False)
+
+
+def wait_for_none_left(client: redis.Redis) -> list[str]:
+    try:
+        wait_until(lambda: not leftovers(client), timeout=1)
+    except AssertionError:
+        return leftovers(client)
+    return []
+
+
+def leftovers(client: redis.Redis) -> list[str]:
+    """The names of keys, and of members of an index, that should be gone."""
+    left: list[str] = []
+    for key in sorted(client.scan_iter(count=1000)):
+        match = KEY.search(key)
+        if match is None:
+            continue
+        if match["part"] != "index":
+            left.append(key)
+            continue
+        left += [f"{key} -> {name}" for name in client.zrange(key, 0, -1) if name]
+    return left

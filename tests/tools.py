@@ -1,0 +1,105 @@
+"""What many tests need: to wait for an event, and a second process to be a holder in."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Self, TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PREAMBLE = """\
+import sys
+import django
+django.setup()
+def say(text):
+    print(text, flush=True)
+def hear():
+    return sys.stdin.readline().strip()
+"""
+
+
+def wait_until(predicate: Callable[[], T], *, timeout: float = 10, interval: float = 0.01) -> T:
+    """The first true answer of `predicate`; AssertionError after `timeout` seconds without."""
+    deadline = time.monotonic() + timeout
+    while not (answer := predicate()):
+        assert time.monotonic() < deadline, f"{predicate} was not true within {timeout} s"
+        time.sleep(interval)
+    return answer
+
+
+class Child:
+    """A Python process with Django set up that runs `code`, killed at the end of ``with``.
+
+    The code has ``say(text)`` and ``hear()`` to talk with the test, and
+    ``sys.argv[1:]`` for `arguments`; what it says is taken with `expect`.
+
+    >>> with Child("say('ready'); hear()") as child:
+    ...     child.expect("ready")
+    ...     child.tell("go on")
+    """
+
+    def __init__(self, code: str, *arguments: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + code, *arguments],
+            cwd=ROOT,
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self.process.pid
+        self._said: SimpleQueue[str | None] = SimpleQueue()
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._said.put(line.rstrip("\n"))
+        self._said.put(None)
+
+    def expect(self, text: str, *, timeout: float = 20) -> str:
+        """The rest of the next line, which begins with `text`; AssertionError if it doesn't."""
+        try:
+            line = self._said.get(timeout=timeout)
+        except Empty:
+            raise AssertionError(f"no {text!r} from the child within {timeout} s") from None
+        assert line is not None, f"the child ended without {text!r}"
+        assert line.startswith(text), f"the child said {line!r}, not {text!r}"
+        return line[len(text) :].strip()
+
+    def tell(self, text: str = "") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def wait(self, *, timeout: float = 20) -> int:
+        return self.process.wait(timeout)
+
+    def kill(self) -> None:
+        """SIGKILL: it has no chance to give anything back."""
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
