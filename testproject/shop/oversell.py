@@ -1,0 +1,81 @@
+"""Buyers who sell from one stock: read the number, sell one, write back one less.
+
+``python -m testproject.shop.oversell [--lock]`` is one process of four buyers.
+It says when it is ready, and begins when it is told.
+"""
+
+import argparse
+import contextlib
+import threading
+from contextlib import AbstractContextManager
+
+import django
+from django.conf import settings
+from django.core.cache import cache
+from redis import Redis
+
+STOCK = "stock:teapot"
+ORDERS = "testproject:orders"
+BUYERS = 4
+
+
+def fill(items: int) -> None:
+    cache.set(STOCK, items, timeout=None)
+    with ledger() as orders:
+        orders.delete(ORDERS)
+
+
+def sold() -> int:
+    """The orders written; the ledger is a Redis list, which loses none."""
+    with ledger() as orders:
+        return int(orders.llen(ORDERS))
+
+
+def left() -> int:
+    """What the stock says of itself."""
+    return int(cache.get(STOCK))
+
+
+def ledger() -> Redis:
+    return Redis.from_url(settings.REDIS_URL)
+
+
+def buy_all(locked: bool) -> None:
+    with ledger() as orders:
+        while buy_one(orders, locked):
+            pass
+
+
+def buy_one(orders: Redis, locked: bool) -> bool:
+    with guard(locked):
+        items = cache.get(STOCK)
+        if items <= 0:
+            return False
+        orders.rpush(ORDERS, f"teapot {items}")
+        cache.set(STOCK, items - 1, timeout=None)
+        return True
+
+
+def guard(locked: bool) -> AbstractContextManager[object]:
+    if not locked:
+        return contextlib.nullcontext()
+    from django_redislock import locks
+
+    return locks.lock(STOCK)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lock", action="store_true")
+    locked = parser.parse_args().lock
+    django.setup()
+    input("ready\n")
+    buyers = [threading.Thread(target=buy_all, args=(locked,)) for _ in range(BUYERS)]
+    for buyer in buyers:
+        buyer.start()
+    for buyer in buyers:
+        buyer.join()
+
+
+if __name__ == "__main__":
+    main()
