@@ -147,5 +147,16 @@ def _async_client(url: str, options: Mapping[str, Any]) -> AsyncClient:
     import redis.asyncio
 
     usable = {name: value for name, value in options.items() if name not in _ONLY_SYNC}
+    usable = _no_maintenance_news() | usable
     pool = redis.asyncio.ConnectionPool.from_url(url, **usable)
     return redis.asyncio.Redis(connection_pool=pool)
+
+
+def _no_maintenance_news() -> dict[str, Any]:
+    # Where redis-py's asyncio listens for them, it does not see that an idle connection
+    # was closed: the first command after a restart of the server would fail.
+    try:
+        from redis.maint_notifications import MaintNotificationsConfig
+    except ImportError:  # redis-py before 7
+        return {}
+    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}

@@ -46,4 +46,4 @@ class AlreadyRunning(LockError):
 
 
 def holder_text(task_id: str | None) -> str:
-    return f"task {task_id}" if task_id else "another holder"
+    return f"task {task_id!r}" if task_id else "another holder"

@@ -1,14 +1,14 @@
 """What keeps leases running, and tells when one is lost.
 
-One thread for all locks of a process; for locks held by asyncio tasks, one task
-an event loop. Leases of one server that are due at about the same time go together.
+One thread for all locks that a process holds on a server; for locks held by asyncio
+tasks, one task an event loop and server. So a server that hangs holds up no other's
+renewals. Leases that are due at about the same time go together.
 """
 
 import asyncio
 import logging
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +25,13 @@ from .ops import Flow
 logger = logging.getLogger("django_redislock")
 
 LONGEST_ROUND = 2.0
-"""Seconds to wait for the answer to a round of renewals: a server that hangs must not
-keep the locks of another from being renewed."""
+"""Seconds to wait for the answer to a round of renewals, or half of the shortest lease left."""
 
 RETRY = 1.0
 """Seconds until a failed renewal is tried again, or a tenth of the lease if that is less."""
+
+IDLE = 10.0
+"""Seconds without a lease after which a renewer ends; the next lease starts another."""
 
 GIVE_BACK = 10.0
 """Seconds for which a lock is given back that Redis may have granted without our knowing."""
@@ -37,22 +39,22 @@ GIVE_BACK = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """Something to do at a server, and what to do with the outcome."""
+    """Something to do at the server, and what to do with the outcome."""
 
-    server: Server
     flow: Flow[Any]
     done: Callable[[Any], None]
     failed: Callable[[Exception], None]
 
 
 class Book:
-    """The leases that one renewer looks after, and what becomes of them.
+    """The leases on one server that one renewer looks after, and what becomes of them.
 
     They are held weakly: a lock that nobody has any more, so that nobody can
     release it, is left to run out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, server: Server) -> None:
+        self.server = server
         self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
         self._returns: dict[int, Lease] = {}
         self._next = float("inf")
@@ -84,15 +86,13 @@ class Book:
         return max(0.0, self._next - clock.now())
 
     def errands(self) -> Iterator[Errand]:
-        for server, leases in self._to_renew().items():
+        if leases := self._to_renew():
             done = partial(self._judge, clock.now())
             limit = max(0.05, min(LONGEST_ROUND, *(_left(lease) / 2 for lease in leases)))
-            renewal = flows.renew_all(leases, limit)
-            yield Errand(server, renewal, done, partial(self._put_off, leases))
+            yield Errand(flows.renew_all(leases, limit), done, partial(self._put_off, leases))
         for lease in list(self._returns.values()):
             release = flows.release(lease.keys, lease.token)
-            returned = partial(self._returned, lease)
-            yield Errand(lease.server, release, returned, lambda error: None)
+            yield Errand(release, partial(self._returned, lease), lambda error: None)
 
     def tell_lost(self) -> None:
         for lease in self._current():
@@ -104,14 +104,14 @@ class Book:
         references = list(self._leases.valuerefs())
         return [lease for reference in references if (lease := reference())]
 
-    def _to_renew(self) -> dict[Server, list[Lease]]:
+    def _to_renew(self) -> list[Lease]:
         now = clock.now()
-        due: dict[Server, list[Lease]] = defaultdict(list)
+        due = []
         for lease in self._current():
             if lease.lost or lease.due - lease.seconds / 10 > now:
                 continue
             if lease.wants_renewal:
-                due[lease.server].append(lease)
+                due.append(lease)
             else:
                 lease.due = lease.deadline
         return due
@@ -144,15 +144,15 @@ def _left(lease: Lease) -> float:
 
 
 class ThreadBook(Book):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
         self._awake = threading.Event()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        self._awake.set()
         with self._starting:
+            self._awake.set()
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="redislock-renewal", daemon=True
@@ -162,16 +162,26 @@ class ThreadBook(Book):
     def _run(self) -> None:
         while True:
             self._awake.clear()
-            self._awake.wait(self.seconds_to_next())
+            seconds = self.seconds_to_next()
+            woken = self._awake.wait(IDLE if seconds is None else seconds)
+            if seconds is None and not woken and self._ends():
+                return
             try:
                 self._round()
             except Exception:
                 logger.exception("A round of renewals failed")
 
+    def _ends(self) -> bool:
+        with self._starting:
+            if self._awake.is_set():
+                return False
+            self._thread = None
+            return True
+
     def _round(self) -> None:
         for errand in self.errands():
             try:
-                outcome = run(errand.server.client, errand.flow)
+                outcome = run(self.server.client, errand.flow)
             except Exception as error:
                 errand.failed(error)
             else:
@@ -180,40 +190,42 @@ class ThreadBook(Book):
 
 
 class LoopBook(Book):
-    def __init__(self) -> None:
-        super().__init__()
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
         self._awake.set()
         if self._task is None:
-            self._task = self._loop.create_task(self._run(), name="redislock-renewal")
+            self._task = asyncio.create_task(self._run(), name="redislock-renewal")
 
     async def _run(self) -> None:
         try:
             while True:
                 self._awake.clear()
-                await self._sleep(self.seconds_to_next())
+                seconds = self.seconds_to_next()
+                woken = await self._wait(IDLE if seconds is None else seconds)
+                if seconds is None and not woken:
+                    return
                 try:
                     await self._round()
                 except Exception:
                     logger.exception("A round of renewals failed")
         finally:
-            _of_loop.pop(self._loop, None)
+            self._task = None
 
-    async def _sleep(self, seconds: float | None) -> None:
+    async def _wait(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await self._awake.wait()
+                return await self._awake.wait()
         except TimeoutError:
-            pass
+            return False
 
     async def _round(self) -> None:
         for errand in self.errands():
             try:
-                outcome = await arun(await errand.server.async_client(), errand.flow)
+                outcome = await arun(await self.server.async_client(), errand.flow)
             except Exception as error:
                 errand.failed(error)
             else:
@@ -221,27 +233,34 @@ class LoopBook(Book):
         self.tell_lost()
 
 
-_of_process = ThreadBook()
-_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBook] = WeakKeyDictionary()
+_thread_books: WeakKeyDictionary[Server, ThreadBook] = WeakKeyDictionary()
+_loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, LoopBook]] = (
+    WeakKeyDictionary()
+)
+_making = threading.Lock()
 
 
-def thread_book() -> Book:
-    return _of_process
-
-
-def loop_book() -> Book:
-    loop = asyncio.get_running_loop()
-    book = _of_loop.get(loop)
+def thread_book(server: Server) -> Book:
+    book = _thread_books.get(server)
     if book is None:
-        book = _of_loop[loop] = LoopBook()
+        with _making:
+            book = _thread_books.setdefault(server, ThreadBook(server))
     return book
 
 
+def loop_book(server: Server) -> Book:
+    books = _loop_books.setdefault(asyncio.get_running_loop(), {})
+    if server not in books:
+        books[server] = LoopBook(server)
+    return books[server]
+
+
 def _forget() -> None:
-    # A forked child has neither the thread nor a right to its parent's locks.
-    global _of_process
-    _of_process = ThreadBook()
-    _of_loop.clear()
+    # A forked child has neither the threads nor a right to its parent's locks.
+    global _making
+    _making = threading.Lock()
+    _thread_books.clear()
+    _loop_books.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

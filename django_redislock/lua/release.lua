@@ -14,6 +14,7 @@ local state = load(token)
 
 if not state.mine then
   leave(token)
+  redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(now))
   return 0
 end
 

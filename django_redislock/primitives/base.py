@@ -116,7 +116,7 @@ class Lock:
         Raises redis-py's `ConnectionError` or `TimeoutError` if Redis is away, and then
         leaves nothing behind.
         """
-        lease = self._new_lease(thread_book(), token)
+        lease = self._new_lease(thread_book, token)
         return run(lease.server.client, self._acquire(lease, blocking, blocking_timeout))
 
     async def aacquire(
@@ -126,7 +126,7 @@ class Lock:
         token: str | bytes | None = None,
     ) -> bool:
         """See acquire()."""
-        lease = self._new_lease(loop_book(), token)
+        lease = self._new_lease(loop_book, token)
         flow = self._acquire(lease, blocking, blocking_timeout)
         return await arun(await lease.server.async_client(), flow)
 
@@ -303,14 +303,14 @@ class Lock:
 
     # Its holdings, one for each thread, task or greenlet
 
-    def _new_lease(self, book: Book, token: str | bytes | None) -> Lease:
+    def _new_lease(self, book_of: Callable[[Server], Book], token: str | bytes | None) -> Lease:
         server = self._server()
         return Lease(
             server,
             server.keys.of(self.name),
             uuid.uuid4().hex if token is None else values.token("token", token),
             self.timeout,
-            book=book,
+            book=book_of(server),
             renewed=self.auto_renewal,
             when_lost=partial(_tell_lost, ref(self)),
         )

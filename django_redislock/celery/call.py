@@ -1,0 +1,104 @@
+"""One call of a single-instance function, and what Celery knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from celery._state import get_current_task
+
+from django_redislock.text import printable
+
+if TYPE_CHECKING:
+    from celery import Task
+
+    from django_redislock.primitives import Lock
+
+_held: ContextVar[tuple[tuple[str, Lock], ...]] = ContextVar("django_redislock_held", default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Who was called, by what task, with what."""
+
+    function: Callable[..., Any]
+    """The function as its users see it, decorated."""
+
+    task: Task[..., Any] | None
+    """The task whose body this is; None where a function is called as such."""
+
+    args: tuple[Any, ...]
+    """The positional arguments, with the task itself first under ``bind=True``."""
+
+    kwargs: dict[str, Any]
+    """The keyword arguments."""
+
+    @property
+    def sent_args(self) -> tuple[Any, ...]:
+        """The positional arguments that were sent, without the task."""
+        bound = self.task is not None and self.args[:1] == (self.task,)
+        return self.args[1:] if bound else self.args
+
+    @property
+    def task_id(self) -> str | None:
+        return self.task.request.id if self.task is not None else None
+
+    @property
+    def sender(self) -> Any:
+        return self.function if self.task is None else self.task
+
+    @property
+    def name(self) -> str:
+        """The task's name, or the function's."""
+        if self.task is not None and self.task.name:
+            return self.task.name
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    def __str__(self) -> str:
+        # Whoever sends a task can choose its id.
+        return f"{self.name}[{printable(self.task_id)}]" if self.task_id else self.name
+
+
+def running_task(body: Callable[..., Any]) -> Task[..., Any] | None:
+    """Return the task that runs now, if `body` is its body."""
+    task: Task[..., Any] | None = get_current_task()
+    if task is None:
+        return None
+    # autoretry_for puts a function of its own into `run`.
+    runs = (task.run, getattr(task, "_orig_run", None))
+    return task if any(layer is body for run in runs for layer in _layers(run)) else None
+
+
+def _layers(function: Any) -> Iterator[Any]:
+    while function is not None:
+        function = getattr(function, "__func__", function)
+        yield function
+        function = getattr(function, "__wrapped__", None)
+
+
+def current_lock() -> Lock | None:
+    """Return the lock under which the innermost single-instance function runs.
+
+    That of this thread, greenlet or asyncio task; None outside of any. A long
+    task can look at its `lost`, and write its `fence_token` beside its data.
+    """
+    held = _held.get()
+    return held[-1][1] if held else None
+
+
+def runs_under(alias: str, name: str) -> bool:
+    """Whether this call is made from inside a function that runs under that lock."""
+    return any(lock.name == name for held_by, lock in _held.get() if held_by == alias)
+
+
+@contextmanager
+def held(alias: str, lock: Lock) -> Iterator[None]:
+    """Make `lock` the current one for a while."""
+    before = _held.set((*_held.get(), (alias, lock)))
+    try:
+        yield
+    finally:
+        _held.reset(before)

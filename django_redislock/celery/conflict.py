@@ -1,0 +1,167 @@
+"""What a call does that meets a running instance."""
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from celery.exceptions import Reject, Retry
+from redis.exceptions import RedisError
+
+from django_redislock import values
+from django_redislock.exceptions import AlreadyRunning
+from django_redislock.signals import task_skipped
+
+from .call import Call
+
+if TYPE_CHECKING:
+    from celery import Signature, Task
+
+    from django_redislock.manager import LockManager
+
+    from .options import Options
+
+logger = logging.getLogger("django_redislock")
+
+CONFLICTS_HEADER = "redislock_conflicts"
+"""The message header that counts how often a task was sent again because of a conflict."""
+
+LONGEST_BACK_OFF = 60
+"""Seconds."""
+
+
+@dataclass(slots=True)
+class Conflict:
+    """A call that could not have its lock."""
+
+    call: Call
+    name: str
+    options: "Options"
+    manager: "LockManager"
+
+    inside: bool
+    """Whether the call was made from inside the very instance that it meets."""
+
+    error: AlreadyRunning = field(init=False)
+    """The error that says who holds, as far as that could be seen."""
+
+    def __post_init__(self) -> None:
+        self.error = AlreadyRunning(self.name)
+
+    def look(self) -> bool:
+        """Learn who holds; False if nobody does any more."""
+        try:
+            held = self.manager.get(self.name)
+        except RedisError:
+            return True
+        if held is not None and held.holder is not None:
+            self.error = AlreadyRunning(self.name, held.holder.task_id, held.ttl)
+        return held is not None
+
+    @property
+    def with_own_past(self) -> bool:
+        """Whether an earlier execution of the same message holds.
+
+        One that is about to end, for it has sent itself again with
+        ``self.retry()``, or one whose message was delivered twice.
+        """
+        task_id = self.call.task_id
+        return task_id is not None and task_id == self.error.task_id and not self.inside
+
+
+def settle(conflict: Conflict) -> Any:
+    """Do what `on_conflict` says; but a task never gives way to its own past."""
+    task = conflict.call.task
+    if task is not None and conflict.with_own_past and _has_queue(task):
+        _send_again(task, conflict)
+    return POLICIES[conflict.options.on_conflict](conflict)
+
+
+def skip(conflict: Conflict) -> None:
+    """Complete without running, and say so."""
+    call, holder = conflict.call, conflict.error.task_id
+    logger.warning("%s skipped: lock %r is held by task %r", call, conflict.name, holder)
+    task_skipped.send_robust(
+        sender=call.sender,
+        name=conflict.name,
+        task_id=call.task_id,
+        holder_task_id=holder,
+        args=call.sent_args,
+        kwargs=call.kwargs,
+    )
+
+
+def refuse(conflict: Conflict) -> NoReturn:
+    """Raise `AlreadyRunning`."""
+    raise conflict.error
+
+
+def retry(conflict: Conflict) -> NoReturn:
+    """Have the worker run the task again later, as often as is allowed."""
+    task = conflict.call.task
+    if task is None or conflict.inside or not _has_queue(task):
+        raise conflict.error
+    most = conflict.options.max_retries
+    if most is not None and _conflicts(task) >= most:
+        raise conflict.error
+    _send_again(task, conflict)
+
+
+POLICIES: dict[str, Callable[[Conflict], Any]] = {
+    "skip": skip,
+    "raise": refuse,
+    "retry": retry,
+    # It has waited by now, as long as it was to.
+    "wait": refuse,
+}
+
+
+def back_off(conflicts: int) -> float:
+    """Return the seconds to wait after so many conflicts before: 1, 2, 4 ... with jitter."""
+    longest = min(LONGEST_BACK_OFF, 2.0 ** min(conflicts, 10))
+    return longest * random.uniform(0.5, 1)  # noqa: S311  jitter is no secret
+
+
+def _has_queue(task: "Task[..., Any]") -> bool:
+    # An eager retry would run at once, inside this call, and so without end.
+    return not task.request.called_directly and not task.request.is_eager
+
+
+def _conflicts(task: "Task[..., Any]") -> int:
+    count = (task.request.headers or {}).get(CONFLICTS_HEADER, 0)
+    return count if isinstance(count, int) else 0
+
+
+def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
+    met_before = _conflicts(task)
+    countdown = _countdown(conflict.options, met_before)
+    message = _message(task, countdown, met_before + 1)
+    try:
+        message.apply_async()
+    except Exception as trouble:
+        _keep_message(task, trouble)
+        raise
+    raise Retry(exc=conflict.error, when=countdown, sig=message)  # type: ignore[arg-type]  # s
+
+
+def _countdown(options: "Options", met_before: int) -> float:
+    wanted = values.wait("countdown", options.countdown)
+    return back_off(met_before) if wanted is None else wanted
+
+
+def _message(task: "Task[..., Any]", countdown: float, conflicts: int) -> "Signature[Any]":
+    # Not task.retry(): that counts against the task's own max_retries.
+    message = task.signature_from_request(task.request, countdown=countdown)
+    message.options["headers"] = {
+        **(message.options.get("headers") or {}),
+        CONFLICTS_HEADER: conflicts,
+    }
+    return message
+
+
+def _keep_message(task: "Task[..., Any]", trouble: Exception) -> None:
+    # A message that is not acknowledged yet goes back to its queue; of one that
+    # is, a failure remains the only trace.
+    if task.acks_late:
+        raise Reject(trouble, requeue=True) from trouble

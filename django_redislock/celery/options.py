@@ -1,0 +1,108 @@
+"""The options of `single_instance`, checked when the module is imported."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django_redislock import values
+from django_redislock.names import shown
+from django_redislock.values import Seconds
+
+from .conflict import POLICIES
+
+MODES = ("while_executing",)
+ENQUEUE_TIME_CONFLICTS = ("replace",)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `single_instance` was asked for. See there."""
+
+    unique_on: Collection[str] | None
+    key: str | Callable[..., str] | None
+    mode: str
+    on_conflict: str
+    timeout: Seconds | None
+    blocking_timeout: Seconds | None
+    countdown: Seconds | None
+    max_retries: int | None
+    on_lost: Callable[..., Any] | None
+    using: str | None
+
+    def __post_init__(self) -> None:
+        _check_choice("mode", self.mode, MODES)
+        self._check_conflict()
+        self._check_name()
+        if self.timeout is not None:
+            values.lease("timeout", self.timeout)
+        values.wait("blocking_timeout", self.blocking_timeout)
+        values.wait("countdown", self.countdown)
+        _check_count("max_retries", self.max_retries)
+        _check_type("using", self.using, str)
+        values.callback("on_lost", self.on_lost)
+
+    def _check_conflict(self) -> None:
+        if self.on_conflict in ENQUEUE_TIME_CONFLICTS:
+            raise ValueError(
+                f"on_conflict={self.on_conflict!r} is for modes that take their place when the"
+                f" task is sent, not for mode={self.mode!r}"
+            )
+        _check_choice("on_conflict", self.on_conflict, tuple(POLICIES))
+        self._check_belongs("blocking_timeout", "wait")
+        self._check_belongs("countdown", "retry")
+        self._check_belongs("max_retries", "retry")
+
+    def _check_belongs(self, option: str, policy: str) -> None:
+        value = getattr(self, option)
+        if value is not None and self.on_conflict != policy:
+            raise ValueError(
+                f"{option}={value!r} is for on_conflict={policy!r},"
+                f" not for on_conflict={self.on_conflict!r}"
+            )
+
+    def _check_name(self) -> None:
+        if self.unique_on is not None and self.key is not None:
+            raise ValueError(
+                f"unique_on={shown(self.unique_on)} and key={shown(self.key)}"
+                " both name the lock: give one of them"
+            )
+        if self.key is not None and not (isinstance(self.key, str) or callable(self.key)):
+            raise TypeError(
+                f"key must be a template (str) or a callable, not {shown(self.key)}"
+                f" ({type(self.key).__name__})"
+            )
+        if self.unique_on is not None and self.unique_on != "*":
+            _check_names("unique_on", self.unique_on)
+
+
+def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{option}={shown(value)} is not one of {', '.join(map(repr, choices))}")
+
+
+def _check_names(option: str, value: object) -> None:
+    wanted = f"{option} must be a list of argument names, or '*' for all, not {shown(value)}"
+    if isinstance(value, str):
+        raise ValueError(wanted)
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        raise TypeError(f"{wanted} ({type(value).__name__})")
+    if not value:
+        raise ValueError(wanted)
+    for name in value:
+        _check_type(f"each name in {option}", name, str)
+
+
+def _check_count(option: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{option} must be an int, not {shown(value)} ({type(value).__name__})")
+    if value < 0:
+        raise ValueError(f"{option} must be at least 0, got {value!r}")
+
+
+def _check_type(option: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(
+            f"{option} must be a {kind.__name__}, not {shown(value)} ({type(value).__name__})"
+        )

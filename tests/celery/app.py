@@ -1,0 +1,227 @@
+"""The Celery app of these tests: `celery -A tests.celery.app worker`.
+
+Tasks write what happens to a list of the test's own, in the order in which Redis saw it.
+"""
+
+import os
+
+import redis
+from celery import Celery, Task
+from celery.exceptions import SoftTimeLimitExceeded
+from django.dispatch import receiver
+from kombu.exceptions import OperationalError
+
+from django_redislock import single_instance
+from django_redislock.celery import current_lock
+from django_redislock.celery.conflict import CONFLICTS_HEADER
+from django_redislock.signals import task_skipped
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+
+app = Celery("tests", set_as_current=False)
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.update(worker_prefetch_multiplier=1, task_track_started=True)
+
+LONGEST = 30
+"""Seconds after which a task goes on although nobody let it."""
+
+
+def notes() -> redis.Redis:
+    from testproject.settings import redis_database
+
+    return redis.Redis.from_url(redis_database(3), decode_responses=True, socket_timeout=None)
+
+
+def note(run: str, *words: object) -> None:
+    with notes() as client:
+        client.rpush(run, " ".join(map(str, words)))
+
+
+def wait_for_go(run: str) -> None:
+    with notes() as client:
+        client.blpop([f"{run}:go"], LONGEST)
+
+
+@receiver(task_skipped)
+def note_skipped(sender, task_id, holder_task_id, args, kwargs, **_):
+    run = args[0] if args else kwargs["run"]
+    note(run, "skipped", task_id, "by", holder_task_id)
+
+
+def work(task: Task, run: str, seconds: float) -> str:
+    """Take some time, and leave a note at both ends."""
+    note(run, "begin", task.request.id)
+    with notes() as client:
+        client.blpop([f"{run}:never"], seconds)
+    note(run, "end", task.request.id)
+    return "ran"
+
+
+@app.task
+def ready():
+    return os.getpid()
+
+
+@app.task(bind=True)
+@single_instance(key="work:{run}", timeout=3)
+def skipping(self, run, seconds=0.2):
+    return work(self, run, seconds)
+
+
+@app.task(bind=True)
+@single_instance(key="work:{run}", timeout=3, on_conflict="raise")
+def raising(self, run, seconds=0.2):
+    return work(self, run, seconds)
+
+
+@app.task(bind=True, max_retries=0)
+@single_instance(key="work:{run}", timeout=3, on_conflict="retry", countdown=0.2)
+def retrying(self, run, seconds=0.1):
+    return work(self, run, seconds)
+
+
+@app.task(bind=True, acks_late=True)
+@single_instance(key="work:{run}", timeout=3, on_conflict="wait")
+def waiting(self, run, seconds=0.1):
+    return work(self, run, seconds)
+
+
+@app.task(bind=True)
+@single_instance(unique_on=["run"], timeout=5)
+def held(self, run):
+    """Hold the lock until the test lets go."""
+    note(run, "begin", self.request.id)
+    wait_for_go(run)
+    return "ran"
+
+
+@app.task(bind=True)
+@single_instance(key="place:{run}", timeout=5)
+def holder(self, run):
+    note(run, "begin", self.request.id)
+    wait_for_go(run)
+    return "held"
+
+
+@app.task(bind=True, max_retries=0)
+@single_instance(key="place:{run}", on_conflict="retry", countdown=0.1)
+def patient(self, run):
+    request = self.request
+    return {"retries": request.retries, "headers": request.headers, "id": request.id}
+
+
+@app.task
+@single_instance(key="place:{run}", on_conflict="retry", countdown=0.3, max_retries=2)
+def impatient(run):
+    return "ran"
+
+
+@app.task
+@single_instance(key="place:{run}", on_conflict="raise")
+def refused(run):
+    return "ran"
+
+
+@app.task
+@single_instance(key="place:{run}", on_conflict="wait", blocking_timeout=0.1)
+def short_of_time(run):
+    return "ran"
+
+
+@app.task
+@single_instance(key="place:{run}")
+def skipped(run):
+    return "ran"
+
+
+@app.task(soft_time_limit=1)
+@single_instance(key="place:{run}", on_conflict="wait")
+def impatient_to_wait(run):
+    return "ran"
+
+
+class BrokerWithAGap(Task):
+    """A task that can't be sent again the first time it is tried."""
+
+    def apply_async(self, args=None, kwargs=None, **options):
+        if CONFLICTS_HEADER in (options.get("headers") or {}) and not self.failed_before(args[0]):
+            note(args[0], "unsent")
+            raise OperationalError("no broker")
+        return super().apply_async(args, kwargs, **options)
+
+    def failed_before(self, run):
+        with notes() as client:
+            return client.llen(run) > 1
+
+
+@app.task(base=BrokerWithAGap)
+@single_instance(key="place:{run}", on_conflict="retry", countdown=0.1)
+def unsendable(run):
+    return "ran"
+
+
+@app.task(base=BrokerWithAGap, acks_late=True)
+@single_instance(key="place:{run}", on_conflict="retry", countdown=0.1)
+def unsendable_late(run):
+    return "ran"
+
+
+@app.task
+def collect(results):
+    return results
+
+
+@app.task(bind=True, default_retry_delay=0, max_retries=3)
+@single_instance(unique_on="*", timeout=5)
+def retries_itself(self, run):
+    note(run, "begin", self.request.id)
+    if self.request.retries < 2:
+        raise self.retry()
+    return self.request.retries
+
+
+@app.task(bind=True)
+@single_instance(unique_on="*", timeout=5)
+def sends_itself_again(self, run):
+    """Retry, and hold the lock until the second execution has met it."""
+    note(run, "begin", self.request.retries)
+    if self.request.retries:
+        return "ran again"
+    retry = self.retry(countdown=0, throw=False)
+    wait_for_go(run)
+    raise retry
+
+
+@app.task(autoretry_for=(LookupError,), default_retry_delay=0, max_retries=3)
+@single_instance(unique_on=["run"], timeout=5)
+def retried_for_errors(run):
+    note(run, "lock", current_lock().name)
+    with notes() as client:
+        if client.llen(run) < 3:
+            raise LookupError(run)
+    return "ran"
+
+
+@app.task(soft_time_limit=1)
+@single_instance(unique_on=["run"], timeout=30)
+def overtaxed(run):
+    try:
+        wait_for_go(run)
+    except SoftTimeLimitExceeded:
+        note(run, "limit")
+        raise
+
+
+@app.task
+@single_instance(key="place:{run}", timeout=3)
+def stopped(run):
+    """Say which process this is, and whether its lock is lost when it was stopped meanwhile."""
+    lock = current_lock()
+    note(run, "pid", os.getpid(), lock.lost)
+    wait_for_go(run)
+    with notes() as client:
+        for _ in range(100):
+            if lock.lost:
+                break
+            client.blpop([f"{run}:never"], 0.1)
+    return lock.lost

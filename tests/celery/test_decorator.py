@@ -1,0 +1,487 @@
+"""`single_instance` in this process: where it may stand, what it may be told, what it does."""
+
+import datetime
+import functools
+import inspect
+import logging
+import math
+import threading
+from datetime import timedelta
+
+import pytest
+from celery import Celery, Task, shared_task
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_redislock import AlreadyRunning, LockError, locks, single_instance
+from django_redislock.celery import current_lock
+from django_redislock.celery.conflict import LONGEST_BACK_OFF, back_off
+from django_redislock.signals import task_skipped
+from testproject.server import EmbeddedServer
+
+NAME = "tests:place"
+
+
+class OwnCelery(Celery):
+    """An app whose tasks are not shared with all other apps of this process."""
+
+    def task(self, *args, **options):
+        return super().task(*args, **{"shared": False, **options})
+
+
+@pytest.fixture
+def app():
+    return OwnCelery(
+        "tests.own", broker="memory://", backend="cache+memory://", set_as_current=False
+    )
+
+
+@pytest.fixture
+def held_elsewhere():
+    """The lock that the functions here want, held by another thread."""
+    ready, done = threading.Event(), threading.Event()
+
+    def hold():
+        with locks.lock(NAME, timeout=5):
+            ready.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert ready.wait(10)
+    yield locks.get(NAME)
+    done.set()
+    thread.join()
+
+
+@pytest.fixture
+def skips():
+    """What the signal `task_skipped` told."""
+    told = []
+
+    def listen(**facts):
+        told.append(facts)
+
+    task_skipped.connect(listen)
+    yield told
+    task_skipped.disconnect(listen)
+
+
+class TestPlace:
+    def test_a_plain_function_runs_and_returns(self):
+        @single_instance
+        def double(number, *, plus=0):
+            return number * 2 + plus
+
+        assert double(2, plus=1) == 5
+
+    def test_it_looks_like_the_function(self):
+        def double(number: int, *, plus: int = 0) -> int:
+            """Double it."""
+
+        decorated = single_instance(unique_on="*")(double)
+        assert inspect.getfullargspec(decorated) == inspect.getfullargspec(double)
+        assert inspect.signature(decorated) == inspect.signature(double)
+        assert (decorated.__name__, decorated.__doc__) == ("double", "Double it.")
+        assert decorated.__wrapped__ is double
+
+    def test_celery_still_checks_the_arguments(self, app):
+        @app.task(bind=True)
+        @single_instance(unique_on=["account_id"])
+        def sync(self, account_id, full=False): ...
+
+        sync.delay(1, full=True)
+        for args in [(), (1, 2, 3)]:
+            with pytest.raises(TypeError):
+                sync.delay(*args)
+
+    def test_above_a_task_it_says_where_it_belongs(self, app):
+        def shared(): ...
+
+        def own(): ...
+
+        for task in (shared_task(shared), app.task(own), app.task(lazy=False)(own)):
+            with pytest.raises(TypeError, match="put @shared_task or"):
+                single_instance(task)
+
+    def test_a_task_is_not_made_to_tell_that_it_is_one(self):
+        def work(): ...
+
+        lazy = OwnCelery("tests.lazy", autofinalize=False, set_as_current=False)
+        with pytest.raises(TypeError, match="below the task decorator"):
+            single_instance(lazy.task(work))
+
+    def test_what_runs_after_the_call_is_refused(self):
+        async def coroutine(): ...
+
+        def generator():
+            yield
+
+        async def both():
+            yield
+
+        for function in (coroutine, generator, both):
+            with pytest.raises(TypeError, match="is a coroutine or generator function"):
+                single_instance(function)
+
+    @pytest.mark.parametrize("what", ["name", 5, dict, staticmethod(len), object()])
+    def test_what_is_no_function_is_refused(self, what):
+        with pytest.raises(TypeError, match="decorates a function, not"):
+            single_instance(what)
+
+    def test_a_method_runs(self):
+        class Shop:
+            @single_instance(key="shop:{self.pk}")
+            def sell(self):
+                return current_lock().name
+
+            pk = 4
+
+        assert Shop().sell() == "shop:4"
+
+    def test_a_task_class_runs_under_its_name(self, app):
+        class Sync(Task):
+            name = "shop.sync"
+
+            @single_instance(unique_on="*")
+            def run(self, account_id):
+                return current_lock().name
+
+        task = app.register_task(Sync())
+        assert task.apply((7,)).get() == "shop.sync:account_id=7"
+
+
+NAN, INF = math.nan, math.inf
+
+REFUSED = [
+    ({"mode": "until_executed"}, ValueError, "mode='until_executed' is not one of 'while_exec"),
+    ({"mode": None}, ValueError, "mode=None"),
+    ({"on_conflict": "ignore"}, ValueError, "on_conflict='ignore' .*'skip', 'raise', 'retry', "),
+    ({"on_conflict": "replace"}, ValueError, "on_conflict='replace' .* not for mode='while_exec"),
+    ({"unique_on": ["a"], "key": "x"}, ValueError, r"unique_on=\['a'\] and key='x'"),
+    ({"unique_on": "account_id"}, ValueError, "unique_on must be a list .*'account_id'"),
+    ({"unique_on": []}, ValueError, r"unique_on must be .*\[\]"),
+    ({"unique_on": 5}, TypeError, "unique_on must be .* 5"),
+    ({"unique_on": [5]}, TypeError, "unique_on must be a str, not 5"),
+    ({"unique_on": ["b"]}, ImproperlyConfigured, "'b'.*account_id"),
+    ({"key": 5}, TypeError, "key must be .* 5"),
+    ({"key": ""}, ValueError, "key must not be empty"),
+    ({"key": "{b}"}, ImproperlyConfigured, r"key='\{b\}'.*account_id"),
+    ({"blocking_timeout": 5}, ValueError, "blocking_timeout=5 is for on_conflict='wait'"),
+    ({"countdown": 5}, ValueError, "countdown=5 is for on_conflict='retry'"),
+    (
+        {"max_retries": 5, "on_conflict": "wait"},
+        ValueError,
+        "max_retries=5 .*'retry', not .*'wait",
+    ),
+    ({"max_retries": -1, "on_conflict": "retry"}, ValueError, "max_retries .*-1"),
+    ({"max_retries": 1.5, "on_conflict": "retry"}, TypeError, "max_retries .*1.5"),
+    ({"max_retries": True, "on_conflict": "retry"}, TypeError, "max_retries .*True"),
+    ({"countdown": -1, "on_conflict": "retry"}, ValueError, "countdown .*-1"),
+    ({"countdown": "1", "on_conflict": "retry"}, TypeError, "countdown .*'1'"),
+    ({"blocking_timeout": NAN, "on_conflict": "wait"}, ValueError, "blocking_timeout .*nan"),
+    ({"timeout": 0}, ValueError, "timeout .*got 0"),
+    ({"timeout": -1}, ValueError, "timeout .*got -1"),
+    ({"timeout": 0.009}, ValueError, "timeout .*got 0.009"),
+    ({"timeout": NAN}, ValueError, "timeout .*got nan"),
+    ({"timeout": INF}, ValueError, "timeout .*got inf"),
+    ({"timeout": timedelta(0)}, ValueError, "timeout .*timedelta"),
+    ({"timeout": True}, TypeError, "timeout .*True"),
+    ({"timeout": "30"}, TypeError, "timeout .*'30'"),
+    ({"on_lost": "abort"}, TypeError, "on_lost must be callable, got 'abort'"),
+    ({"using": 5}, TypeError, "using must be a str, not 5"),
+]
+
+
+class TestOptions:
+    @pytest.mark.parametrize(("options", "error", "text"), REFUSED, ids=str)
+    def test_what_can_not_work_is_told_at_import(self, options, error, text):
+        with pytest.raises(error, match=text):
+
+            @single_instance(**options)
+            def sync(account_id): ...
+
+    @pytest.mark.parametrize(
+        ("timeout", "seconds"), [(None, 30), (5, 5), (2.5, 2.5), (timedelta(seconds=5), 5)]
+    )
+    def test_the_lease_is_as_long_as_was_asked(self, timeout, seconds):
+        @single_instance(key=NAME, timeout=timeout)
+        def lease():
+            return locks.get(NAME).timeout
+
+        assert lease() == seconds
+
+    def test_the_shortest_lease_is_ten_milliseconds(self):
+        single_instance(timeout=0.01)(lease_of_nothing)
+
+    def test_the_lock_is_kept_at_the_alias_that_is_named(self):
+        @single_instance(key=NAME, using="django_redis")
+        def where():
+            return locks.using("django_redis").get(NAME).token == current_lock().token
+
+        assert where()
+
+    def test_an_alias_that_is_not_there_is_told_at_the_call(self):
+        @single_instance(using="nowhere")
+        def where(): ...
+
+        with pytest.raises(ImproperlyConfigured, match="nowhere"):
+            where()
+
+
+class TestName:
+    @pytest.fixture
+    def sync(self, app):
+        @app.task(bind=True, name="shop.sync")
+        @single_instance(unique_on="*")
+        def sync(self, account_id, day=None):
+            return current_lock().name
+
+        return sync
+
+    def test_it_is_the_task_s_however_it_is_called(self, sync):
+        expected = "shop.sync:account_id=7,day=null"
+        assert sync(7) == expected
+        assert sync.apply((7,), {"day": None}).get() == expected
+        assert sync.s(account_id=7)() == expected
+
+    def test_it_is_the_task_s_under_other_decorators_and_automatic_retries(self, app):
+        def logged(function):
+            @functools.wraps(function)
+            def wrapper(*args, **kwargs):
+                return function(*args, **kwargs)
+
+            return wrapper
+
+        @app.task(name="shop.sync", autoretry_for=(KeyError,))
+        @logged
+        @single_instance
+        def sync():
+            return current_lock().name
+
+        assert sync.apply().get() == "shop.sync"
+
+    def test_a_function_that_a_task_calls_has_its_own(self, app):
+        @single_instance
+        def inner():
+            return current_lock().name
+
+        @app.task(name="shop.outer")
+        @single_instance
+        def outer():
+            return inner(), current_lock().name
+
+        assert outer.apply().get() == (f"{__name__}.{inner.__qualname__}", "shop.outer")
+
+    def test_a_day_and_a_moment_can_be_part_of_it(self, sync):
+        moment = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
+        assert sync(7, moment).endswith("account_id=7,day=2026-05-01T00:00:00+00:00")
+
+
+class TestCurrentLock:
+    def test_outside_there_is_none(self):
+        assert current_lock() is None
+
+    def test_inside_it_is_held_and_has_a_fencing_token(self):
+        @single_instance(key=NAME)
+        def look():
+            lock = current_lock()
+            return lock.owned(), lock.fence_token, lock.lost
+
+        owned, fence, lost = look()
+        assert owned
+        assert fence > 0
+        assert not lost
+        assert current_lock() is None
+        assert look()[1] > fence
+
+    def test_it_is_the_innermost_one(self):
+        @single_instance(key="outer")
+        def outer():
+            return current_lock().name, inner(), current_lock().name
+
+        @single_instance(key="inner")
+        def inner():
+            return current_lock().name
+
+        assert outer() == ("outer", "inner", "outer")
+
+    def test_other_threads_do_not_see_it(self):
+        seen = []
+
+        @single_instance(key=NAME)
+        def look():
+            thread = threading.Thread(target=lambda: seen.append(current_lock()))
+            thread.start()
+            thread.join()
+
+        look()
+        assert seen == [None]
+
+
+class TestConflict:
+    def test_skip_returns_none_with_one_warning_and_a_signal(self, held_elsewhere, skips, caplog):
+        @single_instance(key=NAME)
+        def work(number, *, fast):
+            raise AssertionError("it ran")
+
+        assert work(1, fast=True) is None
+        [record] = caplog.records
+        assert (record.name, record.levelno) == ("django_redislock", logging.WARNING)
+        assert repr(NAME) in record.getMessage()
+        [facts] = skips
+        assert (facts["sender"], facts["name"]) == (work, NAME)
+        assert (facts["task_id"], facts["holder_task_id"]) == (None, None)
+        assert (facts["args"], facts["kwargs"]) == ((1,), {"fast": True})
+
+    def test_a_skipped_task_tells_its_id_and_leaves_itself_out(self, app, held_elsewhere, skips):
+        @app.task(bind=True)
+        @single_instance(key=NAME)
+        def work(self, number): ...
+
+        result = work.apply((1,))
+        assert (result.result, result.state) == (None, "SUCCESS")
+        [facts] = skips
+        assert (facts["sender"].name, facts["task_id"]) == (work.name, result.id)
+        assert facts["args"] == (1,)
+
+    def test_a_listener_that_fails_changes_nothing(self, held_elsewhere, caplog):
+        def fail(**facts):
+            raise RuntimeError("listener")
+
+        task_skipped.connect(fail)
+        try:
+            assert single_instance(key=NAME)(lambda: 1)() is None
+        finally:
+            task_skipped.disconnect(fail)
+
+    def test_raise_says_who_holds(self, held_elsewhere):
+        with pytest.raises(AlreadyRunning) as caught:
+            single_instance(key=NAME, on_conflict="raise")(lambda: 1)()
+        assert isinstance(caught.value, LockError)
+        assert caught.value.name == NAME
+        assert caught.value.task_id is None
+        assert 0 < caught.value.expires_in <= 5
+
+    def test_wait_gives_up_after_its_time(self, held_elsewhere):
+        waiting = single_instance(key=NAME, on_conflict="wait", blocking_timeout=0.1)
+        with pytest.raises(AlreadyRunning):
+            waiting(lambda: 1)()
+
+    def test_wait_runs_when_its_turn_comes(self):
+        begun, go = threading.Event(), threading.Event()
+        order = []
+
+        @single_instance(key=NAME, on_conflict="wait")
+        def work(who):
+            begun.set()
+            go.wait(20)
+            order.append(who)
+
+        first = threading.Thread(target=work, args=("first",))
+        first.start()
+        assert begun.wait(10)
+        second = threading.Thread(target=work, args=("second",))
+        second.start()
+        go.set()
+        first.join()
+        second.join()
+        assert order == ["first", "second"]
+
+    def test_retry_where_there_is_no_queue_raises_at_once(self, app, held_elsewhere):
+        @app.task
+        @single_instance(key=NAME, on_conflict="retry")
+        def work(): ...
+
+        app.conf.task_always_eager = True
+        for call in (work, work.run, work.apply, work.delay):
+            with pytest.raises(AlreadyRunning):
+                call().get()
+
+    @pytest.mark.parametrize("policy", ["retry", "wait", "raise"])
+    def test_a_call_from_inside_itself_neither_waits_nor_is_sent_again(self, app, policy):
+        @app.task
+        @single_instance(key=NAME, on_conflict=policy)
+        def work(depth):
+            return work(depth + 1)
+
+        with pytest.raises(AlreadyRunning):
+            work.apply((0,)).get()
+
+    def test_back_off_doubles_up_to_a_minute(self):
+        for conflicts, longest in enumerate([1, 2, 4, 8, 16, 32, 60, 60]):
+            waits = [back_off(conflicts) for _ in range(50)]
+            assert longest / 2 <= min(waits) < max(waits) <= longest
+        assert back_off(100_000) <= LONGEST_BACK_OFF
+
+
+class TestEnd:
+    """However the function ends, its lock is free, and trouble with it hides nothing."""
+
+    def test_an_exception_frees_the_lock(self):
+        @single_instance(key=NAME)
+        def fail():
+            raise LookupError("body")
+
+        with pytest.raises(LookupError, match="body"):
+            fail()
+        assert locks.get(NAME) is None
+
+    def test_a_retry_of_the_task_s_own_frees_the_lock(self, app):
+        @app.task(bind=True, max_retries=3)
+        @single_instance(key=NAME)
+        def work(self):
+            if self.request.retries < 2:
+                raise self.retry()
+            return self.request.retries
+
+        assert work.apply().get() == 2
+        assert locks.get(NAME) is None
+
+    def test_a_lock_that_was_taken_away_is_an_error_in_the_log_and_the_result_stands(self, caplog):
+        @single_instance(key=NAME)
+        def work():
+            locks.force_release(NAME)
+            return "done"
+
+        assert work() == "done"
+        record = caplog.records[-1]
+        assert (record.levelno, record.name) == (logging.ERROR, "django_redislock")
+        assert f"lost lock {NAME!r}" in record.getMessage()
+
+    def test_the_exception_of_the_function_wins_over_a_lost_lock(self):
+        @single_instance(key=NAME)
+        def work():
+            locks.force_release(NAME)
+            raise LookupError("body")
+
+        with pytest.raises(LookupError, match="body"):
+            work()
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_a_server_that_went_away_is_a_warning_in_the_log(self, fails, caplog):
+        with EmbeddedServer() as server, override_settings(CACHES=caches_at(server.url)):
+
+            @single_instance(key=NAME)
+            def work():
+                server.stop()
+                if fails:
+                    raise LookupError("body")
+                return "done"
+
+            if fails:
+                with pytest.raises(LookupError, match="body"):
+                    work()
+            else:
+                assert work() == "done"
+        record = caplog.records[-1]
+        assert (record.levelno, record.name) == (logging.WARNING, "django_redislock")
+        assert f"could not release lock {NAME!r}" in record.getMessage()
+
+
+def lease_of_nothing(): ...
+
+
+def caches_at(url):
+    backend = "django.core.cache.backends.redis.RedisCache"
+    return {"default": {"BACKEND": backend, "LOCATION": url}}

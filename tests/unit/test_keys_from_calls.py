@@ -1,0 +1,225 @@
+"""`unique_on` and `key`: which calls share a lock, and what it is called."""
+
+import json
+import uuid
+from collections import OrderedDict, namedtuple
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, Flag, IntEnum, StrEnum
+from inspect import signature
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.translation import gettext_lazy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_redislock.celery import single_instance
+from django_redislock.celery.call import Call
+from django_redislock.celery.canonical import text_of
+from django_redislock.celery.key import key_maker
+from django_redislock.celery.options import Options
+from django_redislock.names import check_name
+
+UNSET = dict.fromkeys(Options.__slots__)
+DEFAULTS = UNSET | {"mode": "while_executing", "on_conflict": "skip"}
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+class Kind(StrEnum):
+    NEW = "new"
+
+
+class Right(Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Proxy(Group):
+    class Meta:
+        app_label = "tests"
+        proxy = True
+
+
+Point = namedtuple("Point", "x y")
+
+
+def sync(account_id, full=False, *, day=None): ...
+
+
+def anything(first, *args, **kwargs): ...
+
+
+def name_of(function, *args, unique_on=None, key=None, **kwargs):
+    options = Options(**DEFAULTS | {"unique_on": unique_on, "key": key})
+    return key_maker(options, signature(function))(Call(function, None, args, kwargs))
+
+
+def saved(model, **fields):
+    instance = model(**fields)
+    instance._state.adding = False
+    return instance
+
+
+class TestUniqueOn:
+    def test_without_it_there_is_one_name_for_all_calls(self):
+        assert name_of(sync, 1) == name_of(sync, 2, full=True) == f"{__name__}.sync"
+
+    def test_the_name_can_be_read(self):
+        name = name_of(sync, 7, day=date(2026, 5, 1), unique_on=["account_id", "day"])
+        assert name == f"{__name__}.sync:account_id=7,day=2026-05-01"
+
+    @pytest.mark.parametrize("unique_on", [["account_id", "full"], ("full", "account_id"), "*"])
+    def test_positional_keyword_and_default_arguments_give_one_name(self, unique_on):
+        names = {
+            name_of(sync, 7, unique_on=unique_on),
+            name_of(sync, 7, False, unique_on=unique_on),
+            name_of(sync, account_id=7, unique_on=unique_on),
+            name_of(sync, full=False, account_id=7, unique_on=unique_on),
+        }
+        assert len(names) == 1
+
+    def test_the_order_of_the_names_does_not_matter(self):
+        one = name_of(sync, 7, unique_on=["full", "account_id"])
+        assert one == name_of(sync, 7, unique_on={"account_id", "full"})
+
+    def test_arguments_that_are_not_named_do_not_matter(self):
+        one = name_of(sync, 7, True, unique_on=["account_id"])
+        assert one == name_of(sync, 7, False, unique_on=["account_id"])
+
+    def test_a_function_without_arguments_has_no_colon(self):
+        def tick(): ...
+
+        assert name_of(tick, unique_on="*").endswith("tick")
+
+    def test_a_long_name_keeps_its_beginning_and_differs_by_its_end(self):
+        one = name_of(sync, "x" * 600 + "1", unique_on=["account_id"])
+        two = name_of(sync, "x" * 600 + "2", unique_on=["account_id"])
+        assert one != two
+        assert check_name(one).startswith(f'{__name__}.sync:account_id="xxx')
+
+    @pytest.mark.parametrize("unknown", [["acount_id"], ["account_id", "self"], ["*"]])
+    def test_unknown_arguments_are_found_at_import(self, unknown):
+        with pytest.raises(ImproperlyConfigured, match="account_id, full, day") as caught:
+            single_instance(unique_on=unknown)(sync)
+        assert repr(unknown[-1]) in str(caught.value)
+
+    def test_arguments_that_come_by_any_name_can_be_named(self):
+        name = name_of(anything, 1, extra=2, unique_on=["extra", "first"])
+        assert name.endswith("anything:first=1,extra=2")
+
+    def test_all_arguments_take_in_those_of_any_name(self):
+        name = name_of(anything, 1, 2, extra=3, unique_on="*")
+        assert name.endswith('anything:first=1,args=[2],kwargs={"extra":3}')
+
+    def test_one_that_is_missing_at_the_call_is_a_value_error(self):
+        with pytest.raises(ValueError, match="unique_on names 'extra', which this call"):
+            name_of(anything, 1, unique_on=["extra"])
+
+    def test_a_call_that_does_not_fit_the_function_is_its_type_error(self):
+        with pytest.raises(TypeError, match="account_id"):
+            name_of(sync, unique_on=["account_id"])
+
+    @pytest.mark.parametrize("value", [object(), sync, [1, object()], {"a": gettext_lazy("x")}])
+    def test_what_has_no_lasting_text_is_a_type_error_with_the_argument(self, value):
+        with pytest.raises(TypeError, match=r"Argument 'account_id' .* is not supported"):
+            name_of(sync, value, unique_on="*")
+
+    def test_a_model_that_is_not_saved_is_a_value_error_with_the_argument(self):
+        with pytest.raises(ValueError, match=r"Argument 'account_id' .*auth\.User is not saved"):
+            name_of(sync, User(username="ann"), unique_on="*")
+
+
+class TestKey:
+    def test_a_template_is_filled_from_the_call(self):
+        assert name_of(sync, 7, key="report:{account_id}:{full}") == "report:7:False"
+
+    def test_a_template_with_an_unknown_field_is_found_at_import(self):
+        with pytest.raises(ImproperlyConfigured, match=r"key='report:\{acount\}'"):
+            single_instance(key="report:{acount}")(sync)
+
+    def test_a_callable_gets_the_arguments_of_the_call(self):
+        assert name_of(sync, 7, day=3, key=lambda a, day: f"x:{a}:{day}") == "x:7:3"
+
+    @pytest.mark.parametrize(("result", "error"), [(None, TypeError), ("", ValueError)])
+    def test_what_a_callable_returns_is_checked(self, result, error):
+        with pytest.raises(error, match="the result of key must"):
+            name_of(sync, 7, key=lambda account_id: result)
+
+
+BERLIN = timezone(timedelta(hours=2))
+
+TEXTS = [
+    (None, "null"),
+    (True, "true"),
+    (1, "1"),
+    (1.0, "1.0"),
+    (-0.0, "0.0"),
+    ("1", '"1"'),
+    ('a"b\n', r'"a\"b\n"'),
+    (b"a'", '''b"a'"'''),
+    (Decimal("1.50"), "Decimal(1.5)"),
+    (Decimal("1E+2"), "Decimal(100)"),
+    (Decimal("-0"), "Decimal(0)"),
+    (Decimal("NaN"), "Decimal(NaN)"),
+    (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+    (datetime(2026, 5, 1, 12, tzinfo=UTC), "2026-05-01T12:00:00+00:00"),
+    (datetime(2026, 5, 1, 14, tzinfo=BERLIN), "2026-05-01T12:00:00+00:00"),
+    (datetime(2026, 5, 1, 12), "2026-05-01T12:00:00"),  # noqa: DTZ001  naive ones too
+    (date(2026, 5, 1), "2026-05-01"),
+    (time(12, 30), "12:30:00"),
+    (timedelta(minutes=90), "P0DT01H30M00S"),
+    (Colour.RED, "Colour.RED"),
+    (Level.HIGH, "3"),
+    (Kind.NEW, '"new"'),
+    (Right.READ | Right.WRITE, "Right.READ|WRITE"),
+    ([1, "a"], '[1,"a"]'),
+    (Point(1, 2), "[1,2]"),
+    ({3, 1}, "set(1,3)"),
+    (frozenset(), "set()"),
+    ({"b": [1], "a": None}, '{"a":null,"b":[1]}'),
+    (OrderedDict(b=1, a=2), '{"a":2,"b":1}'),
+    ({1: "x", None: "y"}, '{"1":"x","null":"y"}'),
+    (saved(User, pk=42), "auth.user:42"),
+    (saved(Proxy, pk=7), "auth.group:7"),
+]
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+)
+
+
+class TestText:
+    @pytest.mark.parametrize(("value", "text"), TEXTS, ids=str)
+    def test_each_type_has_a_readable_text(self, value, text):
+        assert text_of(value) == text
+
+    def test_a_mix_up_of_types_is_no_mix_up_of_names(self):
+        one = [1, 1.0, True, "1", b"1", Decimal(1), [1], {"1": 1}, {1}, saved(User, pk=1)]
+        assert len(set(map(text_of, one))) == len(one)
+
+    def test_digits_are_not_rounded_away(self):
+        assert text_of(Decimal("1." + "1" * 60)) != text_of(Decimal("1." + "1" * 61))
+
+    @given(json_values)
+    def test_what_travelled_as_json_has_the_text_it_had(self, value):
+        assert text_of(json.loads(json.dumps(value))) == text_of(value)
+
+    @given(st.decimals(allow_nan=False))
+    def test_equal_numbers_have_one_text(self, number):
+        assert Decimal(text_of(number)[len("Decimal(") : -1]) == number
+
+    @given(st.lists(st.text(), unique=True))
+    def test_sets_and_dictionaries_have_no_order(self, values):
+        one, other = dict.fromkeys(values), dict.fromkeys(reversed(values))
+        assert text_of(one) == text_of(other)
+        assert text_of(set(one)) == text_of(frozenset(other))

@@ -1,0 +1,214 @@
+import unicodedata
+from dataclasses import dataclass
+from inspect import signature
+from types import SimpleNamespace
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db.models import TextChoices
+from django.utils.safestring import SafeString
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from django_redislock.names import MAX_BYTES, Template, arguments, check_name, fit_name
+
+any_text = st.text(alphabet=st.characters(codec=None))
+
+
+class Colour(TextChoices):
+    RED = "red"
+
+
+@dataclass
+class Account:
+    pk: int
+    _secret: str = "secret"
+
+
+def report(account_id, day="today", *, full=False): ...
+
+
+def anything(first, *args, **kwargs): ...
+
+
+REPORT = signature(report)
+ANYTHING = signature(anything)
+
+
+class TestCheckName:
+    @pytest.mark.parametrize("name", ["a", "invoice:42", "Zürich/東京", "{x}", " ", "x" * 512])
+    def test_text_is_a_name_as_it_is(self, name):
+        assert check_name(name) == name
+
+    @pytest.mark.parametrize("name", [SafeString("red"), Colour.RED])
+    def test_a_subclass_of_str_becomes_a_plain_str(self, name):
+        assert type(check_name(name)) is str
+        assert check_name(name) == "red"
+
+    @pytest.mark.parametrize("name", [None, 42, b"invoice", ["a"], Account(1)])
+    def test_anything_but_text_is_a_type_error_with_the_value(self, name):
+        with pytest.raises(TypeError, match=rf"^place must be a str, not .*{type(name).__name__}"):
+            check_name(name, "place")
+
+    def test_empty_is_refused(self):
+        with pytest.raises(ValueError, match="name must not be empty, got ''"):
+            check_name("")
+
+    @pytest.mark.parametrize("bad", ["\n", "\0", "\x7f", "\x85", "\x1b", "\ud800"])
+    def test_control_characters_and_lone_surrogates_are_refused_and_shown_escaped(self, bad):
+        with pytest.raises(ValueError, match="name must not contain control") as caught:
+            check_name(f"a{bad}b")
+        assert bad not in str(caught.value)
+        assert repr(bad) in str(caught.value)
+
+    @pytest.mark.parametrize("name", ["x" * 513, "é" * 257, "東" * 171])
+    def test_the_limit_is_in_bytes_of_utf8_and_the_error_is_short(self, name):
+        with pytest.raises(ValueError, match=r"at most 512 bytes in UTF-8, got 51[34]") as caught:
+            check_name(name)
+        assert len(str(caught.value)) < 200
+
+    @given(any_text)
+    @example("東" * 170)
+    def test_every_name_is_one_that_utf8_and_terminals_can_take(self, text):
+        fine = (
+            text
+            and not any(unicodedata.category(char) in ("Cc", "Cs") for char in text)
+            and len(text.encode()) <= MAX_BYTES
+        )
+        try:
+            assert check_name(text) == text
+        except ValueError:
+            assert not fine
+        else:
+            assert fine
+
+
+class TestFitName:
+    @given(any_text.filter(bool))
+    @example("é" * 1000)
+    @example("\n" * 1000)
+    def test_any_text_becomes_a_name(self, text):
+        check_name(fit_name(text))
+
+    @given(any_text.filter(bool))
+    def test_a_name_stays_what_it_is(self, text):
+        assert fit_name(fit_name(text)) == fit_name(text)
+
+    def test_what_is_too_long_keeps_its_beginning_and_differs_by_its_end(self):
+        one, two = fit_name("report:" + "é" * 600 + "1"), fit_name("report:" + "é" * 600 + "2")
+        assert one != two
+        assert one.startswith("report:ééé")
+        assert len(one.encode()) in (MAX_BYTES - 1, MAX_BYTES)
+        assert set(one.rpartition(":")[2]) <= set("0123456789abcdef")
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("args", "kwargs"),
+        [((1,), {}), ((1, "today"), {}), ((), {"account_id": 1}), ((1,), {"full": False})],
+    )
+    def test_they_have_their_names_however_they_were_given(self, args, kwargs):
+        expected = {"account_id": 1, "day": "today", "full": False}
+        assert arguments(REPORT, args, kwargs) == expected
+
+    @pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, 2, 3), {}), ((1,), {"x": 1})])
+    def test_a_call_that_does_not_fit_is_a_type_error(self, args, kwargs):
+        with pytest.raises(TypeError):
+            arguments(REPORT, args, kwargs)
+
+
+def fill(text, *args, of=REPORT, **kwargs):
+    return Template(text, of).fill(arguments(of, args, kwargs))
+
+
+class TestTemplate:
+    def test_fields_are_filled_by_name(self):
+        assert fill("report:{account_id}:{day}", 7) == "report:7:today"
+
+    def test_formats_and_conversions_work(self):
+        assert fill("{account_id:05d}/{day!r}/{day:>{account_id}}", 7) == "00007/'today'/  today"
+
+    def test_attributes_and_items_of_an_argument_work(self):
+        assert fill("{account_id.pk}:{day[id]}", Account(3), {"id": 9}) == "3:9"
+
+    def test_braces_can_be_escaped(self):
+        assert fill("{{{account_id}}}", 7) == "{7}"
+
+    def test_text_without_fields_is_the_name(self):
+        assert fill("report", 7) == "report"
+
+    def test_control_characters_of_a_value_are_escaped(self):
+        assert fill("report:{account_id}", "a\nb\x1b[2J") == r"report:a\nb\x1b[2J"
+
+    @given(any_text, any_text)
+    def test_whatever_the_values_the_result_is_a_name(self, one, two):
+        check_name(fill("report:{account_id}:{day}", one, two))
+
+    @pytest.mark.parametrize(
+        "field", ["{acount_id}", "{}", "{0}", "{self}", "{account_id:{widht}}", "{.pk}"]
+    )
+    def test_a_field_that_no_call_can_fill_is_found_at_once(self, field):
+        with pytest.raises(ImproperlyConfigured) as caught:
+            Template(f"report:{field}", REPORT, "key")
+        message = str(caught.value)
+        assert f"key='report:{field}'" in message
+        assert "account_id, day, full" in message
+
+    @pytest.mark.parametrize(
+        "field",
+        [
+            "{day.__class__}",
+            "{account_id._secret}",
+            "{account_id.pk.__init__}",
+            "{day[0].__doc__}",
+        ],
+    )
+    def test_private_attributes_are_out_of_reach(self, field):
+        with pytest.raises(ImproperlyConfigured, match="begin with '_'"):
+            Template(field, REPORT)
+
+    @pytest.mark.parametrize("text", ["{", "}", "{account_id", "{account_id!x!}"])
+    def test_what_is_no_template_is_found_at_once(self, text):
+        with pytest.raises(ImproperlyConfigured, match="is no template"):
+            Template(text, REPORT)
+
+    @pytest.mark.parametrize("text", ["", "report\n{day}", "x" * 513])
+    def test_text_that_can_be_no_name_is_a_value_error(self, text):
+        with pytest.raises(ValueError, match="key must"):
+            Template(text, REPORT, "key")
+
+    def test_text_must_be_text(self):
+        with pytest.raises(TypeError, match="key must be a str, not 42"):
+            Template(42, REPORT, "key")
+
+    def test_keyword_arguments_of_any_name_can_be_fields(self):
+        assert fill("{first}:{extra}:{args[0]}", 1, 2, of=ANYTHING, extra=3) == "1:3:2"
+
+    def test_one_that_is_missing_at_the_call_is_named(self):
+        with pytest.raises(ValueError, match=r"name='\{extra\}' needs 'extra'"):
+            fill("{extra}", 1, of=ANYTHING)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("{account_id.pk}", None),
+            ("{account_id[id]}", {}),
+            ("{account_id[3]}", []),
+            ("{account_id:d}", "x"),
+            ("{account_id[0]}", 5),
+        ],
+    )
+    def test_a_value_that_lacks_what_the_field_asks_is_a_value_error(self, field, value):
+        with pytest.raises(ValueError, match=r"name='.*' can't be filled from this call"):
+            fill(field, value)
+
+    def test_a_name_that_comes_out_empty_is_a_value_error(self):
+        with pytest.raises(ValueError, match=r"name='\{day\}' as filled must not be empty"):
+            fill("{day}", 1, "")
+
+    def test_methods_can_use_self(self):
+        class Shop:
+            def sell(self): ...
+
+        template = Template("shop:{self.pk}", signature(Shop.sell))
+        assert template.fill({"self": SimpleNamespace(pk=4)}) == "shop:4"
