@@ -61,7 +61,7 @@ def _perform(client: Client, op: Op) -> Any:
                 for call, answer in zip(calls, answers, strict=True)
             ]
         case Wait(key, seconds, limit):
-            [answer] = _ask(client, [("BLPOP", key, seconds)], limit)
+            [answer] = _ask(client, [_pop(client, key, seconds)], limit)
             return _popped(_good(answer))
 
 
@@ -78,7 +78,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                 for call, answer in zip(calls, answers, strict=True)
             ]
         case Wait(key, seconds, limit):
-            [answer] = await _aask(client, [("BLPOP", key, seconds)], limit)
+            [answer] = await _aask(client, [_pop(client, key, seconds)], limit)
             return _popped(_good(answer))
 
 
@@ -106,6 +106,13 @@ def _by_digest(call: Call) -> Command:
 def _in_full(call: Call) -> Command:
     # A server that was restarted, or told SCRIPT FLUSH, does not know the digest.
     return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
+
+
+def _pop(client: Any, key: str, seconds: float) -> Command:
+    # A pop that lasts longer than the client waits for any answer would break the connection.
+    pool = getattr(client, "connection_pool", None)
+    timeout = pool.connection_kwargs.get("socket_timeout") if pool else None
+    return ("BLPOP", key, min(seconds, timeout * 0.8) if timeout else seconds)
 
 
 def _good(answer: Any) -> Any:
