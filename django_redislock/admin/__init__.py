@@ -6,30 +6,43 @@ for users, permissions and the log of admin actions.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import wraps
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import django
 from django.contrib import admin, messages
-from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
-from .info import Holding, LockInfo
-from .manager import locks
-from .models import ActiveLock
-from .names import check_name
-from .text import age, holder_text, printable, short_duration, task_text
+from ..info import Holding
+from ..manager import locks
+from ..models import ActiveLock
+from ..text import holder_text, printable, task_text
+from .addresses import unquote_name, url_name
+from .rows import LockChangeList, LockRows, find_row
+from .seen import Seen, seen_of
+from .wording import (
+    age_text,
+    away_text,
+    confirmation_row,
+    fence_text,
+    gone_text,
+    holding_facts,
+    left_text,
+    level_of,
+    lock_facts,
+    log_text,
+    of_first,
+    released_text,
+    with_others,
+)
 
 if TYPE_CHECKING:
     BaseAdmin = admin.ModelAdmin[ActiveLock]
@@ -37,81 +50,6 @@ else:
     BaseAdmin = admin.ModelAdmin
 
 TEMPLATES = "admin/django_redislock/activelock"
-NAMES_IN_MESSAGE = 5
-
-
-class LockRows(list[ActiveLock]):
-    """What the admin's list asks of a query set, over rows that are there."""
-
-    def filter(self, *, pk__in: Iterable[str]) -> LockRows:
-        known = {row.name: row for row in self}
-        # What has moved beyond the end of the list since it was drawn is asked for by name.
-        rows = (known.get(name) or find_row(name) for name in dict.fromkeys(pk__in))
-        return LockRows(row for row in rows if row)
-
-    def _clone(self) -> LockRows:
-        return self
-
-
-class LockChangeList(ChangeList):
-    """Django's own list, filled from Redis."""
-
-    has_more = False
-    total: int | None = None
-
-    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        super().__init__(request, *args, **kwargs)
-        self.title = str(self.opts.verbose_name_plural).capitalize()
-
-    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        # Django asks again for the rows when an action is posted.
-        if not hasattr(self, "queryset"):
-            self.queryset = self._load(request)
-        return self.queryset
-
-    def url_for_result(self, result: Any) -> str:
-        return reverse(
-            url_name("change"),
-            args=(quote_name(result.name),),
-            current_app=self.model_admin.admin_site.name,
-        )
-
-    def _load(self, request: HttpRequest) -> LockRows:
-        most = self.model_admin.list_max  # type: ignore[attr-defined]
-        try:
-            found = list(islice(locks.active(as_pattern(self.query)), most + 1))
-        except ValueError as error:
-            messages.error(request, printable(error))
-            return LockRows()
-        self.has_more = len(found) > most
-        self.total = locks.count() if self.has_more and not self.query.strip() else None
-        return LockRows(ActiveLock.of(info) for info in sorted(found[:most], key=oldest_first))
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A holder as a page showed it, by its fencing token: unlike the owner's it is no secret."""
-
-    name: str
-    fence_token: int
-
-    @classmethod
-    def parse(cls, text: str) -> list[Seen]:
-        """Read what `dump` wrote and a browser sent back; `BadRequest` if it is anything else."""
-        try:
-            return [cls(check_name(name), int(fence)) for name, fence in json.loads(text)]
-        except (ValueError, TypeError) as error:
-            raise BadRequest("seen is not a list of names and fencing tokens") from error
-
-    @staticmethod
-    def dump(seen: Iterable[Seen]) -> str:
-        return json.dumps([(one.name, one.fence_token) for one in seen], ensure_ascii=False)
-
-    def holding(self) -> Holding | None:
-        """Return what is still held of it; None if it is over, whoever came after."""
-        info = locks.get(self.name)
-        holders = info.holders if info else ()
-        return next((h for h in holders if h.fence_token == self.fence_token), None)
 
 
 View = Callable[..., HttpResponse]
@@ -350,152 +288,3 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _url(self, page: str) -> str:
         return reverse(url_name(page), current_app=self.admin_site.name)
-
-
-def url_name(page: str) -> str:
-    return f"admin:django_redislock_activelock_{page}"
-
-
-def quote_name(name: str) -> str:
-    """Return `name` as part of a URL; a browser would take dots alone for a way up."""
-    return quote(name) if name.strip(".") else name.replace(".", "_2E")
-
-
-def unquote_name(text: str) -> str:
-    # `quote` writes an underscore as _5F, so this one is always from `quote_name`.
-    return unquote(text.replace("_2E", "."))
-
-
-def as_pattern(query: str) -> str | None:
-    """Return what was searched for as a pattern: any part of a name, unless it has wildcards."""
-    query = query.strip()
-    if not query or "*" in query or "?" in query:
-        return query or None
-    return f"*{query}*"
-
-
-def find_row(name: str) -> ActiveLock | None:
-    try:
-        info = locks.get(check_name(name))
-    except ValueError:  # a URL or a form can ask for what is no name at all
-        return None
-    return ActiveLock.of(info) if info else None
-
-
-def oldest_first(info: LockInfo) -> tuple[bool, float, str]:
-    since = info.acquired_at
-    return since is None, since.timestamp() if since else 0.0, info.name
-
-
-def seen_of(info: LockInfo) -> list[Seen]:
-    return [Seen(info.name, holding.fence_token) for holding in info.holders]
-
-
-def of_first(info: LockInfo, text: Callable[[Holding], str]) -> str | None:
-    return text(info.first) or None if info.first else None
-
-
-def with_others(info: LockInfo) -> str | None:
-    others = len(info.holders) - 1
-    text = of_first(info, holder_text)
-    return f"{text} (+{others})" if others > 0 else text
-
-
-def age_text(holding: Holding) -> str:
-    return short_duration(age(holding))
-
-
-def left_text(holding: Holding) -> str:
-    return short_duration(holding.ttl)
-
-
-def fence_text(holding: Holding) -> str:
-    # As text, so that no locale puts separators in.
-    return str(holding.fence_token)
-
-
-Facts = list[tuple[str, str]]
-
-
-def lock_facts(info: LockInfo) -> Facts:
-    return [
-        (_("Name"), printable(info.name)),
-        (_("Kind"), printable(info.kind)),
-        (_("State"), printable(info.state)),
-        (_("Capacity"), str(info.capacity)),
-        (_("Waiters"), str(info.waiters)),
-    ]
-
-
-def holding_facts(holding: Holding) -> Facts:
-    holder = holding.holder
-    return [
-        (_("Host"), printable(holder.host)),
-        (_("Process"), str(holder.pid)),
-        (_("Thread"), printable(holder.thread)),
-        (_("Task"), printable(holder.task_name or "")),
-        (_("Task id"), printable(holder.task_id or "")),
-        (_("Acquired"), holding.acquired_at.isoformat(sep=" ", timespec="milliseconds")),
-        (_("Age"), age_text(holding)),
-        (_("Lease"), short_duration(holding.timeout)),
-        (_("Time left"), left_text(holding)),
-        (_("Expires"), holding.expires_at.isoformat(sep=" ", timespec="milliseconds")),
-        (_("Fencing token"), fence_text(holding)),
-        (_("Weight"), str(holding.weight)),
-        (_("Metadata"), metadata_text(holding)),
-    ]
-
-
-def metadata_text(holding: Holding) -> str:
-    if not holding.metadata:
-        return ""
-    text = json.dumps(dict(holding.metadata), ensure_ascii=False, indent=2, default=str)
-    return "\n".join(printable(line) for line in text.split("\n"))
-
-
-def confirmation_row(name: str, holding: Holding) -> dict[str, str]:
-    return {
-        "name": printable(name),
-        "holder": holder_text(holding),
-        "task": task_text(holding),
-        "age": age_text(holding),
-        "left": left_text(holding),
-        "fence": fence_text(holding),
-    }
-
-
-def log_text(holding: Holding) -> str:
-    """Return the line for the log of admin actions: plain text, in one language as logs are."""
-    task = task_text(holding)
-    held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
-    return (
-        f"Released by force. Held by {held_by} for {age_text(holding)};"
-        f" fencing token {fence_text(holding)}."
-    )
-
-
-def away_text(error: Exception) -> str:
-    return _("The locks can't be read: %(error)s") % {"error": printable(error)}
-
-
-def released_text(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return _("Released “%(name)s”.") % {"name": printable(names[0])}
-    if not names:
-        return _("Nothing was released.")
-    return _("Released %(count)d locks.") % {"count": len(names)}
-
-
-def level_of(released: Sequence[str]) -> int:
-    return messages.SUCCESS if released else messages.WARNING
-
-
-def gone_text(names: Sequence[str]) -> str:
-    shown = ", ".join(printable(name) for name in names[:NAMES_IN_MESSAGE])
-    if len(names) > NAMES_IN_MESSAGE:
-        shown += ", …"
-    return ngettext(
-        "%(count)d has changed hands or come free since, and was left alone: %(names)s",
-        "%(count)d have changed hands or come free since, and were left alone: %(names)s",
-        len(names),
-    ) % {"count": len(names), "names": shown}

@@ -1,0 +1,52 @@
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from django_redislock import LockManager, locks
+from testproject.server import EmbeddedServer
+
+CORE = "django.core.cache.backends.redis.RedisCache"
+DJANGO_REDIS = "django_redis.cache.RedisCache"
+
+
+@pytest.fixture(params=["default", "django_redis"])
+def manager(request: pytest.FixtureRequest) -> LockManager:
+    """Locks over each of the two backends."""
+    return locks.using(request.param)
+
+
+@pytest.fixture
+def own_server() -> Iterator[EmbeddedServer]:
+    """A server that the test may stop, flush or reconfigure."""
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture(params=[CORE, DJANGO_REDIS], ids=["core", "django_redis"])
+def either_backend(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def own_redis(own_server: EmbeddedServer) -> Iterator[redis.Redis]:
+    """`own_server` as an observer sees it."""
+    with redis.Redis.from_url(own_server.url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def alias_on(settings):
+    """Make an alias of CACHES on a server, and give its locks."""
+
+    def make(url: str, *, alias: str = "own", backend: str = CORE, **options) -> LockManager:
+        entry = {"BACKEND": backend, "LOCATION": url, "KEY_PREFIX": "own", "OPTIONS": options}
+        settings.CACHES = {**settings.CACHES, alias: entry}
+        return locks.using(alias)
+
+    return make
+
+
+@pytest.fixture
+def own_locks(alias_on, own_server) -> LockManager:
+    return alias_on(own_server.url)

@@ -1,0 +1,483 @@
+"""The asynchronous twins: their waiting, cancellation and renewal, and their event loops."""
+
+import asyncio
+import gc
+import warnings
+from datetime import timedelta
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.signals import lock_lost
+from tests.tools import wait_until
+
+from .tools import awaiting, commands, free, start, until, waiting
+
+
+async def renewed_past(manager, name, seconds):
+    first = await manager.aget(name)
+
+    async def so_long():
+        return (await manager.aget(name)).expires_at > first.expires_at + timedelta(
+            seconds=seconds
+        )
+
+    await until(so_long)
+
+
+def test_every_method_has_a_twin(manager):
+    async def use():
+        lock = manager.lock("a", timeout=10)
+        assert await lock.aacquire() is True
+        assert await lock.alocked() is True
+        assert await lock.aowned() is True
+        assert lock.fence_token > 0
+        assert await lock.aextend(50) is True
+        assert 55 < (await manager.aget("a")).ttl <= 60
+        assert await lock.aextend(timedelta(seconds=5), replace_ttl=True) is True
+        assert await lock.areacquire() is True
+        assert 5 < (await manager.aget("a")).ttl <= 10
+        lock.assert_held()
+        manager.assert_held("a")
+        assert await manager.acount() == 1
+        assert [info.name async for info in manager.aactive("a*", kind="mutex")] == ["a"]
+        assert await manager.lock("a").aacquire(blocking=False) is False
+        await lock.arelease()
+        assert lock.token is None
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+        assert await lock.aacquire(token="mine")
+        assert await manager.aforce_release("a", "other") == 0
+        assert await manager.aforce_release("a", "mine") == 1
+        with pytest.raises(LockLost):
+            await lock.arelease()
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_tasks_get_it_in_order_of_arrival(manager):
+    entered = []
+
+    async def wait_and_hold(number):
+        async with manager.lock("a"):
+            entered.append(number)
+
+    async def use():
+        async with manager.lock("a"):
+            tasks = []
+            for number in range(8):
+                tasks.append(asyncio.create_task(wait_and_hold(number)))
+                await awaiting(manager, "a", number + 1)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(use())
+    assert entered == list(range(8))
+
+
+def test_one_object_keeps_tasks_apart(manager):
+    lock = manager.lock("a")
+    inside, most = 0, 0
+
+    async def hold():
+        nonlocal inside, most
+        async with lock:
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            lock.assert_held()
+            inside -= 1
+
+    async def use():
+        await asyncio.gather(*(hold() for _ in range(20)))
+
+    asyncio.run(use())
+    assert most == 1
+
+
+def test_tasks_and_threads_take_turns_in_one_queue(manager):
+    entered = []
+
+    async def hold(number):
+        async with manager.lock("a"):
+            entered.append(number)
+
+    def hold_in_thread(number):
+        with manager.lock("a"):
+            entered.append(number)
+
+    async def use():
+        async with manager.lock("a"):
+            first = asyncio.create_task(hold(1))
+            await awaiting(manager, "a", 1)
+            second = start(hold_in_thread, 2)
+            await awaiting(manager, "a", 2)
+            third = asyncio.create_task(hold(3))
+            await awaiting(manager, "a", 3)
+        await asyncio.gather(first, asyncio.wrap_future(second), third)
+
+    asyncio.run(use())
+    assert entered == [1, 2, 3]
+
+
+def test_waiting_ends_after_blocking_timeout(manager):
+    async def use():
+        async with manager.lock("a"):
+            async with asyncio.timeout(5):
+                assert await manager.lock("a", blocking_timeout=0.2).aacquire() is False
+            assert (await manager.aget("a")).waiters == 0
+
+    asyncio.run(use())
+
+
+def test_who_holds_it_and_asks_again_for_ever_is_told(manager):
+    async def use():
+        async with manager.lock("a"):
+            with pytest.raises(LockError, match="wait for ever"):
+                await manager.lock("a").aacquire()
+
+    asyncio.run(use())
+
+
+def test_a_task_does_not_hold_what_another_holds(manager):
+    async def use():
+        lock = manager.lock("a")
+
+        async def other():
+            with pytest.raises(LockNotOwnedError):
+                await lock.arelease()
+            with pytest.raises(LockNotOwnedError):
+                manager.assert_held("a")
+
+        async with lock:
+            await asyncio.create_task(other())
+            assert await lock.aowned()
+
+    asyncio.run(use())
+
+
+def test_a_cancelled_waiter_leaves_no_place_and_no_lock(manager):
+    async def use():
+        async with manager.lock("a"):
+            task = asyncio.create_task(manager.lock("a").aacquire())
+            await awaiting(manager, "a", 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await manager.aget("a")).waiters == 0
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_waiter_that_is_cancelled_as_it_is_let_in_leaves_no_lock(manager):
+    async def use():
+        for _ in range(30):
+            async with manager.lock("a"):
+                task = asyncio.create_task(manager.lock("a").aacquire())
+                await awaiting(manager, "a", 1)
+            task.cancel()
+            await let_go(manager, task)
+            assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+async def let_go(manager, task):
+    """Release what a task holds if it was through before its cancellation came."""
+    [outcome] = await asyncio.gather(task, return_exceptions=True)
+    if outcome is True:
+        assert await manager.aforce_release("a") == 1
+    else:
+        assert isinstance(outcome, asyncio.CancelledError)
+
+
+def test_a_task_that_is_cancelled_as_it_asks_leaves_no_lock(manager):
+    async def use():
+        for steps in range(12):
+            task = asyncio.create_task(manager.lock("a").aacquire())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await let_go(manager, task)
+            assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_timeout_around_the_wait_leaves_no_place(manager):
+    async def give_up():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await manager.lock("a").aacquire()
+
+    async def use():
+        async with manager.lock("a"):
+            await asyncio.create_task(give_up())
+            assert (await manager.aget("a")).waiters == 0
+
+    asyncio.run(use())
+
+
+def test_a_cancelled_holder_releases(manager):
+    async def hold(inside):
+        async with manager.lock("a"):
+            inside.set()
+            await asyncio.Event().wait()
+
+    async def use():
+        inside = asyncio.Event()
+        task = asyncio.create_task(hold(inside))
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_task_that_is_cancelled_as_it_releases_still_releases(manager):
+    async def hold_and_release(holds):
+        lock = manager.lock("a")
+        await lock.aacquire()
+        holds.set()
+        await lock.arelease()
+
+    async def use():
+        for steps in range(12):
+            holds = asyncio.Event()
+            task = asyncio.create_task(hold_and_release(holds))
+            await holds.wait()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_task_renews(manager, redis_server):
+    async def use():
+        async with manager.lock("a", timeout=0.6) as lock:
+            names = [task.get_name() for task in asyncio.all_tasks()]
+            assert names.count("redislock-renewal") == 1
+            await renewed_past(manager, "a", 1)
+            redis_server.client_kill_filter(_type="normal", skipme=True)
+            await asyncio.sleep(0.1)  # for redis-py to see that its connections are closed
+            await renewed_past(manager, "a", 1)
+            redis_server.script_flush()
+            await renewed_past(manager, "a", 1)
+            assert not lock.lost
+
+    asyncio.run(use())
+
+
+def test_one_task_renews_all(redis_server):
+    async def hold(number, all_hold, done):
+        async with locks.lock(f"n{number}", timeout=1.5) as lock:
+            all_hold.release()
+            await done.wait()
+            return lock.lost
+
+    async def use():
+        all_hold, done = asyncio.Semaphore(0), asyncio.Event()
+        tasks = [asyncio.create_task(hold(number, all_hold, done)) for number in range(50)]
+        for _ in tasks:
+            await all_hold.acquire()
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert names.count("redislock-renewal") == 1
+        with commands(redis_server) as called:
+            await renewed_past(locks, "n0", 1)
+        done.set()
+        assert not any(await asyncio.gather(*tasks))
+        assert called["hmget"] >= 100  # each was renewed twice at least
+
+    asyncio.run(use())
+
+
+def test_without_renewal_it_runs_out(manager):
+    async def use():
+        lock = manager.lock("a", timeout=0.2, auto_renewal=False)
+        assert await lock.aacquire()
+
+        async def gone():
+            return await manager.aget("a") is None
+
+        await until(gone)
+        assert lock.lost
+        with pytest.raises(LockLost):
+            await lock.arelease()
+
+    asyncio.run(use())
+
+
+def test_a_loss_is_told_in_the_loop(manager):
+    async def use():
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        heard = []
+
+        def listen(sender, **about):
+            heard.append((asyncio.get_running_loop() is loop, about["name"]))
+
+        def on_lost(lock):
+            heard.append((asyncio.get_running_loop() is loop, lock.name))
+            told.set()
+
+        lock_lost.connect(listen)
+        try:
+            lock = manager.lock("a", timeout=0.5, on_lost=on_lost)
+            assert await lock.aacquire()
+            assert await manager.aforce_release("a") == 1
+            async with asyncio.timeout(10):
+                await told.wait()
+        finally:
+            lock_lost.disconnect(listen)
+        assert heard == [(True, "a"), (True, "a")]
+        with pytest.raises(LockLost):
+            await lock.arelease()
+
+    asyncio.run(use())
+
+
+def test_what_a_finished_task_held_is_left_to_run_out(manager):
+    async def use():
+        lock = manager.lock("a", timeout=0.6)
+        await asyncio.create_task(lock.aacquire())
+
+        async def gone():
+            return await manager.aget("a") is None
+
+        await until(gone)
+
+    asyncio.run(use())
+
+
+def test_what_a_finished_loop_held_is_left_to_run_out(manager):
+    lock = manager.lock("a", timeout=0.6)
+    assert asyncio.run(lock.aacquire())
+    free(manager, "a", timeout=3)
+
+
+def test_event_loops_one_after_another(manager):
+    async def use():
+        async with manager.lock("a", timeout=0.3) as lock:
+            await renewed_past(manager, "a", 0.2)
+            return lock.fence_token
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fences = [asyncio.run(use()) for _ in range(3)]
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+    assert fences == sorted(set(fences))
+
+
+def test_event_loops_beside_each_other(manager):
+    async def use():
+        entered = 0
+        for _ in range(20):
+            async with manager.lock("a"):
+                entered += 1
+        return entered
+
+    futures = [start(lambda: asyncio.run(use())) for _ in range(4)]
+    assert [future.result(30) for future in futures] == [20] * 4
+
+
+def test_connections_are_closed_with_their_loop(manager, redis_server):
+    def connected():
+        return {client["id"] for client in redis_server.client_list()}
+
+    async def use():
+        async with manager.lock("a"):
+            waiters = [asyncio.create_task(manager.lock("a").aacquire()) for _ in range(5)]
+            await awaiting(manager, "a", 5)
+            assert len(connected() - before) >= 6
+            for waiter in waiters:
+                waiter.cancel()
+            await asyncio.gather(*waiters, return_exceptions=True)
+
+    before = connected()
+    asyncio.run(use())
+    wait_until(lambda: connected() <= before)
+
+
+def test_a_django_view_uses_either_colour(manager):
+    # asgiref runs coroutines for synchronous code in loops of its own, and the other way round.
+    async def hold():
+        async with manager.lock("a", blocking_timeout=5):
+            return await sync_to_async(_is_held)(manager)
+
+    def _hold():
+        with manager.lock("b", blocking_timeout=5) as lock:
+            return lock.owned()
+
+    for _ in range(3):
+        assert async_to_sync(hold)() is True
+        assert asyncio.run(sync_to_async(_hold)()) is True
+    assert manager.count() == 0
+
+
+def _is_held(manager):
+    return manager.get("a") is not None
+
+
+def test_what_a_task_took_synchronously_it_can_release_either_way(manager):
+    async def use():
+        lock = manager.lock("a", timeout=0.6)
+        assert lock.acquire()
+        await renewed_past(manager, "a", 0.6)
+        await lock.arelease()
+        assert await lock.aacquire()
+        lock.release()
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_task_group_that_fails_leaves_nothing(manager):
+    async def fail(inside):
+        await inside.wait()
+        raise ZeroDivisionError
+
+    async def hold(inside):
+        async with manager.lock("a"):
+            inside.set()
+            await asyncio.Event().wait()
+
+    async def all_of(inside):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hold(inside))
+            group.create_task(hold(inside))
+            group.create_task(fail(inside))
+
+    async def use():
+        inside = asyncio.Event()
+        with pytest.raises(ExceptionGroup):
+            await all_of(inside)
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_hundred_tasks_wait_at_once(manager):
+    inside = []
+
+    async def hold():
+        async with manager.lock("a"):
+            inside.append(1)
+            assert len(inside) == 1
+            inside.pop()
+            return 1
+
+    async def use():
+        async with manager.lock("a"):
+            tasks = [asyncio.create_task(hold()) for _ in range(90)]
+            await awaiting(manager, "a", 90)
+        return sum(await asyncio.gather(*tasks))
+
+    assert asyncio.run(use()) == 90
+    waiting(manager, "a", 0)

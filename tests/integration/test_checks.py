@@ -1,0 +1,91 @@
+"""What `manage.py check` says of a project's configuration."""
+
+import pytest
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from django_redislock.checks import check_backend
+
+from .test_connection import LOCMEM, UNFIT
+
+
+def told(*, deploy=False):
+    """Our messages, by id."""
+    messages = run_checks(include_deployment_checks=deploy)
+    return {
+        message.id: message for message in messages if (message.id or "").startswith("redislock")
+    }
+
+
+def test_a_sound_configuration_is_quiet():
+    assert told() == {}
+
+
+def test_a_missing_alias_is_E001(settings):
+    settings.REDISLOCK_CACHE = "nope"
+    assert set(told()) == {"redislock.E001"}
+    assert "'nope'" in told()["redislock.E001"].msg
+    assert told()["redislock.E001"].hint
+
+
+@pytest.mark.parametrize("alias", UNFIT)
+def test_another_backend_is_E002(settings, alias):
+    settings.CACHES = {**settings.CACHES, **UNFIT}
+    settings.REDISLOCK_CACHE = alias
+    assert set(told()) == {"redislock.E002"}
+    [message] = told().values()
+    assert repr(alias) in message.msg
+    assert UNFIT[alias]["BACKEND"] in message.msg
+    assert message.hint
+    assert message.is_serious()
+
+
+@pytest.mark.parametrize("backend", ["nowhere.at.All", "django.core.cache.NoCache"])
+def test_a_backend_that_can_not_be_imported_is_E002(settings, backend):
+    settings.CACHES = {**settings.CACHES, "broken": {"BACKEND": backend}}
+    settings.REDISLOCK_CACHE = "broken"
+    # Django's own checks raise on such a backend.
+    [message] = check_backend(None)
+    assert message.id == "redislock.E002"
+    assert "'broken'" in message.msg
+    assert backend in message.msg
+
+
+@pytest.mark.parametrize("alias", ["nope", "locmem"])
+def test_what_is_no_server_is_not_asked_for_its_policy(settings, alias):
+    settings.CACHES = {**settings.CACHES, "locmem": LOCMEM}
+    settings.REDISLOCK_CACHE = alias
+    assert len(told(deploy=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "policy", ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"]
+)
+def test_a_server_that_evicts_is_W001(settings, own_locks, own_redis, policy):
+    settings.REDISLOCK_CACHE = "own"
+    assert told(deploy=True) == {}
+    own_redis.config_set("maxmemory-policy", policy)
+    assert told() == {}
+    assert set(told(deploy=True)) == {"redislock.W001"}
+    [message] = told(deploy=True).values()
+    assert "'own'" in message.msg
+    assert policy in message.msg
+    assert "noeviction" in message.hint
+
+
+def test_a_server_that_can_not_be_asked_is_W002(settings, alias_on, either_backend):
+    alias_on("redis://127.0.0.1:1/0", backend=either_backend)
+    settings.REDISLOCK_CACHE = "own"
+    assert told() == {}
+    assert set(told(deploy=True)) == {"redislock.W002"}
+    assert "'own'" in told(deploy=True)["redislock.W002"].msg
+
+
+def test_the_sites_ordinary_cache_is_W003():
+    assert set(told(deploy=True)) == {"redislock.W003"}
+    assert "clear()" in told(deploy=True)["redislock.W003"].msg
+
+
+def test_an_alias_of_its_own_is_not_W003():
+    with override_settings(REDISLOCK_CACHE="django_redis"):
+        assert told(deploy=True) == {}

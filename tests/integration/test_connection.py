@@ -1,0 +1,260 @@
+"""Over the caches of a project: their prefixes, options and pools, and the settings, live."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_redislock import locks
+from testproject.server import EmbeddedServer
+
+from .conftest import CORE, DJANGO_REDIS
+from .tools import commands, start, waiting
+
+LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+UNFIT = {
+    "locmem": LOCMEM,
+    "dummy": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"},
+    "db": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "caches"},
+    "file": {
+        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+        "LOCATION": "/nowhere",
+    },
+    "sharded": {
+        "BACKEND": DJANGO_REDIS,
+        "LOCATION": ["redis://127.0.0.1:1/0"],
+        "OPTIONS": {"CLIENT_CLASS": "django_redis.client.ShardClient"},
+    },
+}
+
+
+def prefixes(client):
+    """What the keys of locks begin with. (An index stays, also a former test's.)"""
+    return {key.partition(":{")[0] for key in client.scan_iter() if ":lock:" in key}
+
+
+def test_keys_begin_with_the_prefixes(manager, redis_server):
+    with manager.lock("a"):
+        assert prefixes(redis_server) == {"testproject:redislock"}
+
+
+def test_an_alias_without_a_prefix_has_only_the_products(settings, redis_server, either_backend):
+    entry = {"BACKEND": either_backend, "LOCATION": settings.CACHES["default"]["LOCATION"]}
+    settings.CACHES = {**settings.CACHES, "bare": entry}
+    with locks.using("bare").lock("a"):
+        assert prefixes(redis_server) == {"redislock"}
+
+
+def test_another_prefix_is_another_lock(redis_server):
+    with locks.lock("a") as lock:
+        with override_settings(REDISLOCK_PREFIX="other"):
+            assert locks.get("a") is None
+            with locks.lock("a", blocking=False):
+                assert prefixes(redis_server) == {
+                    "testproject:redislock",
+                    "testproject:other",
+                }
+        assert lock.owned()
+
+
+def test_a_lock_is_released_where_it_was_acquired(redis_server):
+    lock = locks.lock("a")
+    assert lock.acquire()
+    with override_settings(REDISLOCK_PREFIX="other"):
+        lock.release()
+    assert locks.get("a") is None
+
+
+def test_the_default_lease_is_read_live():
+    assert locks.lock("a").timeout == 30.0
+    with override_settings(REDISLOCK_TIMEOUT=7):
+        assert locks.lock("a").timeout == 7.0
+        assert locks.lock("a", timeout=5).timeout == 5.0
+        with locks.lock("a"):
+            assert locks.get("a").timeout == 7.0
+    assert locks.lock("a").timeout == 30.0
+
+
+def test_the_alias_is_read_live(alias_on, own_server, own_redis):
+    alias_on(own_server.url)
+    assert locks.alias == "default"
+    with override_settings(REDISLOCK_CACHE="own"):
+        assert locks.alias == "own"
+        with locks.lock("a"):
+            assert prefixes(own_redis) == {"own:redislock"}
+    assert locks.get("a") is None
+
+
+def test_aliases_on_other_servers_are_kept_apart(own_locks):
+    with locks.lock("a"), own_locks.lock("a", blocking=False):
+        assert locks.get("a").token != own_locks.get("a").token
+        locks.assert_held("a")
+        own_locks.assert_held("a")
+    assert own_locks.alias == "own"
+
+
+@pytest.mark.parametrize("alias", UNFIT)
+def test_other_backends_are_refused_by_name(settings, alias):
+    settings.CACHES = {**settings.CACHES, **UNFIT}
+    unfit = locks.using(alias)
+    backend = "" if alias == "sharded" else UNFIT[alias]["BACKEND"]
+    uses = [
+        unfit.lock("a").acquire,
+        unfit.lock("a").locked,
+        lambda: unfit.get("a"),
+        unfit.count,
+        lambda: list(unfit.active()),
+        lambda: unfit.force_release("a"),
+        lambda: unfit.assert_held("a"),
+        lambda: asyncio.run(unfit.lock("a").aacquire()),
+        lambda: asyncio.run(unfit.aget("a")),
+    ]
+    for use in uses:
+        with pytest.raises(ImproperlyConfigured, match=repr(alias)) as caught:
+            use()
+        assert backend in str(caught.value)
+
+
+def test_an_alias_that_is_missing_is_refused_by_name():
+    with pytest.raises(ImproperlyConfigured, match="'nope'"):
+        locks.using("nope").get("a")
+    with (
+        override_settings(REDISLOCK_CACHE="nope"),
+        pytest.raises(ImproperlyConfigured, match="'nope'"),
+    ):
+        locks.count()
+
+
+def test_making_a_lock_asks_nothing(alias_on):
+    nowhere = alias_on("redis://127.0.0.1:1/0")
+    lock = nowhere.lock("a", timeout=5)
+    assert (lock.token, lock.fence_token, lock.lost) == (None, None, False)
+    nowhere.lock("a:{x}")(lambda x: None)
+
+
+@pytest.mark.parametrize("decode", [True, False])
+def test_clients_that_decode_answers_do_as_well(alias_on, either_backend, own_server, decode):
+    own = alias_on(
+        own_server.url, backend=either_backend, **_pool(either_backend, decode_responses=decode)
+    )
+    with own.lock("ä", metadata={"é": "è"}) as lock:
+        assert lock.fence_token == own.get("ä").fence_token
+        assert own.get("ä").metadata == {"é": "è"}
+        assert [info.name for info in own.active("ä*")] == ["ä"]
+        waiter = start(own.lock("ä").acquire)
+        waiting(own, "ä", 1)
+    assert waiter.result(10)
+    assert own.force_release("ä", own.get("ä").token) == 1
+    assert asyncio.run(_ahold(own, "ä"))
+
+
+def _pool(backend, **options):
+    return {"CONNECTION_POOL_KWARGS": options} if backend == DJANGO_REDIS else options
+
+
+@pytest.mark.parametrize("patience", [0.2, 5])
+def test_waiting_is_longer_than_a_socket_may_be_silent(
+    alias_on, either_backend, own_server, patience
+):
+    own = alias_on(
+        own_server.url, backend=either_backend, **_pool(either_backend, socket_timeout=patience)
+    )
+    with own.lock("a"):
+        first = start(_hold, own)
+        waiting(own, "a", 1)
+        second = start(lambda: asyncio.run(_ahold(own)))
+        waiting(own, "a", 2)
+        assert own.lock("a", blocking_timeout=0.8).acquire() is False
+    assert first.result(10)
+    assert second.result(10)
+
+
+def _hold(manager):
+    with manager.lock("a"):
+        return True
+
+
+async def _ahold(manager, name="a"):
+    async with manager.lock(name):
+        return True
+
+
+def test_one_connection_is_enough_for_one_thread(alias_on, either_backend, own_server, own_redis):
+    own = alias_on(own_server.url, backend=either_backend)
+    own_redis.ping()
+    before = own_redis.info("stats")["total_connections_received"]
+    for _ in range(50):
+        with own.lock("a", timeout=300):
+            own.count()
+    assert own_redis.info("stats")["total_connections_received"] - before == 1
+
+
+def test_the_pool_is_the_caches_own(alias_on, either_backend, own_server, own_redis):
+    own = alias_on(own_server.url, backend=either_backend)
+    caches["own"].set("a", 1)
+    before = own_redis.info("stats")["total_connections_received"]
+    with own.lock("a", timeout=300):
+        assert caches["own"].get("a") == 1
+    assert own_redis.info("stats")["total_connections_received"] == before
+
+
+def test_an_uncontended_cycle_is_two_commands(manager, redis_server):
+    with manager.lock("warm", timeout=300):
+        pass
+    with commands(redis_server) as called:
+        for _ in range(10):
+            with manager.lock("a", timeout=300):
+                pass
+    assert called["evalsha"] == 20
+    assert called["blpop"] == called["eval"] == 0
+
+
+def test_caching_beside_locks_does_not_disturb_them(manager):
+    cache = caches[manager.alias]
+    with manager.lock("a") as lock:
+        cache.set("a", 1)
+        cache.set("lock:a", 1)
+        cache.delete_many(["a", "lock:a", "redislock"])
+        assert lock.owned()
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
+def test_a_unix_socket_does_as_well(alias_on, backend):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "socket")
+        with EmbeddedServer(unixsocket=str(path)):
+            own = alias_on(f"unix://{path}?db=0", backend=backend)
+            with own.lock("a"):
+                assert own.count() == 1
+            asyncio.run(_ahold(own))
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
+def test_a_password_and_another_database_do_as_well(alias_on, backend):
+    with EmbeddedServer() as server:
+        url = f"redis://:secret@127.0.0.1:{server.port}/3"
+        import redis
+
+        with redis.Redis(port=server.port) as client:
+            client.config_set("requirepass", "secret")
+        own = alias_on(url, backend=backend)
+        with own.lock("a"):
+            assert own.count() == 1
+        asyncio.run(_ahold(own))
+        with redis.Redis(port=server.port, password="secret") as client:
+            assert set(client.info("keyspace")) == {"db3"}
+
+
+def test_of_several_addresses_the_first_is_the_servers(settings, own_server, either_backend):
+    location = [own_server.url, "redis://127.0.0.1:1/0"]
+    entry = {"BACKEND": either_backend, "LOCATION": location}
+    settings.CACHES = {**settings.CACHES, "replicated": entry}
+    own = locks.using("replicated")
+    for _ in range(5):
+        with own.lock("a") as lock:
+            assert lock.owned()
+    asyncio.run(_ahold(own))

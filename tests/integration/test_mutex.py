@@ -1,0 +1,430 @@
+"""One lock in all its uses, over both backends."""
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from threading import current_thread
+from uuid import UUID
+
+import pytest
+import redis.exceptions
+
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from tests.tools import wait_until
+
+from .tools import free, start
+
+NAMES = [
+    "invoice:42",
+    " ",
+    "a b {c} 'd' \"e\" %s \\",
+    "Größe/数/🔒",
+    "*?[a-z]",
+    "h:index",
+    "index",
+    "grant:x:y",
+    "x" * 512,
+    "🔒" * 128,
+]
+
+
+def test_with_holds_it_and_releases_it(manager):
+    with manager.lock("a") as lock:
+        assert lock.locked()
+        assert lock.owned()
+        assert manager.get("a").token == lock.token
+    assert not lock.locked()
+    assert not lock.owned()
+    assert manager.get("a") is None
+
+
+def test_async_with_holds_it_and_releases_it(manager):
+    async def use():
+        async with manager.lock("a") as lock:
+            assert await lock.alocked()
+            assert await lock.aowned()
+        assert not await lock.alocked()
+
+    asyncio.run(use())
+    assert manager.get("a") is None
+
+
+def test_acquire_and_release_by_hand(manager):
+    lock = manager.lock("a")
+    assert lock.acquire() is True
+    assert manager.get("a").state == "held"
+    lock.release()
+    assert manager.get("a") is None
+
+
+def test_a_second_one_is_kept_out(manager):
+    with manager.lock("a"):
+        assert manager.lock("a", blocking=False).acquire() is False
+        assert manager.lock("a").acquire(blocking=False) is False
+        assert manager.lock("a", blocking=False).acquire(True, blocking_timeout=0.05) is False
+    assert manager.lock("a", blocking=False).acquire() is True
+    assert manager.force_release("a") == 1
+
+
+def test_other_names_are_not_kept_out(manager):
+    with manager.lock("a"), manager.lock("b", blocking=False), manager.lock("A", blocking=False):
+        assert manager.count() == 3
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_any_name_can_be_held_listed_and_released(manager, name):
+    with manager.lock(name):
+        assert manager.get(name).name == name
+        assert [info.name for info in manager.active()] == [name]
+        assert manager.lock(name, blocking=False).acquire() is False
+    assert manager.get(name) is None
+
+
+def test_names_that_share_a_bucket_do_not_mix(manager):
+    held = [manager.lock(f"n{i}", blocking=False) for i in range(64)]
+    assert all(lock.acquire() for lock in held)
+    held[0].release()
+    assert {info.name for info in manager.active()} == {lock.name for lock in held[1:]}
+    for lock in held[1:]:
+        lock.release()
+
+
+def test_blocking_timeout_ends_the_wait(manager):
+    with manager.lock("a"):
+        began = time.monotonic()
+        assert manager.lock("a", blocking_timeout=0.3).acquire() is False
+        assert 0.3 <= time.monotonic() - began < 2
+        assert manager.lock("a").acquire(blocking_timeout=timedelta(milliseconds=50)) is False
+        assert manager.get("a").waiters == 0
+
+
+def test_with_raises_where_it_can_not_be_had(manager):
+    lock = manager.lock("a", blocking=False)
+    with manager.lock("a"), pytest.raises(LockError, match="'a'") as caught, lock:
+        pytest.fail("two hold it")
+    assert isinstance(caught.value, redis.exceptions.LockError)
+    assert caught.value.lock_name == "a"
+
+
+def test_async_with_raises_where_it_can_not_be_had(manager):
+    async def use():
+        async with manager.lock("a", blocking_timeout=0.05):
+            pytest.fail("two hold it")
+
+    with manager.lock("a"), pytest.raises(LockError, match="'a'"):
+        asyncio.run(use())
+
+
+def test_an_error_in_the_block_goes_on_and_the_lock_is_released(manager):
+    with pytest.raises(ZeroDivisionError), manager.lock("a"):
+        raise ZeroDivisionError
+    assert manager.get("a") is None
+
+
+def test_an_error_in_the_block_wins_over_a_lost_lock(manager, caplog):
+    with pytest.raises(ZeroDivisionError), manager.lock("a"):
+        manager.force_release("a") / 0
+    assert "'a' was left by an error" in caplog.text
+
+
+def test_a_block_that_lost_its_lock_says_so_at_its_end(manager):
+    with pytest.raises(LockLost), manager.lock("a"):
+        assert manager.force_release("a") == 1
+
+
+def test_it_is_not_released_by_who_does_not_hold_it(manager):
+    with pytest.raises(LockNotOwnedError, match="'a'") as caught:
+        manager.lock("a").release()
+    assert isinstance(caught.value, redis.exceptions.LockNotOwnedError)
+    with manager.lock("a") as lock:
+        with pytest.raises(LockNotOwnedError):
+            manager.lock("a").release()
+        with pytest.raises(LockNotOwnedError):
+            start(lock.release).result(10)
+        assert lock.owned()
+
+
+def test_it_is_released_once(manager):
+    lock = manager.lock("a")
+    assert lock.acquire()
+    lock.release()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_one_object_keeps_threads_apart(manager):
+    lock = manager.lock("a", blocking_timeout=10)
+    with lock:
+        other = start(_hold_and_release, lock)
+        wait_until(lambda: manager.get("a").waiters == 1)
+        mine = lock.token
+        assert not other.done()
+    assert other.result(10) != mine
+    assert lock.token is None
+
+
+def _hold_and_release(lock):
+    with lock:
+        assert lock.owned()
+        return lock.token
+
+
+def test_who_holds_it_and_asks_again_for_ever_is_told(manager):
+    with manager.lock("a"), pytest.raises(LockError, match="wait for ever"):
+        manager.lock("a").acquire()
+
+
+def test_who_holds_it_and_asks_again_for_a_while_is_kept_out(manager):
+    with manager.lock("a"):
+        assert manager.lock("a").acquire(blocking_timeout=0.05) is False
+
+
+def test_extend_adds_to_the_lease(manager):
+    with manager.lock("a", timeout=10) as lock:
+        assert lock.extend(50) is True
+        assert 55 < manager.get("a").ttl <= 60
+        assert lock.extend(timedelta(seconds=40)) is True
+        assert 95 < manager.get("a").ttl <= 100
+
+
+def test_extend_can_replace_the_lease(manager):
+    with manager.lock("a", timeout=50, auto_renewal=False) as lock:
+        assert lock.extend(5, replace_ttl=True) is True
+        assert 3 < manager.get("a").ttl <= 5
+
+
+def test_reacquire_begins_the_lease_anew(manager):
+    with manager.lock("a", timeout=50, auto_renewal=False) as lock:
+        lock.extend(5, replace_ttl=True)
+        assert lock.reacquire() is True
+        assert 45 < manager.get("a").ttl <= 50
+
+
+def test_an_extended_lease_lasts_on_the_holders_clock_too(manager):
+    with manager.lock("a", timeout=0.2, auto_renewal=False) as lock:
+        lock.extend(30)
+        wait_until(lambda: datetime.now(UTC) > manager.get("a").acquired_at + timedelta(0, 0.3))
+        assert not lock.lost
+        lock.assert_held()
+
+
+@pytest.mark.parametrize("what", ["extend", "reacquire", "assert_held"])
+def test_who_does_not_hold_it_can_not(manager, what):
+    lock = manager.lock("a")
+    arguments = (1,) if what == "extend" else ()
+    with pytest.raises(LockNotOwnedError):
+        getattr(lock, what)(*arguments)
+
+
+def test_a_lease_that_ran_out_is_lost(manager):
+    lock = manager.lock("a", timeout=0.05, auto_renewal=False)
+    assert lock.acquire()
+    wait_until(lambda: lock.lost)
+    free(manager, "a")
+    with pytest.raises(LockLost):
+        lock.assert_held()
+    with pytest.raises(LockLost):
+        manager.assert_held("a")
+    with pytest.raises(LockLost):
+        lock.extend(5)
+    with pytest.raises(LockLost):
+        lock.reacquire()
+    assert not lock.owned()
+    assert not lock.locked()
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_a_lock_that_was_lost_can_be_acquired_again(manager):
+    lock = manager.lock("a", timeout=0.05, auto_renewal=False)
+    assert lock.acquire()
+    wait_until(lambda: lock.lost)
+    with pytest.raises(LockLost):
+        lock.release()
+    lock.timeout = 30.0
+    with lock:
+        assert not lock.lost
+
+
+def test_who_comes_after_a_lost_lease_is_not_released_by_its_first_holder(manager):
+    late = manager.lock("a", timeout=0.05, auto_renewal=False)
+    assert late.acquire()
+    wait_until(lambda: late.lost)
+    other = manager.lock("a", blocking_timeout=5)
+    token = start(lambda: other.acquire() and other.token).result(10)
+    with pytest.raises(LockLost):
+        late.release()
+    assert manager.get("a").token == token
+    assert manager.force_release("a", token) == 1
+
+
+def test_assert_held_knows_who_asks(manager):
+    lock = manager.lock("a")
+    with pytest.raises(LockNotOwnedError, match="'a'"):
+        manager.assert_held("a")
+    with lock:
+        lock.assert_held()
+        manager.assert_held("a")
+        for assert_held in (lock.assert_held, lambda: manager.assert_held("a")):
+            with pytest.raises(LockNotOwnedError):
+                start(assert_held).result(10)
+    with pytest.raises(LockNotOwnedError):
+        manager.assert_held("a")
+
+
+def test_fencing_tokens_grow(manager):
+    fences = []
+    for _ in range(20):
+        with manager.lock("a") as lock:
+            fences.append(lock.fence_token)
+            assert manager.get("a").fence_token == lock.fence_token
+    assert all(isinstance(fence, int) for fence in fences)
+    assert fences == sorted(set(fences))
+    assert lock.fence_token is None
+
+
+def test_fencing_tokens_grow_when_redis_lost_its_data(manager, redis_server):
+    with manager.lock("a") as lock:
+        before = lock.fence_token
+    redis_server.flushall()
+    with manager.lock("a") as lock:
+        assert lock.fence_token > before
+
+
+def test_fencing_tokens_grow_with_each_hand_over(manager):
+    fences = []
+
+    def hold():
+        with manager.lock("a", blocking_timeout=30) as lock:
+            fences.append(lock.fence_token)
+
+    threads = [threading.Thread(target=hold) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(fences) == 16
+    assert fences == sorted(set(fences))
+
+
+def test_fencing_tokens_are_not_of_use_as_owner_tokens(manager):
+    with manager.lock("a") as lock:
+        assert manager.force_release("a", str(lock.fence_token)) == 0
+
+
+def test_each_acquisition_has_a_token_of_its_own(manager):
+    tokens = set()
+    for _ in range(5):
+        with manager.lock("a") as lock:
+            tokens.add(lock.token)
+    assert len(tokens) == 5
+    assert all(UUID(token) for token in tokens)
+    assert lock.token is None
+
+
+@pytest.mark.parametrize("given", ["mine-1", b"mine-1"], ids=["str", "bytes"])
+def test_a_token_can_be_given(manager, given):
+    lock = manager.lock("a")
+    assert lock.acquire(token=given)
+    assert lock.token == "mine-1"
+    assert manager.get("a").token == "mine-1"
+    lock.release()
+    assert manager.get("a") is None
+
+
+def test_the_holder_tells_who_it_is(manager):
+    with manager.lock("a"):
+        holder = manager.get("a").holder
+    assert (holder.host, holder.pid) == (socket.gethostname(), os.getpid())
+    assert holder.thread == current_thread().name
+    assert holder.task_name is None
+    assert holder.task_id is None
+
+
+def test_a_waiter_tells_who_it_is_when_it_holds(manager):
+    ready, done = threading.Event(), threading.Event()
+
+    def hold():
+        with manager.lock("a", metadata={"n": 2}):
+            ready.set()
+            done.wait(10)
+
+    with manager.lock("a"):
+        thread = threading.Thread(target=hold, name="second 'one'")
+        thread.start()
+        wait_until(lambda: manager.get("a").waiters == 1)
+    assert ready.wait(10)
+    info = manager.get("a")
+    done.set()
+    thread.join()
+    assert info.holder.thread == "second 'one'"
+    assert info.metadata == {"n": 2}
+
+
+def test_metadata_is_told(manager):
+    told = {
+        "why": "Ünïcode <b>",
+        "when": datetime(2024, 5, 1, tzinfo=UTC),
+        "id": UUID(int=1),
+        "list": [1, None, {"a": 0.5}],
+    }
+    with manager.lock("a", metadata=told):
+        assert manager.get("a").metadata == {
+            "why": "Ünïcode <b>",
+            "when": "2024-05-01T00:00:00Z",
+            "id": str(UUID(int=1)),
+            "list": [1, None, {"a": 0.5}],
+        }
+    with manager.lock("a"):
+        assert manager.get("a").metadata == {}
+
+
+def test_what_is_told_of_a_lock(manager):
+    with manager.lock("a", timeout=20):
+        info = manager.get("a")
+    now = datetime.now(UTC)
+    assert (info.name, info.kind, info.capacity, info.state) == ("a", "mutex", 1, "held")
+    assert (info.waiters, info.weight, info.timeout) == (0, 1, 20.0)
+    assert 15 < info.ttl <= 20
+    assert abs(now - info.acquired_at) < timedelta(seconds=5)
+    assert info.expires_at - info.acquired_at == timedelta(seconds=20)
+
+
+def test_timeout_can_be_a_timedelta(manager):
+    with manager.lock("a", timeout=timedelta(minutes=2)) as lock:
+        assert lock.timeout == 120.0
+        assert manager.get("a").timeout == 120.0
+
+
+def test_the_shortest_lease_works(manager):
+    lock = manager.lock("a", timeout=0.01, auto_renewal=False)
+    assert lock.acquire()
+    free(manager, "a")
+
+
+def test_both_backends_meet_on_one_lock():
+    with locks.using("default").lock("a"):
+        assert locks.using("django_redis").lock("a", blocking=False).acquire() is False
+        assert locks.using("django_redis").get("a").holder.pid == os.getpid()
+
+
+def test_what_it_looks_like_can_be_read(manager):
+    assert repr(manager.lock("a'b")) == """<Mutex "a'b">"""
+
+
+@pytest.mark.parametrize("additional", [0, -1, float("nan"), float("inf"), "5", 1e300])
+def test_an_extension_that_can_not_be_meant_is_refused_by_name_and_value(manager, additional):
+    with manager.lock("a", timeout=20) as lock:
+        with pytest.raises((ValueError, TypeError), match="additional_time") as caught:
+            lock.extend(additional)
+        caught.match(str(additional).replace("+", r"\+"))
+        assert 15 < manager.get("a").ttl <= 20
+
+
+@pytest.mark.parametrize("wait", [timedelta.max, 2**31, 1e10, 1e300])
+def test_a_wait_can_be_as_long_as_one_likes(manager, wait):
+    with manager.lock("a", blocking_timeout=wait) as lock:
+        assert lock.owned()

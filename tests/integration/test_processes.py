@@ -1,0 +1,268 @@
+"""Several processes, and what becomes of their locks when they are killed or stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from django_redislock import locks
+from tests.tools import ROOT, Child, wait_until
+
+from .tools import free, start, waiting
+
+
+@pytest.mark.parametrize(
+    ("using", "seconds"),
+    [
+        ("default", 4),
+        ("django_redis", 2),
+        pytest.param("default", 20, marks=[pytest.mark.slow, pytest.mark.timeout(180)]),
+    ],
+)
+def test_no_update_is_lost(using, seconds):
+    outcome = hammer("--using", using, "--seconds", str(seconds))
+    print(outcome)
+    assert outcome["troubles"] == []
+    assert outcome["found"] == sum(outcome["added"])
+    assert all(added > seconds for added in outcome["added"])
+
+
+def test_no_update_is_lost_when_leases_are_short():
+    outcome = hammer("--timeout", "1", "--seconds", "2")
+    assert outcome["troubles"] == []
+    assert outcome["found"] == sum(outcome["added"])
+
+
+def hammer(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.hammer", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    return json.loads(done.stdout)
+
+
+HOLDER = """
+import threading
+from django_redislock import locks
+from django_redislock.signals import lock_lost
+
+told, both = [], threading.Event()
+def tell(what):
+    told.append(what)
+    if len(told) == 2:
+        both.set()
+
+lock = locks.lock("a", timeout=float(sys.argv[1]), on_lost=lambda lock: tell("on_lost"))
+def heard(sender, **about):
+    tell("signal")
+lock_lost.connect(heard)
+lock.acquire()
+say(f"holds {lock.fence_token}")
+hear()
+say(f"lost {lock.lost}")
+both.wait(10)
+say(f"told {sorted(told)}")
+hear()
+"""
+
+
+def test_a_killed_holders_lock_goes_to_who_waits_within_its_lease():
+    with Child(HOLDER, "2") as holder:
+        holder.expect("holds")
+        waiter = start(_hold_for_a_moment)
+        waiting(locks, "a", 1)
+        holder.kill()
+        began = time.monotonic()
+        assert waiter.result(20)
+        assert time.monotonic() - began < 3
+
+
+def test_a_killed_holders_lock_goes_to_a_newcomer_within_its_lease():
+    with Child(HOLDER, "2") as holder:
+        holder.expect("holds")
+        holder.kill()
+        began = time.monotonic()
+        wait_until(_hold_at_once)
+        assert time.monotonic() - began < 3
+
+
+def _hold_for_a_moment():
+    with locks.lock("a"):
+        return True
+
+
+def _hold_at_once():
+    lock = locks.lock("a", blocking=False)
+    if lock.acquire():
+        lock.release()
+        return True
+    return False
+
+
+MANY = """
+import os
+from django_redislock import locks
+
+group = 0
+for _ in range(int(sys.argv[1])):
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, group)
+        locks.lock("a").acquire()
+        os._exit(1)
+    group = group or pid
+    os.setpgid(pid, group)  # in both, for the next child finds the group or it doesn't
+say(f"group {group}")
+killed = 0
+for _ in range(int(sys.argv[1])):
+    _, status = os.wait()
+    killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == 9
+say(f"killed {killed}")
+hear()
+"""
+
+
+def test_a_hundred_dead_waiters_are_passed_over_within_seconds():
+    lock = locks.lock("a")
+    assert lock.acquire()
+    with Child(MANY, "100") as child:
+        group = int(child.expect("group", timeout=60))
+        try:
+            waiting(locks, "a", 100, timeout=60)
+            alive = start(_hold_for_a_moment)
+            waiting(locks, "a", 101)
+        finally:
+            os.killpg(group, signal.SIGKILL)
+        lock.release()
+        began = time.monotonic()
+        assert alive.result(20)
+        took = time.monotonic() - began
+        print(f"{took:.2f} s")
+        assert took < 5
+        assert child.expect("killed") == "100"
+    free(locks, "a")
+
+
+def test_a_holder_that_was_stopped_past_its_lease_knows_that_it_lost_it():
+    with Child(HOLDER, "1") as holder:
+        first = int(holder.expect("holds"))
+        psutil.Process(holder.pid).suspend()
+        lock = locks.lock("a", blocking_timeout=20)
+        with lock:
+            assert lock.fence_token > first
+            holder.tell()
+            psutil.Process(holder.pid).resume()
+            assert holder.expect("lost") == "True"
+            assert holder.expect("told") == "['on_lost', 'signal']"
+            # What the late one does to renew its own leaves the new holder alone.
+            assert lock.owned()
+
+
+def test_a_holder_that_was_stopped_for_less_keeps_it():
+    with Child(HOLDER, "4") as holder:
+        holder.expect("holds")
+        before = locks.get("a")
+        psutil.Process(holder.pid).suspend()
+        wait_until(lambda: locks.get("a").ttl < 2)
+        psutil.Process(holder.pid).resume()
+        wait_until(lambda: locks.get("a").ttl > 3)
+        holder.tell()
+        assert holder.expect("lost") == "False"
+        assert locks.get("a").token == before.token
+    assert locks.force_release("a") == 1
+
+
+FORKED = """
+import os, threading
+from django_redislock import LockNotOwnedError, locks
+from tests.tools import wait_until
+
+def say(text):  # in one piece, as two processes share the pipe
+    os.write(1, f"{text}\\n".encode())
+
+lock = locks.lock("a", timeout=1)
+lock.acquire()
+say("holds")
+hear()
+pid = os.fork()
+if pid == 0:
+    try:
+        lock.release()
+    except LockNotOwnedError:
+        say("child may not release")
+    try:
+        locks.assert_held("a")
+    except LockNotOwnedError:
+        say("child does not hold")
+    say(f"child has {lock.token} {lock.fence_token} {lock.owned()} {lock.lost}")
+    own = locks.lock("b", timeout=1)
+    own.acquire()
+    names = [thread.name for thread in threading.enumerate()]
+    say(f"child renews {sum("redislock-renewal" in name for name in names)}")
+    say(f"child asks {lock.acquire(blocking=False)}")
+    wait_until(lambda: locks.get("a") is None)
+    say(f"child lost {own.lost}")
+    own.release()
+    say("child released")
+    os._exit(0)
+say(f"parent {lock.owned()}")
+os.waitpid(pid, 0)
+hear()
+"""
+
+
+def test_a_forked_child_has_no_part_in_its_parents_locks():
+    with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
+        parent.expect("holds")
+        parent.tell()
+        said = sorted(parent.expect("") for _ in range(6))
+        assert said == [
+            "child asks False",
+            "child does not hold",
+            "child has None None False False",
+            "child may not release",
+            "child renews 1",
+            "parent True",
+        ]
+        # The parent still renews, whatever its child does.
+        renewed = locks.get("a").expires_at
+        wait_until(lambda: locks.get("a").expires_at > renewed)
+        parent.kill()
+        # Nobody renews any more, although the child lives.
+        free(locks, "a", timeout=3)
+        free(locks, "b", timeout=5)
+
+
+FORK_FIRST = """
+import os
+from django_redislock import locks
+
+def say(text):  # in one piece, as two processes share the pipe
+    os.write(1, f"{text}\\n".encode())
+
+with locks.lock("a"):
+    pass
+pid = os.fork()
+me = "parent" if pid else "child"
+for _ in range(50):
+    with locks.lock("a", blocking_timeout=20) as lock:
+        assert lock.owned()
+say(me)
+if not pid:
+    os._exit(0)
+os.waitpid(pid, 0)
+hear()
+"""
+
+
+def test_after_a_fork_both_use_locks_over_connections_of_their_own():
+    with Child(FORK_FIRST, PYTHONWARNINGS="ignore") as parent:
+        assert sorted(parent.expect("") for _ in range(2)) == ["child", "parent"]

@@ -1,0 +1,274 @@
+"""Leases are kept for as long as their holders live, and a loss is told."""
+
+import gc
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from django_redislock import LockLost, locks
+from django_redislock.signals import lock_lost
+from tests.tools import Child, wait_until
+
+from .tools import commands, free, start, waiting
+
+
+@pytest.fixture
+def heard():
+    """What the signal `lock_lost` said."""
+    told = []
+
+    def listen(sender, **about):
+        told.append({"sender": sender, **about})
+
+    lock_lost.connect(listen)
+    yield told
+    lock_lost.disconnect(listen)
+
+
+def renewed_past(manager, name, seconds):
+    """Wait until a lock was renewed to last `seconds` longer than it did, and say how it is."""
+    first = manager.get(name)
+    until = first.expires_at + timedelta(seconds=seconds)
+    wait_until(lambda: manager.get(name).expires_at > until)
+    return manager.get(name)
+
+
+def test_a_lock_lasts_as_long_as_its_holder_needs(manager):
+    with manager.lock("a", timeout=0.5) as lock:
+        first = manager.get("a")
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            info = manager.get("a")
+            assert info is not None
+            assert info.token == first.token
+            assert 0 < info.ttl <= 0.5
+            assert not lock.lost
+        assert info.acquired_at == first.acquired_at
+        assert info.expires_at > first.expires_at + timedelta(seconds=1)
+
+
+def test_nobody_else_gets_in_meanwhile(manager):
+    with manager.lock("a", timeout=0.5):
+        assert manager.lock("a", blocking_timeout=2).acquire() is False
+
+
+def test_without_renewal_it_runs_out(manager, heard):
+    lost = threading.Event()
+    lock = manager.lock("a", timeout=0.3, auto_renewal=False, on_lost=lambda lock: lost.set())
+    assert lock.acquire()
+    assert not lock.lost
+    assert lost.wait(10)
+    assert lock.lost
+    free(manager, "a")
+    with pytest.raises(LockLost):
+        lock.release()
+    assert [about["lock"] for about in heard] == [lock]
+
+
+def renewal_threads():
+    return {thread for thread in threading.enumerate() if thread.name == "redislock-renewal"}
+
+
+def test_one_thread_renews_all_in_few_commands(redis_server):
+    before = renewal_threads()  # of other tests' servers, soon to end
+    held = [locks.lock(f"n{number}", timeout=3) for number in range(200)]
+    assert all(lock.acquire() for lock in held)
+    first = {info.name: info.expires_at for info in locks.active()}
+
+    def all_renewed():
+        return all(
+            info.expires_at > first[info.name] + timedelta(seconds=1.5) for info in locks.active()
+        )
+
+    with commands(redis_server) as called:
+        wait_until(all_renewed, interval=0.25)
+        assert len(renewal_threads() - before) <= 1
+    assert len(first) == locks.count() == 200
+    assert not any(lock.lost for lock in held)
+    # 16 for each look of this test at them, and as many for each of a few rounds.
+    assert called["evalsha"] < 16 * 40
+    for lock in held:
+        lock.release()
+
+
+def test_locks_on_other_servers_are_renewed_beside_each_other(own_locks):
+    with locks.lock("a", timeout=0.6), own_locks.lock("a", timeout=0.6):
+        renewed_past(locks, "a", 1)
+        renewed_past(own_locks, "a", 1)
+
+
+def test_a_longer_lease_is_not_cut_short_by_its_renewal(manager):
+    with manager.lock("a", timeout=0.6) as lock:
+        lock.extend(100)
+        with manager.lock("b", timeout=0.6):
+            renewed_past(manager, "b", 1)
+        assert manager.get("a").ttl > 90
+
+
+def test_renewal_survives_killed_connections(manager, redis_server):
+    with manager.lock("a", timeout=1) as lock:
+        for _ in range(3):
+            redis_server.client_kill_filter(_type="normal", skipme=True)
+            renewed_past(manager, "a", 0.5)
+        assert not lock.lost
+
+
+def test_renewal_survives_script_flush(manager, redis_server):
+    with manager.lock("a", timeout=1) as lock:
+        for _ in range(3):
+            redis_server.script_flush()
+            renewed_past(manager, "a", 0.5)
+        assert not lock.lost
+
+
+def test_renewal_survives_a_server_that_pauses(own_locks, own_redis):
+    with own_locks.lock("a", timeout=2) as lock:
+        own_redis.client_pause(900, all=True)
+        renewed_past(own_locks, "a", 1)
+        assert not lock.lost
+
+
+def test_a_force_released_lock_is_lost_and_that_is_told_once(manager, heard):
+    lost = []
+    lock = manager.lock("a", timeout=0.5, on_lost=lost.append)
+    assert lock.acquire()
+    token, fence = lock.token, lock.fence_token
+    assert manager.force_release("a") == 1
+    wait_until(lambda: heard and lost)
+    assert lock.lost
+    with pytest.raises(LockLost):
+        lock.assert_held()
+    with pytest.raises(LockLost):
+        lock.release()
+    with manager.lock("b", timeout=0.5):
+        renewed_past(manager, "b", 0.6)
+    assert lost == [lock]
+    [about] = heard
+    about.pop("signal")
+    assert about == {
+        "sender": type(lock),
+        "lock": lock,
+        "name": "a",
+        "token": token,
+        "fence_token": fence,
+    }
+
+
+def test_who_released_it_is_not_told_of_a_loss(manager, heard):
+    lost = []
+    with manager.lock("a", timeout=0.3, on_lost=lost.append):
+        pass
+    with manager.lock("b", timeout=0.3):
+        renewed_past(manager, "b", 0.5)
+    assert lost == heard == []
+
+
+def test_listeners_that_fail_do_not_stop_renewal(manager, caplog):
+    def fail(*args, **about):
+        raise ZeroDivisionError
+
+    lock_lost.connect(fail)
+    try:
+        lock = manager.lock("a", timeout=0.4, on_lost=fail)
+        with manager.lock("b", timeout=0.6) as other:
+            assert lock.acquire()
+            assert manager.force_release("a") == 1
+            wait_until(lambda: "on_lost of lock 'a' failed" in caplog.text)
+            renewed_past(manager, "b", 1)
+            assert not other.lost
+    finally:
+        lock_lost.disconnect(fail)
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_on_lost_may_use_locks_itself(manager):
+    took = []
+
+    def take_again(lost):
+        again = manager.lock("a", blocking=False)
+        took.append(again.acquire())
+        again.release()
+
+    lock = manager.lock("a", timeout=0.3, on_lost=take_again)
+    assert lock.acquire()
+    assert manager.force_release("a") == 1
+    wait_until(lambda: took)
+    assert took == [True]
+
+
+def test_a_lock_that_nobody_has_any_more_is_left_to_run_out(manager):
+    lock = manager.lock("a", timeout=0.6)
+    assert lock.acquire()
+    renewed_past(manager, "a", 0.6)
+    del lock
+    gc.collect()
+    free(manager, "a", timeout=3)
+
+
+def test_a_lock_whose_thread_ended_is_left_to_run_out(manager, heard):
+    lock = manager.lock("a", timeout=0.6)
+    assert start(lock.acquire).result(10)
+    free(manager, "a", timeout=3)
+    wait_until(lambda: heard)
+    assert heard[0]["lock"] is lock
+
+
+ENDED_THREAD = """
+import threading, time
+from django_redislock import locks
+lock = locks.lock("a", timeout=6)
+thread = threading.Thread(target=lock.acquire)
+thread.start()
+thread.join()
+before = time.process_time()
+hear()
+say(time.process_time() - before)
+"""
+
+
+def test_a_lock_whose_thread_ended_costs_no_work_until_it_runs_out():
+    with Child(ENDED_THREAD) as child:
+        wait_until(lambda: locks.get("a"), timeout=20)
+        wait_until(lambda: locks.get("a").ttl < 1)
+        child.tell()
+        assert float(child.expect("")) < 0.5
+    free(locks, "a")
+
+
+def test_a_lock_that_was_handed_over_is_renewed(manager):
+    done = threading.Event()
+
+    def hold():
+        with manager.lock("a", timeout=0.6) as lock:
+            done.wait(20)
+            return lock.lost
+
+    with manager.lock("a"):
+        waiter = start(hold)
+        waiting(manager, "a", 1)
+    renewed_past(manager, "a", 1)
+    done.set()
+    assert waiter.result(10) is False
+
+
+def test_renewal_goes_on_while_the_holder_is_busy():
+    # A holder that computes without a pause leaves the renewal its share of the interpreter.
+    with locks.lock("a", timeout=1) as lock:
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            sum(range(1000))
+        assert not lock.lost
+        assert lock.owned()
+
+
+def test_a_process_ends_while_it_holds_a_renewed_lock():
+    code = "from django_redislock import locks\nlocks.lock('a', timeout=1).acquire()\n"
+    code += "kept = locks.lock('b', timeout=1)\nkept.acquire()\nsay('bye')\n"
+    with Child(code) as child:
+        child.expect("bye")
+        assert child.wait() == 0
+    free(locks, "a", timeout=3)
+    free(locks, "b", timeout=3)

@@ -1,0 +1,356 @@
+"""Redis is stopped, hangs, restarts, or forgets the scripts."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from redis.backoff import ConstantBackoff
+from redis.exceptions import ConnectionError, TimeoutError
+from redis.retry import Retry
+
+from django_redislock import LockLost, locks
+from tests.tools import wait_until
+
+from .tools import afree, awaiting, free, start, waiting
+
+
+@contextmanager
+def hanging(server):
+    """The server neither reads nor answers."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@contextmanager
+def within(seconds):
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+@pytest.mark.parametrize("wait", [None, 0, 5], ids=["for ever", "not", "5 s"])
+def test_a_stopped_server_is_an_error_at_once(alias_on, either_backend, own_server, wait):
+    own = alias_on(own_server.url, backend=either_backend)
+    with own.lock("a"):
+        pass
+    own_server.stop()
+    with within(1), pytest.raises(ConnectionError):
+        own.lock("a", blocking_timeout=wait).acquire()
+
+
+def test_a_stopped_server_is_an_error_at_once_in_async_too(alias_on, either_backend, own_server):
+    own = alias_on(own_server.url, backend=either_backend)
+
+    async def use():
+        async with own.lock("a"):
+            pass
+        own_server.stop()
+        with within(1), pytest.raises(ConnectionError):
+            await own.lock("a", blocking_timeout=5).aacquire()
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("what", ["get", "count", "active", "force_release", "locked", "owned"])
+def test_every_other_question_is_an_error_at_once(alias_on, what):
+    own = alias_on("redis://127.0.0.1:1/0")
+    asked = {
+        "get": lambda: own.get("a"),
+        "count": own.count,
+        "active": lambda: list(own.active()),
+        "force_release": lambda: own.force_release("a"),
+        "locked": own.lock("a").locked,
+        "owned": own.lock("a").owned,
+    }
+    with within(1), pytest.raises(ConnectionError):
+        asked[what]()
+
+
+def test_a_server_that_went_away_under_a_holder_loses_the_lock_at_its_leases_end(
+    own_locks, own_server
+):
+    lost = []
+    lock = own_locks.lock("a", timeout=1.5, on_lost=lambda lock: lost.append(time.monotonic()))
+    assert lock.acquire()
+    own_server.stop()
+    stopped = time.monotonic()
+    wait_until(lambda: lost)
+    assert 0.5 < lost[0] - stopped < 2.5
+    assert lock.lost
+    with pytest.raises((LockLost, ConnectionError)):
+        lock.release()
+    assert len(lost) == 1
+
+
+def test_a_holder_is_not_lost_before_its_lease_ends(own_locks, own_server):
+    with own_locks.lock("a", timeout=60) as lock:
+        with hanging(own_server):
+            assert not lock.lost
+            lock.assert_held()
+        assert lock.owned()
+
+
+def test_a_release_that_could_not_be_sent_is_made_good(alias_on, own_server, own_redis):
+    # Nobody answers at that port until the server is there again.
+    own_redis.config_set("appendonly", "yes")
+    own_redis.config_set("appendfsync", "always")
+    wait_until(lambda: own_redis.info("persistence")["aof_rewrite_in_progress"] == 0)
+    own_server.config |= {"appendonly": "yes"}
+    own = alias_on(own_server.url)
+    lock = own.lock("a", timeout=60)
+    assert lock.acquire()
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.release()
+    own_server.start()
+    free(own, "a", timeout=10)
+
+
+def test_a_hanging_server_is_an_error_when_the_wait_is_over(own_locks, own_server):
+    with own_locks.lock("warm"):
+        pass
+    with hanging(own_server), within(2), pytest.raises(TimeoutError):
+        own_locks.lock("a", timeout=60).acquire(blocking_timeout=1)
+    # The request may be read yet; what it was granted is given back.
+    free(own_locks, "a")
+    with own_locks.lock("a", blocking_timeout=5):
+        pass
+    free(own_locks, "a")
+
+
+def test_a_server_that_hangs_while_one_waits_is_an_error_when_the_wait_is_over(
+    own_locks, own_server
+):
+    with own_locks.lock("a"):
+        waiter = start(own_locks.lock("a", timeout=60, blocking_timeout=1.5).acquire)
+        waiting(own_locks, "a", 1)
+        with hanging(own_server), within(3), pytest.raises(TimeoutError):
+            waiter.result(20)
+        waiting(own_locks, "a", 0)
+    free(own_locks, "a")
+
+
+def test_a_server_that_hangs_while_a_task_waits_is_an_error_when_the_wait_is_over(
+    own_locks, own_server
+):
+    async def use():
+        holder = own_locks.lock("a")
+        await holder.aacquire()
+        waiter = asyncio.create_task(
+            own_locks.lock("a", timeout=60, blocking_timeout=1.5).aacquire()
+        )
+        await awaiting(own_locks, "a", 1)
+        with hanging(own_server), within(3), pytest.raises(TimeoutError):
+            await waiter
+        await holder.arelease()
+
+    asyncio.run(use())
+    free(own_locks, "a")
+
+
+def test_a_hanging_server_is_an_error_in_async_too(own_locks, own_server):
+    async def use():
+        async with own_locks.lock("warm"):
+            pass
+        with hanging(own_server), within(2), pytest.raises(TimeoutError):
+            await own_locks.lock("a", timeout=60).aacquire(blocking_timeout=1)
+        await afree(own_locks, "a")
+
+    asyncio.run(use())
+    free(own_locks, "a")
+
+
+def test_a_hanging_server_does_not_keep_a_cancelled_task_s_lock(own_locks, own_server):
+    async def use():
+        async with own_locks.lock("warm"):
+            pass
+        with hanging(own_server):
+            task = asyncio.create_task(own_locks.lock("a", timeout=60).aacquire())
+            await asyncio.sleep(0.2)  # as long as it takes, it will not be answered
+            task.cancel()
+            await asyncio.sleep(0.2)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(use())
+    free(own_locks, "a")
+
+
+def test_a_hanging_server_keeps_no_other_servers_locks_from_renewal(own_locks, own_server):
+    with own_locks.lock("a", timeout=8) as stuck, locks.lock("b", timeout=3) as lock:
+        until = time.monotonic() + 6
+        with hanging(own_server):
+            while time.monotonic() < until:
+                assert not lock.lost
+                assert locks.get("b") is not None
+        assert stuck.owned()
+
+
+def test_a_waiter_whose_connection_is_killed_keeps_its_place(own_locks, own_redis):
+    entered = []
+
+    def hold(number):
+        with own_locks.lock("a"):
+            entered.append(number)
+
+    with own_locks.lock("a"):
+        futures = []
+        for number in range(3):
+            futures.append(start(hold, number))
+            waiting(own_locks, "a", number + 1)
+        own_redis.client_kill_filter(_type="normal", skipme=True)
+        waiting(own_locks, "a", 3)
+    for future in futures:
+        future.result(10)
+    assert entered == [0, 1, 2]
+
+
+def test_a_waiter_is_told_at_once_when_its_server_stops(own_locks, own_server):
+    lock = own_locks.lock("a", timeout=1)
+    assert lock.acquire()
+    waiter = start(own_locks.lock("a", blocking_timeout=30).acquire)
+    waiting(own_locks, "a", 1)
+    own_server.stop()
+    with within(3), pytest.raises(ConnectionError):
+        waiter.result(20)
+    with pytest.raises((LockLost, ConnectionError)):
+        lock.release()
+
+
+def test_a_waiter_whose_alias_retries_goes_on_through_a_restart(alias_on, own_server):
+    retry = Retry(ConstantBackoff(0.1), 100, supported_errors=(ConnectionError, OSError))
+    own = alias_on(own_server.url, retry=retry, retry_on_error=[ConnectionError])
+    holder = own.lock("a", timeout=30)
+    assert holder.acquire()
+    entered = threading.Event()
+
+    def hold():
+        with own.lock("a"):
+            entered.set()
+
+    waiter = start(hold)
+    waiting(own, "a", 1)
+    own_server.stop()
+    own_server.start()
+    # Its data is gone, and with it the lock that was waited for.
+    waiter.result(20)
+    assert entered.is_set()
+    with pytest.raises(LockLost):
+        holder.release()
+
+
+def test_a_restarted_server_is_used_again_at_once(alias_on, either_backend, own_server):
+    own = alias_on(own_server.url, backend=either_backend)
+    for _ in range(3):
+        with own.lock("a"):
+            pass
+        own_server.stop()
+        own_server.start()
+    with own.lock("a") as lock:
+        assert lock.owned()
+
+
+def test_a_restarted_server_is_used_again_at_once_in_async_too(
+    alias_on, either_backend, own_server
+):
+    own = alias_on(own_server.url, backend=either_backend)
+
+    async def use():
+        for _ in range(3):
+            async with own.lock("a", timeout=300):
+                pass
+            own_server.stop()
+            own_server.start()
+            await asyncio.sleep(0.1)  # for asyncio to see that the connection was closed
+
+        async with own.lock("a", timeout=300) as lock:
+            assert await lock.aowned()
+
+    asyncio.run(use())
+
+
+def test_fencing_tokens_grow_over_a_restart(own_locks, own_server):
+    with own_locks.lock("a") as lock:
+        before = lock.fence_token
+    own_server.stop()
+    own_server.start()
+    with own_locks.lock("a") as lock:
+        assert lock.fence_token > before
+
+
+def test_scripts_may_be_forgotten_before_any_step(manager, redis_server):
+    forget = redis_server.script_flush
+    lock = manager.lock("a")
+    forget()
+    assert lock.acquire()
+    steps = [
+        lock.locked,
+        lock.owned,
+        lambda: lock.extend(1),
+        lock.reacquire,
+        lambda: manager.get("a"),
+        manager.count,
+        lambda: list(manager.active()),
+        lambda: not manager.lock("a", blocking_timeout=0.05).acquire(),
+    ]
+    for step in steps:
+        forget()
+        assert step()
+    forget()
+    lock.release()
+    assert lock.acquire()
+    forget()
+    assert manager.force_release("a") == 1
+    forget()
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_scripts_may_be_forgotten_before_any_asynchronous_step(manager, redis_server):
+    forget = redis_server.script_flush
+
+    async def use():
+        lock = manager.lock("a")
+        forget()
+        assert await lock.aacquire()
+        steps = [
+            lock.alocked,
+            lock.aowned,
+            lambda: lock.aextend(1),
+            lock.areacquire,
+            lambda: manager.aget("a"),
+            manager.acount,
+        ]
+        for step in steps:
+            forget()
+            assert await step()
+        forget()
+        assert [info.name async for info in manager.aactive()] == ["a"]
+        forget()
+        assert await manager.lock("a", blocking_timeout=0.05).aacquire() is False
+        forget()
+        await lock.arelease()
+        assert await lock.aacquire()
+        forget()
+        assert await manager.aforce_release("a") == 1
+        forget()
+        with pytest.raises(LockLost):
+            await lock.arelease()
+
+    asyncio.run(use())
+
+
+def test_scripts_may_be_forgotten_while_one_waits(manager, redis_server):
+    with manager.lock("a"):
+        waiter = start(manager.lock("a", blocking_timeout=10).acquire)
+        waiting(manager, "a", 1)
+        redis_server.script_flush()
+    assert waiter.result(10)
+    assert manager.force_release("a") == 1

@@ -1,0 +1,93 @@
+"""What the tests of this folder share: threads with a result, and a count of commands."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, TypeVar
+
+import redis
+
+from django_redislock.manager import LockManager
+from tests.tools import wait_until
+
+T = TypeVar("T")
+
+
+def start(function: Callable[..., Any], *args: Any) -> "Future[Any]":
+    """Run `function` in a thread of its own, which ends with it."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    return future
+
+
+def waiting(manager: LockManager, name: str, count: int, *, timeout: float = 10) -> None:
+    """Return when `count` wait for `name`."""
+
+    def so_many() -> bool:
+        info = manager.get(name)
+        return (info.waiters if info else 0) == count
+
+    wait_until(so_many, timeout=timeout)
+
+
+def free(manager: LockManager, name: str, *, timeout: float = 10) -> None:
+    """Return when nobody holds `name` or waits for it."""
+    wait_until(lambda: manager.get(name) is None, timeout=timeout)
+
+
+def calls(client: redis.Redis) -> Counter[str]:
+    """How often each command was called since the server came up, but for INFO itself."""
+    stats = client.info("commandstats")
+    return Counter(
+        {
+            name.removeprefix("cmdstat_"): facts["calls"]
+            for name, facts in stats.items()
+            if name != "cmdstat_info"
+        }
+    )
+
+
+@contextlib.contextmanager
+def commands(client: redis.Redis) -> Iterator[Counter[str]]:
+    """What is called inside the block; to be read after it."""
+    called: Counter[str] = Counter()
+    before = calls(client)
+    yield called
+    called.update(calls(client) - before)
+
+
+async def until(predicate: Callable[[], Awaitable[T]]) -> T:
+    """The first true answer of an asynchronous `predicate`."""
+    async with asyncio.timeout(10):
+        while not (answer := await predicate()):  # noqa: ASYNC110  Redis sets no event
+            await asyncio.sleep(0.01)
+        return answer
+
+
+async def awaiting(manager: LockManager, name: str, count: int) -> None:
+    """See waiting()."""
+
+    async def so_many() -> bool:
+        info = await manager.aget(name)
+        return (info.waiters if info else 0) == count
+
+    await until(so_many)
+
+
+async def afree(manager: LockManager, name: str) -> None:
+    """See free()."""
+
+    async def nobody() -> bool:
+        return await manager.aget(name) is None
+
+    await until(nobody)
