@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
-from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -65,19 +64,15 @@ def server(alias: str) -> Server:
     Raises `ImproperlyConfigured`, naming the alias and its backend, if there is
     no such alias or its backend is none that locks can live on.
     """
-    key = (alias, conf.prefix)
-    with _lock:
-        if _known.get("settings") is not caches.settings:  # override_settings replaces it
-            _known.clear()
-            _known["settings"] = caches.settings
-        if key not in _known:
-            _known[key] = _server(alias)
-        found: Server = _known[key]
-        return found
+    global _known
+    if _known[0] is not caches.settings:  # override_settings replaces it
+        _known = caches.settings, {}
+    servers, key = _known[1], (alias, conf.prefix)
+    return servers.get(key) or servers.setdefault(key, _server(alias))
 
 
-_lock = RLock()
-_known: dict[Any, Any] = {}
+_known: tuple[object, dict[tuple[str, str], Server]] = (None, {})
+"""The servers of the settings as they stand. No lock: a fork could copy it while it is held."""
 
 
 def _server(alias: str) -> Server:

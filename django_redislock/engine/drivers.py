@@ -191,17 +191,27 @@ _POOL_ARGUMENTS = _pool_arguments()
 async def _aask(
     client: AsyncClient, commands: Sequence[Command], limit: float | None
 ) -> list[Any]:
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
     try:
         async with asyncio.timeout(limit):
-            if len(commands) == 1:
-                return [await _aanswer_of(client, commands[0])]
-            pipeline = client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            answers: list[Any] = await pipeline.execute(raise_on_error=False)
-            return answers
+            answers = await _aexchange(client, commands)
     except TimeoutError as error:
         raise RedisTimeoutError("Redis did not answer in time") from error
+    if task and task.cancelling() > before:
+        # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
+        raise asyncio.CancelledError
+    return answers
+
+
+async def _aexchange(client: AsyncClient, commands: Sequence[Command]) -> list[Any]:
+    if len(commands) == 1:
+        return [await _aanswer_of(client, commands[0])]
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    answers: list[Any] = await pipeline.execute(raise_on_error=False)
+    return answers
 
 
 async def _aanswer_of(client: AsyncClient, command: Command) -> Any:

@@ -237,15 +237,10 @@ _thread_books: WeakKeyDictionary[Server, ThreadBook] = WeakKeyDictionary()
 _loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, LoopBook]] = (
     WeakKeyDictionary()
 )
-_making = threading.Lock()
 
 
 def thread_book(server: Server) -> Book:
-    book = _thread_books.get(server)
-    if book is None:
-        with _making:
-            book = _thread_books.setdefault(server, ThreadBook(server))
-    return book
+    return _thread_books.get(server) or _thread_books.setdefault(server, ThreadBook(server))
 
 
 def loop_book(server: Server) -> Book:
@@ -257,8 +252,6 @@ def loop_book(server: Server) -> Book:
 
 def _forget() -> None:
     # A forked child has neither the threads nor a right to its parent's locks.
-    global _making
-    _making = threading.Lock()
     _thread_books.clear()
     _loop_books.clear()
 
