@@ -134,8 +134,7 @@ def test_more_of_one_bucket_than_a_page_at_one_moment(redis_server):
     wanted = wanted[:700]
     for name in wanted:
         locks.lock(name, timeout=60, auto_renewal=False).acquire()
-    [key] = redis_server.scan_iter(match="*:{3}:index")
-    redis_server.zadd(key, dict.fromkeys(wanted, 9e12))
+    redis_server.zadd("testproject:redislock:{3}:index", dict.fromkeys(wanted, 9e12))
     found = [info.name for info in locks.active()]
     assert sorted(found) == sorted(wanted)
     redis_server.flushdb()

@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError, TimeoutError
 from redis.retry import Retry
 
 from django_redislock import LockLost, locks
-from tests.tools import wait_until
+from tests.tools import Child, wait_until
 
 from .tools import afree, awaiting, free, start, waiting
 
@@ -354,3 +354,39 @@ def test_scripts_may_be_forgotten_while_one_waits(manager, redis_server):
         redis_server.script_flush()
     assert waiter.result(10)
     assert manager.force_release("a") == 1
+
+
+GIVES_BACK = """
+import time
+from redis.exceptions import ConnectionError
+from django_redislock import locks
+
+def fails(function):
+    try:
+        function()
+    except ConnectionError:
+        return True
+
+held = locks.lock("a", timeout=60)
+held.acquire()
+say("holds")
+hear()
+assert fails(held.release)
+assert fails(locks.lock("b").acquire)
+before = time.process_time()
+say("failed")
+hear()
+say(time.process_time() - before)
+"""
+
+
+def test_what_could_not_be_given_back_costs_no_work(own_server):
+    with Child(GIVES_BACK, REDIS_URL=own_server.url) as child:
+        child.expect("holds")
+        own_server.stop()
+        child.tell()
+        child.expect("failed")
+        until = time.monotonic() + 2
+        wait_until(lambda: time.monotonic() > until)
+        child.tell()
+        assert float(child.expect("")) < 0.5
