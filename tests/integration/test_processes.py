@@ -188,7 +188,7 @@ from tests.tools import wait_until
 def say(text):  # in one piece, as two processes share the pipe
     os.write(1, f"{text}\\n".encode())
 
-lock = locks.lock("a", timeout=1)
+lock = locks.lock("a", timeout=2)
 lock.acquire()
 say("holds")
 hear()
@@ -203,7 +203,7 @@ if pid == 0:
     except LockNotOwnedError:
         say("child does not hold")
     say(f"child has {lock.token} {lock.fence_token} {lock.owned()} {lock.lost}")
-    own = locks.lock("b", timeout=1)
+    own = locks.lock("b", timeout=2)
     own.acquire()
     names = [thread.name for thread in threading.enumerate()]
     say(f"child renews {names.count('redislock-renewal')}")
@@ -237,8 +237,8 @@ def test_a_forked_child_has_no_part_in_its_parents_locks():
         wait_until(lambda: locks.get("a").expires_at > renewed)
         parent.kill()
         # Nobody renews any more, although the child lives.
-        free(locks, "a", timeout=3)
-        free(locks, "b", timeout=5)
+        free(locks, "a", timeout=4)
+        free(locks, "b")
 
 
 FORK_FIRST = """
