@@ -94,9 +94,9 @@ def unfit(alias: str) -> str:
     """What is wrong with an alias whose backend can't keep locks."""
     name = caches.settings[alias].get("BACKEND")
     return (
-        f"Locks can't use the cache alias {alias!r}: its backend {name} is not on Redis. "
-        "Use django.core.cache.backends.redis.RedisCache, or django_redis.cache.RedisCache "
-        "with its default client."
+        f"Locks can't use the cache alias {alias!r}: its backend {name}, as it is set up, is "
+        "none that they can live on. Use django.core.cache.backends.redis.RedisCache, or "
+        "django_redis.cache.RedisCache with its default client."
     )
 
 
@@ -116,7 +116,7 @@ def _reach(backend: Any) -> tuple[Client, Callable[[], AsyncClient]] | None:
 
 def _reach_core(cache: Any) -> tuple[Client, Callable[[], AsyncClient]]:
     def connect() -> AsyncClient:
-        return _async_client(cache._servers[0], cache._pool_options)
+        return _async_client(cache._pool_class, cache._servers[0], cache._pool_options)
 
     return cache.get_client(None, write=True), connect
 
@@ -130,21 +130,22 @@ def _reach_django_redis(client: Any) -> tuple[Client, Callable[[], AsyncClient]]
     def connect() -> AsyncClient:
         factory = client.connection_factory
         options = factory.make_connection_params(client._server[0]) | factory.pool_cls_kwargs
-        return _async_client(options.pop("url"), options)
+        return _async_client(factory.pool_cls, options.pop("url"), options)
 
     return client.get_client(write=True), connect
 
 
-_ONLY_SYNC = {"parser_class", "retry", "connection_class"}
+_ONLY_SYNC = {"parser_class", "retry", "connection_class", "queue_class"}
 
 
-def _async_client(url: str, options: Mapping[str, Any]) -> AsyncClient:
-    import redis.asyncio
+def _async_client(sync_pool: type, url: str, options: Mapping[str, Any]) -> AsyncClient:
+    from redis import BlockingConnectionPool, asyncio
 
+    blocking = issubclass(sync_pool, BlockingConnectionPool)
     usable = {name: value for name, value in options.items() if name not in _ONLY_SYNC}
     usable = _no_maintenance_news() | usable
-    pool = redis.asyncio.ConnectionPool.from_url(url, **usable)
-    return redis.asyncio.Redis(connection_pool=pool)
+    pool_class = asyncio.BlockingConnectionPool if blocking else asyncio.ConnectionPool
+    return asyncio.Redis(connection_pool=pool_class.from_url(url, **usable))
 
 
 def _no_maintenance_news() -> dict[str, Any]:

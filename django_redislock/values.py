@@ -85,6 +85,8 @@ def metadata(argument: str, value: object) -> dict[str, Any]:
         raise TypeError(f"{argument} must be a mapping with str keys, got {value!r}")
     try:
         text = json.dumps(dict(value), cls=DjangoJSONEncoder, allow_nan=False)
+    except RecursionError as error:
+        raise ValueError(f"{argument} is nested too deeply") from error
     except (TypeError, ValueError) as error:
         raise type(error)(
             f"{argument} must be what JSON can take ({error}), got {value!r}"

@@ -118,7 +118,8 @@ def test_an_interrupt_clears_everything_up(
 ) -> None:
     demo.send_signal(number)
 
-    assert demo.wait(30) == 130
+    # CPython ends by SIGINT, although it was caught, if it came amid the eval() of a string.
+    assert demo.wait(30) in (130, -signal.SIGINT)
     assert alive(mark) == []
     assert list(tmp_path.iterdir()) == []
 

@@ -33,8 +33,13 @@ RETRY = 1.0
 IDLE = 10.0
 """Seconds without a lease after which a renewer ends; the next lease starts another."""
 
-GIVE_BACK = 10.0
-"""Seconds for which a lock is given back that Redis may have granted without our knowing."""
+GIVE_BACK = 60.0
+"""Seconds, or the lease if that is less, for which giving back is tried at a server that is
+away."""
+
+LATE = 5.0
+"""Seconds for which a server that answers "not held" may still read, after a hang, the request
+that acquires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,8 @@ class Book:
             yield Errand(flows.renew_all(leases, limit), done, partial(self._put_off, leases))
         for lease in list(self._returns.values()):
             release = flows.release(lease.keys, lease.token)
-            yield Errand(release, partial(self._returned, lease), lambda error: None)
+            done, failed = partial(self._returned, lease), partial(self._not_returned, lease)
+            yield Errand(release, done, failed)
 
     def tell_lost(self) -> None:
         for lease in self._current():
@@ -133,10 +139,16 @@ class Book:
         lease.lose()
 
     def _returned(self, lease: Lease, released: bool) -> None:
+        if released:
+            del self._returns[id(lease)]
+        else:
+            lease.deadline = min(lease.deadline, clock.now() + LATE)
+            self._not_returned(lease)
+
+    def _not_returned(self, lease: Lease, error: Exception | None = None) -> None:
         lease.due = clock.now() + RETRY
-        # "Not held" is no proof: a server that hung may yet read the request to acquire.
-        if released or lease.due > lease.deadline:
-            self._returns.pop(id(lease), None)
+        if lease.due > lease.deadline:
+            del self._returns[id(lease)]
 
 
 def _left(lease: Lease) -> float:
@@ -176,6 +188,7 @@ class ThreadBook(Book):
             if self._awake.is_set():
                 return False
             self._thread = None
+            _thread_books.pop(self.server, None)
             return True
 
     def _round(self) -> None:
@@ -214,6 +227,13 @@ class LoopBook(Book):
                     logger.exception("A round of renewals failed")
         finally:
             self._task = None
+            self._forget()
+
+    def _forget(self) -> None:
+        # The book knows its loop by now, and would keep it alive from there.
+        books = _loop_books.get(asyncio.get_running_loop(), {})
+        if books.get(self.server) is self:
+            del books[self.server]
 
     async def _wait(self, seconds: float) -> bool:
         try:
@@ -233,7 +253,7 @@ class LoopBook(Book):
         self.tell_lost()
 
 
-_thread_books: WeakKeyDictionary[Server, ThreadBook] = WeakKeyDictionary()
+_thread_books: dict[Server, ThreadBook] = {}
 _loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, LoopBook]] = (
     WeakKeyDictionary()
 )

@@ -297,9 +297,11 @@ class Lock:
         return bool(info and info.holders)
 
     def _owned(self, server: Server) -> Flow[bool]:
+        lease = self._callers()
+        if lease is None:
+            return False
         info = yield from listing.get(server.keys, self.name)
-        token = self.token
-        return bool(info and any(holding.token == token for holding in info.holders))
+        return bool(info and any(holding.token == lease.token for holding in info.holders))
 
     # Its holdings, one for each thread, task or greenlet
 
@@ -329,8 +331,8 @@ class Lock:
         del self._leases[current_owner()]
 
     def _mine(self, action: str, *, lost: bool = False) -> Lease:
-        lease = self._leases.get(current_owner())
-        if lease is None or lease.inherited:
+        lease = self._callers()
+        if lease is None:
             raise LockNotOwnedError(
                 f"{action} lock {self.name!r}: its caller does not hold it", lock_name=self.name
             )
@@ -338,11 +340,15 @@ class Lock:
             raise self._lost_error(action)
         return lease
 
+    def _callers(self) -> Lease | None:
+        lease = self._leases.get(current_owner())
+        return None if lease is None or lease.inherited else lease
+
     def _known(self) -> Lease | None:
         """The caller's own holding, else the only one that there is: others may look on."""
         lease = self._leases.get(current_owner())
         if lease is None and len(self._leases) == 1:
-            [lease] = self._leases.values()
+            lease = next(iter(self._leases.values()), None)
         return None if lease is None or lease.inherited else lease
 
     def _found_lost(self, lease: Lease, action: str) -> LockLost:

@@ -481,3 +481,19 @@ def test_a_hundred_tasks_wait_at_once(manager):
 
     assert asyncio.run(use()) == 90
     waiting(manager, "a", 0)
+
+
+def test_no_event_loop_is_kept_after_its_end():
+    async def use():
+        async with locks.lock("a"):
+            await asyncio.sleep(0.02)  # for the renewer to have begun to wait
+
+    def loops():
+        gc.collect()
+        return sum(isinstance(each, asyncio.BaseEventLoop) for each in gc.get_objects())
+
+    before = loops()
+    for _ in range(3):
+        asyncio.run(use())
+        async_to_sync(use)()
+    assert loops() <= before

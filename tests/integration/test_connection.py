@@ -258,3 +258,42 @@ def test_of_several_addresses_the_first_is_the_servers(settings, own_server, eit
         with own.lock("a") as lock:
             assert lock.owned()
     asyncio.run(_ahold(own))
+
+
+@pytest.mark.parametrize("alias", ["core", "django_redis"])
+def test_a_blocking_pool_blocks_in_async_too(settings, redis_server, alias):
+    location = settings.CACHES["default"]["LOCATION"]
+    core = {"pool_class": "redis.BlockingConnectionPool", "max_connections": 3, "timeout": 20}
+    django_redis = {
+        "CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool",
+        "CONNECTION_POOL_KWARGS": {"max_connections": 3, "timeout": 20},
+    }
+    settings.CACHES = {
+        **settings.CACHES,
+        "core": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": location,
+            "OPTIONS": core,
+        },
+        "django_redis": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": location.replace("/0", "/0?"),  # a pool of its own
+            "OPTIONS": django_redis,
+        },
+    }
+    manager = locks.using(alias)
+    entered = []
+
+    async def use(number):
+        async with manager.lock("a"):
+            entered.append(number)
+
+    async def all_use():
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(5):
+                tasks.create_task(use(number))
+
+    asyncio.run(all_use())
+    assert sorted(entered) == list(range(5))
+    with manager.lock("a"):
+        pass

@@ -428,3 +428,10 @@ def test_an_extension_that_can_not_be_meant_is_refused_by_name_and_value(manager
 def test_a_wait_can_be_as_long_as_one_likes(manager, wait):
     with manager.lock("a", blocking_timeout=wait) as lock:
         assert lock.owned()
+
+
+def test_only_its_holder_owns_it_whoever_looks_on():
+    with locks.lock("a") as lock:
+        assert lock.owned()
+        assert start(lock.owned).result(10) is False
+        assert start(lambda: lock.token).result(10) == lock.token

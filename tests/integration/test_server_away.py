@@ -58,7 +58,7 @@ def test_a_stopped_server_is_an_error_at_once_in_async_too(alias_on, either_back
     asyncio.run(use())
 
 
-@pytest.mark.parametrize("what", ["get", "count", "active", "force_release", "locked", "owned"])
+@pytest.mark.parametrize("what", ["get", "count", "active", "force_release", "locked"])
 def test_every_other_question_is_an_error_at_once(alias_on, what):
     own = alias_on("redis://127.0.0.1:1/0")
     asked = {
@@ -67,7 +67,6 @@ def test_every_other_question_is_an_error_at_once(alias_on, what):
         "active": lambda: list(own.active()),
         "force_release": lambda: own.force_release("a"),
         "locked": own.lock("a").locked,
-        "owned": own.lock("a").owned,
     }
     with within(1), pytest.raises(ConnectionError):
         asked[what]()
