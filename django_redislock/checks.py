@@ -19,7 +19,10 @@ Apps = Sequence[AppConfig] | None
 @register(Tags.caches)
 def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """E001: there is no such alias. E002: its backend can't keep locks."""
-    alias = conf.cache
+    try:
+        alias = conf.cache
+    except ImproperlyConfigured as error:
+        return [Error(str(error), id="redislock.E001")]
     if alias not in caches.settings:
         return [
             Error(
@@ -66,19 +69,38 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 
 @register(Tags.caches, deploy=True)
-def check_own_alias(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """W003: the alias is the site's ordinary cache too."""
-    if conf.cache != "default":
+def check_own_database(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """W003: an ordinary cache of the site lives in the same database."""
+    if check_backend(app_configs):
+        return []
+    shared = "default" if conf.cache == "default" else _alias_in_the_same_database()
+    if shared is None:
         return []
     return [
         Warning(
-            "Locks are kept on the cache alias 'default', which the site also caches on: "
-            "cache.clear() sends FLUSHDB, and every lock is gone.",
-            hint="Add an alias with another database number (or server) to CACHES and name it "
+            f"Locks are kept where the site caches as {shared!r}: cache.clear() sends FLUSHDB, "
+            "and every lock is gone.",
+            hint="Give an alias of CACHES a database number (or a server) of its own and name it "
             "in REDISLOCK_CACHE. If nothing ever calls cache.clear(), silence this check.",
             id="redislock.W003",
         )
     ]
+
+
+def _alias_in_the_same_database() -> str | None:
+    own = _database(conf.cache)
+    others = (alias for alias in caches.settings if alias != conf.cache)
+    return next((alias for alias in others if own and _database(alias) == own), None)
+
+
+def _database(alias: str) -> tuple[Any, ...] | None:
+    try:
+        client = server(alias).client
+    except (ImproperlyConfigured, ImportError):
+        return None
+    settings = client.connection_pool.connection_kwargs
+    place = settings.get("path") or (settings.get("host"), settings.get("port") or 6379)
+    return place, settings.get("db") or 0
 
 
 def _trouble(alias: str) -> str | None:

@@ -1,34 +1,42 @@
 """The settings, with their defaults. Read live, so `override_settings` works."""
 
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from .values import Seconds
 
 T = TypeVar("T")
 
 
 class Setting(Generic[T]):
-    """``REDISLOCK_<NAME>``, or the default."""
+    """``REDISLOCK_<NAME>``, or the default; of one of `kinds`, or `ImproperlyConfigured`."""
 
-    def __init__(self, default: T) -> None:
+    def __init__(self, default: T, *kinds: type) -> None:
         self.default = default
+        self.kinds = kinds
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = f"REDISLOCK_{name.upper()}"
 
     def __get__(self, instance: object, owner: type) -> T:
         value: T = getattr(settings, self.name, self.default)
+        if not isinstance(value, self.kinds):
+            wanted = " or ".join(kind.__name__ for kind in self.kinds)
+            raise ImproperlyConfigured(f"{self.name} must be {wanted}, got {value!r}")
         return value
 
 
 class Conf:
-    cache = Setting("default")
+    cache = Setting("default", str)
     """The alias of ``CACHES`` whose server keeps the locks."""
 
-    prefix = Setting("redislock")
+    prefix = Setting("redislock", str)
     """What every key begins with, behind the alias's own ``KEY_PREFIX``."""
 
-    timeout = Setting(30.0)
+    timeout: Setting[Seconds] = Setting(30.0, int, float, timedelta)
     """The lease in seconds where a lock names none."""
 
 

@@ -42,6 +42,8 @@ class LockManager:
 
     def using(self, alias: str | None) -> "LockManager":
         """The manager of another alias of ``CACHES`` (None: of ``REDISLOCK_CACHE``)."""
+        if alias is not None and not isinstance(alias, str):
+            raise TypeError(f"alias must be a str, got {alias!r}")
         return type(self)(alias)
 
     def lock(

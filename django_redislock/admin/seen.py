@@ -25,7 +25,7 @@ class Seen:
         """Read what `dump` wrote and a browser sent back; `BadRequest` if it is anything else."""
         try:
             return [cls(check_name(name), int(fence)) for name, fence in json.loads(text)]
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise BadRequest("seen is not a list of names and fencing tokens") from error
 
     @staticmethod

@@ -8,14 +8,21 @@ from inspect import Parameter, signature
 from typing import Any, TypeAlias, TypeVar
 
 from redis import ConnectionPool
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client
 from .ops import Batch, Call, Flow, Op, Wait
+from .seats import STANDING, is_exhausted, seat
 
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]
+
+PATIENCE = 2.0
+"""Seconds to wait for a connection where all that a pool may have are in use."""
+
+PAUSE = 0.005
+"""Seconds until it is asked again."""
 
 
 def run(client: Client, flow: Flow[T]) -> T:
@@ -60,9 +67,12 @@ def _perform(client: Client, op: Op) -> Any:
                 _call(client, call) if isinstance(answer, NoScriptError) else _good(answer)
                 for call, answer in zip(calls, answers, strict=True)
             ]
-        case Wait(key, seconds, limit):
-            [answer] = _ask(client, [_pop(client, key, seconds)], limit)
-            return _popped(_good(answer))
+        case Wait():
+            with seat(client) as seated:
+                if seated:
+                    [answer] = _ask(client, [_pop(client, op)], op.limit)
+                    return _popped(_good(answer))
+            return time.sleep(min(op.seconds, STANDING))
 
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
@@ -77,9 +87,12 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                 await _acall(client, call) if isinstance(answer, NoScriptError) else _good(answer)
                 for call, answer in zip(calls, answers, strict=True)
             ]
-        case Wait(key, seconds, limit):
-            [answer] = await _aask(client, [_pop(client, key, seconds)], limit)
-            return _popped(_good(answer))
+        case Wait():
+            with seat(client) as seated:
+                if seated:
+                    [answer] = await _aask(client, [_pop(client, op)], op.limit)
+                    return _popped(_good(answer))
+            return await asyncio.sleep(min(op.seconds, STANDING))
 
 
 def _call(client: Client, call: Call) -> Any:
@@ -108,11 +121,11 @@ def _in_full(call: Call) -> Command:
     return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
 
 
-def _pop(client: Any, key: str, seconds: float) -> Command:
+def _pop(client: Any, wait: Wait) -> Command:
     # A pop that lasts longer than the client waits for any answer would break the connection.
     pool = getattr(client, "connection_pool", None)
     timeout = pool.connection_kwargs.get("socket_timeout") if pool else None
-    return ("BLPOP", key, min(seconds, timeout * 0.8) if timeout else seconds)
+    return ("BLPOP", wait.key, min(wait.seconds, timeout * 0.8) if timeout else wait.seconds)
 
 
 def _good(answer: Any) -> Any:
@@ -139,7 +152,7 @@ def _ask(client: Client, commands: Sequence[Command], limit: float | None) -> li
     pool = getattr(client, "connection_pool", None)
     if pool is None or client.connection:  # a cluster's client, or one that sticks to a connection
         return [_answer_of(client, command) for command in commands]
-    connection = pool.get_connection(*_POOL_ARGUMENTS)
+    connection = _connection(pool, limit)
     try:
         if limit is not None:
             return _exchange(connection, commands, time.monotonic() + limit)
@@ -149,6 +162,17 @@ def _ask(client: Client, commands: Sequence[Command], limit: float | None) -> li
         return answers
     finally:
         pool.release(connection)
+
+
+def _connection(pool: Any, limit: float | None) -> Any:
+    until = time.monotonic() + min(PATIENCE, limit or PATIENCE)
+    while True:
+        try:
+            return pool.get_connection(*_POOL_ARGUMENTS)
+        except ConnectionError as error:
+            if not is_exhausted(error) or time.monotonic() > until:
+                raise
+            time.sleep(PAUSE)
 
 
 def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
@@ -205,6 +229,17 @@ async def _aask(
 
 
 async def _aexchange(client: AsyncClient, commands: Sequence[Command]) -> list[Any]:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return await _asend(client, commands)
+        except ConnectionError as error:
+            if not is_exhausted(error) or time.monotonic() > until:
+                raise
+            await asyncio.sleep(PAUSE)
+
+
+async def _asend(client: AsyncClient, commands: Sequence[Command]) -> list[Any]:
     if len(commands) == 1:
         return [await _aanswer_of(client, commands[0])]
     pipeline = client.pipeline(transaction=False)

@@ -41,6 +41,7 @@ class Lease:
         self.fence_token = 0
         self.deadline = 0.0
         self.due = 0.0
+        self.early = 0.0
         self._when_lost = when_lost
         self._owner = weakref.ref(current_owner())
         self._pid = os.getpid()
@@ -59,6 +60,12 @@ class Lease:
         now = clock.now()
         self.deadline = deadline
         self.due = now + (deadline - now) / 3 if self._renewed else deadline
+        self.early = self.seconds / 10
+
+    def put_off(self, seconds: float) -> None:
+        """Look at it again after so long, and not before."""
+        self.due = clock.now() + seconds
+        self.early = 0.0
 
     def end(self) -> None:
         """The holder lets go: what becomes of the lock is no longer its concern."""

@@ -114,7 +114,7 @@ class Book:
         now = clock.now()
         due = []
         for lease in self._current():
-            if lease.lost or lease.due - lease.seconds / 10 > now:
+            if lease.lost or lease.due - lease.early > now:
                 continue
             if lease.wants_renewal:
                 due.append(lease)
@@ -132,7 +132,7 @@ class Book:
     def _put_off(self, leases: Sequence[Lease], error: Exception) -> None:
         logger.warning("Renewal of %d lock(s) failed, to be tried again: %s", len(leases), error)
         for lease in leases:
-            lease.due = clock.now() + min(RETRY, lease.seconds / 10)
+            lease.put_off(min(RETRY, lease.seconds / 10))
 
     def _lose(self, lease: Lease) -> None:
         self.remove(lease)

@@ -2,8 +2,10 @@
 
 import pytest
 from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
+from django_redislock import locks
 from django_redislock.checks import check_backend
 
 from .test_connection import LOCMEM, UNFIT
@@ -86,6 +88,22 @@ def test_the_sites_ordinary_cache_is_W003():
     assert "clear()" in told(deploy=True)["redislock.W003"].msg
 
 
-def test_an_alias_of_its_own_is_not_W003():
+def test_an_alias_in_the_same_database_as_another_is_W003_too():
     with override_settings(REDISLOCK_CACHE="django_redis"):
-        assert told(deploy=True) == {}
+        [message] = told(deploy=True).values()
+    assert message.id == "redislock.W003"
+    assert "'default'" in message.msg
+
+
+def test_a_database_of_its_own_is_not_W003(settings, alias_on):
+    alias_on(settings.CACHES["default"]["LOCATION"].removesuffix("0") + "5")
+    settings.REDISLOCK_CACHE = "own"
+    assert told(deploy=True) == {}
+
+
+@pytest.mark.parametrize("value", [None, 5, ["default"], {}])
+def test_an_alias_that_is_no_text_is_E001(settings, value):
+    settings.REDISLOCK_CACHE = value
+    assert set(told(deploy=True)) == {"redislock.E001"}
+    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CACHE"):
+        locks.count()
