@@ -56,11 +56,12 @@ class Lease:
         self.keep(deadline)
 
     def keep(self, deadline: float) -> None:
-        """The lease now runs until `deadline`; look at it after a third of that."""
-        now = clock.now()
+        """The lease now runs until `deadline`: look at it after a third of that, or a little
+        earlier together with others."""
+        left = deadline - clock.now()
         self.deadline = deadline
-        self.due = now + (deadline - now) / 3 if self._renewed else deadline
-        self.early = self.seconds / 10
+        self.due = deadline - left * 2 / 3 if self._renewed else deadline
+        self.early = left / 10
 
     def put_off(self, seconds: float) -> None:
         """Look at it again after so long, and not before."""
