@@ -4,25 +4,17 @@ in how they talk to Redis."""
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
-from inspect import Parameter, signature
 from typing import Any, TypeAlias, TypeVar
 
-from redis import ConnectionPool
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client
 from .ops import Batch, Call, Flow, Op, Wait
-from .seats import STANDING, is_exhausted, seat
+from .pools import PATIENCE, PAUSE, STANDING, connection_of, is_exhausted, seat
 
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]
-
-PATIENCE = 2.0
-"""Seconds to wait for a connection where all that a pool may have are in use."""
-
-PAUSE = 0.005
-"""Seconds until it is asked again."""
 
 
 def run(client: Client, flow: Flow[T]) -> T:
@@ -152,27 +144,17 @@ def _ask(client: Client, commands: Sequence[Command], limit: float | None) -> li
     pool = getattr(client, "connection_pool", None)
     if pool is None or client.connection:  # a cluster's client, or one that sticks to a connection
         return [_answer_of(client, command) for command in commands]
-    connection = _connection(pool, limit)
+    until = None if limit is None else time.monotonic() + limit
+    connection = connection_of(pool, until)
     try:
-        if limit is not None:
-            return _exchange(connection, commands, time.monotonic() + limit)
+        if until is not None:
+            return _exchange(connection, commands, until)
         answers: list[Any] = connection.retry.call_with_retry(
             lambda: _exchange(connection, commands, None), lambda error: connection.disconnect()
         )
         return answers
     finally:
         pool.release(connection)
-
-
-def _connection(pool: Any, limit: float | None) -> Any:
-    until = time.monotonic() + min(PATIENCE, limit or PATIENCE)
-    while True:
-        try:
-            return pool.get_connection(*_POOL_ARGUMENTS)
-        except ConnectionError as error:
-            if not is_exhausted(error) or time.monotonic() > until:
-                raise
-            time.sleep(PAUSE)
 
 
 def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
@@ -198,15 +180,6 @@ def _answer_of(client: Client, command: Command) -> Any:
         return client.execute_command(*command)  # type: ignore[no-untyped-call]
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
-
-
-def _pool_arguments() -> tuple[str, ...]:
-    # Before redis-py 5.3 the name of a command must be given, since then it must not.
-    name = signature(ConnectionPool.get_connection).parameters["command_name"]
-    return ("EVALSHA",) if name.default is Parameter.empty else ()
-
-
-_POOL_ARGUMENTS = _pool_arguments()
 
 
 # Async: through the client, whose commands can be cancelled at any moment.

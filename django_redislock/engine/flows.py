@@ -128,9 +128,9 @@ def give_up(want: Want, error: BaseException) -> Flow[bool]:
     return False
 
 
-def release(keys: LockKeys, token: str) -> Flow[bool]:
+def release(keys: LockKeys, token: str, limit: float | None = None) -> Flow[bool]:
     """Whether it was held, and no longer is."""
-    return bool((yield Call(RELEASE, keys.all, (keys.name, token), vital=True)))
+    return bool((yield Call(RELEASE, keys.all, (keys.name, token), limit, vital=True)))
 
 
 def renew(keys: LockKeys, token: str, seconds: float, mode: Mode) -> Flow[float]:

@@ -96,7 +96,7 @@ class Book:
             limit = max(0.05, min(LONGEST_ROUND, *(_left(lease) / 2 for lease in leases)))
             yield Errand(flows.renew_all(leases, limit), done, partial(self._put_off, leases))
         for lease in list(self._returns.values()):
-            release = flows.release(lease.keys, lease.token)
+            release = flows.release(lease.keys, lease.token, LONGEST_ROUND)
             done, failed = partial(self._returned, lease), partial(self._not_returned, lease)
             yield Errand(release, done, failed)
 
@@ -166,6 +166,7 @@ class ThreadBook(Book):
         with self._starting:
             self._awake.set()
             if self._thread is None:
+                _thread_books.setdefault(self.server, self)
                 self._thread = threading.Thread(
                     target=self._run, name="redislock-renewal", daemon=True
                 )
@@ -188,7 +189,8 @@ class ThreadBook(Book):
             if self._awake.is_set():
                 return False
             self._thread = None
-            _thread_books.pop(self.server, None)
+            if _thread_books.get(self.server) is self:
+                del _thread_books[self.server]
             return True
 
     def _round(self) -> None:

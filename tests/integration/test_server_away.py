@@ -389,3 +389,21 @@ def test_what_could_not_be_given_back_costs_no_work(own_server):
         wait_until(lambda: time.monotonic() > until)
         child.tell()
         assert float(child.expect("")) < 0.5
+
+
+def test_a_server_that_lets_nobody_connect_is_an_error_when_the_wait_is_over(
+    own_locks, own_server, own_redis
+):
+    assert own_redis.ping()
+    with hanging(own_server), within(2), pytest.raises(TimeoutError):
+        own_locks.lock("a", blocking_timeout=1).acquire()
+
+
+def test_a_loss_is_told_while_the_server_still_hangs(own_locks, own_server):
+    told = threading.Event()
+    lock = own_locks.lock("a", timeout=1.5, on_lost=lambda lock: told.set())
+    assert lock.acquire()
+    with hanging(own_server):
+        assert told.wait(4)
+    with pytest.raises(LockLost):
+        lock.release()

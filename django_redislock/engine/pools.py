@@ -1,0 +1,117 @@
+"""What locks ask of a client's connection pool, beyond what redis-py gives.
+
+A seat: at most half of the connections that a pool can have wait in a blocking pop; the rest
+is for those who release and renew. Waiters must never keep the very holder that they wait for
+from a connection. A waiter without a seat asks again and again instead.
+
+A connection in time: to connect can hang as long as the client's own socket timeouts let it.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from inspect import Parameter, signature
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from redis import ConnectionPool
+from redis.exceptions import ConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+STANDING = 0.1
+"""Seconds between two questions of a waiter without a seat."""
+
+PATIENCE = 2.0
+"""Seconds to wait for a connection where all that a pool may have are in use."""
+
+PAUSE = 0.005
+"""Seconds until it is asked again."""
+
+_seats: WeakKeyDictionary[Any, threading.Semaphore] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_seats.clear)  # who sat in the parent does not sit here
+
+
+@contextmanager
+def seat(client: Any) -> Iterator[bool]:
+    """Whether there is one, for the time of the block."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        yield True
+        return
+    seats = _seats.get(pool) or _seats.setdefault(
+        pool, threading.Semaphore(int(pool.max_connections) // 2)
+    )
+    seated = seats.acquire(blocking=False)
+    try:
+        yield seated
+    finally:
+        if seated:
+            seats.release()
+
+
+def connection_of(pool: Any, until: float | None) -> Any:
+    """A connection that is ready, by `until` on the monotonic clock (None: however long it
+    takes to connect). Raises redis-py's errors."""
+    patience = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _get(pool) if until is None or _is_warm(pool) else _get_by(pool, until)
+        except ConnectionError as error:
+            if not is_exhausted(error) or time.monotonic() > min(patience, until or patience):
+                raise
+            time.sleep(PAUSE)
+
+
+def is_exhausted(error: ConnectionError) -> bool:
+    """Whether a pool had no connection left: not a word about the server."""
+    # redis-py has an error of its own for it, but not in all of the supported releases.
+    return "Too many connections" in str(error)
+
+
+def _get(pool: Any) -> Any:
+    return pool.get_connection(*_ARGUMENTS)
+
+
+def _is_warm(pool: Any) -> bool:
+    """Whether the next connection is surely connected already. A look at what redis-py keeps
+    to itself, so only to save a thread: where it finds nothing, the answer is no."""
+    next_one = getattr(pool, "_available_connections", [])[-1:]
+    return bool(next_one and getattr(next_one[0], "_sock", None))
+
+
+def _get_by(pool: Any, until: float) -> Any:
+    # In a thread, as nothing else ends a handshake with a server that does not answer. A
+    # connection that comes too late goes back to its pool.
+    fetched: Future[Any] = Future()
+    threading.Thread(target=_fetch, args=(pool, fetched), daemon=True).start()
+    try:
+        return fetched.result(max(0.0, until - time.monotonic()))
+    except TimeoutError:
+        if fetched.cancel():
+            raise RedisTimeoutError("Redis did not let connect in time") from None
+        return fetched.result()
+
+
+def _fetch(pool: Any, fetched: "Future[Any]") -> None:
+    try:
+        connection = _get(pool)
+    except Exception as error:
+        if fetched.set_running_or_notify_cancel():
+            fetched.set_exception(error)
+        return
+    if fetched.set_running_or_notify_cancel():
+        fetched.set_result(connection)
+    else:
+        pool.release(connection)
+
+
+def _arguments() -> tuple[str, ...]:
+    # Before redis-py 5.3 the name of a command must be given, since then it must not.
+    name = signature(ConnectionPool.get_connection).parameters["command_name"]
+    return ("EVALSHA",) if name.default is Parameter.empty else ()
+
+
+_ARGUMENTS = _arguments()
