@@ -99,8 +99,9 @@ def _database(alias: str) -> tuple[Any, ...] | None:
     except (ImproperlyConfigured, ImportError):
         return None
     settings = client.connection_pool.connection_kwargs
-    place = settings.get("path") or (settings.get("host"), settings.get("port") or 6379)
-    return place, settings.get("db") or 0
+    host = str(settings.get("host") or "localhost").replace("localhost", "127.0.0.1")
+    place = settings.get("path") or (host, int(settings.get("port") or 6379))
+    return place, int(settings.get("db") or 0)
 
 
 def _trouble(alias: str) -> str | None:

@@ -53,15 +53,21 @@ def info_text(metadata: Mapping[str, Any]) -> str:
 
 
 def read_info(text: str) -> tuple[Holder, Mapping[str, Any]]:
-    """The holder and its metadata; whatever is not as `info_text` writes it is left empty."""
+    """The holder and its metadata; whatever is not as `info_text` writes it is left out."""
     try:
         told = json.loads(text)
-    except ValueError:
-        return Holder(), {}
+    except (ValueError, RecursionError):
+        told = None
     if not isinstance(told, dict):
         return Holder(), {}
-    names = ("host", "pid", "thread", "task_name", "task_id")
-    return Holder(**{name: told[name] for name in names if name in told}), told.get("metadata", {})
+    fit: dict[str, Any] = {
+        name: told[name] for name, kind in _KINDS.items() if type(told.get(name)) is kind
+    }
+    metadata = told.get("metadata")
+    return Holder(**fit), metadata if isinstance(metadata, dict) else {}
+
+
+_KINDS = {"host": str, "pid": int, "thread": str, "task_name": str, "task_id": str}
 
 
 def _owner_name() -> str:

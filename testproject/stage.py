@@ -169,7 +169,9 @@ def _point_at(stage: Stage) -> None:
     django.setup()
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+AGAIN = 0.3
+"""Seconds until an interrupt is repeated: Python swallows one that comes amid a finalizer."""
 
 
 @contextlib.contextmanager
@@ -179,15 +181,18 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for each, handler in before.items():
             signal.signal(each, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    signal.setitimer(signal.ITIMER_REAL, AGAIN)
     raise KeyboardInterrupt
 
 
 def _deaf() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 
