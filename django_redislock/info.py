@@ -40,7 +40,7 @@ class Holding:
     """How much of the lock's capacity it takes."""
 
     timeout: float
-    """The lease in seconds, as asked for."""
+    """The lease in seconds, as asked for; 0 once it was released and only cools down."""
 
     acquired_at: datetime
     """When it was acquired; aware, by Redis's clock."""
@@ -66,13 +66,15 @@ class LockInfo:
     """The lock's name. Untrusted: escape it wherever it is shown."""
 
     kind: str
-    """Which primitive: ``"mutex"``."""
+    """Which primitive: ``"mutex"``, ``"semaphore"`` or ``"readwrite"``."""
 
     capacity: int
-    """The weight that fits in at once; 1 for a mutex."""
+    """The weight that fits in at once: 1 for a mutex, its limit for a semaphore; of a
+    read-write lock a reader weighs 1 and a writer all there is."""
 
     state: str
-    """``"held"``, or ``"waiting"`` in the moment between two holders."""
+    """``"held"``; ``"cooldown"``, released but kept for its `at_least_for`; or ``"waiting"``, in
+    the moment between two holders."""
 
     waiters: int
     """How many wait and have shown life lately."""

@@ -1,9 +1,9 @@
 """The manager: makes locks on one alias of ``CACHES``, tells what is held there, releases it."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from fnmatch import translate
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from . import values
 from .conf import conf
@@ -16,9 +16,8 @@ from .exceptions import LockLost, LockNotOwnedError
 from .info import LockInfo
 from .keys import Keys
 from .names import check_name
-from .primitives import Lock, Mutex
+from .primitives import Mutex, Options, ReadLock, Semaphore, WriteLock
 from .signals import lock_force_released
-from .values import Seconds
 
 T = TypeVar("T")
 
@@ -46,17 +45,7 @@ class LockManager:
             raise TypeError(f"alias must be a str, got {alias!r}")
         return type(self)(alias)
 
-    def lock(
-        self,
-        name: str,
-        *,
-        timeout: Seconds | None = None,
-        blocking: bool = True,
-        blocking_timeout: Seconds | None = None,
-        auto_renewal: bool = True,
-        metadata: Mapping[str, Any] | None = None,
-        on_lost: Callable[[Lock], object] | None = None,
-    ) -> Mutex:
+    def lock(self, name: str, **options: Unpack[Options]) -> Mutex:
         """A mutex: of all who ask for `name`, one holds it.
 
         name
@@ -69,24 +58,43 @@ class LockManager:
             for ever). Who waits is let in first come, first served.
         auto_renewal
             Whether the lease is renewed for as long as the holder lives.
+        reentrant
+            Whether a thread, task or greenlet that holds it may enter again, which asks
+            nothing of Redis; it is released as often as it was entered.
+        at_least_for
+            Seconds for which it stays taken, however soon it is released: for work that
+            several machines begin at the same time by their own clocks.
         metadata
             What to tell of the holder where locks are listed: a mapping that JSON can take.
         on_lost
             Called with the lock, once, if it is lost while it is held. It runs in the thread
-            (or event loop) that renews all locks, so it should be short.
+            (or event loop) that renews, so it should be short.
 
         Raises `ValueError` or `TypeError`, naming the argument and its value.
         """
-        return Mutex(
-            self._server,
-            name,
-            timeout=timeout,
-            blocking=blocking,
-            blocking_timeout=blocking_timeout,
-            auto_renewal=auto_renewal,
-            metadata=metadata,
-            on_lost=on_lost,
-        )
+        return Mutex(self._server, name, **options)
+
+    def read_lock(self, name: str, **options: Unpack[Options]) -> ReadLock:
+        """The readers' side of a read-write lock. Options as of `lock`.
+
+        Readers hold it together, a writer alone. All wait in one queue: a reader that comes
+        after a writer waits behind it, and readers next to each other enter together.
+        """
+        return ReadLock(self._server, name, **options)
+
+    def write_lock(self, name: str, **options: Unpack[Options]) -> WriteLock:
+        """The writers' side of a read-write lock; see `read_lock`."""
+        return WriteLock(self._server, name, **options)
+
+    def semaphore(
+        self, name: str, limit: int, *, weight: int = 1, **options: Unpack[Options]
+    ) -> Semaphore:
+        """At most `limit` holders at a time, or fewer that weigh as much. Options as of `lock`.
+
+        Each has its own lease. A `weight` above 1 takes more of the limit at once; who waits
+        for much is not overtaken by who wants little.
+        """
+        return Semaphore(self._server, name, limit, weight=weight, **options)
 
     def assert_held(self, name: str) -> None:
         """Raise `LockNotOwnedError` unless this thread, task or greenlet holds `name`, and

@@ -14,6 +14,7 @@ Seconds: TypeAlias = float | timedelta
 SHORTEST_LEASE = 0.01
 LONGEST_LEASE = 10 * 365 * 24 * 3600.0
 LONGEST_METADATA = 4096
+LARGEST_COUNT = 1_000_000
 
 
 def seconds(argument: str, value: object) -> float:
@@ -47,6 +48,23 @@ def wait(argument: str, value: object) -> float | None:
     if length < 0:
         raise ValueError(f"{argument} must not be negative, got {value!r}")
     return length
+
+
+def at_least(argument: str, value: object) -> float:
+    """Seconds, 0 to 10 years."""
+    length = seconds(argument, value)
+    if not 0 <= length <= LONGEST_LEASE:
+        raise ValueError(f"{argument} must be from 0 to 10 years, got {value!r}")
+    return length
+
+
+def count(argument: str, value: object, *, most: int = LARGEST_COUNT) -> int:
+    """A whole number from 1 to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{argument} must be an int, got {value!r}")
+    if not 1 <= value <= most:
+        raise ValueError(f"{argument} must be from 1 to {most:,}, got {value!r}")
+    return value
 
 
 def flag(argument: str, value: object) -> bool:

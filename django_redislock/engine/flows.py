@@ -128,9 +128,13 @@ def give_up(want: Want, error: BaseException) -> Flow[bool]:
     return False
 
 
-def release(keys: LockKeys, token: str, limit: float | None = None) -> Flow[bool]:
-    """Whether it was held, and no longer is."""
-    return bool((yield Call(RELEASE, keys.all, (keys.name, token), limit, vital=True)))
+def release(
+    keys: LockKeys, token: str, *, at_least_for: float = 0, limit: float | None = None
+) -> Flow[bool]:
+    """Whether it was held, and no longer is. It stays taken for `at_least_for` seconds after
+    it was acquired."""
+    args = (keys.name, token, ms(at_least_for))
+    return bool((yield Call(RELEASE, keys.all, args, limit, vital=True)))
 
 
 def renew(keys: LockKeys, token: str, seconds: float, mode: Mode) -> Flow[float]:

@@ -29,6 +29,8 @@ class Lease:
         token: str,
         seconds: float,
         *,
+        kind: str,
+        weight: int,
         book: "Book",
         renewed: bool,
         when_lost: "Callable[[Lease], None]",
@@ -37,6 +39,9 @@ class Lease:
         self.keys = keys
         self.token = token
         self.seconds = seconds
+        self.kind = kind
+        self.weight = weight
+        self.entries = 1
         self.book = book
         self.fence_token = 0
         self.deadline = 0.0
@@ -106,7 +111,9 @@ def remember(lease: Lease) -> None:
 
 
 def forget(lease: Lease) -> None:
-    _held.pop((lease.server, lease.keys.name, current_owner()), None)
+    place = (lease.server, lease.keys.name, current_owner())
+    if _held.get(place) is lease:
+        del _held[place]
 
 
 def held_by_caller(server: Server, name: str) -> Lease | None:

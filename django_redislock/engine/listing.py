@@ -70,10 +70,16 @@ def _lock_info(row: list[Any], now: str | bytes) -> LockInfo:
         name=text(name),
         kind=text(kind),
         capacity=int(text(capacity)),
-        state="held" if holders else "waiting",
+        state=_state(holders),
         waiters=waiters,
         holders=tuple(sorted(holders, key=_fence)),
     )
+
+
+def _state(holders: list[Holding]) -> str:
+    if not holders:
+        return "waiting"
+    return "held" if any(holding.timeout for holding in holders) else "cooldown"
 
 
 def _fence(holding: Holding) -> int:

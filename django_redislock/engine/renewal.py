@@ -96,7 +96,7 @@ class Book:
             limit = max(0.05, min(LONGEST_ROUND, *(_left(lease) / 2 for lease in leases)))
             yield Errand(flows.renew_all(leases, limit), done, partial(self._put_off, leases))
         for lease in list(self._returns.values()):
-            release = flows.release(lease.keys, lease.token, LONGEST_ROUND)
+            release = flows.release(lease.keys, lease.token, limit=LONGEST_ROUND)
             done, failed = partial(self._returned, lease), partial(self._not_returned, lease)
             yield Errand(release, done, failed)
 

@@ -7,7 +7,8 @@
 --              used            the weight of those who hold
 --              soonest         no lease ends before this (ms)
 --              latest          no lease ends after this (ms)
---              h:<token>       a holder: "weight expires fence acquired lease info"
+--              h:<token>       a holder: "weight expires fence acquired lease info";
+--                              a lease of 0: released, and kept for its cooldown
 --   queue    sorted set: who waits, by the time of arrival (us)
 --   waiting  hash, token -> "alive weight claim lease info"; a waiter shows life by
 --              asking again before `alive` (ms)
@@ -59,10 +60,12 @@ local function load(token)
   local kind, capacity, used, soonest, latest, mine = unpack(redis.call(
     'HMGET', lock, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
   mine = read_holder(mine)
+  local live = mine and mine.expires > now
   return {
     kind = kind, capacity = tonumber(capacity or 0), used = tonumber(used or 0),
     soonest = tonumber(soonest or math.huge), latest = tonumber(latest or 0),
-    mine = mine and mine.expires > now and mine or nil,
+    mine = live and mine.lease > 0 and mine or nil,
+    cooling = live and mine.lease == 0,
   }
 end
 

@@ -1,7 +1,7 @@
 -- Let go of a lock and hand it to the next who waits; or give up waiting for it.
 --
 -- KEYS  lock, queue, waiting, index, grants
--- ARGV  name, token
+-- ARGV  name, token, ms for which it is to stay taken, counted from when it was acquired
 --
 -- Answer  1  it was held by this token, and is no longer
 --         0  it was not held by this token, which waits no longer either
@@ -12,10 +12,20 @@ local token = ARGV[2]
 local grant = grants .. token .. ':' .. name -- still there, if it was never popped
 local state = load(token)
 
+if state.cooling then return 1 end
 if not state.mine then
   leave(token)
   redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(now))
   return 0
+end
+
+local stays = tonumber(state.mine.acquired) + tonumber(ARGV[3])
+if stays > now then
+  state.mine.lease, state.mine.expires = 0, stays
+  write(state, token, state.mine)
+  redis.call('ZADD', index, digits(state.latest), name)
+  redis.call('DEL', grant)
+  return 1
 end
 
 state.used = state.used - state.mine.weight

@@ -1,7 +1,9 @@
 """The locks: one idea a file. `base` is the policy that all share; each of the others
 says only its kind, its capacity and its weight."""
 
-from .base import Lock
+from .base import Lock, Options
 from .mutex import Mutex
+from .readwrite import ReadLock, WriteLock
+from .semaphore import Semaphore
 
-__all__ = ["Lock", "Mutex"]
+__all__ = ["Lock", "Mutex", "Options", "ReadLock", "Semaphore", "WriteLock"]

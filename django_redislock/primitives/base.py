@@ -1,5 +1,6 @@
 """What every lock does: acquire, keep, release. In the shape of redis-py's Lock."""
 
+import copy
 import inspect
 import logging
 import math
@@ -7,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ClassVar, Literal, ParamSpec, Self, TypeVar, cast
+from typing import Any, ClassVar, Literal, ParamSpec, Self, TypedDict, TypeVar, cast
 from weakref import ref
 
 from .. import clock, values
@@ -28,6 +29,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 logger = logging.getLogger("django_redislock")
+
+
+class Options(TypedDict, total=False):
+    """What every lock can be told; see `LockManager.lock`."""
+
+    timeout: Seconds | None
+    blocking: bool
+    blocking_timeout: Seconds | None
+    auto_renewal: bool
+    reentrant: bool
+    at_least_for: Seconds
+    metadata: Mapping[str, Any] | None
+    on_lost: "Callable[[Lock], object] | None"
 
 
 class Lock:
@@ -51,6 +65,8 @@ class Lock:
         blocking: bool = True,
         blocking_timeout: Seconds | None = None,
         auto_renewal: bool = True,
+        reentrant: bool = False,
+        at_least_for: Seconds = 0,
         metadata: Mapping[str, Any] | None = None,
         on_lost: Callable[["Lock"], object] | None = None,
     ) -> None:
@@ -63,10 +79,12 @@ class Lock:
         self.blocking = values.flag("blocking", blocking)
         self.blocking_timeout = values.wait("blocking_timeout", blocking_timeout)
         self.auto_renewal = values.flag("auto_renewal", auto_renewal)
+        self.reentrant = values.flag("reentrant", reentrant)
+        self.at_least_for = values.at_least("at_least_for", at_least_for)
         self.metadata = values.metadata("metadata", metadata)
         self.on_lost = values.callback("on_lost", on_lost)
         self._server = server
-        self._leases: dict[Owner, Lease] = {}
+        self._leases: dict[Owner, list[Lease]] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -253,6 +271,8 @@ class Lock:
     def _acquire(
         self, lease: Lease, blocking: bool | None, blocking_timeout: Seconds | None
     ) -> Flow[bool]:
+        if self.reentrant and self._enter_again(lease.server):
+            return True
         until = self._until(blocking, blocking_timeout)
         self._refuse_to_wait_for_itself(lease, until)
         want = self._want(lease)
@@ -269,9 +289,12 @@ class Lock:
         return granted is not None
 
     def _release(self, lease: Lease) -> Flow[None]:
-        self._end(lease)
+        if not self._leave(lease):
+            return
         try:
-            released = yield from flows.release(lease.keys, lease.token)
+            released = yield from flows.release(
+                lease.keys, lease.token, at_least_for=self.at_least_for
+            )
         except BaseException:  # an interrupt too; what was not asked or answered is asked again
             lease.book.give_back(lease)
             raise
@@ -312,6 +335,8 @@ class Lock:
             server.keys.of(self.name),
             uuid.uuid4().hex if token is None else values.token("token", token),
             self.timeout,
+            kind=self.kind,
+            weight=self.weight,
             book=book_of(server),
             renewed=self.auto_renewal,
             when_lost=partial(_tell_lost, ref(self)),
@@ -319,16 +344,32 @@ class Lock:
 
     def _begin(self, lease: Lease, granted: flows.Granted) -> None:
         lease.begin(*granted)
-        self._leases[current_owner()] = lease
+        self._leases.setdefault(current_owner(), []).append(lease)
         remember(lease)
         lease.book.add(lease)
 
-    def _end(self, lease: Lease) -> None:
+    def _enter_again(self, server: Server) -> bool:
+        lease = held_by_caller(server, self.name)
+        if lease is None or lease.lost or lease.kind != self.kind or lease.weight < self.weight:
+            return False
+        lease.entries += 1
+        self._leases.setdefault(current_owner(), []).append(lease)
+        return True
+
+    def _leave(self, lease: Lease) -> bool:
+        """Whether that was the last of its entries, so that it is to be released."""
+        owner = current_owner()
+        self._leases[owner].pop()
+        if not self._leases[owner]:
+            del self._leases[owner]
+        lease.entries -= 1
+        if lease.entries:
+            return False
         # First of all, so that nothing renews it any more or takes its going for a loss.
         lease.book.remove(lease)
         lease.end()
         forget(lease)
-        del self._leases[current_owner()]
+        return True
 
     def _mine(self, action: str, *, lost: bool = False) -> Lease:
         lease = self._callers()
@@ -341,15 +382,15 @@ class Lock:
         return lease
 
     def _callers(self) -> Lease | None:
-        lease = self._leases.get(current_owner())
-        return None if lease is None or lease.inherited else lease
+        leases = self._leases.get(current_owner())
+        return leases[-1] if leases and not leases[-1].inherited else None
 
     def _known(self) -> Lease | None:
         """The caller's own holding, else the only one that there is: others may look on."""
-        lease = self._leases.get(current_owner())
-        if lease is None and len(self._leases) == 1:
-            lease = next(iter(self._leases.values()), None)
-        return None if lease is None or lease.inherited else lease
+        if current_owner() in self._leases or len(self._leases) != 1:
+            return self._callers()
+        leases = next(iter(self._leases.values()), None)
+        return leases[-1] if leases and not leases[-1].inherited else None
 
     def _found_lost(self, lease: Lease, action: str) -> LockLost:
         lease.book.remove(lease)
@@ -368,7 +409,9 @@ class Lock:
 
     def _refuse_to_wait_for_itself(self, lease: Lease, until: float | None) -> None:
         held = held_by_caller(lease.server, self.name)
-        if until is None and held and not held.lost:
+        if until is not None or held is None or held.lost or held.kind != self.kind:
+            return
+        if held.weight + self.weight > self.capacity:
             raise LockError(
                 f"Lock {self.name!r} is held by its caller, who would wait for ever",
                 lock_name=self.name,
@@ -381,7 +424,7 @@ class Lock:
             kind=self.kind,
             capacity=self.capacity,
             weight=self.weight,
-            lease=self.timeout,
+            lease=max(self.timeout, self.at_least_for),
             info=info_text(self.metadata),
             renewed=self.auto_renewal,
         )
@@ -395,16 +438,10 @@ class Lock:
         return None if longest is None else clock.now() + longest
 
     def _named(self, name: str) -> "Lock":
-        return type(self)(
-            self._server,
-            name,
-            timeout=self.timeout,
-            blocking=self.blocking,
-            blocking_timeout=self.blocking_timeout,
-            auto_renewal=self.auto_renewal,
-            metadata=self.metadata,
-            on_lost=self.on_lost,
-        )
+        lock = copy.copy(self)
+        lock.name = check_name(name)
+        lock._leases = {}
+        return lock
 
     def _left_with(self, trouble: Exception) -> None:
         # The error that ended the block says more than trouble with the lock after it.

@@ -1,0 +1,19 @@
+"""Many readers, or one writer."""
+
+from .. import values
+from .base import Lock
+
+
+class ReadLock(Lock):
+    """Held beside other readers, never beside a writer. Who comes after a writer that waits,
+    waits behind it: neither side starves."""
+
+    kind = "readwrite"
+    capacity = values.LARGEST_COUNT
+    weight = 1
+
+
+class WriteLock(ReadLock):
+    """Held alone."""
+
+    weight = ReadLock.capacity

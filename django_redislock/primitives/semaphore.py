@@ -1,0 +1,31 @@
+"""So many holders at a time."""
+
+from collections.abc import Callable
+from typing import Unpack
+
+from .. import values
+from ..connection import Server
+from .base import Lock, Options
+
+
+class Semaphore(Lock):
+    """Of all who ask for its name, as many hold it as weigh `limit` together.
+
+    Each permit has its own lease. The limit is that of who asks: where it is raised or
+    lowered, those who are in stay in.
+    """
+
+    kind = "semaphore"
+
+    def __init__(
+        self,
+        server: Callable[[], Server],
+        name: str,
+        limit: int,
+        *,
+        weight: int = 1,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(server, name, **options)
+        self.capacity = values.count("limit", limit)
+        self.weight = values.count("weight", weight, most=limit)
