@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from fnmatch import translate
 from typing import TypeVar, Unpack
+
+from django.db import DEFAULT_DB_ALIAS, transaction
 
 from . import values
 from .conf import conf
@@ -64,6 +67,10 @@ class LockManager:
         at_least_for
             Seconds for which it stays taken, however soon it is released: for work that
             several machines begin at the same time by their own clocks.
+        release_on_commit
+            True, or the alias of a database: where the lock is released inside a transaction
+            of it, it stays held until the outermost one is committed or rolled back. The
+            same thread can enter it again meanwhile. For sync code only.
         metadata
             What to tell of the holder where locks are listed: a mapping that JSON can take.
         on_lost
@@ -95,6 +102,17 @@ class LockManager:
         for much is not overtaken by who wants little.
         """
         return Semaphore(self._server, name, limit, weight=weight, **options)
+
+    @contextmanager
+    def atomic(
+        self, name: str, *, using_db: str = DEFAULT_DB_ALIAS, **options: Unpack[Options]
+    ) -> Iterator[Mutex]:
+        """A mutex around a transaction, in the order that is safe: acquired before it begins,
+        released after it is committed or rolled back. Inside of another transaction, after the
+        outermost. Options as of `lock`."""
+        options["release_on_commit"] = using_db
+        with self.lock(name, **options) as lock, transaction.atomic(using=using_db):
+            yield lock
 
     def assert_held(self, name: str) -> None:
         """Raise `LockNotOwnedError` unless this thread, task or greenlet holds `name`, and

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DEFAULT_DB_ALIAS
 
 Seconds: TypeAlias = float | timedelta
 """Seconds as int, float or `timedelta`."""
@@ -71,6 +72,13 @@ def flag(argument: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{argument} must be True or False, got {value!r}")
     return value
+
+
+def database(argument: str, value: object) -> str | None:
+    """The alias of a database: True for the default one, False for none."""
+    if not isinstance(value, bool | str):
+        raise TypeError(f"{argument} must be True, False or an alias of DATABASES, got {value!r}")
+    return (DEFAULT_DB_ALIAS if value is True else value) or None
 
 
 def callback(argument: str, value: Any) -> Callable[..., object] | None:

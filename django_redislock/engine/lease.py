@@ -42,6 +42,8 @@ class Lease:
         self.kind = kind
         self.weight = weight
         self.entries = 1
+        self.deferred = False
+        self.place: _Place | None = None
         self.book = book
         self.fence_token = 0
         self.deadline = 0.0
@@ -107,13 +109,13 @@ _held: WeakValueDictionary[_Place, Lease] = WeakValueDictionary()
 
 
 def remember(lease: Lease) -> None:
-    _held[lease.server, lease.keys.name, current_owner()] = lease
+    lease.place = lease.server, lease.keys.name, current_owner()
+    _held[lease.place] = lease
 
 
 def forget(lease: Lease) -> None:
-    place = (lease.server, lease.keys.name, current_owner())
-    if _held.get(place) is lease:
-        del _held[place]
+    if lease.place and _held.get(lease.place) is lease:
+        del _held[lease.place]
 
 
 def held_by_caller(server: Server, name: str) -> Lease | None:

@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, ParamSpec, Self, TypedDict, TypeVar, cast
 from weakref import ref
 
+from redis.exceptions import RedisError
+
 from .. import clock, values
 from ..conf import conf
 from ..connection import Server
@@ -24,6 +26,7 @@ from ..holder import Owner, current_owner, info_text
 from ..names import Template, arguments, check_name
 from ..signals import lock_lost
 from ..values import Seconds
+from . import transactions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,6 +43,7 @@ class Options(TypedDict, total=False):
     auto_renewal: bool
     reentrant: bool
     at_least_for: Seconds
+    release_on_commit: bool | str
     metadata: Mapping[str, Any] | None
     on_lost: "Callable[[Lock], object] | None"
 
@@ -67,6 +71,7 @@ class Lock:
         auto_renewal: bool = True,
         reentrant: bool = False,
         at_least_for: Seconds = 0,
+        release_on_commit: bool | str = False,
         metadata: Mapping[str, Any] | None = None,
         on_lost: Callable[["Lock"], object] | None = None,
     ) -> None:
@@ -81,6 +86,7 @@ class Lock:
         self.auto_renewal = values.flag("auto_renewal", auto_renewal)
         self.reentrant = values.flag("reentrant", reentrant)
         self.at_least_for = values.at_least("at_least_for", at_least_for)
+        self.release_on_commit = values.database("release_on_commit", release_on_commit)
         self.metadata = values.metadata("metadata", metadata)
         self.on_lost = values.callback("on_lost", on_lost)
         self._server = server
@@ -144,6 +150,8 @@ class Lock:
         token: str | bytes | None = None,
     ) -> bool:
         """See acquire()."""
+        if self.release_on_commit:
+            raise TypeError("release_on_commit is for sync code: a transaction is a thread's")
         lease = self._new_lease(loop_book, token)
         flow = self._acquire(lease, blocking, blocking_timeout)
         return await arun(await lease.server.async_client(), flow)
@@ -155,11 +163,19 @@ class Lock:
         thread's, task's or greenlet's.
         """
         lease = self._mine("Cannot release", lost=True)
+        self._forget_entry(lease)
+        database = self.release_on_commit
+        if database and not lease.lost and transactions.is_open(database):
+            lease.deferred = True
+            transactions.when_it_ends(database, partial(self._release_late, lease))
+            return
+        transactions.warn_if_open(self.name)
         run(lease.server.client, self._release(lease))
 
     async def arelease(self) -> None:
         """See release()."""
         lease = self._mine("Cannot release", lost=True)
+        self._forget_entry(lease)
         await arun(await lease.server.async_client(), self._release(lease))
 
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
@@ -271,7 +287,7 @@ class Lock:
     def _acquire(
         self, lease: Lease, blocking: bool | None, blocking_timeout: Seconds | None
     ) -> Flow[bool]:
-        if self.reentrant and self._enter_again(lease.server):
+        if self._enter_again(lease.server):
             return True
         until = self._until(blocking, blocking_timeout)
         self._refuse_to_wait_for_itself(lease, until)
@@ -289,8 +305,13 @@ class Lock:
         return granted is not None
 
     def _release(self, lease: Lease) -> Flow[None]:
-        if not self._leave(lease):
+        lease.entries -= 1
+        if lease.entries:
             return
+        # First of all, so that nothing renews it any more or takes its going for a loss.
+        lease.book.remove(lease)
+        lease.end()
+        forget(lease)
         try:
             released = yield from flows.release(
                 lease.keys, lease.token, at_least_for=self.at_least_for
@@ -300,6 +321,14 @@ class Lock:
             raise
         if not released:
             raise self._found_lost(lease, "Cannot release")
+
+    def _release_late(self, lease: Lease) -> None:
+        try:
+            run(lease.server.client, self._release(lease))
+        except (RedisError, LockError) as error:
+            logger.warning(
+                "Lock %r could not be released after a transaction: %s", self.name, error
+            )
 
     def _extend(
         self, lease: Lease, additional_time: Seconds, replace_ttl: bool
@@ -350,26 +379,19 @@ class Lock:
 
     def _enter_again(self, server: Server) -> bool:
         lease = held_by_caller(server, self.name)
-        if lease is None or lease.lost or lease.kind != self.kind or lease.weight < self.weight:
+        if lease is None or not (self.reentrant or lease.deferred):
+            return False
+        if lease.lost or lease.kind != self.kind or lease.weight < self.weight:
             return False
         lease.entries += 1
         self._leases.setdefault(current_owner(), []).append(lease)
         return True
 
-    def _leave(self, lease: Lease) -> bool:
-        """Whether that was the last of its entries, so that it is to be released."""
-        owner = current_owner()
-        self._leases[owner].pop()
-        if not self._leases[owner]:
-            del self._leases[owner]
-        lease.entries -= 1
-        if lease.entries:
-            return False
-        # First of all, so that nothing renews it any more or takes its going for a loss.
-        lease.book.remove(lease)
-        lease.end()
-        forget(lease)
-        return True
+    def _forget_entry(self, lease: Lease) -> None:
+        leases = self._leases[current_owner()]
+        leases.remove(lease)
+        if not leases:
+            del self._leases[current_owner()]
 
     def _mine(self, action: str, *, lost: bool = False) -> Lease:
         lease = self._callers()

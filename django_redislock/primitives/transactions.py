@@ -1,0 +1,51 @@
+"""Locks and database transactions: what a lock guards must be committed before its release."""
+
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections, transaction
+
+logger = logging.getLogger("django_redislock")
+
+
+def is_open(alias: str) -> bool:
+    """Whether code is inside a transaction of that database, but for that of a `TestCase`."""
+    return _in_transaction(connections[alias])
+
+
+def when_it_ends(alias: str, release: Callable[[], None]) -> None:
+    """Call `release` once the outermost transaction is committed or rolled back."""
+    transaction.on_commit(_AtTheEnd(release), using=alias, robust=True)
+
+
+class _AtTheEnd:
+    """Called by the commit. Django has no hook for a rollback, but drops what was to be called
+    by the commit; to be dropped does the same."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = weakref.finalize(self, release)
+
+    def __call__(self) -> None:
+        self._release()
+
+
+def warn_if_open(name: str) -> None:
+    """Say, once for a process, that a lock was released before what it guards was committed."""
+    global _warned
+    if _warned or not any(map(_in_transaction, connections.all(initialized_only=True))):
+        return
+    _warned = True
+    logger.warning(
+        "Lock %r was released inside an open transaction: the next holder does not see yet what "
+        "was written under it. Use release_on_commit=True, or locks.atomic(). (Told once.)",
+        name,
+    )
+
+
+_warned = False
+
+
+def _in_transaction(connection: Any) -> bool:
+    return any(not block._from_testcase for block in connection.atomic_blocks)

@@ -1,0 +1,201 @@
+"""Locks that know of database transactions."""
+
+import logging
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import path
+
+from django_redislock import LockLost, locks
+from django_redislock.primitives import transactions
+from tests.tools import wait_until
+
+from .tools import start
+
+real = pytest.mark.django_db(transaction=True)
+
+
+def is_held(name="a"):
+    return locks.get(name) is not None
+
+
+def lock_and_fail():
+    with locks.lock("a", release_on_commit=True):
+        pass
+    assert is_held()
+    raise RuntimeError
+
+
+def view(request, outcome):
+    with locks.lock("a", release_on_commit=True):
+        Group.objects.create(name="g")
+    assert is_held()
+    if outcome == "fails":
+        raise RuntimeError("on purpose")
+    return HttpResponse("held")
+
+
+urlpatterns = [path("<str:outcome>/", view)]
+
+
+@pytest.fixture
+def warnings(caplog, monkeypatch):
+    monkeypatch.setattr(transactions, "_warned", False)
+    caplog.set_level(logging.WARNING, "django_redislock")
+    return lambda: [each.getMessage() for each in caplog.records if "open transac" in each.msg]
+
+
+@real
+def test_a_lock_is_kept_until_the_commit(warnings):
+    with transaction.atomic():
+        with locks.lock("a", release_on_commit=True) as lock:
+            pass
+        assert is_held()
+        assert lock.token is None
+        with transaction.atomic():
+            pass
+        assert is_held()
+    assert not is_held()
+    assert warnings() == []
+
+
+@real
+def test_a_lock_is_kept_until_the_rollback():
+    with pytest.raises(RuntimeError), transaction.atomic():
+        lock_and_fail()
+    assert not is_held()
+
+
+@real
+def test_a_lock_goes_with_the_savepoint_in_which_it_was_left():
+    with transaction.atomic():
+        with pytest.raises(RuntimeError), transaction.atomic():
+            lock_and_fail()
+        assert not is_held()
+
+
+@real
+def test_outside_of_a_transaction_it_is_released_at_once():
+    with locks.lock("a", release_on_commit=True), transaction.atomic():
+        pass
+    assert not is_held()
+
+
+@real
+def test_the_same_thread_enters_again_before_the_commit_and_no_other_does():
+    with transaction.atomic():
+        for _ in range(3):
+            with locks.lock("a", release_on_commit=True):
+                pass
+        assert not start(locks.lock("a", blocking=False).acquire).result(10)
+    assert not is_held()
+
+
+@real
+def test_it_is_renewed_until_the_commit():
+    with transaction.atomic():
+        with locks.lock("a", timeout=0.5, release_on_commit=True):
+            pass
+        first = locks.get("a").expires_at
+        wait_until(lambda: locks.get("a").expires_at > first)
+        assert is_held()
+    assert not is_held()
+
+
+@real
+def test_a_lock_that_is_lost_is_told_at_once():
+    lock = locks.lock("a", timeout=0.1, auto_renewal=False, release_on_commit=True)
+    with transaction.atomic():
+        assert lock.acquire()
+        wait_until(lambda: lock.lost)
+        with pytest.raises(LockLost):
+            lock.release()
+
+
+@real
+@pytest.mark.parametrize("outcome", ["succeeds", "fails"])
+def test_under_atomic_requests_it_is_kept_until_the_end_of_the_view(settings, outcome):
+    from django.db import connection
+
+    settings.ROOT_URLCONF = __name__
+    connection.settings_dict["ATOMIC_REQUESTS"] = True
+    try:
+        response = Client(raise_request_exception=False).get(f"/{outcome}/")
+    finally:
+        connection.settings_dict["ATOMIC_REQUESTS"] = False
+    assert response.status_code == (500 if outcome == "fails" else 200)
+    assert Group.objects.count() == (0 if outcome == "fails" else 1)
+    assert not is_held()
+
+
+@pytest.mark.django_db
+def test_in_a_test_case_it_is_released_as_commit_callbacks_are_run(
+    django_capture_on_commit_callbacks,
+):
+    with django_capture_on_commit_callbacks(execute=True), transaction.atomic():
+        with locks.lock("a", release_on_commit=True):
+            pass
+        assert is_held()
+    assert not is_held()
+
+
+@pytest.mark.django_db
+def test_the_transaction_of_a_test_case_is_none(warnings):
+    with locks.lock("a", release_on_commit=True):
+        pass
+    assert not is_held()
+    with locks.lock("a"):
+        pass
+    assert warnings() == []
+
+
+@real
+def test_a_release_inside_of_a_transaction_is_warned_of_once(warnings):
+    with transaction.atomic():
+        for _ in range(2):
+            with locks.lock("a"):
+                pass
+    [message] = warnings()
+    assert "'a'" in message
+    assert "release_on_commit" in message
+
+
+@real
+def test_atomic_takes_lock_and_transaction_in_the_right_order(warnings):
+    seen = []
+    with locks.atomic("a", timeout=5) as lock:
+        lock.assert_held()
+        assert transaction.get_connection().in_atomic_block
+        transaction.on_commit(lambda: seen.append(is_held()))
+    assert seen == [True]
+    assert not is_held()
+    assert warnings() == []
+
+
+@real
+def test_atomic_inside_of_a_transaction_lasts_as_long_as_the_outermost():
+    with transaction.atomic():
+        with locks.atomic("a"):
+            pass
+        assert is_held()
+    assert not is_held()
+
+
+@pytest.mark.parametrize("value", [None, 1, ["default"]])
+def test_what_names_no_database(value):
+    with pytest.raises(TypeError, match="release_on_commit"):
+        locks.lock("a", release_on_commit=value)
+
+
+@pytest.mark.parametrize("alias", [True, "default"])
+def test_an_async_lock_has_no_transaction(alias):
+    import asyncio
+
+    async def use():
+        await locks.lock("a", release_on_commit=alias).aacquire()
+
+    with pytest.raises(TypeError, match="sync"):
+        asyncio.run(use())
