@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .celery import single_instance
-    from .exceptions import AlreadyRunning, LockError, LockLost, LockNotOwnedError
+    from .exceptions import AlreadyRunning, LockError, LockLost, LockNotOwnedError, StaleLock
     from .info import Holder, Holding, LockInfo
     from .manager import LockManager, locks
 
@@ -32,6 +32,7 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
     "LockNotOwnedError",
     "LockLost",
     "AlreadyRunning",
+    "StaleLock",
 ]
 
 _HOMES = {
@@ -45,6 +46,7 @@ _HOMES = {
     "LockNotOwnedError": ".exceptions",
     "LockLost": ".exceptions",
     "AlreadyRunning": ".exceptions",
+    "StaleLock": ".exceptions",
 }
 
 

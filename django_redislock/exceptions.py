@@ -1,5 +1,7 @@
 """The errors of a lock, one family under redis-py's own."""
 
+from typing import Any
+
 from redis import exceptions as redis
 
 
@@ -40,6 +42,37 @@ class AlreadyRunning(LockError):
         self.expires_in = expires_in
         # Result back ends store the arguments and call the class with them.
         self.args = (name, task_id, expires_in)
+
+    def __str__(self) -> str:
+        return str(self.message)
+
+
+class StaleLock(LockError):
+    """A fenced write came too late: a newer holder of the lock wrote before.
+
+    `token` is the fencing token of the write, `found` the greater one that the row had
+    (None if unknown); `model` is the row's (``"bank.Account"``), `pk` its primary key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        pk: Any,
+        token: int,
+        found: int | None = None,
+        lock_name: str | None = None,
+    ) -> None:
+        lock = f" of lock {lock_name!r}" if lock_name else ""
+        super().__init__(
+            f"{model} {pk!r} was written by a newer holder: fencing token {token}{lock} "
+            f"is older than {found or 'the one found'}",
+            lock_name=lock_name,
+        )
+        self.model = model
+        self.pk = pk
+        self.token = token
+        self.found = found
+        self.args = (model, pk, token, found, lock_name)
 
     def __str__(self) -> str:
         return str(self.message)

@@ -1,9 +1,17 @@
 """The test project's settings, on the server and the database file that `tests.plugin` names."""
 
+import json
+import os
+
 from testproject.settings import *  # noqa: F403  they are all wanted
-from testproject.settings import DATABASES
+from testproject.settings import DATABASES, INSTALLED_APPS
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.fencing"]
 
 # A file and not memory: Celery's workers and other processes read and write it too.
 DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"]}
+
+# What a test that has databases of its own tells the processes that it starts.
+DATABASES.update(json.loads(os.environ.get("TESTS_DATABASES", "{}")))
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -122,7 +122,7 @@ def test_thousands_are_streamed_a_page_at_a_time(manager, redis_server):
 def test_locks_that_end_at_the_same_moment_are_all_told(redis_server):
     for number in range(1000):
         locks.lock(f"n:{number}", timeout=60, auto_renewal=False).acquire()
-    for key in redis_server.scan_iter(match="*:index"):
+    for key in redis_server.scan_iter(match="testproject:redislock:*:index"):
         found = [name for name in redis_server.zrange(key, 0, -1) if name]
         redis_server.zadd(key, dict.fromkeys(found, 9e12))
     assert names(locks.active()) == sorted(f"n:{number}" for number in range(1000))

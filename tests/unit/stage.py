@@ -67,15 +67,17 @@ class Clock:
 class Worker:
     """One execution that wants the lock, or holds it, or lets go of it."""
 
-    def __init__(self, stage: "Stage", number: int, *, renewed: bool = True) -> None:
+    def __init__(
+        self, stage: "Stage", number: int, *, renewed: bool = True, weight: int = 1
+    ) -> None:
         self.stage = stage
         self.number = number
         self.want = flows.Want(
             keys=stage.keys,
             token=f"w{number}",
-            kind="mutex",
-            capacity=1,
-            weight=1,
+            kind=stage.kind,
+            capacity=stage.capacity,
+            weight=weight,
             lease=LEASE,
             info="{}",
             renewed=renewed,
@@ -169,9 +171,11 @@ class Worker:
 
 
 class Stage:
-    def __init__(self, client: redis.Redis, name: str = "stage") -> None:
+    def __init__(self, client: redis.Redis, kind: str = "mutex", capacity: int = 1) -> None:
         self.client = client
-        self.keys: LockKeys = Keys("testproject:redislock").of(name)
+        self.kind = kind
+        self.capacity = capacity
+        self.keys: LockKeys = Keys("testproject:redislock").of("stage")
         self.workers: list[Worker] = []
         self.fences: list[int] = []
         self._arrivals = itertools.count()
@@ -184,8 +188,8 @@ class Stage:
     def __exit__(self, *exc: object) -> None:
         clock.now = self._clock._real
 
-    def worker(self, *, renewed: bool = True) -> Worker:
-        self.workers.append(Worker(self, len(self.workers), renewed=renewed))
+    def worker(self, *, renewed: bool = True, weight: int = 1) -> Worker:
+        self.workers.append(Worker(self, len(self.workers), renewed=renewed, weight=weight))
         return self.workers[-1]
 
     def run(self, flow: Generator[Op, Any, Any]) -> Any:

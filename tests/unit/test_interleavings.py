@@ -1,7 +1,7 @@
 """Workers that take turns in any order that Hypothesis thinks of, with faults in between.
 
-After every step: nobody but one believes to hold the lock, fencing tokens grow, and no
-live waiter was passed over (`Stage` watches the latter two).
+After every step: those who believe to hold the lock weigh no more than its capacity, fencing
+tokens grow, and no live waiter was passed over (`Stage` watches the latter two).
 """
 
 import os
@@ -26,17 +26,26 @@ not hang on the state, which hangs on the real clock too."""
 
 
 class Turns(RuleBasedStateMachine):
+    kind = "mutex"
+    weights: tuple[int, ...] = (1,)
+    capacity = 1
+
     def __init__(self) -> None:
         super().__init__()
         self.client = redis.Redis.from_url(os.environ["REDIS_URL"])
         self.client.flushdb()
-        self.stage = Stage(self.client)
+        self.stage = Stage(self.client, self.kind, self.capacity)
         self.stage.__enter__()
         self.places: list[Worker] = []
 
-    @initialize(renewed=st.lists(st.booleans(), min_size=WORKERS, max_size=WORKERS))
-    def workers_come(self, renewed: list[bool]) -> None:
-        self.places = [self.stage.worker(renewed=each) for each in renewed]
+    @initialize(
+        renewed=st.lists(st.booleans(), min_size=WORKERS, max_size=WORKERS),
+        sizes=st.lists(st.integers(0, 5), min_size=WORKERS, max_size=WORKERS),
+    )
+    def workers_come(self, renewed: list[bool], sizes: list[int]) -> None:
+        for each, size in zip(renewed, sizes, strict=True):
+            weight = self.weights[size % len(self.weights)]
+            self.places.append(self.stage.worker(renewed=each, weight=weight))
 
     @rule(place=PLACE, wait=st.sampled_from([None, None, 0, 1.0, 5.0]))
     def acquire_or_go_on(self, place: int, wait: float | None) -> None:
@@ -45,6 +54,12 @@ class Turns(RuleBasedStateMachine):
             worker.step()
         elif not worker.granted:
             worker.acquire(wait)
+
+    @rule(place=PLACE)
+    def acquire_without_waiting(self, place: int) -> None:
+        worker = self.places[place]
+        if not worker.op and not worker.granted:
+            worker.acquire(wait=0).finish()
 
     @rule(place=PLACE)
     def go_on(self, place: int) -> None:
@@ -77,8 +92,10 @@ class Turns(RuleBasedStateMachine):
 
     @rule(place=PLACE)
     def die(self, place: int) -> None:
-        self.places[place].die()
-        self.places[place] = self.stage.worker()  # another process comes in its stead
+        dead = self.places[place]
+        dead.die()
+        # Another process comes in its stead.
+        self.places[place] = self.stage.worker(weight=dead.want.weight)
 
     @rule()
     def force_release(self) -> None:
@@ -93,9 +110,10 @@ class Turns(RuleBasedStateMachine):
         self.stage.pass_time(seconds)
 
     @invariant()
-    def at_most_one_believes_to_hold_it(self) -> None:
+    def who_believes_to_hold_it_fits_in(self) -> None:
         believers = [worker for worker in self.places if worker.believes]
-        assert len(believers) <= 1, f"{believers} all believe to hold the lock"
+        weight = sum(worker.want.weight for worker in believers)
+        assert weight <= self.capacity, f"{believers} all believe to hold the lock"
 
     @invariant()
     def who_believes_does_hold_it(self) -> None:
@@ -115,11 +133,29 @@ class Turns(RuleBasedStateMachine):
         for worker in self.places:
             worker.die()
         self.stage.pass_time(LEASE + flows.CLAIM)
-        newcomer = self.stage.worker()
+        newcomer = self.stage.worker(weight=self.capacity)
         assert newcomer.acquire(wait=0).finish(), "the lock is stuck"
         newcomer.release().finish()
         assert self.stage.left() == []
 
 
-TestTurns = Turns.TestCase
-TestTurns.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+class SemaphoreTurns(Turns):
+    kind = "semaphore"
+    weights = (1, 2, 3)
+    capacity = 3
+
+
+class ReadWriteTurns(Turns):
+    kind = "readwrite"
+    weights = (1, 1, 1_000_000)
+    capacity = 1_000_000
+
+
+STEPS = settings(max_examples=80, stateful_step_count=50, deadline=None)
+
+TestMutex = Turns.TestCase
+TestMutex.settings = STEPS
+TestSemaphore = SemaphoreTurns.TestCase
+TestSemaphore.settings = STEPS
+TestReadWrite = ReadWriteTurns.TestCase
+TestReadWrite.settings = STEPS

@@ -20,6 +20,18 @@ def stage() -> Iterator[Stage]:
             stage.run(flows.release(worker.want.keys, worker.want.token))
 
 
+@pytest.fixture
+def semaphore() -> Iterator[Stage]:
+    """A stage with a semaphore of 3."""
+    with (
+        redis.Redis.from_url(os.environ["REDIS_URL"]) as client,
+        Stage(client, "semaphore", 3) as stage,
+    ):
+        yield stage
+        for worker in stage.workers:
+            stage.run(flows.release(worker.want.keys, worker.want.token))
+
+
 def test_a_free_lock_is_taken_in_one_call(stage: Stage) -> None:
     worker = stage.worker().acquire()
     worker.step()
@@ -197,3 +209,40 @@ def test_a_turn_that_was_taken_away_before_it_was_known_does_not_count(stage: St
     assert not waiter.believes
     other.step()
     assert other.believes
+
+
+def test_a_short_claim_does_not_cut_short_the_lease_of_another_holder(semaphore: Stage) -> None:
+    stays, leaves = semaphore.worker(), semaphore.worker(weight=2)
+    waiter = semaphore.worker()
+    for worker in (stays, leaves, waiter):
+        worker.acquire().step()
+    leaves.release().step()
+    assert semaphore.holders() == {"w0", "w2"}
+    waiter.die()
+    semaphore.pass_time(flows.CLAIM + 0.1)
+    assert stays.believes
+    assert "w0" in semaphore.holders()
+    stays.renew()
+    assert stays.believes
+
+
+def test_a_holder_that_ran_out_gives_back_its_own_weight_and_no_more(semaphore: Stage) -> None:
+    heavy, light = semaphore.worker(weight=2), semaphore.worker()
+    light.acquire().step()
+    semaphore.pass_time(LEASE / 2)
+    heavy.acquire().step()
+    semaphore.pass_time(LEASE / 2 + 0.1)
+    assert heavy.believes
+    assert semaphore.worker(weight=2).acquire(wait=0).finish() is None
+    assert semaphore.worker().acquire(wait=0).finish()
+    assert semaphore.worker().acquire(wait=0).finish() is None
+
+
+def test_one_of_several_holders_goes_and_the_others_stay(semaphore: Stage) -> None:
+    holders = [semaphore.worker().acquire() for _ in range(3)]
+    for holder in holders:
+        holder.step()
+    holders[1].release().step()
+    assert semaphore.holders() == {"w0", "w2"}
+    assert semaphore.worker(weight=2).acquire(wait=0).finish() is None
+    assert semaphore.worker().acquire(wait=0).finish()

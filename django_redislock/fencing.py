@@ -1,0 +1,351 @@
+"""Fencing in the ORM: a write that carries a lock's fencing token, and that the database
+refuses where a newer holder of the lock wrote before."""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, models, router, transaction
+from django.db.models.manager import BaseManager
+
+from .exceptions import StaleLock
+
+M = TypeVar("M", bound=models.Model)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+GREATEST = 2**63 - 1
+
+
+class Held(Protocol):
+    """What a lock shows of itself to be written under."""
+
+    @property
+    def fence_token(self) -> int | None: ...
+
+    def assert_held(self) -> None: ...
+
+
+LockOrToken: TypeAlias = Held | int
+
+
+class FenceField(models.BigIntegerField):  # type: ignore[type-arg]  # no [] at run time
+    """The fencing token under which a row was last written; 0 if under none.
+
+    Only fenced writes and `QuerySet.update` change it: a plain `save()` leaves the column of
+    an existing row as it is, whatever the instance has.
+    """
+
+    description = "Fencing token"
+
+    _fixed = ("choices", "default", "editable", "null", "primary_key", "unique")
+
+    def __init__(self, verbose_name: Any = None, **options: Any) -> None:
+        for name in self._fixed:
+            if name in options:
+                raise TypeError(f"A FenceField takes no {name}, got {options[name]!r}")
+        super().__init__(verbose_name, default=0, editable=False, **options)
+
+    def deconstruct(self) -> Any:
+        name, path, args, options = super().deconstruct()
+        for each in self._fixed:
+            options.pop(each, None)
+        return name, path, args, options
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        # The instance's value is as old as its last read: it would take the fence down again.
+        return super().pre_save(model_instance, add) if add else models.F(self.name)
+
+
+@overload
+def fenced(
+    target: models.QuerySet[M] | BaseManager[M], lock: LockOrToken, *, field: str | None = None
+) -> "FencedRows[M]": ...
+@overload
+def fenced(target: M, lock: LockOrToken, *, field: str | None = None) -> "FencedInstance[M]": ...
+def fenced(target: Any, lock: LockOrToken, *, field: str | None = None) -> Any:
+    """Writes to `target` that fail where a newer holder of `lock` wrote before.
+
+    >>> fenced(Account.objects.filter(pk=1), lock).update(balance=F("balance") - 10)
+    >>> fenced(account, lock).save()
+    >>> fenced(Account.objects.all(), lock).get(pk=1)  # SELECT ... FOR UPDATE
+
+    target
+        A queryset or manager, or an instance; its model has a `FenceField`.
+    lock
+        A lock that its caller holds, or its `fence_token`.
+    field
+        The `FenceField`'s name, if the model has several.
+
+    Raises `TypeError` or `ValueError` for what can't be fenced. Each method of the answer
+    raises `StaleLock`, and `LockLost` or `LockNotOwnedError` if the lock is not held.
+    """
+    if isinstance(target, models.Model):
+        return FencedInstance(target, lock, _fence_of(type(target), field))
+    if isinstance(target, models.QuerySet | BaseManager):
+        return FencedRows(target.all(), lock, _fence_of(target.model, field))
+    raise TypeError(f"target must be a queryset, a manager or an instance, got {target!r}")
+
+
+class FencedRows(Generic[M]):
+    """The rows of a queryset, written under a fencing token; made by `fenced`."""
+
+    def __init__(self, queryset: models.QuerySet[M], lock: LockOrToken, fence: FenceField) -> None:
+        self.queryset = queryset
+        self.lock = lock
+        self.fence = fence
+
+    def update(self, **values: Any) -> int:
+        """Set fields as `QuerySet.update` does, and the fence; how many rows matched.
+
+        All or nothing: where one of the rows was written by a newer holder, none is changed.
+        Inside an `atomic` block that block is then rolled back. Rows that don't match are
+        not stale: without any, the answer is 0.
+        """
+        return self._update(token_of(self.lock), values)
+
+    async def aupdate(self, **values: Any) -> int:
+        """See update()."""
+        return await _in_thread(self._update)(token_of(self.lock), values)
+
+    def get(self, *conditions: Any, **lookups: Any) -> M:
+        """The one row that matches, as `QuerySet.get`, locked until the transaction ends.
+
+        ``SELECT ... FOR UPDATE``, with the queryset's own options (`nowait`, `of`) if it
+        has some; needs a transaction. SQLite has no such locks: there a newer holder may
+        still write, and then `update` or `save` raises.
+        """
+        token = token_of(self.lock)
+        row = self._locking().get(*conditions, **lookups)
+        if not isinstance(row, models.Model):
+            raise TypeError(f"get() needs a queryset of instances, got one of {type(row)!r}")
+        found: int = getattr(row, self.fence.attname)
+        if found > token:
+            raise _stale(self.fence, self.lock, token, row.pk, found)
+        return row
+
+    def _locking(self) -> models.QuerySet[M]:
+        chosen = self.queryset.query.select_for_update
+        return self.queryset if chosen else self.queryset.select_for_update()
+
+    def _update(self, token: int, values: dict[str, Any]) -> int:
+        self._refuse(values)
+        rows = self._for_write()
+        with transaction.atomic(using=rows.db, savepoint=False):
+            updated = _guarded(rows, self.fence, token).update(
+                **values, **{self.fence.name: token}
+            )
+            _refuse_newer(rows, self.fence, self.lock, token)
+        return updated
+
+    def _refuse(self, values: dict[str, Any]) -> None:
+        if self.fence.name in values:
+            raise ValueError(f"{self.fence} is set to the lock's token, not by update()")
+        if _concrete(self.queryset.model)._meta.parents:
+            raise TypeError(
+                f"{self.queryset.model._meta.label} is kept in several tables: fenced() can "
+                "save its instances, but not update() its querysets"
+            )
+
+    def _for_write(self) -> models.QuerySet[M]:
+        # A plain queryset's `db` is the router's choice for reading.
+        return self.queryset.using(self.queryset.select_for_update().db)
+
+
+class FencedInstance(Generic[M]):
+    """An instance, written under a fencing token; made by `fenced`."""
+
+    def __init__(self, instance: M, lock: LockOrToken, fence: FenceField) -> None:
+        self.instance = instance
+        self.lock = lock
+        self.fence = fence
+
+    def save(
+        self,
+        *,
+        force_insert: bool | tuple[type[models.Model], ...] = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Iterable[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Call the instance's own `save` with these arguments, and set its fence.
+
+        A new instance is inserted. One that was read, and whose row is gone, is not:
+        `DatabaseError` is raised. After an error the instance's fence is as before.
+        Inside an `atomic` block that block is then rolled back.
+        """
+        token = token_of(self.lock)
+        self._save(token, force_insert, force_update, using, update_fields, options)
+
+    async def asave(
+        self,
+        *,
+        force_insert: bool | tuple[type[models.Model], ...] = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Iterable[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """See save()."""
+        token = token_of(self.lock)
+        save = _in_thread(self._save)
+        await save(token, force_insert, force_update, using, update_fields, options)
+
+    def delete(self, *, using: str | None = None) -> tuple[int, dict[str, int]]:
+        """Delete it as `Model.delete` does. A row that is gone already is no error.
+
+        Nothing is left then to tell a stale holder by.
+        """
+        return self._delete(token_of(self.lock), using)
+
+    async def adelete(self, *, using: str | None = None) -> tuple[int, dict[str, int]]:
+        """See delete()."""
+        return await _in_thread(self._delete)(token_of(self.lock), using)
+
+    def _save(
+        self,
+        token: int,
+        force_insert: bool | tuple[type[models.Model], ...],
+        force_update: bool,
+        using: str | None,
+        update_fields: Iterable[str] | None,
+        options: dict[str, Any],
+    ) -> None:
+        if update_fields is not None and not (update_fields := frozenset(update_fields)):
+            return  # as Model.save does
+        db = self._db(using)
+        with transaction.atomic(using=db, savepoint=False):
+            if self._has_pk() and not force_insert and not self._claim(db, token):
+                self._refuse_to_insert(force_update or update_fields)
+                force_insert = True
+            with self._fence_set(token):
+                self.instance.save(
+                    force_insert=force_insert,
+                    force_update=force_update,
+                    using=db,
+                    update_fields=update_fields,
+                    **options,
+                )
+
+    def _delete(self, token: int, using: str | None) -> tuple[int, dict[str, int]]:
+        db = self._db(using)
+        with transaction.atomic(using=db, savepoint=False):
+            if self._has_pk() and not self._claim(db, token):
+                return 0, {}
+            return self.instance.delete(using=db)
+
+    def _claim(self, db: str, token: int) -> int:
+        """Write the fence alone: it holds the row, so that nobody writes before we do."""
+        rows = self.fence.model._base_manager.using(db).filter(pk=self._pk())
+        claimed = _guarded(rows, self.fence, token).update(**{self.fence.name: token})
+        if not claimed:
+            _refuse_newer(rows, self.fence, self.lock, token)
+        return claimed
+
+    def _refuse_to_insert(self, only_update: object) -> None:
+        if self.instance._state.adding and not only_update:
+            return
+        error: type[Exception] = getattr(self.instance, "NotUpdated", DatabaseError)
+        label = self.instance._meta.label
+        raise error(f"Fenced save did not affect any rows: {label} {self._pk()!r} is not there")
+
+    @contextmanager
+    def _fence_set(self, token: int) -> Iterator[None]:
+        known, name = vars(self.instance), self.fence.attname
+        before = {name: known[name]} if name in known else {}
+        known[name] = token
+        try:
+            yield
+        except BaseException:
+            known.pop(name, None)
+            known.update(before)
+            raise
+
+    def _pk(self) -> Any:
+        """The key of the row that has the fence: with inherited tables, maybe a parent's."""
+        return getattr(self.instance, self.fence.model._meta.pk.attname)
+
+    def _has_pk(self) -> bool:
+        pk = self._pk()
+        parts = pk if isinstance(pk, tuple) else (pk,)
+        # A key that the database will make is an expression until then.
+        return not any(part is None or hasattr(part, "resolve_expression") for part in parts)
+
+    def _db(self, using: str | None) -> str:
+        model = type(self.instance)
+        return using or router.db_for_write(model, instance=self.instance)
+
+
+def token_of(lock: LockOrToken) -> int:
+    """The fencing token of a lock that its caller holds, or the token itself.
+
+    Raises `LockLost` or `LockNotOwnedError` if the lock is not held.
+    """
+    if isinstance(lock, int):
+        return _checked("lock", lock)
+    if not hasattr(lock, "assert_held"):
+        raise TypeError(f"lock must be a lock or a fencing token, got {lock!r}")
+    lock.assert_held()
+    return _checked("lock.fence_token", lock.fence_token)
+
+
+def _checked(name: str, token: Any) -> int:
+    if not isinstance(token, int) or isinstance(token, bool):
+        raise TypeError(f"{name} must be an int, got {token!r}")
+    if not 0 < token <= GREATEST:
+        raise ValueError(f"{name} must be from 1 to {GREATEST}, got {token!r}")
+    return token
+
+
+def _fence_of(model: type[models.Model], name: str | None) -> FenceField:
+    fences = {
+        field.name: field
+        for field in _concrete(model)._meta.concrete_fields
+        if isinstance(field, FenceField)
+    }
+    if not fences:
+        raise TypeError(f"{model._meta.label} has no FenceField")
+    if name is None and len(fences) > 1:
+        raise ValueError(f"{model._meta.label} has several FenceFields; field must name one")
+    name = next(iter(fences)) if name is None else name
+    if name not in fences:
+        raise ValueError(f"field must be a FenceField of {model._meta.label}, got {name!r}")
+    return fences[name]
+
+
+def _concrete(model: type[models.Model]) -> type[models.Model]:
+    return model._meta.concrete_model or model
+
+
+def _guarded(rows: models.QuerySet[M], fence: FenceField, token: int) -> models.QuerySet[M]:
+    """The rows that no newer holder wrote, by a condition that the UPDATE itself has.
+
+    Where a queryset needs other tables, Django moves its conditions into a subquery. A
+    database that waits for a locked row looks at the row again, but not into subqueries, so
+    a guard in there would let a stale write through.
+    """
+    guard = {f"{fence.name}__lte": token}
+    guarded = rows.filter(**guard)
+    if guarded.query.count_active_tables() <= 1 and guarded.query.group_by is None:
+        return guarded
+    keys = rows.order_by().values("pk")
+    return rows.model._base_manager.using(rows.db).filter(pk__in=keys, **guard)
+
+
+def _refuse_newer(
+    rows: models.QuerySet[Any], fence: FenceField, lock: LockOrToken, token: int
+) -> None:
+    newer = rows.filter(**{f"{fence.name}__gt": token}).order_by(f"-{fence.name}")
+    found = newer.values_list("pk", fence.name).first()
+    if found:
+        raise _stale(fence, lock, token, *found)
+
+
+def _stale(fence: FenceField, lock: LockOrToken, token: int, pk: Any, found: int) -> StaleLock:
+    return StaleLock(fence.model._meta.label, pk, token, found, getattr(lock, "name", None))
+
+
+def _in_thread(function: Callable[P, R]) -> Callable[P, Awaitable[R]]:
+    return sync_to_async(function, thread_sensitive=True)

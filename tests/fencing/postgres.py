@@ -1,0 +1,99 @@
+"""A PostgreSQL server in a temporary folder, on a unix socket, with nothing kept."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HIGHEST_FIRST = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+"""Where Debian keeps the programs that a server needs: not on PATH."""
+
+# The server goes when the test process closes the pipe, however that ends.
+KEEPER = """
+"$0" -D "$1/data" -k "$1" -c listen_addresses= -c fsync=off -c full_page_writes=off &
+read -r _
+kill -QUIT $!
+wait $!
+rm -rf "$1"
+"""
+
+
+def database(folder: str) -> dict[str, Any]:
+    """The entry of DATABASES for the server in `folder`."""
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": "postgres",
+        "USER": "postgres",
+        "HOST": folder,
+    }
+
+
+def program(name: str) -> str | None:
+    found = [str(each / name) for each in HIGHEST_FIRST if (each / name).exists()]
+    return shutil.which(name) or next(iter(found), None)
+
+
+def is_here() -> bool:
+    return program("initdb") is not None and program("postgres") is not None
+
+
+@contextlib.contextmanager
+def running() -> Iterator[str]:
+    """A server while the block runs; its folder, which is where its socket is."""
+    folder = tempfile.mkdtemp(prefix="tests-postgres-")
+    try:
+        with _server(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _server(folder: str) -> Iterator[None]:
+    who = _not_root(folder)
+    command = [program("initdb"), "-D", f"{folder}/data", "-U", "postgres", "--no-sync"]
+    subprocess.run(
+        [*command, "-A", "trust", "-E", "UTF8", "--no-locale"],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        **who,
+    )
+    with Path(folder, "log").open("w") as log:
+        keeper = subprocess.Popen(
+            ["sh", "-c", KEEPER, program("postgres"), folder],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=folder,
+            **who,
+        )
+    try:
+        yield
+    finally:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        keeper.wait(20)
+
+
+def _not_root(folder: str) -> dict[str, Any]:
+    """As whom to run it: PostgreSQL refuses to be root."""
+    if os.getuid() != 0:
+        return {}
+    user = _user("postgres") or _user("nobody")
+    assert user is not None
+    os.chown(folder, user.pw_uid, user.pw_gid)
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _user(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
