@@ -75,7 +75,9 @@ class LockManager:
             What to tell of the holder where locks are listed: a mapping that JSON can take.
         on_lost
             Called with the lock, once, if it is lost while it is held. It runs in the thread
-            (or event loop) that renews, so it should be short.
+            (or event loop) that renews, so it should be short. ``"abort"`` cancels the asyncio
+            task that holds the lock, and ``async with`` then raises `LockLost`; a thread has
+            to ask `lost` or `assert_held()`.
 
         Raises `ValueError` or `TypeError`, naming the argument and its value.
         """

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS
@@ -86,6 +86,12 @@ def callback(argument: str, value: Any) -> Callable[..., object] | None:
         raise TypeError(f"{argument} must be callable, got {value!r}")
     found: Callable[..., object] | None = value
     return found
+
+
+def on_lost(argument: str, value: Any) -> Callable[..., object] | Literal["abort"] | None:
+    if isinstance(value, str) and value != "abort":
+        raise ValueError(f"{argument} must be a callable or 'abort', got {value!r}")
+    return "abort" if value == "abort" else callback(argument, value)
 
 
 def token(argument: str, value: object) -> str:

@@ -1,5 +1,6 @@
 """A holding as its holder knows it."""
 
+import asyncio
 import os
 import weakref
 from collections.abc import Callable
@@ -53,6 +54,7 @@ class Lease:
         self._owner = weakref.ref(current_owner())
         self._pid = os.getpid()
         self._renewed = renewed
+        self._aborted = False
         self._lost = False
         self._over = False
         self._told = False
@@ -86,6 +88,23 @@ class Lease:
         if not self._told:
             self._told = True
             self._when_lost(self)
+
+    def abort(self) -> None:
+        """Cancel the asyncio task that holds it. A thread can't be: it has to look at `lost`."""
+        task = self._owner()
+        if isinstance(task, asyncio.Task):
+            self._aborted = True
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def takes_back(self, *errors: BaseException | None) -> bool:
+        """Whether one of these errors is the cancellation that `abort` asked for, and no other
+        is asked for; it is then taken back, as `asyncio.timeout` does."""
+        task = self._owner()
+        cancelled = any(isinstance(error, asyncio.CancelledError) for error in errors)
+        if not (self._aborted and cancelled and isinstance(task, asyncio.Task)):
+            return False
+        self._aborted = False
+        return task.uncancel() == 0
 
     @property
     def lost(self) -> bool:

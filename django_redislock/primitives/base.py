@@ -1,5 +1,6 @@
 """What every lock does: acquire, keep, release. In the shape of redis-py's Lock."""
 
+import asyncio
 import copy
 import inspect
 import logging
@@ -45,7 +46,7 @@ class Options(TypedDict, total=False):
     at_least_for: Seconds
     release_on_commit: bool | str
     metadata: Mapping[str, Any] | None
-    on_lost: "Callable[[Lock], object] | None"
+    on_lost: "Callable[[Lock], object] | Literal['abort'] | None"
 
 
 class Lock:
@@ -73,7 +74,7 @@ class Lock:
         at_least_for: Seconds = 0,
         release_on_commit: bool | str = False,
         metadata: Mapping[str, Any] | None = None,
-        on_lost: Callable[["Lock"], object] | None = None,
+        on_lost: Callable[["Lock"], object] | Literal["abort"] | None = None,
     ) -> None:
         self.name = check_name(name)
         self.timeout = (
@@ -88,7 +89,7 @@ class Lock:
         self.at_least_for = values.at_least("at_least_for", at_least_for)
         self.release_on_commit = values.database("release_on_commit", release_on_commit)
         self.metadata = values.metadata("metadata", metadata)
-        self.on_lost = values.callback("on_lost", on_lost)
+        self.on_lost = values.on_lost("on_lost", on_lost)
         self._server = server
         self._leases: dict[Owner, list[Lease]] = {}
 
@@ -246,11 +247,16 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        lease, trouble = self._callers(), None
         try:
             await self.arelease()
-        except Exception as trouble:
-            if error is None:
-                raise
+        except (Exception, asyncio.CancelledError) as caught:
+            trouble = caught
+        if lease and lease.takes_back(error, trouble):
+            raise self._lost_error("Cannot go on under") from error
+        if trouble and (error is None or isinstance(trouble, asyncio.CancelledError)):
+            raise trouble
+        if trouble:
             self._left_with(trouble)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -465,7 +471,7 @@ class Lock:
         lock._leases = {}
         return lock
 
-    def _left_with(self, trouble: Exception) -> None:
+    def _left_with(self, trouble: BaseException) -> None:
         # The error that ended the block says more than trouble with the lock after it.
         logger.warning(
             "Lock %r was left by an error and could not be released: %s", self.name, trouble
@@ -482,7 +488,9 @@ def _tell_lost(found: "ref[Lock]", lease: Lease) -> None:
         token=lease.token,
         fence_token=lease.fence_token,
     )
-    if lock and lock.on_lost:
+    if lock and lock.on_lost == "abort":
+        lease.abort()
+    elif lock and callable(lock.on_lost):
         try:
             lock.on_lost(lock)
         except Exception:

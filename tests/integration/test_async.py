@@ -497,3 +497,55 @@ def test_no_event_loop_is_kept_after_its_end():
         asyncio.run(use())
         async_to_sync(use)()
     assert loops() <= before
+
+
+def test_a_lost_lock_aborts_the_task_that_holds_it():
+    async def use(reached):
+        async with locks.lock("a", timeout=0.6, on_lost="abort"):
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def lose():
+        reached = asyncio.Event()
+        task = asyncio.create_task(use(reached))
+        await reached.wait()
+        assert await locks.aforce_release("a") == 1
+        with pytest.raises(LockLost):
+            await task
+        assert not task.cancelled()
+        assert task.cancelling() == 0
+
+    asyncio.run(lose())
+
+
+def test_a_cancellation_from_elsewhere_is_none_by_a_lost_lock():
+    async def use(reached):
+        async with locks.lock("a", on_lost="abort"):
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def cancel():
+        reached = asyncio.Event()
+        task = asyncio.create_task(use(reached))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await locks.aget("a") is None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await use(asyncio.Event())
+
+    asyncio.run(cancel())
+
+
+def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
+    async def use():
+        lock = locks.lock("a", timeout=0.6, on_lost="abort")
+        async with lock:
+            await locks.aforce_release("a")
+            while not lock.lost:  # noqa: ASYNC110  cut short by the cancellation, maybe
+                await asyncio.sleep(0)
+
+    with pytest.raises(LockLost):
+        asyncio.run(use())

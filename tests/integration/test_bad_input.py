@@ -158,7 +158,9 @@ def test_metadata(metadata, error):
 
 
 def test_on_lost():
-    with pytest.raises(TypeError, match="on_lost must be callable, got 'mail'"):
+    with pytest.raises(TypeError, match="on_lost must be callable, got 5"):
+        locks.lock("a", on_lost=5)
+    with pytest.raises(ValueError, match="on_lost must be a callable or 'abort', got 'mail'"):
         locks.lock("a", on_lost="mail")
 
 
