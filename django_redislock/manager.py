@@ -1,7 +1,7 @@
 """The manager: makes locks on one alias of ``CACHES``, tells what is held there, releases it."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import translate
 from typing import TypeVar, Unpack
@@ -19,7 +19,7 @@ from .exceptions import LockLost, LockNotOwnedError
 from .info import LockInfo
 from .keys import Keys
 from .names import check_name
-from .primitives import Mutex, Options, ReadLock, Semaphore, WriteLock
+from .primitives import Many, Mutex, Options, ReadLock, Semaphore, WriteLock
 from .signals import lock_force_released
 
 T = TypeVar("T")
@@ -104,6 +104,16 @@ class LockManager:
         for much is not overtaken by who wants little.
         """
         return Semaphore(self._server, name, limit, weight=weight, **options)
+
+    def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> Many:
+        """The mutexes of all `names`, or none of them. Options as of `lock`; `blocking_timeout`
+        is for all together.
+
+        They are acquired one after the other in the order of their names, whatever the order
+        in `names`, so that two callers can't wait for each other. `fence_tokens` has the
+        fencing token of each name.
+        """
+        return Many(self._server, names, **options)
 
     @contextmanager
     def atomic(

@@ -141,8 +141,9 @@ class Lock:
         Raises redis-py's `ConnectionError` or `TimeoutError` if Redis is away, and then
         leaves nothing behind.
         """
+        until = self._until(blocking, blocking_timeout)
         lease = self._new_lease(thread_book, token)
-        return run(lease.server.client, self._acquire(lease, blocking, blocking_timeout))
+        return run(lease.server.client, self._acquire(lease, until))
 
     async def aacquire(
         self,
@@ -151,11 +152,10 @@ class Lock:
         token: str | bytes | None = None,
     ) -> bool:
         """See acquire()."""
-        if self.release_on_commit:
-            raise TypeError("release_on_commit is for sync code: a transaction is a thread's")
+        self._refuse_async()
+        until = self._until(blocking, blocking_timeout)
         lease = self._new_lease(loop_book, token)
-        flow = self._acquire(lease, blocking, blocking_timeout)
-        return await arun(await lease.server.async_client(), flow)
+        return await arun(await lease.server.async_client(), self._acquire(lease, until))
 
     def release(self) -> None:
         """Let go of it, for the next who waits.
@@ -266,12 +266,7 @@ class Lock:
             raise TypeError(
                 f"A lock can't be put around {function!r}: a generator runs after its call ended"
             )
-        signature = inspect.signature(function)
-        template = Template(self.name, signature)
-
-        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lock:
-            return self._named(template.fill(arguments(signature, args, kwargs)))
-
+        lock = self._for_calls(inspect.signature(function))
         if inspect.iscoroutinefunction(function):
 
             @wraps(function)
@@ -290,12 +285,9 @@ class Lock:
 
     # How, whatever the colour
 
-    def _acquire(
-        self, lease: Lease, blocking: bool | None, blocking_timeout: Seconds | None
-    ) -> Flow[bool]:
+    def _acquire(self, lease: Lease, until: float | None) -> Flow[bool]:
         if self._enter_again(lease.server):
             return True
-        until = self._until(blocking, blocking_timeout)
         self._refuse_to_wait_for_itself(lease, until)
         want = self._want(lease)
         try:
@@ -465,11 +457,24 @@ class Lock:
         longest = self.blocking_timeout if longest is None else longest
         return None if longest is None else clock.now() + longest
 
-    def _named(self, name: str) -> "Lock":
+    def _for_calls(self, signature: inspect.Signature) -> Callable[..., "Lock"]:
+        """What makes the lock for a call, from its args and kwargs."""
+        template = Template(self.name, signature)
+
+        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lock:
+            return self._named(template.fill(arguments(signature, args, kwargs)))
+
+        return lock
+
+    def _named(self, name: str) -> Self:
         lock = copy.copy(self)
         lock.name = check_name(name)
         lock._leases = {}
         return lock
+
+    def _refuse_async(self) -> None:
+        if self.release_on_commit:
+            raise TypeError("release_on_commit is for sync code: a transaction is a thread's")
 
     def _left_with(self, trouble: BaseException) -> None:
         # The error that ended the block says more than trouble with the lock after it.

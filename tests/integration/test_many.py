@@ -1,0 +1,134 @@
+"""Several locks, all or none."""
+
+import asyncio
+
+import pytest
+
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+
+from .tools import free, start, waiting
+
+NAMES = ["b", "a", "c"]
+
+
+def held():
+    return sorted(info.name for info in locks.active())
+
+
+def test_all_are_held_and_released(manager):
+    with manager.lock_many(NAMES, timeout=10) as lock:
+        assert sorted(info.name for info in manager.active()) == ["a", "b", "c"]
+        assert lock.owned()
+        assert lock.locked()
+        lock.assert_held()
+        manager.assert_held("b")
+        assert set(lock.fence_tokens) == {"a", "b", "c"}
+        assert lock.fence_tokens["a"] == manager.get("a").fence_token
+        lock.extend(100)
+        assert all(info.ttl > 100 for info in manager.active())
+    assert held() == []
+
+
+def test_who_gets_not_all_keeps_none():
+    with locks.lock("c"):
+        assert not locks.lock_many(NAMES, blocking=False).acquire()
+        assert not locks.lock_many(NAMES, blocking_timeout=0.1).acquire()
+        assert held() == ["c"]
+        with pytest.raises(LockError), locks.lock_many(NAMES, blocking_timeout=0):
+            pass
+        assert held() == ["c"]
+
+
+def test_two_that_want_the_same_in_other_orders_never_wait_for_each_other():
+    counts = {"n": 0}
+
+    def use(names):
+        for _ in range(50):
+            with locks.lock_many(names, blocking_timeout=20):
+                counts["n"] += 1
+
+    users = [start(use, names) for names in (["a", "b"], ["b", "a"], ["c", "a"], ["b", "c"])]
+    for user in users:
+        user.result(60)
+    assert counts["n"] == 200
+    assert held() == []
+
+
+def test_names_that_come_twice_count_once():
+    with locks.lock_many(["a", "a"]) as lock:
+        assert lock.names == ("a",)
+    assert held() == []
+
+
+def test_one_that_is_lost_while_another_is_waited_for_gives_back_all():
+    holder = locks.lock("b")
+    assert holder.acquire()
+    waits = start(locks.lock_many(["a", "b"], timeout=0.2, auto_renewal=False).acquire)
+    waiting(locks, "b", 1)
+    free(locks, "a")
+    holder.release()
+    with pytest.raises(LockLost):
+        waits.result(20)
+    assert held() == []
+
+
+def test_what_goes_wrong_with_one_does_not_keep_the_others():
+    lock = locks.lock_many(NAMES)
+    assert lock.acquire()
+    assert locks.force_release("b") == 1
+    with pytest.raises(LockLost):
+        lock.release()
+    assert held() == []
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_async_too():
+    async def use():
+        async with locks.lock_many(NAMES) as lock:
+            assert await lock.aowned()
+            assert await lock.alocked()
+            await lock.aextend(10)
+            assert not await locks.lock_many(["c", "d"], blocking=False).aacquire()
+        assert not await lock.alocked()
+
+    asyncio.run(use())
+    assert held() == []
+
+
+def test_a_cancelled_wait_gives_back_what_was_taken():
+    async def use():
+        async with locks.lock("b"):
+            task = asyncio.create_task(locks.lock_many(NAMES).aacquire())
+            while (info := await locks.aget("b")) is None or not info.waiters:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert [info.name async for info in locks.aactive()] == ["b"]
+
+    asyncio.run(use())
+
+
+def test_as_a_decorator():
+    @locks.lock_many(["from:{source}", "to:{target}"])
+    def move(source, target):
+        return held()
+
+    assert move(1, target=2) == ["from:1", "to:2"]
+    assert held() == []
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        ([], ValueError),
+        ("abc", TypeError),
+        ([""], ValueError),
+        ([1], TypeError),
+        (None, TypeError),
+    ],
+)
+def test_what_are_no_names(names, error):
+    with pytest.raises(error):
+        locks.lock_many(names)
