@@ -1,6 +1,8 @@
+import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -33,6 +35,25 @@ def redis_server() -> Iterator[redis.Redis]:
     """The server as an observer sees it, past Django's cache and the product."""
     with redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
         yield client
+
+
+@pytest.fixture
+def hold(nothing_left_behind: None) -> Iterator[Callable[..., Any]]:
+    """Acquire a lock that is given back at the end, if it is then still held."""
+    from django_redislock import LockNotOwnedError, locks  # not before the settings are there
+
+    held = []
+
+    def acquire(name: str, manager: Any = locks, **options: Any) -> Any:
+        lock = manager.lock(name, **{"timeout": 30, "blocking": False} | options)
+        assert lock.acquire()
+        held.append(lock)
+        return lock
+
+    yield acquire
+    for lock in held:
+        with contextlib.suppress(LockNotOwnedError):
+            lock.release()
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 import html
 import json
 import re
-from collections.abc import Iterator
 from threading import Thread
 
 import pytest
@@ -13,7 +12,6 @@ from django.urls import reverse
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
-from django_redislock.exceptions import LockNotOwnedError
 from django_redislock.signals import lock_force_released
 from django_redislock.text import age
 
@@ -41,25 +39,6 @@ HOSTILE_NAMES = [
     " spaces ",
     "{{ name }}{% now 'Y' %}",
 ]
-
-
-@pytest.fixture
-def hold() -> Iterator:
-    """Acquire a lock that is given back at the end, if it is then still held."""
-    held = []
-
-    def acquire(name, **options):
-        lock = locks.lock(name, **{"timeout": 30, "blocking": False} | options)
-        assert lock.acquire()
-        held.append(lock)
-        return lock
-
-    yield acquire
-    for lock in held:
-        try:
-            lock.release()
-        except LockNotOwnedError:
-            continue
 
 
 def user_with(*codenames: str) -> Client:

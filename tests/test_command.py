@@ -3,7 +3,6 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import datetime
 from io import StringIO
@@ -13,7 +12,6 @@ import pytest
 from django.core.management import call_command, load_command_class
 
 from django_redislock import locks
-from django_redislock.exceptions import LockNotOwnedError
 from django_redislock.management import releasing
 
 from .tools import ROOT, Child, wait_until
@@ -25,25 +23,6 @@ class Done(NamedTuple):
     returncode: int
     stdout: str
     stderr: str
-
-
-@pytest.fixture
-def hold() -> Iterator:
-    """Acquire a lock that is given back at the end, if it is then still held."""
-    held = []
-
-    def acquire(name, manager=locks, **options):
-        lock = manager.lock(name, **{"timeout": 30, "blocking": False} | options)
-        assert lock.acquire()
-        held.append(lock)
-        return lock
-
-    yield acquire
-    for lock in held:
-        try:
-            lock.release()
-        except LockNotOwnedError:
-            continue
 
 
 def run(*arguments: str) -> Done:
