@@ -69,8 +69,9 @@ class LockManager:
             several machines begin at the same time by their own clocks.
         release_on_commit
             True, or the alias of a database: where the lock is released inside a transaction
-            of it, it stays held until the outermost one is committed or rolled back. The
-            same thread can enter it again meanwhile. For sync code only.
+            of it, it stays held until the outermost one is committed or rolled back, or the
+            savepoint in which it was released. The same thread can enter it again meanwhile.
+            For sync code, and not for transactions managed by hand (`set_autocommit`).
         metadata
             What to tell of the holder where locks are listed: a mapping that JSON can take.
         on_lost
@@ -87,7 +88,8 @@ class LockManager:
         """The readers' side of a read-write lock. Options as of `lock`.
 
         Readers hold it together, a writer alone. All wait in one queue: a reader that comes
-        after a writer waits behind it, and readers next to each other enter together.
+        after a writer waits behind it, and readers next to each other enter together. To nest
+        it, use `reentrant`: a second entry would wait behind a writer that waits for the first.
         """
         return ReadLock(self._server, name, **options)
 

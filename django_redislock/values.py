@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DEFAULT_DB_ALIAS
+from django.db import DEFAULT_DB_ALIAS, connections
 
 Seconds: TypeAlias = float | timedelta
 """Seconds as int, float or `timedelta`."""
@@ -78,7 +78,10 @@ def database(argument: str, value: object) -> str | None:
     """The alias of a database: True for the default one, False for none."""
     if not isinstance(value, bool | str):
         raise TypeError(f"{argument} must be True, False or an alias of DATABASES, got {value!r}")
-    return (DEFAULT_DB_ALIAS if value is True else value) or None
+    alias = (DEFAULT_DB_ALIAS if value is True else value) or None
+    if alias and alias not in connections.settings:
+        raise ValueError(f"{argument} must be an alias of DATABASES, got {value!r}")
+    return alias
 
 
 def callback(argument: str, value: Any) -> Callable[..., object] | None:

@@ -43,7 +43,7 @@ class Lease:
         self.kind = kind
         self.weight = weight
         self.entries = 1
-        self.deferred = False
+        self.deferred = 0
         self.place: _Place | None = None
         self.book = book
         self.fence_token = 0
@@ -54,6 +54,7 @@ class Lease:
         self._owner = weakref.ref(current_owner())
         self._pid = os.getpid()
         self._renewed = renewed
+        self.found_by_holder = False
         self._aborted = False
         self._lost = False
         self._over = False
@@ -82,9 +83,10 @@ class Lease:
         self._lost = self.lost
         self._over = True
 
-    def lose(self) -> None:
-        """It is lost; tell so, once."""
+    def lose(self, *, found_by_holder: bool = False) -> None:
+        """It is lost; tell so, once. A holder that finds it out itself gets an error for it."""
         self._lost = True
+        self.found_by_holder = found_by_holder
         if not self._told:
             self._told = True
             self._when_lost(self)
@@ -92,9 +94,9 @@ class Lease:
     def abort(self) -> None:
         """Cancel the asyncio task that holds it. A thread can't be: it has to look at `lost`."""
         task = self._owner()
-        if isinstance(task, asyncio.Task):
+        if self.book.on_loop and isinstance(task, asyncio.Task):
             self._aborted = True
-            task.get_loop().call_soon_threadsafe(task.cancel)
+            task.cancel()
 
     def takes_back(self, *errors: BaseException | None) -> bool:
         """Whether one of these errors is the cancellation that `abort` asked for, and no other

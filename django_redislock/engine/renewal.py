@@ -58,6 +58,8 @@ class Book:
     release it, is left to run out.
     """
 
+    on_loop = False
+
     def __init__(self, server: Server) -> None:
         self.server = server
         self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
@@ -205,6 +207,8 @@ class ThreadBook(Book):
 
 
 class LoopBook(Book):
+    on_loop = True
+
     def __init__(self, server: Server) -> None:
         super().__init__(server)
         self._awake = asyncio.Event()

@@ -10,8 +10,8 @@
 --              h:<token>       a holder: "weight expires fence acquired lease info";
 --                              a lease of 0: released, and kept for its cooldown
 --   queue    sorted set: who waits, by the time of arrival (us)
---   waiting  hash, token -> "alive weight claim lease info"; a waiter shows life by
---              asking again before `alive` (ms)
+--   waiting  hash, token -> "alive weight claim lease kind info"; a waiter shows life
+--              by asking again before `alive` (ms)
 --   grants   base of the lists `<grants><token>:<name>`, where a waiter sits in a
 --              blocking pop; a grant pushed there is its fencing token
 --   index    sorted set of the whole bucket: name -> `latest`; the member '' is the
@@ -47,11 +47,11 @@ end
 
 local function read_waiter(record)
   if not record then return nil end
-  local alive, weight, claim, lease, info =
-    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (.*)$')
+  local alive, weight, claim, lease, kind, info =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%a+) (.*)$')
   return {
     alive = tonumber(alive), weight = tonumber(weight), claim = tonumber(claim),
-    lease = tonumber(lease), info = info,
+    lease = tonumber(lease), kind = kind, info = info,
   }
 end
 
@@ -119,6 +119,13 @@ local function sweep(state)
     redis.call('HSET', lock, 'used', state.used,
       'soonest', digits(state.soonest), 'latest', digits(state.latest))
   end
+end
+
+-- What those who wait take the lock for: a lock whose last lease ran out has only them.
+local function kind_of_queue()
+  local token = redis.call('ZRANGE', queue, 0, 0)[1]
+  local waiter = token and read_waiter(redis.call('HGET', waiting, token))
+  return waiter and waiter.alive >= now and waiter.kind
 end
 
 local function leave(token)

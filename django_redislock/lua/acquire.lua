@@ -23,7 +23,8 @@ if redis.call('EXISTS', lock, queue) == 0 then
 end
 
 local state = load(token)
-if state.kind and state.kind ~= kind then return { -1, state.kind } end
+local taken_as = state.kind or kind_of_queue()
+if taken_as and taken_as ~= kind then return { -1, taken_as } end
 state.kind, state.capacity = kind, capacity
 
 if state.mine then
@@ -43,7 +44,7 @@ end
 
 redis.call('ZADD', queue, 'NX', digits(now_us), token)
 redis.call('HSET', waiting, token, table.concat({
-  digits(now + alive), weight, claim, lease, info }, ' '))
+  digits(now + alive), weight, claim, lease, kind, info }, ' '))
 if alive > 0 then
   redis.call('PEXPIRE', queue, alive)
   redis.call('PEXPIRE', waiting, alive)

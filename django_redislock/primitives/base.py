@@ -164,20 +164,21 @@ class Lock:
         thread's, task's or greenlet's.
         """
         lease = self._mine("Cannot release", lost=True)
-        self._forget_entry(lease)
         database = self.release_on_commit
-        if database and not lease.lost and transactions.is_open(database):
-            lease.deferred = True
+        deferred = database and not lease.lost and transactions.is_open(database)
+        self._forget_entry(lease)
+        if database and deferred:
+            lease.deferred += 1
             transactions.when_it_ends(database, partial(self._release_late, lease))
             return
         transactions.warn_if_open(self.name)
-        run(lease.server.client, self._release(lease))
+        run(lease.server.client, self._release(lease, self.at_least_for))
 
     async def arelease(self) -> None:
         """See release()."""
         lease = self._mine("Cannot release", lost=True)
         self._forget_entry(lease)
-        await arun(await lease.server.async_client(), self._release(lease))
+        await arun(await lease.server.async_client(), self._release(lease, self.at_least_for))
 
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to its lease or, with `replace_ttl`, let it run that long from now."""
@@ -302,7 +303,7 @@ class Lock:
             self._begin(lease, granted)
         return granted is not None
 
-    def _release(self, lease: Lease) -> Flow[None]:
+    def _release(self, lease: Lease, at_least_for: float = 0) -> Flow[None]:
         lease.entries -= 1
         if lease.entries:
             return
@@ -311,18 +312,20 @@ class Lock:
         lease.end()
         forget(lease)
         try:
-            released = yield from flows.release(
-                lease.keys, lease.token, at_least_for=self.at_least_for
-            )
+            released = yield from flows.release(lease.keys, lease.token, at_least_for=at_least_for)
         except BaseException:  # an interrupt too; what was not asked or answered is asked again
-            lease.book.give_back(lease)
+            if not at_least_for:  # else its lease, which is no shorter, runs out
+                lease.book.give_back(lease)
             raise
         if not released:
             raise self._found_lost(lease, "Cannot release")
 
     def _release_late(self, lease: Lease) -> None:
+        if lease.inherited:  # the transaction is the parent's, as the lock is
+            return
+        lease.deferred -= 1
         try:
-            run(lease.server.client, self._release(lease))
+            run(lease.server.client, self._release(lease, self.at_least_for))
         except (RedisError, LockError) as error:
             logger.warning(
                 "Lock %r could not be released after a transaction: %s", self.name, error
@@ -414,7 +417,7 @@ class Lock:
 
     def _found_lost(self, lease: Lease, action: str) -> LockLost:
         lease.book.remove(lease)
-        lease.lose()
+        lease.lose(found_by_holder=True)
         return self._lost_error(action)
 
     def _lost_error(self, action: str) -> LockLost:
@@ -494,7 +497,8 @@ def _tell_lost(found: "ref[Lock]", lease: Lease) -> None:
         fence_token=lease.fence_token,
     )
     if lock and lock.on_lost == "abort":
-        lease.abort()
+        if not lease.found_by_holder:
+            lease.abort()
     elif lock and callable(lock.on_lost):
         try:
             lock.on_lost(lock)

@@ -35,6 +35,8 @@ class Many(Lock):
     def __init__(
         self, server: Callable[[], Server], names: Iterable[str], **options: Unpack[Options]
     ) -> None:
+        if options.get("on_lost") == "abort":
+            raise ValueError("on_lost='abort' is not for several locks at once; ask lost")
         self._options = options
         self._members = [Mutex(server, name, **options) for name in _in_order(names)]
         self.names = tuple(member.name for member in self._members)

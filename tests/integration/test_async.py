@@ -549,3 +549,19 @@ def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
 
     with pytest.raises(LockLost):
         asyncio.run(use())
+
+
+def test_a_loss_that_the_release_finds_cancels_nobody():
+    async def use():
+        with pytest.raises(LockLost):
+            async with locks.lock("a", on_lost="abort"):
+                await locks.aforce_release("a")
+        lock = locks.lock("a", on_lost="abort")
+        await lock.aacquire()
+        await locks.aforce_release("a")
+        with pytest.raises(LockLost):
+            await lock.aextend(1)
+        await asyncio.sleep(0.05)  # where a stray cancellation would strike
+        assert asyncio.current_task().cancelling() == 0
+
+    asyncio.run(use())

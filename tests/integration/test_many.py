@@ -132,3 +132,14 @@ def test_as_a_decorator():
 def test_what_are_no_names(names, error):
     with pytest.raises(error):
         locks.lock_many(names)
+
+
+def test_who_gets_not_all_leaves_no_cooldown():
+    with locks.lock("b"):
+        assert not locks.lock_many(["a", "b"], at_least_for=30, blocking=False).acquire()
+        assert held() == ["b"]
+
+
+def test_to_abort_is_not_for_many():
+    with pytest.raises(ValueError, match="on_lost"):
+        locks.lock_many(NAMES, on_lost="abort")

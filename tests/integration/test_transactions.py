@@ -184,6 +184,24 @@ def test_atomic_inside_of_a_transaction_lasts_as_long_as_the_outermost():
     assert not is_held()
 
 
+@real
+def test_after_the_commit_the_thread_does_not_enter_again():
+    lock = locks.lock("a", release_on_commit=True)
+    with transaction.atomic():
+        with lock:
+            pass
+        assert lock.acquire()
+    assert lock.owned()
+    assert not locks.lock("a", blocking=False).acquire()
+    lock.release()
+    assert not is_held()
+
+
+def test_a_database_that_is_none():
+    with pytest.raises(ValueError, match="release_on_commit"):
+        locks.lock("a", release_on_commit="nosuch")
+
+
 @pytest.mark.parametrize("value", [None, 1, ["default"]])
 def test_what_names_no_database(value):
     with pytest.raises(TypeError, match="release_on_commit"):

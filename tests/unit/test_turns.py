@@ -186,16 +186,33 @@ def test_asking_again_with_the_same_token_answers_the_same(stage: Stage) -> None
     assert worker.granted.fence_token == before.fence_token
 
 
+def acquire_as_semaphore(stage: Stage) -> object:
+    asked = (stage.keys.name, "t", "semaphore", 3, 1, 1000, 1000, 0, "{}")
+    return stage.client.eval(ACQUIRE.source, 5, *stage.keys.all, *asked)
+
+
+def test_another_kind_is_refused_while_somebody_waits_for_a_lock_that_ran_out(
+    stage: Stage,
+) -> None:
+    holder, waiter = stage.worker(), stage.worker()
+    holder.acquire().step()
+    waiter.acquire().step()
+    holder.die()
+    stage.pass_time(LEASE - 1)
+    waiter.step()
+    waiter.step()
+    stage.pass_time(1.1)
+    assert stage.holders() == set()
+    assert acquire_as_semaphore(stage) == [-1, b"mutex"]
+    waiter.step()
+    waiter.step()
+    assert waiter.believes
+
+
 def test_another_kind_under_the_same_name_is_refused_while_it_is_held(stage: Stage) -> None:
     holder = stage.worker().acquire()
     holder.step()
-    answer = stage.client.eval(
-        ACQUIRE.source,
-        5,
-        *stage.keys.all,
-        *(stage.keys.name, "t", "semaphore", 3, 1, 1000, 1000, 0, "{}"),
-    )
-    assert answer == [-1, b"mutex"]
+    assert acquire_as_semaphore(stage) == [-1, b"mutex"]
 
 
 def test_a_turn_that_was_taken_away_before_it_was_known_does_not_count(stage: Stage) -> None:
