@@ -33,8 +33,8 @@ LockOrToken: TypeAlias = Held | int
 class FenceField(models.BigIntegerField):  # type: ignore[type-arg]  # no [] at run time
     """The fencing token under which a row was last written; 0 if under none.
 
-    Only fenced writes and `QuerySet.update` change it: a plain `save()` leaves the column of
-    an existing row as it is, whatever the instance has.
+    Only fenced writes, `QuerySet.update` and `bulk_update` change it: a plain `save()` leaves
+    the column of an existing row as it is, whatever the instance has.
     """
 
     description = "Fencing token"

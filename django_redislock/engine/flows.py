@@ -35,6 +35,9 @@ a grant to a dead waiter runs out, all that died with it are known to be dead.""
 PATIENCE = 5.0
 """Seconds that an answer may be late before its connection counts as dead."""
 
+GIVE_UP = 1.0
+"""Seconds that an acquisition that was broken off takes to give back what it may have got."""
+
 GRACE = 0.25
 """Seconds that the answer to what is asked at the very end of a wait may take."""
 
@@ -87,7 +90,7 @@ def _claim(want: Want, left: float) -> Flow[Granted | None]:
     alive = ms(ALIVE) if left > 0 else 0
     asked = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
     times = (ms(want.lease), ms(want.claim), alive)
-    limit = None if math.isinf(left) else min(max(left, GRACE), PATIENCE)
+    limit = _limit(left)
     verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*asked, *times, want.info), limit)
     if verdict < 0:
         raise LockError(
@@ -96,6 +99,13 @@ def _claim(want: Want, left: float) -> Flow[Granted | None]:
             lock_name=want.keys.name,
         )
     return Granted(int(text(rest[0])), sent + want.lease) if verdict else None
+
+
+def _limit(left: float) -> float | None:
+    """Seconds to wait for an answer: for who waits for ever, what the client itself allows."""
+    if math.isinf(left):
+        return None if left > 0 else PATIENCE
+    return min(max(left, GRACE), PATIENCE)
 
 
 def _wait_turn(want: Want, left: float) -> Flow[Granted | None]:
@@ -123,7 +133,7 @@ def give_up(want: Want, error: BaseException) -> Flow[bool]:
     if isinstance(error, TimeoutError):
         return False  # Redis hangs: to ask again would hang as well
     with suppress(RedisError):
-        yield from release(want.keys, want.token)
+        yield from release(want.keys, want.token, limit=GIVE_UP)
         return True
     return False
 
@@ -164,7 +174,7 @@ def _index(lease: Lease) -> str:
 def _renewal(leases: Sequence[Lease]) -> Call:
     args: list[str | int] = []
     for lease in leases:
-        args += (lease.keys.name, lease.token, ms(lease.seconds), "renew")
+        args += (lease.keys.name, lease.token, ms(lease.at_least(lease.seconds)), "renew")
     keys = (leases[0].keys.index, *(lease.keys.lock for lease in leases))
     return Call(RENEW, keys, tuple(args))
 

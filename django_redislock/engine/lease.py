@@ -32,6 +32,7 @@ class Lease:
         *,
         kind: str,
         weight: int,
+        at_least_for: float = 0,
         book: "Book",
         renewed: bool,
         when_lost: "Callable[[Lease], None]",
@@ -42,6 +43,7 @@ class Lease:
         self.seconds = seconds
         self.kind = kind
         self.weight = weight
+        self.at_least_for = at_least_for
         self.entries = 1
         self.deferred = 0
         self.place: _Place | None = None
@@ -59,10 +61,12 @@ class Lease:
         self._lost = False
         self._over = False
         self._told = False
+        self._began = 0.0
 
     def begin(self, fence_token: int, deadline: float) -> None:
         """The lock was acquired, and is this lease's until `deadline`."""
         self.fence_token = fence_token
+        self._began = clock.now()
         self.keep(deadline)
 
     def keep(self, deadline: float) -> None:
@@ -72,6 +76,10 @@ class Lease:
         self.deadline = deadline
         self.due = deadline - left * 2 / 3 if self._renewed else deadline
         self.early = left / 10
+
+    def at_least(self, seconds: float) -> float:
+        """So many seconds, or as many as are left of its least time."""
+        return max(seconds, self._began + self.at_least_for - clock.now())
 
     def put_off(self, seconds: float) -> None:
         """Look at it again after so long, and not before."""
@@ -102,11 +110,11 @@ class Lease:
         """Whether one of these errors is the cancellation that `abort` asked for, and no other
         is asked for; it is then taken back, as `asyncio.timeout` does."""
         task = self._owner()
-        cancelled = any(isinstance(error, asyncio.CancelledError) for error in errors)
-        if not (self._aborted and cancelled and isinstance(task, asyncio.Task)):
+        if not (self._aborted and isinstance(task, asyncio.Task)):
             return False
         self._aborted = False
-        return task.uncancel() == 0
+        others = task.uncancel()
+        return not others and any(isinstance(each, asyncio.CancelledError) for each in errors)
 
     @property
     def lost(self) -> bool:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -78,7 +79,10 @@ def _get(pool: Any) -> Any:
 def _is_warm(pool: Any) -> bool:
     """Whether the next connection is surely connected already. A look at what redis-py keeps
     to itself, so only to save a thread: where it finds nothing, the answer is no."""
-    next_one = getattr(pool, "_available_connections", [])[-1:]
+    idle = getattr(pool, "_available_connections", None)
+    if idle is None:  # a blocking pool
+        idle = getattr(getattr(pool, "pool", None), "queue", [])
+    next_one = idle[-1:]
     return bool(next_one and getattr(next_one[0], "_sock", None))
 
 
@@ -93,6 +97,10 @@ def _get_by(pool: Any, until: float) -> Any:
         if fetched.cancel():
             raise RedisTimeoutError("Redis did not let connect in time") from None
         return fetched.result()
+    except BaseException:  # its own error; or an interrupt, and then nobody waits for it any more
+        if not fetched.cancel():
+            fetched.add_done_callback(partial(_put_back, pool))
+        raise
 
 
 def _fetch(pool: Any, fetched: "Future[Any]") -> None:
@@ -106,6 +114,11 @@ def _fetch(pool: Any, fetched: "Future[Any]") -> None:
         fetched.set_result(connection)
     else:
         pool.release(connection)
+
+
+def _put_back(pool: Any, fetched: "Future[Any]") -> None:
+    if fetched.exception() is None:
+        pool.release(fetched.result())
 
 
 def _arguments() -> tuple[str, ...]:

@@ -128,10 +128,11 @@ local function kind_of_queue()
   return waiter and waiter.alive >= now and waiter.kind
 end
 
+-- Answers whether it was in the queue.
 local function leave(token)
-  if redis.call('ZREM', queue, token) == 1 then
-    redis.call('HDEL', waiting, token)
-  end
+  if redis.call('ZREM', queue, token) == 0 then return false end
+  redis.call('HDEL', waiting, token)
+  return true
 end
 
 -- Give turns to the head of the queue for as long as they fit. Dead waiters are

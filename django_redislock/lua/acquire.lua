@@ -35,10 +35,12 @@ if state.mine then
   return { 1, state.mine.fence }
 end
 
+if state.cooling then return { 0 } end
+
 sweep(state)
 local room = state.used + weight <= capacity
 if alive == 0 and not room then
-  leave(token)
+  if leave(token) then admit(state) end -- it may have stood before somebody who fits in
   return { 0 }
 end
 
@@ -52,5 +54,5 @@ end
 
 local fence = admit(state, token)
 if fence then return { 1, fence } end
-if alive == 0 then leave(token) end
+if alive == 0 and leave(token) then admit(state) end
 return { 0 }

@@ -14,7 +14,10 @@ local state = load(token)
 
 if state.cooling then return 1 end
 if not state.mine then
-  leave(token)
+  if leave(token) then
+    sweep(state)
+    admit(state)
+  end
   redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(now))
   return 0
 end

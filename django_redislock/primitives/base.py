@@ -172,13 +172,13 @@ class Lock:
             transactions.when_it_ends(database, partial(self._release_late, lease))
             return
         transactions.warn_if_open(self.name)
-        run(lease.server.client, self._release(lease, self.at_least_for))
+        run(lease.server.client, self._release(lease))
 
     async def arelease(self) -> None:
         """See release()."""
         lease = self._mine("Cannot release", lost=True)
         self._forget_entry(lease)
-        await arun(await lease.server.async_client(), self._release(lease, self.at_least_for))
+        await arun(await lease.server.async_client(), self._release(lease))
 
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to its lease or, with `replace_ttl`, let it run that long from now."""
@@ -303,7 +303,7 @@ class Lock:
             self._begin(lease, granted)
         return granted is not None
 
-    def _release(self, lease: Lease, at_least_for: float = 0) -> Flow[None]:
+    def _release(self, lease: Lease) -> Flow[None]:
         lease.entries -= 1
         if lease.entries:
             return
@@ -312,9 +312,11 @@ class Lock:
         lease.end()
         forget(lease)
         try:
-            released = yield from flows.release(lease.keys, lease.token, at_least_for=at_least_for)
+            released = yield from flows.release(
+                lease.keys, lease.token, at_least_for=lease.at_least_for
+            )
         except BaseException:  # an interrupt too; what was not asked or answered is asked again
-            if not at_least_for:  # else its lease, which is no shorter, runs out
+            if not lease.at_least_for:  # else its lease, which is no shorter, runs out
                 lease.book.give_back(lease)
             raise
         if not released:
@@ -325,7 +327,7 @@ class Lock:
             return
         lease.deferred -= 1
         try:
-            run(lease.server.client, self._release(lease, self.at_least_for))
+            run(lease.server.client, self._release(lease))
         except (RedisError, LockError) as error:
             logger.warning(
                 "Lock %r could not be released after a transaction: %s", self.name, error
@@ -336,8 +338,10 @@ class Lock:
     ) -> Flow[Literal[True]]:
         seconds = values.lease("additional_time", additional_time)
         sent = clock.now()
-        left = yield from flows.renew(
-            lease.keys, lease.token, seconds, "set" if replace_ttl else "add"
+        left = yield from (
+            flows.renew(lease.keys, lease.token, lease.at_least(seconds), "set")
+            if replace_ttl
+            else flows.renew(lease.keys, lease.token, seconds, "add")
         )
         if not left:
             raise self._found_lost(lease, "Cannot extend")
@@ -367,6 +371,7 @@ class Lock:
             self.timeout,
             kind=self.kind,
             weight=self.weight,
+            at_least_for=self.at_least_for,
             book=book_of(server),
             renewed=self.auto_renewal,
             when_lost=partial(_tell_lost, ref(self)),
@@ -449,7 +454,7 @@ class Lock:
             weight=self.weight,
             lease=max(self.timeout, self.at_least_for),
             info=info_text(self.metadata),
-            renewed=self.auto_renewal,
+            renewed=self.auto_renewal and not self.at_least_for,
         )
 
     def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:

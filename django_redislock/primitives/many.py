@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Literal, Unpack
 
 from redis.exceptions import RedisError
@@ -185,8 +185,18 @@ def _in_order(names: Iterable[str]) -> list[str]:
 
 
 def _give_back(taken: list[Mutex]) -> Flow[None]:
+    interrupt: BaseException | None = None
     for member in reversed(taken):
         lease = member._mine("Cannot release", lost=True)
         member._forget_entry(lease)
-        with suppress(RedisError, LockError):
+        lease.at_least_for = 0  # it was not held, as not all were
+        try:
             yield from member._release(lease)
+        except (RedisError, LockError):
+            continue
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a second interrupt does not keep the others
+            interrupt = error
+    if interrupt:
+        raise interrupt

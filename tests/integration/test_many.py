@@ -143,3 +143,25 @@ def test_who_gets_not_all_leaves_no_cooldown():
 def test_to_abort_is_not_for_many():
     with pytest.raises(ValueError, match="on_lost"):
         locks.lock_many(NAMES, on_lost="abort")
+
+
+def test_a_second_cancellation_does_not_keep_any():
+    async def use():
+        for _ in range(20):
+            async with locks.lock("d"):
+                task = asyncio.create_task(locks.lock_many(["a", "b", "c", "d"]).aacquire())
+                while (info := await locks.aget("d")) is None or not info.waiters:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                task.cancel()
+                await asyncio.sleep(0.001)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await until_none_is_held()
+
+    async def until_none_is_held():
+        async with asyncio.timeout(3):
+            while await locks.acount():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    asyncio.run(use())

@@ -264,3 +264,29 @@ def test_decorators_keep_limit_and_weight():
         return info.capacity, info.weight
 
     assert use("x") == (3, 2)
+
+
+def test_a_holder_that_dies_after_a_hand_over_leaves_the_least_time(manager):
+    first = manager.lock("tick", timeout=1)
+    assert first.acquire()
+    second = manager.lock("tick", timeout=1, at_least_for=100)
+    waits = start(second.acquire)
+    waiting(manager, "tick", 1)
+    first.release()
+    assert waits.result(10)
+    # Its thread has ended, so nobody renews: what is left now is what a crash would leave.
+    info = manager.get("tick")
+    assert info.ttl > 98
+    assert manager.force_release("tick") == 1
+
+
+def test_its_holder_can_not_cut_short_the_least_time():
+    with locks.lock("tick", timeout=1, at_least_for=100) as lock:
+        lock.reacquire()
+        lock.extend(1, replace_ttl=True)
+        assert locks.get("tick").ttl > 98
+        locks.force_release("tick")
+        with pytest.raises(LockLost):
+            lock.reacquire()
+        lock.acquire()
+    assert locks.force_release("tick") == 1

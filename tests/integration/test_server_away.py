@@ -407,3 +407,24 @@ def test_a_loss_is_told_while_the_server_still_hangs(own_locks, own_server):
         assert told.wait(4)
     with pytest.raises(LockLost):
         lock.release()
+
+
+def test_an_interrupted_connect_leaves_the_pool_whole(alias_on, own_server):
+    own = alias_on(own_server.url, max_connections=2)
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(3):
+            with hanging(own_server), within(5):
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                with pytest.raises(KeyboardInterrupt):
+                    own.lock("a", blocking_timeout=5).acquire()
+            free(own, "a")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with own.lock("a", blocking_timeout=5):
+        pass

@@ -263,3 +263,20 @@ def test_one_of_several_holders_goes_and_the_others_stay(semaphore: Stage) -> No
     assert semaphore.holders() == {"w0", "w2"}
     assert semaphore.worker(weight=2).acquire(wait=0).finish() is None
     assert semaphore.worker().acquire(wait=0).finish()
+
+
+@pytest.mark.parametrize("gives_up", ["time is over", "connection broke"])
+def test_who_gives_up_at_the_head_lets_those_behind_it_in_at_once(
+    semaphore: Stage, gives_up: str
+) -> None:
+    holder, heavy, light = semaphore.worker(), semaphore.worker(weight=3), semaphore.worker()
+    holder.acquire().step()
+    heavy.acquire(wait=1.0).step()
+    light.acquire().step()
+    if gives_up == "time is over":
+        semaphore.pass_time(1.1)
+    else:
+        heavy.step()
+        heavy.lose_request()
+    heavy.finish()
+    assert semaphore.holders() == {"w0", "w2"}
