@@ -1,5 +1,6 @@
-"""The locks: one idea a file. `base` is the policy that all share; each of the others
-says only its kind, its capacity and its weight."""
+"""The locks: one idea a file. `base` is the policy that all share. `mutex`, `semaphore` and
+`readwrite` say only their kind, capacity and weight; `many` is several mutexes at once;
+`transactions` is what `base` knows of the database's."""
 
 from .base import Lock, Options
 from .many import Many

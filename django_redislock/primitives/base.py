@@ -142,8 +142,8 @@ class Lock:
         leaves nothing behind.
         """
         until = self._until(blocking, blocking_timeout)
-        lease = self._new_lease(thread_book, token)
-        return run(lease.server.client, self._acquire(lease, until))
+        book = thread_book(self._server())
+        return run(book.server.client, self._acquire(book, until, token))
 
     async def aacquire(
         self,
@@ -154,8 +154,8 @@ class Lock:
         """See acquire()."""
         self._refuse_async()
         until = self._until(blocking, blocking_timeout)
-        lease = self._new_lease(loop_book, token)
-        return await arun(await lease.server.async_client(), self._acquire(lease, until))
+        book = loop_book(self._server())
+        return await arun(await book.server.async_client(), self._acquire(book, until, token))
 
     def release(self) -> None:
         """Let go of it, for the next who waits.
@@ -286,10 +286,11 @@ class Lock:
 
     # How, whatever the colour
 
-    def _acquire(self, lease: Lease, until: float | None) -> Flow[bool]:
-        if self._enter_again(lease.server):
+    def _acquire(self, book: Book, until: float | None, token: str | bytes | None) -> Flow[bool]:
+        if self._enter_again(book.server):
             return True
-        self._refuse_to_wait_for_itself(lease, until)
+        self._refuse_to_wait_for_itself(book.server, until)
+        lease = self._new_lease(book, token)
         want = self._want(lease)
         try:
             granted = yield from flows.acquire(want, until)
@@ -362,17 +363,16 @@ class Lock:
 
     # Its holdings, one for each thread, task or greenlet
 
-    def _new_lease(self, book_of: Callable[[Server], Book], token: str | bytes | None) -> Lease:
-        server = self._server()
+    def _new_lease(self, book: Book, token: str | bytes | None) -> Lease:
         return Lease(
-            server,
-            server.keys.of(self.name),
+            book.server,
+            book.server.keys.of(self.name),
             uuid.uuid4().hex if token is None else values.token("token", token),
             self.timeout,
             kind=self.kind,
             weight=self.weight,
             at_least_for=self.at_least_for,
-            book=book_of(server),
+            book=book,
             renewed=self.auto_renewal,
             when_lost=partial(_tell_lost, ref(self)),
         )
@@ -435,8 +435,8 @@ class Lock:
             f"Unable to acquire lock {self.name!r} within the time specified", lock_name=self.name
         )
 
-    def _refuse_to_wait_for_itself(self, lease: Lease, until: float | None) -> None:
-        held = held_by_caller(lease.server, self.name)
+    def _refuse_to_wait_for_itself(self, server: Server, until: float | None) -> None:
+        held = held_by_caller(server, self.name)
         if until is not None or held is None or held.lost or held.kind != self.kind:
             return
         if held.weight + self.weight > self.capacity:

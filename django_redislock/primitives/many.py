@@ -8,24 +8,21 @@ from typing import Any, Literal, Unpack
 from redis.exceptions import RedisError
 
 from ..connection import Server
-from ..engine.drivers import arun, run
 from ..engine.lease import Lease
 from ..engine.ops import Flow
-from ..engine.renewal import Book, loop_book, thread_book
+from ..engine.renewal import Book
 from ..exceptions import LockError
 from ..names import Template, arguments, check_name
 from ..values import Seconds
 from .base import Lock, Options
 from .mutex import Mutex
 
-BookOf = Callable[[Server], Book]
-
 
 class Many(Lock):
     """The mutexes of several names, acquired one after the other in the order of their names.
 
     As everybody keeps that order, two callers can't wait for each other (Havender, 1968). Who
-    gets not all of them in time keeps none.
+    gets not all of them in time keeps none; `blocking_timeout` is for all together.
     """
 
     kind = "mutex"
@@ -71,28 +68,6 @@ class Many(Lock):
         for member in self._members:
             member.assert_held()
 
-    def acquire(
-        self,
-        blocking: bool | None = None,
-        blocking_timeout: Seconds | None = None,
-        token: str | bytes | None = None,
-    ) -> bool:
-        """See Lock.acquire(). `blocking_timeout` is for all of them together."""
-        until = self._until(blocking, blocking_timeout)
-        return run(self._server().client, self._acquire_all(thread_book, until, token))
-
-    async def aacquire(
-        self,
-        blocking: bool | None = None,
-        blocking_timeout: Seconds | None = None,
-        token: str | bytes | None = None,
-    ) -> bool:
-        """See acquire()."""
-        self._refuse_async()
-        until = self._until(blocking, blocking_timeout)
-        flow = self._acquire_all(loop_book, until, token)
-        return await arun(await self._server().async_client(), flow)
-
     def release(self) -> None:
         """Let go of all. What goes wrong with one does not keep the others."""
         self._mine_all()
@@ -135,14 +110,11 @@ class Many(Lock):
         """See owned()."""
         return all([await member.aowned() for member in self._members])
 
-    def _acquire_all(
-        self, book_of: BookOf, until: float | None, token: str | bytes | None
-    ) -> Flow[bool]:
+    def _acquire(self, book: Book, until: float | None, token: str | bytes | None) -> Flow[bool]:
         taken: list[Mutex] = []
         try:
             for member in self._members:
-                lease = member._new_lease(book_of, token)
-                if not (yield from member._acquire(lease, until)):
+                if not (yield from member._acquire(book, until, token)):
                     break
                 taken.append(member)
             else:
