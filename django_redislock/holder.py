@@ -13,10 +13,15 @@ from typing import Any, TypeAlias
 
 from .info import Holder
 
-Owner: TypeAlias = "asyncio.Task[Any] | threading.Thread"
+
+class Anybody:
+    """The owner where all threads or tasks that have a lock object count as one."""
 
 
-def current_owner() -> Owner:
+Owner: TypeAlias = "asyncio.Task[Any] | threading.Thread | Anybody"
+
+
+def current_owner() -> "asyncio.Task[Any] | threading.Thread":
     """The asyncio task that runs, else the thread (under gevent: the greenlet)."""
     try:
         task = asyncio.current_task()
@@ -30,6 +35,8 @@ def is_alive(owner: weakref.ref[Owner]) -> bool:
     found = owner()
     if found is None:
         return False
+    if isinstance(found, Anybody):
+        return True
     if isinstance(found, asyncio.Task):
         return not found.done()
     try:

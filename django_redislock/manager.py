@@ -13,9 +13,10 @@ from .conf import conf
 from .connection import Server, server
 from .engine import flows, listing
 from .engine.drivers import arun, run
-from .engine.lease import held_by_caller
+from .engine.lease import held_by
 from .engine.ops import Flow
 from .exceptions import LockLost, LockNotOwnedError
+from .holder import current_owner
 from .info import LockInfo
 from .keys import Keys
 from .names import check_name
@@ -131,7 +132,7 @@ class LockManager:
     def assert_held(self, name: str) -> None:
         """Raise `LockNotOwnedError` unless this thread, task or greenlet holds `name`, and
         `LockLost` if it did and lost it. Does not ask Redis."""
-        lease = held_by_caller(self._server(), check_name(name))
+        lease = held_by(current_owner(), self._server(), check_name(name))
         if lease is None:
             raise LockNotOwnedError(f"Lock {name!r} is not held by its caller", lock_name=name)
         if lease.lost:

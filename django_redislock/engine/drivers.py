@@ -4,13 +4,14 @@ in how they talk to Redis."""
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client
-from .ops import Batch, Call, Flow, Op, Wait
+from .ops import Batch, Call, Each, Flow, OnServer, Op, Pause, Wait
 from .pools import PATIENCE, PAUSE, STANDING, connection_of, is_exhausted, seat
 
 T = TypeVar("T")
@@ -65,6 +66,11 @@ def _perform(client: Client, op: Op) -> Any:
                     [answer] = _ask(client, [_pop(client, op)], op.limit)
                     return _popped(_good(answer))
             return time.sleep(min(op.seconds, STANDING))
+        case Pause(seconds):
+            return time.sleep(seconds)
+        case Each(flows):
+            with ThreadPoolExecutor(len(flows) or 1) as threads:
+                return list(threads.map(_outcome, flows))
 
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
@@ -85,6 +91,23 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                     [answer] = await _aask(client, [_pop(client, op)], op.limit)
                     return _popped(_good(answer))
             return await asyncio.sleep(min(op.seconds, STANDING))
+        case Pause(seconds):
+            return await asyncio.sleep(seconds)
+        case Each(flows):
+            return await asyncio.gather(*map(_aoutcome, flows), return_exceptions=True)
+
+
+def _outcome(there: OnServer[T]) -> T | Exception:
+    server, flow = there
+    try:
+        return run(server.client, flow)
+    except Exception as error:
+        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
+
+
+async def _aoutcome(there: OnServer[T]) -> T:
+    server, flow = there
+    return await arun(await server.async_client(), flow)
 
 
 def _call(client: Client, call: Call) -> Any:

@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError, RedisError, TimeoutError
 from .. import clock
 from ..exceptions import LockError
 from ..keys import LockKeys
-from ..lua import ACQUIRE, FORCE, RELEASE, RENEW
+from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
 from .drivers import text
 from .lease import Lease
 from .ops import Batch, Call, Flow, Wait
@@ -62,6 +62,9 @@ class Want:
     renewed: bool
     """Whether a renewal will confirm a grant, so that the waiter need not."""
 
+    patience: float | None = None
+    """Seconds that any answer may be late; None: as the client allows, or `PATIENCE`."""
+
     @property
     def claim(self) -> float:
         return min(CLAIM, self.lease)
@@ -90,7 +93,7 @@ def _claim(want: Want, left: float) -> Flow[Granted | None]:
     alive = ms(ALIVE) if left > 0 else 0
     asked = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
     times = (ms(want.lease), ms(want.claim), alive)
-    limit = _limit(left)
+    limit = _limit(left, want.patience)
     verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*asked, *times, want.info), limit)
     if verdict < 0:
         raise LockError(
@@ -101,16 +104,16 @@ def _claim(want: Want, left: float) -> Flow[Granted | None]:
     return Granted(int(text(rest[0])), sent + want.lease) if verdict else None
 
 
-def _limit(left: float) -> float | None:
+def _limit(left: float, patience: float | None) -> float | None:
     """Seconds to wait for an answer: for who waits for ever, what the client itself allows."""
     if math.isinf(left):
-        return None if left > 0 else PATIENCE
-    return min(max(left, GRACE), PATIENCE)
+        return patience if left > 0 else patience or PATIENCE
+    return min(max(left, GRACE), patience or PATIENCE)
 
 
 def _wait_turn(want: Want, left: float) -> Flow[Granted | None]:
     seconds = min(SLICE, left)
-    limit = seconds + min(max(left - seconds, GRACE), PATIENCE)
+    limit = seconds + min(max(left - seconds, GRACE), want.patience or PATIENCE)
     sent = clock.now()
     try:
         fence = yield Wait(want.keys.grant(want.token), seconds, limit)
@@ -138,6 +141,54 @@ def give_up(want: Want, error: BaseException) -> Flow[bool]:
     return False
 
 
+def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
+    """Begin the lease, and say whether its turn came; nothing is left of one that failed."""
+    try:
+        granted = yield from acquire(want, until)
+    except (GeneratorExit, LockError):
+        raise
+    except BaseException as error:
+        if not (yield from give_up(want, error)):
+            lease.book.give_back(lease)
+        raise
+    if granted:
+        lease.begin(*granted)
+    return granted is not None
+
+
+def let_go(lease: Lease) -> Flow[bool]:
+    """End the lease, and say whether it lasted until now."""
+    lease.end()
+    try:
+        return (
+            yield from release(
+                lease.keys, lease.token, at_least_for=lease.at_least_for, limit=lease.patience
+            )
+        )
+    except BaseException:  # an interrupt too; what was not asked or answered is asked again
+        if not lease.at_least_for:  # else its lease, which is no shorter, runs out
+            lease.book.give_back(lease)
+        raise
+
+
+def drop(lease: Lease) -> Flow[bool]:
+    """Let go of what turned out to be acquired in vain, and so has no least time."""
+    lease.at_least_for = 0
+    return let_go(lease)
+
+
+def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
+    """Change when the lease ends, and say whether it is still running."""
+    mode: Mode = "set" if replace else "add"
+    wanted = lease.at_least(seconds) if replace else seconds
+    sent = clock.now()
+    left = yield from renew(lease.keys, lease.token, wanted, mode, limit=lease.patience)
+    if left:
+        lease.keep(sent + left)
+        lease.book.add(lease)
+    return left > 0
+
+
 def release(
     keys: LockKeys, token: str, *, at_least_for: float = 0, limit: float | None = None
 ) -> Flow[bool]:
@@ -147,11 +198,29 @@ def release(
     return bool((yield Call(RELEASE, keys.all, args, limit, vital=True)))
 
 
-def renew(keys: LockKeys, token: str, seconds: float, mode: Mode) -> Flow[float]:
+def renew(
+    keys: LockKeys, token: str, seconds: float, mode: Mode, *, limit: float | None = None
+) -> Flow[float]:
     """The seconds that are left of the lease now, 0 if it is not held."""
     args = (keys.name, token, ms(seconds), mode)
-    [left] = yield Call(RENEW, (keys.index, keys.lock), args)
+    [left] = yield Call(RENEW, (keys.index, keys.lock), args, limit)
     return float(left) / 1000
+
+
+def raise_fence(lease: Lease, fence_token: int) -> Flow[bool]:
+    """Give a greater fencing token to a lease, and say whether it is still running."""
+    args = (lease.keys.name, lease.token, fence_token)
+    raised = yield Call(FENCE, (lease.keys.index, lease.keys.lock), args, lease.patience)
+    if raised:
+        lease.fence_token = fence_token
+    return bool(raised)
+
+
+def release_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, bool]]]:
+    """Release leases of one server in one round trip, each with its verdict as `release`'s."""
+    calls = (Call(RELEASE, lease.keys.all, (lease.keys.name, lease.token, 0)) for lease in leases)
+    answers = yield Batch(tuple(calls), limit)
+    return [(lease, bool(answer)) for lease, answer in zip(leases, answers, strict=True)]
 
 
 def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, float]]]:

@@ -1,15 +1,17 @@
-"""A holding as its holder knows it."""
+"""What is held, as its holder knows it: a lease, and the hold of an owner on one or several."""
 
 import asyncio
+import math
 import os
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakValueDictionary
 
 from .. import clock
 from ..connection import Server
-from ..holder import Owner, current_owner, is_alive
+from ..holder import Owner, is_alive
 from ..keys import LockKeys
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """One token's holding of one lock, judged on the holder's own clock.
+    """One token's holding of one lock on one server, judged on the holder's own clock.
 
     `deadline` counts from before the request that got or renewed the lease was
     sent, so it comes before Redis's. Past it the lease is lost, for good.
@@ -25,42 +27,41 @@ class Lease:
 
     def __init__(
         self,
-        server: Server,
+        book: "Book",
         keys: LockKeys,
         token: str,
         seconds: float,
         *,
+        owner: Owner,
         kind: str,
         weight: int,
-        at_least_for: float = 0,
-        book: "Book",
         renewed: bool,
-        when_lost: "Callable[[Lease], None]",
+        at_least_for: float = 0,
+        drift: float = 0,
+        patience: float | None = None,
     ) -> None:
-        self.server = server
+        self.book = book
+        self.server = book.server
         self.keys = keys
         self.token = token
         self.seconds = seconds
         self.kind = kind
         self.weight = weight
         self.at_least_for = at_least_for
-        self.entries = 1
-        self.deferred = 0
+        self.drift = drift
+        self.patience = patience
         self.place: _Place | None = None
-        self.book = book
+        self.deferred = 0
         self.fence_token = 0
         self.deadline = 0.0
         self.due = 0.0
         self.early = 0.0
-        self._when_lost = when_lost
-        self._owner = weakref.ref(current_owner())
-        self._pid = os.getpid()
+        self.owner = weakref.ref(owner)
         self._renewed = renewed
-        self.found_by_holder = False
-        self._aborted = False
+        self._pid = os.getpid()
+        self._entries: list[weakref.ref[Hold]] = []
         self._lost = False
         self._over = False
-        self._told = False
         self._began = 0.0
 
     def begin(self, fence_token: int, deadline: float) -> None:
@@ -68,13 +69,14 @@ class Lease:
         self.fence_token = fence_token
         self._began = clock.now()
         self.keep(deadline)
+        self.book.add(self)
 
     def keep(self, deadline: float) -> None:
         """The lease now runs until `deadline`: look at it after a third of that, or a little
         earlier together with others."""
-        left = deadline - clock.now()
-        self.deadline = deadline
-        self.due = deadline - left * 2 / 3 if self._renewed else deadline
+        self.deadline = deadline - self.drift
+        left = self.deadline - clock.now()
+        self.due = self.deadline - left * 2 / 3 if self._renewed else self.deadline
         self.early = left / 10
 
     def at_least(self, seconds: float) -> float:
@@ -87,34 +89,31 @@ class Lease:
         self.early = 0.0
 
     def end(self) -> None:
-        """The holder lets go: what becomes of the lock is no longer its concern."""
+        """The holder lets go: nothing renews it any more or takes its going for a loss."""
+        self.book.remove(self)
         self._lost = self.lost
         self._over = True
+        _forget(self)
 
     def lose(self, *, found_by_holder: bool = False) -> None:
-        """It is lost; tell so, once. A holder that finds it out itself gets an error for it."""
+        """It is lost; tell the hold on it. A holder that finds it out itself gets an error."""
         self._lost = True
-        self.found_by_holder = found_by_holder
-        if not self._told:
-            self._told = True
-            self._when_lost(self)
+        holds = (found for entry in self._entries if (found := entry()))
+        if hold := next(holds, None):
+            hold.lease_lost(self, found_by_holder)
 
-    def abort(self) -> None:
-        """Cancel the asyncio task that holds it. A thread can't be: it has to look at `lost`."""
-        task = self._owner()
-        if self.book.on_loop and isinstance(task, asyncio.Task):
-            self._aborted = True
-            task.cancel()
+    def enter(self, hold: "Hold") -> None:
+        self._entries.append(weakref.ref(hold))
 
-    def takes_back(self, *errors: BaseException | None) -> bool:
-        """Whether one of these errors is the cancellation that `abort` asked for, and no other
-        is asked for; it is then taken back, as `asyncio.timeout` does."""
-        task = self._owner()
-        if not (self._aborted and isinstance(task, asyncio.Task)):
-            return False
-        self._aborted = False
-        others = task.uncancel()
-        return not others and any(isinstance(each, asyncio.CancelledError) for each in errors)
+    def leave(self, hold: "Hold") -> bool:
+        """Whether nobody else has entered it, so that it is to be released."""
+        others = [entry for entry in self._entries if entry() not in (None, hold)]
+        self._entries = others or self._entries
+        return not others
+
+    @property
+    def entered(self) -> bool:
+        return bool(self._entries)
 
     @property
     def lost(self) -> bool:
@@ -125,7 +124,7 @@ class Lease:
     @property
     def wants_renewal(self) -> bool:
         """An owner that is gone can't release, so what it held is left to run out."""
-        return self._renewed and is_alive(self._owner)
+        return self._renewed and is_alive(self.owner)
 
     @property
     def inherited(self) -> bool:
@@ -133,21 +132,92 @@ class Lease:
         return self._pid != os.getpid()
 
 
+class Hold:
+    """What an owner has by entering a lock once: one lease, or several of which `needed` must
+    last."""
+
+    def __init__(
+        self,
+        leases: Sequence[Lease],
+        needed: int,
+        when_lost: "Callable[[Hold, Lease, bool], None]",
+    ) -> None:
+        self.leases = leases
+        self.needed = needed
+        self._when_lost = when_lost
+        self._told = threading.Lock()  # renewals of several servers may find it out at once
+        self._aborted = False
+        for lease in leases:
+            lease.enter(self)
+
+    @property
+    def server(self) -> Server:
+        return self.leases[0].server
+
+    @property
+    def token(self) -> str:
+        return self.leases[0].token
+
+    @property
+    def fence_token(self) -> int:
+        return self.leases[0].fence_token
+
+    @property
+    def lost(self) -> bool:
+        return sum(not lease.lost for lease in self.leases) < self.needed
+
+    @property
+    def deadline(self) -> float:
+        """Until when it lasts, unless it is renewed."""
+        ends = sorted(lease.deadline for lease in self.leases if not lease.lost)
+        return ends[-self.needed] if len(ends) >= self.needed else -math.inf
+
+    @property
+    def inherited(self) -> bool:
+        return self.leases[0].inherited
+
+    def lease_lost(self, lease: Lease, found_by_holder: bool) -> None:
+        if self.lost and self._told.acquire(blocking=False):
+            self._when_lost(self, lease, found_by_holder)
+
+    def abort(self) -> None:
+        """Cancel the asyncio task that holds it. A thread can't be: it has to look at `lost`."""
+        task = self._task()
+        if task:
+            self._aborted = True
+            task.cancel()
+
+    def takes_back(self, *errors: BaseException | None) -> bool:
+        """Whether one of these errors is the cancellation that `abort` asked for, and no other
+        is asked for; it is then taken back, as `asyncio.timeout` does."""
+        task = self._task()
+        if not (self._aborted and task):
+            return False
+        self._aborted = False
+        others = task.uncancel()
+        return not others and any(isinstance(each, asyncio.CancelledError) for each in errors)
+
+    def _task(self) -> "asyncio.Task[object] | None":
+        first = self.leases[0]
+        owner = first.owner()
+        return owner if first.book.on_loop and isinstance(owner, asyncio.Task) else None
+
+
 _Place: TypeAlias = tuple[Server, str, Owner]
 _held: WeakValueDictionary[_Place, Lease] = WeakValueDictionary()
 
 
-def remember(lease: Lease) -> None:
-    lease.place = lease.server, lease.keys.name, current_owner()
+def remember(lease: Lease, owner: Owner) -> None:
+    lease.place = lease.server, lease.keys.name, owner
     _held[lease.place] = lease
 
 
-def forget(lease: Lease) -> None:
+def _forget(lease: Lease) -> None:
     if lease.place and _held.get(lease.place) is lease:
         del _held[lease.place]
 
 
-def held_by_caller(server: Server, name: str) -> Lease | None:
-    """The lease by which this thread, task or greenlet holds that lock, lost or not."""
-    lease = _held.get((server, name, current_owner()))
+def held_by(owner: Owner, server: Server, name: str) -> Lease | None:
+    """The lease by which that thread, task or greenlet holds that lock, lost or not."""
+    lease = _held.get((server, name, owner))
     return None if lease is None or lease.inherited else lease

@@ -32,6 +32,12 @@ def get(keys: Keys, name: str) -> Flow[LockInfo | None]:
     return _lock_info(rows[0], now) if rows else None
 
 
+def holds(keys: Keys, name: str, token: str) -> Flow[bool]:
+    """Whether that token holds that lock."""
+    info = yield from get(keys, name)
+    return bool(info and any(holding.token == token for holding in info.holders))
+
+
 def count(keys: Keys) -> Flow[int]:
     pages = [keys.inspect(bucket) for bucket in range(BUCKETS)]
     answers = yield Batch(tuple(Call(INSPECT, page, ("-inf", 0, 0)) for page in pages))

@@ -4,6 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from ..connection import Server
 from ..lua import Script
 
 T = TypeVar("T")
@@ -43,5 +44,21 @@ class Wait:
     """Seconds after which no answer at all counts as a dead connection."""
 
 
-Op: TypeAlias = Call | Batch | Wait
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Run flows at the same time, each on a server of its own; answers a list of what each
+    answers, or of the exception that it ended with."""
+
+    flows: "tuple[OnServer[Any], ...]"
+
+
+Op: TypeAlias = Call | Batch | Wait | Pause | Each
 Flow: TypeAlias = Generator[Op, Any, T]
+OnServer: TypeAlias = tuple[Server, Flow[T]]

@@ -97,10 +97,9 @@ class Book:
             done = partial(self._judge, clock.now())
             limit = max(0.05, min(LONGEST_ROUND, *(_left(lease) / 2 for lease in leases)))
             yield Errand(flows.renew_all(leases, limit), done, partial(self._put_off, leases))
-        for lease in list(self._returns.values()):
-            release = flows.release(lease.keys, lease.token, limit=LONGEST_ROUND)
-            done, failed = partial(self._returned, lease), partial(self._not_returned, lease)
-            yield Errand(release, done, failed)
+        if back := list(self._returns.values()):
+            release = flows.release_all(back, LONGEST_ROUND)
+            yield Errand(release, self._returned, partial(self._not_returned, back))
 
     def tell_lost(self) -> None:
         for lease in self._current():
@@ -140,14 +139,19 @@ class Book:
         self.remove(lease)
         lease.lose()
 
-    def _returned(self, lease: Lease, released: bool) -> None:
-        if released:
-            del self._returns[id(lease)]
-        else:
-            lease.deadline = min(lease.deadline, clock.now() + LATE)
-            self._not_returned(lease)
+    def _returned(self, verdicts: Sequence[tuple[Lease, bool]]) -> None:
+        for lease, released in verdicts:
+            if released:
+                del self._returns[id(lease)]
+            else:
+                lease.deadline = min(lease.deadline, clock.now() + LATE)
+                self._try_again(lease)
 
-    def _not_returned(self, lease: Lease, error: Exception | None = None) -> None:
+    def _not_returned(self, leases: Sequence[Lease], error: Exception) -> None:
+        for lease in leases:
+            self._try_again(lease)
+
+    def _try_again(self, lease: Lease) -> None:
         lease.due = clock.now() + RETRY
         if lease.due > lease.deadline:
             del self._returns[id(lease)]

@@ -21,5 +21,6 @@ def _load(name: str) -> Script:
 ACQUIRE = _load("acquire")
 RELEASE = _load("release")
 RENEW = _load("renew")
+FENCE = _load("fence")
 FORCE = _load("force")
 INSPECT = _load("inspect")

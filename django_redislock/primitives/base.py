@@ -6,10 +6,20 @@ import inspect
 import logging
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ClassVar, Literal, ParamSpec, Self, TypedDict, TypeVar, cast
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+)
 from weakref import ref
 
 from redis.exceptions import RedisError
@@ -19,11 +29,12 @@ from ..conf import conf
 from ..connection import Server
 from ..engine import flows, listing
 from ..engine.drivers import arun, run
-from ..engine.lease import Lease, forget, held_by_caller, remember
-from ..engine.ops import Flow
+from ..engine.lease import Hold, Lease, held_by, remember
+from ..engine.ops import Flow, OnServer
 from ..engine.renewal import Book, loop_book, thread_book
 from ..exceptions import LockError, LockLost, LockNotOwnedError
 from ..holder import Owner, current_owner, info_text
+from ..info import LockInfo
 from ..names import Template, arguments, check_name
 from ..signals import lock_lost
 from ..values import Seconds
@@ -31,8 +42,13 @@ from . import transactions
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 logger = logging.getLogger("django_redislock")
+
+
+Place: TypeAlias = tuple[Book, str]
+"""Where one lease is asked for, and by which name."""
 
 
 class Options(TypedDict, total=False):
@@ -60,6 +76,8 @@ class Lock:
     kind: ClassVar[str]
     capacity: int
     weight: int
+    needed = 1
+    """Of the leases that it asks for, as many must be had."""
 
     def __init__(
         self,
@@ -91,7 +109,7 @@ class Lock:
         self.metadata = values.metadata("metadata", metadata)
         self.on_lost = values.on_lost("on_lost", on_lost)
         self._server = server
-        self._leases: dict[Owner, list[Lease]] = {}
+        self._holds: dict[Owner, list[Hold]] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -101,14 +119,14 @@ class Lock:
     @property
     def token(self) -> str | None:
         """The owner's token while it is held, fresh for each acquisition."""
-        lease = self._known()
-        return lease.token if lease else None
+        hold = self._known()
+        return hold.token if hold else None
 
     @property
     def fence_token(self) -> int | None:
         """The fencing token while it is held: above that of every holding before it."""
-        lease = self._known()
-        return lease.fence_token if lease else None
+        hold = self._known()
+        return hold.fence_token if hold else None
 
     @property
     def lost(self) -> bool:
@@ -117,12 +135,12 @@ class Lock:
         Judged on this process's own clock, so it is also true after a pause, before
         anything could be asked of Redis.
         """
-        lease = self._known()
-        return lease.lost if lease else False
+        hold = self._known()
+        return hold.lost if hold else False
 
     def assert_held(self) -> None:
         """Raise `LockLost` if it is lost, `LockNotOwnedError` unless its caller holds it."""
-        self._mine("Cannot rely on")
+        self._mine("rely on")
 
     # What it does, in both colours
 
@@ -142,8 +160,8 @@ class Lock:
         leaves nothing behind.
         """
         until = self._until(blocking, blocking_timeout)
-        book = thread_book(self._server())
-        return run(book.server.client, self._acquire(book, until, token))
+        places = self._places(thread_book)
+        return run(places[0][0].server.client, self._acquire(places, until, token))
 
     async def aacquire(
         self,
@@ -154,8 +172,9 @@ class Lock:
         """See acquire()."""
         self._refuse_async()
         until = self._until(blocking, blocking_timeout)
-        book = loop_book(self._server())
-        return await arun(await book.server.async_client(), self._acquire(book, until, token))
+        places = self._places(loop_book)
+        client = await places[0][0].server.async_client()
+        return await arun(client, self._acquire(places, until, token))
 
     def release(self) -> None:
         """Let go of it, for the next who waits.
@@ -163,61 +182,62 @@ class Lock:
         Raises `LockLost` if it was lost meanwhile, `LockNotOwnedError` if it is not this
         thread's, task's or greenlet's.
         """
-        lease = self._mine("Cannot release", lost=True)
+        hold = self._mine("release", lost=True)
         database = self.release_on_commit
-        deferred = database and not lease.lost and transactions.is_open(database)
-        self._forget_entry(lease)
+        deferred = database and not hold.lost and transactions.is_open(database)
+        self._forget(hold)
         if database and deferred:
-            lease.deferred += 1
-            transactions.when_it_ends(database, partial(self._release_late, lease))
+            for lease in hold.leases:
+                lease.deferred += 1
+            transactions.when_it_ends(database, partial(self._release_late, hold))
             return
         transactions.warn_if_open(self.name)
-        run(lease.server.client, self._release(lease))
+        run(hold.server.client, self._release(hold))
 
     async def arelease(self) -> None:
         """See release()."""
-        lease = self._mine("Cannot release", lost=True)
-        self._forget_entry(lease)
-        await arun(await lease.server.async_client(), self._release(lease))
+        hold = self._mine("release", lost=True)
+        self._forget(hold)
+        await arun(await hold.server.async_client(), self._release(hold))
 
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to its lease or, with `replace_ttl`, let it run that long from now."""
-        lease = self._mine("Cannot extend")
-        return run(lease.server.client, self._extend(lease, additional_time, replace_ttl))
+        hold = self._mine("extend")
+        flow = self._extend(hold, additional_time, replace_ttl, "extend")
+        return run(hold.server.client, flow)
 
     async def aextend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """See extend()."""
-        lease = self._mine("Cannot extend")
-        flow = self._extend(lease, additional_time, replace_ttl)
-        return await arun(await lease.server.async_client(), flow)
+        hold = self._mine("extend")
+        flow = self._extend(hold, additional_time, replace_ttl, "extend")
+        return await arun(await hold.server.async_client(), flow)
 
     def reacquire(self) -> Literal[True]:
         """Let its lease run for `timeout` from now."""
-        return self.extend(self.timeout, replace_ttl=True)
+        hold = self._mine("reacquire")
+        return run(hold.server.client, self._extend(hold, self.timeout, True, "reacquire"))
 
     async def areacquire(self) -> Literal[True]:
         """See reacquire()."""
-        return await self.aextend(self.timeout, replace_ttl=True)
+        hold = self._mine("reacquire")
+        flow = self._extend(hold, self.timeout, True, "reacquire")
+        return await arun(await hold.server.async_client(), flow)
 
     def locked(self) -> bool:
         """Whether anybody holds it, as Redis knows."""
-        server = self._server()
-        return run(server.client, self._locked(server))
+        return run(self._server().client, self._locked())
 
     async def alocked(self) -> bool:
         """See locked()."""
-        server = self._server()
-        return await arun(await server.async_client(), self._locked(server))
+        return await arun(await self._server().async_client(), self._locked())
 
     def owned(self) -> bool:
         """Whether its caller holds it, as Redis knows."""
-        server = self._server()
-        return run(server.client, self._owned(server))
+        return run(self._server().client, self._owned())
 
     async def aowned(self) -> bool:
         """See owned()."""
-        server = self._server()
-        return await arun(await server.async_client(), self._owned(server))
+        return await arun(await self._server().async_client(), self._owned())
 
     def __enter__(self) -> Self:
         if not self.acquire():
@@ -248,13 +268,13 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        lease, trouble = self._callers(), None
+        hold, trouble = self._callers(), None
         try:
             await self.arelease()
         except (Exception, asyncio.CancelledError) as caught:
             trouble = caught
-        if lease and lease.takes_back(error, trouble):
-            raise self._lost_error("Cannot go on under") from error
+        if hold and hold.takes_back(error, trouble):
+            raise self._lost_error("go on under") from error
         if trouble and (error is None or isinstance(trouble, asyncio.CancelledError)):
             raise trouble
         if trouble:
@@ -286,163 +306,197 @@ class Lock:
 
     # How, whatever the colour
 
-    def _acquire(self, book: Book, until: float | None, token: str | bytes | None) -> Flow[bool]:
-        if self._enter_again(book.server):
-            return True
-        self._refuse_to_wait_for_itself(book.server, until)
-        lease = self._new_lease(book, token)
-        want = self._want(lease)
-        try:
-            granted = yield from flows.acquire(want, until)
-        except (GeneratorExit, LockError):
-            raise
-        except BaseException as error:
-            if not (yield from flows.give_up(want, error)):
-                lease.book.give_back(lease)
-            raise
-        if granted:
-            self._begin(lease, granted)
-        return granted is not None
+    def _acquire(
+        self, places: Sequence[Place], until: float | None, token: str | bytes | None
+    ) -> Flow[bool]:
+        leases = yield from self._take_all(places, until, token)
+        if leases:
+            hold = Hold(leases, self.needed, partial(_tell_lost, ref(self)))
+            self._holds.setdefault(self._owner(), []).append(hold)
+        return bool(leases)
 
-    def _release(self, lease: Lease) -> Flow[None]:
-        lease.entries -= 1
-        if lease.entries:
-            return
-        # First of all, so that nothing renews it any more or takes its going for a loss.
-        lease.book.remove(lease)
-        lease.end()
-        forget(lease)
-        try:
-            released = yield from flows.release(
-                lease.keys, lease.token, at_least_for=lease.at_least_for
-            )
-        except BaseException:  # an interrupt too; what was not asked or answered is asked again
-            if not lease.at_least_for:  # else its lease, which is no shorter, runs out
-                lease.book.give_back(lease)
-            raise
-        if not released:
-            raise self._found_lost(lease, "Cannot release")
+    def _take_all(
+        self, places: Sequence[Place], until: float | None, token: str | bytes | None
+    ) -> Flow[Sequence[Lease]]:
+        """The leases of a hold, none if its turn did not come."""
+        [(book, name)] = places
+        lease = yield from self._take(book, name, until, token)
+        return (lease,) if lease else ()
 
-    def _release_late(self, lease: Lease) -> None:
-        if lease.inherited:  # the transaction is the parent's, as the lock is
+    def _take(
+        self, book: Book, name: str, until: float | None, token: str | bytes | None
+    ) -> Flow[Lease | None]:
+        again = self._entered(book.server, name)
+        if again:
+            return again
+        self._refuse_to_wait_for_itself(book.server, name, until)
+        lease = self._new_lease(book, name, token)
+        if not (yield from flows.take(lease, self._want(lease), until)):
+            return None
+        remember(lease, self._owner())
+        return lease
+
+    def _release(self, hold: Hold) -> Flow[None]:
+        last = [lease for lease in hold.leases if lease.leave(hold)]
+        kept = yield from self._each([(lease.server, flows.let_go(lease)) for lease in last])
+        self._judge(hold, last, kept, "release")
+
+    def _release_late(self, hold: Hold) -> None:
+        if hold.inherited:  # the transaction is the parent's, as the lock is
             return
-        lease.deferred -= 1
+        for lease in hold.leases:
+            lease.deferred -= 1
         try:
-            run(lease.server.client, self._release(lease))
+            run(hold.server.client, self._release(hold))
         except (RedisError, LockError) as error:
             logger.warning(
                 "Lock %r could not be released after a transaction: %s", self.name, error
             )
 
     def _extend(
-        self, lease: Lease, additional_time: Seconds, replace_ttl: bool
+        self, hold: Hold, additional_time: Seconds, replace_ttl: bool, action: str
     ) -> Flow[Literal[True]]:
         seconds = values.lease("additional_time", additional_time)
-        sent = clock.now()
-        left = yield from (
-            flows.renew(lease.keys, lease.token, lease.at_least(seconds), "set")
-            if replace_ttl
-            else flows.renew(lease.keys, lease.token, seconds, "add")
+        kept = yield from self._each(
+            [
+                (lease.server, flows.extend(lease, seconds, replace=replace_ttl))
+                for lease in hold.leases
+            ]
         )
-        if not left:
-            raise self._found_lost(lease, "Cannot extend")
-        lease.keep(sent + left)
-        lease.book.add(lease)
+        self._judge(hold, hold.leases, kept, action)
         return True
 
-    def _locked(self, server: Server) -> Flow[bool]:
-        info = yield from listing.get(server.keys, self.name)
-        return bool(info and info.holders)
+    def _judge(
+        self, hold: Hold, leases: Sequence[Lease], kept: Sequence[bool | None], action: str
+    ) -> None:
+        for lease, still in zip(leases, kept, strict=True):
+            if still is False:
+                lease.book.remove(lease)
+                lease.lose(found_by_holder=True)
+        if hold.lost:
+            raise self._lost_error(action)
 
-    def _owned(self, server: Server) -> Flow[bool]:
-        lease = self._callers()
-        if lease is None:
+    def _locked(self) -> Flow[bool]:
+        infos = yield from self._each(
+            [(server, listing.get(server.keys, name)) for server, name in self._where()]
+        )
+        return self._is_held([info for info in infos if info])
+
+    def _is_held(self, infos: Sequence[LockInfo]) -> bool:
+        return any(info.holders for info in infos)
+
+    def _owned(self) -> Flow[bool]:
+        hold = self._callers()
+        if hold is None:
             return False
-        info = yield from listing.get(server.keys, self.name)
-        return bool(info and any(holding.token == lease.token for holding in info.holders))
+        owned = yield from self._each(
+            [
+                (lease.server, listing.holds(lease.server.keys, lease.keys.name, lease.token))
+                for lease in hold.leases
+            ]
+        )
+        return owned.count(True) >= self.needed
 
-    # Its holdings, one for each thread, task or greenlet
+    def _each(self, wanted: Sequence[OnServer[T]]) -> Flow[list[T | None]]:
+        """What each flow answers. One that fails does not keep the others, but is told then."""
+        answers: list[T | None] = []
+        trouble: BaseException | None = None
+        for _, flow in wanted:
+            try:
+                answers.append((yield from flow))
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                if trouble is None or not isinstance(error, Exception):
+                    trouble = error
+        if trouble:
+            raise trouble
+        return answers
 
-    def _new_lease(self, book: Book, token: str | bytes | None) -> Lease:
+    # Where it is asked for
+
+    def _where(self) -> Sequence[tuple[Server, str]]:
+        return [(self._server(), self.name)]
+
+    def _places(self, book: Callable[[Server], Book]) -> Sequence[Place]:
+        return [(book(server), name) for server, name in self._where()]
+
+    # What is held, by each thread, task or greenlet
+
+    def _owner(self) -> Owner:
+        return current_owner()
+
+    def _new_lease(self, book: Book, name: str, token: str | bytes | None) -> Lease:
         return Lease(
-            book.server,
-            book.server.keys.of(self.name),
+            book,
+            book.server.keys.of(name),
             uuid.uuid4().hex if token is None else values.token("token", token),
             self.timeout,
+            owner=self._owner(),
             kind=self.kind,
             weight=self.weight,
-            at_least_for=self.at_least_for,
-            book=book,
             renewed=self.auto_renewal,
-            when_lost=partial(_tell_lost, ref(self)),
+            at_least_for=self.at_least_for,
         )
 
-    def _begin(self, lease: Lease, granted: flows.Granted) -> None:
-        lease.begin(*granted)
-        self._leases.setdefault(current_owner(), []).append(lease)
-        remember(lease)
-        lease.book.add(lease)
-
-    def _enter_again(self, server: Server) -> bool:
-        lease = held_by_caller(server, self.name)
+    def _entered(self, server: Server, name: str) -> Lease | None:
+        """The caller's own lease, where it may enter once more."""
+        lease = held_by(self._owner(), server, name)
         if lease is None or not (self.reentrant or lease.deferred):
-            return False
+            return None
         if lease.lost or lease.kind != self.kind or lease.weight < self.weight:
-            return False
-        lease.entries += 1
-        self._leases.setdefault(current_owner(), []).append(lease)
-        return True
-
-    def _forget_entry(self, lease: Lease) -> None:
-        leases = self._leases[current_owner()]
-        leases.remove(lease)
-        if not leases:
-            del self._leases[current_owner()]
-
-    def _mine(self, action: str, *, lost: bool = False) -> Lease:
-        lease = self._callers()
-        if lease is None:
-            raise LockNotOwnedError(
-                f"{action} lock {self.name!r}: its caller does not hold it", lock_name=self.name
-            )
-        if lease.lost and not lost:
-            raise self._lost_error(action)
+            return None
         return lease
 
-    def _callers(self) -> Lease | None:
-        leases = self._leases.get(current_owner())
-        return leases[-1] if leases and not leases[-1].inherited else None
+    def _forget(self, hold: Hold) -> None:
+        holds = self._holds[self._owner()]
+        holds.remove(hold)
+        if not holds:
+            del self._holds[self._owner()]
 
-    def _known(self) -> Lease | None:
-        """The caller's own holding, else the only one that there is: others may look on."""
-        if current_owner() in self._leases or len(self._leases) != 1:
+    def _mine(self, action: str, *, lost: bool = False) -> Hold:
+        hold = self._callers()
+        if hold is None:
+            raise LockNotOwnedError(
+                f"Cannot {action} a lock that's not owned or is already unlocked: {self.name!r} "
+                "is not held by its caller",
+                lock_name=self.name,
+            )
+        if hold.lost and not lost:
+            raise self._lost_error(action)
+        return hold
+
+    def _callers(self) -> Hold | None:
+        holds = self._holds.get(self._owner())
+        return holds[-1] if holds and not holds[-1].inherited else None
+
+    def _known(self) -> Hold | None:
+        """The caller's own, else the only one that there is: others may look on."""
+        if self._owner() in self._holds or len(self._holds) != 1:
             return self._callers()
-        leases = next(iter(self._leases.values()), None)
-        return leases[-1] if leases and not leases[-1].inherited else None
-
-    def _found_lost(self, lease: Lease, action: str) -> LockLost:
-        lease.book.remove(lease)
-        lease.lose(found_by_holder=True)
-        return self._lost_error(action)
+        holds = next(iter(self._holds.values()), None)
+        return holds[-1] if holds and not holds[-1].inherited else None
 
     def _lost_error(self, action: str) -> LockLost:
         return LockLost(
-            f"{action} lock {self.name!r}: it was lost while it was held", lock_name=self.name
+            f"Cannot {action} a lock that's no longer owned: {self.name!r} was lost while it "
+            "was held",
+            lock_name=self.name,
         )
 
     def _not_acquired(self) -> LockError:
         return LockError(
-            f"Unable to acquire lock {self.name!r} within the time specified", lock_name=self.name
+            f"Unable to acquire lock within the time specified: {self.name!r}",
+            lock_name=self.name,
         )
 
-    def _refuse_to_wait_for_itself(self, server: Server, until: float | None) -> None:
-        held = held_by_caller(server, self.name)
+    def _refuse_to_wait_for_itself(self, server: Server, name: str, until: float | None) -> None:
+        held = held_by(self._owner(), server, name)
         if until is not None or held is None or held.lost or held.kind != self.kind:
             return
         if held.weight + self.weight > self.capacity:
             raise LockError(
-                f"Lock {self.name!r} is held by its caller, who would wait for ever",
-                lock_name=self.name,
+                f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
             )
 
     def _want(self, lease: Lease) -> flows.Want:
@@ -455,6 +509,7 @@ class Lock:
             lease=max(self.timeout, self.at_least_for),
             info=info_text(self.metadata),
             renewed=self.auto_renewal and not self.at_least_for,
+            patience=lease.patience,
         )
 
     def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:
@@ -477,7 +532,7 @@ class Lock:
     def _named(self, name: str) -> Self:
         lock = copy.copy(self)
         lock.name = check_name(name)
-        lock._leases = {}
+        lock._holds = {}
         return lock
 
     def _refuse_async(self) -> None:
@@ -491,7 +546,7 @@ class Lock:
         )
 
 
-def _tell_lost(found: "ref[Lock]", lease: Lease) -> None:
+def _tell_lost(found: "ref[Lock]", hold: Hold, lease: Lease, found_by_holder: bool) -> None:
     lock = found()
     logger.error("Lock %r was lost while it was held", lease.keys.name)
     lock_lost.send_robust(
@@ -502,8 +557,8 @@ def _tell_lost(found: "ref[Lock]", lease: Lease) -> None:
         fence_token=lease.fence_token,
     )
     if lock and lock.on_lost == "abort":
-        if not lease.found_by_holder:
-            lease.abort()
+        if not found_by_holder:
+            hold.abort()
     elif lock and callable(lock.on_lost):
         try:
             lock.on_lost(lock)

@@ -6,6 +6,8 @@ import pytest
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 
+from tests.tools import wait_until
+
 from .tools import free, start, waiting
 
 NAMES = ["b", "a", "c"]
@@ -140,9 +142,52 @@ def test_who_gets_not_all_leaves_no_cooldown():
         assert held() == ["b"]
 
 
-def test_to_abort_is_not_for_many():
-    with pytest.raises(ValueError, match="on_lost"):
-        locks.lock_many(NAMES, on_lost="abort")
+def test_the_loss_of_one_aborts_the_task_that_holds_all():
+    told = []
+
+    async def use(reached):
+        async with locks.lock_many(NAMES, timeout=0.6, on_lost="abort"):
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def lose():
+        reached = asyncio.Event()
+        task = asyncio.create_task(use(reached))
+        await reached.wait()
+        assert await locks.aforce_release("b") == 1
+        with pytest.raises(LockLost):
+            await task
+        assert not task.cancelled()
+        assert held() == []
+
+    asyncio.run(lose())
+    with locks.lock_many(NAMES, timeout=0.6, on_lost=told.append) as lock:
+        locks.force_release("a")
+        locks.force_release("b")
+        wait_until(lambda: lock.lost and told)
+        with pytest.raises(LockLost):
+            lock.assert_held()
+        with pytest.raises(LockLost):
+            lock.release()
+        assert lock.acquire()
+    assert told == [lock], "once, with the lock of all"
+    assert held() == []
+
+
+def test_some_may_be_held_already_where_it_is_reentrant():
+    with locks.lock("b", reentrant=True) as lock:
+        with locks.lock_many(NAMES, reentrant=True) as many:
+            assert many.fence_tokens["b"] == lock.fence_token
+            with locks.lock_many(["c", "d"], reentrant=True):
+                assert held() == ["a", "b", "c", "d"]
+            assert held() == ["a", "b", "c"]
+        assert held() == ["b"]
+        start(locks.lock("d").acquire).result(20)
+        assert not locks.lock_many(["b", "d"], reentrant=True, blocking=False).acquire()
+        assert locks.force_release("d") == 1
+        assert held() == ["b"]
+        lock.assert_held()
+    assert held() == []
 
 
 def test_a_second_cancellation_does_not_keep_any():

@@ -1,0 +1,19 @@
+-- Give a greater fencing token to a holder, and let all that come after it have greater ones.
+--
+-- KEYS  index, lock
+-- ARGV  name, token, fence
+--
+-- Answer  1  done
+--         0  it is not held by this token
+
+index, lock = unpack(KEYS)
+name = ARGV[1]
+local token, fence = ARGV[2], ARGV[3]
+local state = load(token)
+if not state.mine then return 0 end
+
+state.mine.fence = fence
+write(state, token, state.mine)
+local last = redis.call('ZSCORE', index, '')
+if not last or tonumber(last) < tonumber(fence) then redis.call('ZADD', index, fence, '') end
+return 1
