@@ -93,15 +93,13 @@ def _alias_in_the_same_database() -> str | None:
     return next((alias for alias in others if own and _database(alias) == own), None)
 
 
-def _database(alias: str) -> tuple[Any, ...] | None:
+def _database(alias: str) -> tuple[str, int] | None:
     try:
-        client = server(alias).client
+        found = server(alias)
     except (ImproperlyConfigured, ImportError):
         return None
-    settings = client.connection_pool.connection_kwargs
-    host = str(settings.get("host") or "localhost").replace("localhost", "127.0.0.1")
-    place = settings.get("path") or (host, int(settings.get("port") or 6379))
-    return place, int(settings.get("db") or 0)
+    told = found.client.connection_pool.connection_kwargs
+    return (found.address, int(told.get("db") or 0)) if found.address else None
 
 
 def _trouble(alias: str) -> str | None:

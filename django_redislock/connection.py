@@ -34,6 +34,18 @@ class Server:
         self._connect = connect
         self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
 
+    @property
+    def address(self) -> str | None:
+        """Where it is, as far as its client is told; None where that is asked of others."""
+        pool = getattr(self.client, "connection_pool", None)
+        if pool is None or hasattr(pool, "sentinel_manager"):
+            return None
+        told = pool.connection_kwargs
+        if "path" in told:
+            return str(told["path"])
+        host = str(told.get("host") or "localhost").replace("localhost", "127.0.0.1")
+        return f"{host}:{told.get('port') or 6379}"
+
     async def async_client(self) -> AsyncClient:
         """The client of the running event loop, closed when the loop is shut down."""
         loop = asyncio.get_running_loop()

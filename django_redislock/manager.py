@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import translate
+from functools import partial
 from typing import TypeVar, Unpack
 
 from django.db import DEFAULT_DB_ALIAS, transaction
@@ -20,7 +21,7 @@ from .holder import current_owner
 from .info import LockInfo
 from .keys import Keys
 from .names import check_name
-from .primitives import Many, Mutex, Options, ReadLock, Semaphore, WriteLock
+from .primitives import Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .signals import lock_force_released
 
 T = TypeVar("T")
@@ -117,6 +118,17 @@ class LockManager:
         fencing token of each name.
         """
         return Many(self._server, names, **options)
+
+    def quorum(self, name: str, using: Iterable[str], **options: Unpack[Options]) -> Quorum:
+        """A mutex that a majority of independent servers has to grant. Options as of `lock`.
+
+        `using` are aliases of ``CACHES``, each on a server of its own, best three or five (an
+        even number, or one, is warned of). It goes on while a majority of them answers, and
+        raises redis-py's `ConnectionError` else. `validity` tells for how many seconds it is
+        surely held. Whatever this manager's own alias is, it is not used.
+        """
+        servers = [partial(server, alias) for alias in values.aliases("using", using)]
+        return Quorum(servers, name, **options)
 
     @contextmanager
     def atomic(

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -66,6 +67,26 @@ def count(argument: str, value: object, *, most: int = LARGEST_COUNT) -> int:
     if not 1 <= value <= most:
         raise ValueError(f"{argument} must be from 1 to {most:,}, got {value!r}")
     return value
+
+
+def aliases(argument: str, value: object) -> list[str]:
+    """Aliases of ``CACHES``, sorted: what a quorum is over. Warns where their number is none
+    for it."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"{argument} must be several aliases of CACHES, got {value!r}")
+    given = list(value)
+    if not given or not all(isinstance(alias, str) for alias in given):
+        raise TypeError(f"{argument} must be several aliases of CACHES, got {given!r}")
+    if len(set(given)) < len(given):
+        raise ValueError(f"{argument} must not name an alias twice, got {given!r}")
+    if len(given) % 2 == 0 or len(given) == 1:
+        warnings.warn(
+            f"{argument}={given!r}: a quorum over {len(given)} servers survives the loss of "
+            f"{(len(given) - 1) // 2}; an odd number from 3 on is of more use",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return sorted(given)
 
 
 def flag(argument: str, value: object) -> bool:

@@ -1,11 +1,13 @@
 """The locks: one idea a file. `base` is the policy that all share. `mutex`, `semaphore` and
 `readwrite` say only their kind, capacity and weight; `many` is several mutexes at once;
-`transactions` is what `base` knows of the database's."""
+`quorum` is a mutex on several
+servers; `transactions` is what `base` knows of the database's."""
 
 from .base import Lock, Options
 from .many import Many
 from .mutex import Mutex
+from .quorum import Quorum
 from .readwrite import ReadLock, WriteLock
 from .semaphore import Semaphore
 
-__all__ = ["Lock", "Many", "Mutex", "Options", "ReadLock", "Semaphore", "WriteLock"]
+__all__ = ["Lock", "Many", "Mutex", "Options", "Quorum", "ReadLock", "Semaphore", "WriteLock"]

@@ -338,7 +338,10 @@ class Lock:
 
     def _release(self, hold: Hold) -> Flow[None]:
         last = [lease for lease in hold.leases if lease.leave(hold)]
-        kept = yield from self._each([(lease.server, flows.let_go(lease)) for lease in last])
+        enough = len(last) - self.needed + 1  # then fewer than it needs may be held yet
+        kept = yield from self._each(
+            [(lease.server, flows.let_go(lease)) for lease in last], enough
+        )
         self._judge(hold, last, kept, "release")
 
     def _release_late(self, hold: Hold) -> None:
@@ -361,7 +364,8 @@ class Lock:
             [
                 (lease.server, flows.extend(lease, seconds, replace=replace_ttl))
                 for lease in hold.leases
-            ]
+            ],
+            self.needed,
         )
         self._judge(hold, hold.leases, kept, action)
         return True
@@ -378,7 +382,8 @@ class Lock:
 
     def _locked(self) -> Flow[bool]:
         infos = yield from self._each(
-            [(server, listing.get(server.keys, name)) for server, name in self._where()]
+            [(server, listing.get(server.keys, name)) for server, name in self._where()],
+            self.needed,
         )
         return self._is_held([info for info in infos if info])
 
@@ -393,12 +398,14 @@ class Lock:
             [
                 (lease.server, listing.holds(lease.server.keys, lease.keys.name, lease.token))
                 for lease in hold.leases
-            ]
+            ],
+            self.needed,
         )
         return owned.count(True) >= self.needed
 
-    def _each(self, wanted: Sequence[OnServer[T]]) -> Flow[list[T | None]]:
-        """What each flow answers. One that fails does not keep the others, but is told then."""
+    def _each(self, wanted: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
+        """What each flow answers. One that fails does not keep the others, but is told then,
+        even where others are `enough`."""
         answers: list[T | None] = []
         trouble: BaseException | None = None
         for _, flow in wanted:

@@ -82,7 +82,7 @@ class Many(Lock):
     def _give_back(self, leases: Sequence[Lease]) -> Flow[None]:
         fresh = [lease for lease in reversed(leases) if not lease.entered]
         with suppress(RedisError):
-            yield from self._each([(lease.server, flows.drop(lease)) for lease in fresh])
+            yield from self._each([(lease.server, flows.drop(lease)) for lease in fresh], 0)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., Lock]:
         templates = [Template(name, signature) for name in self.names]

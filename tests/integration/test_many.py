@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
-
 from tests.tools import wait_until
 
 from .tools import free, start, waiting

@@ -1,0 +1,201 @@
+"""A majority of independent servers."""
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias, Unpack
+
+from django.core.exceptions import ImproperlyConfigured
+from redis.exceptions import ConnectionError
+
+from .. import clock
+from ..connection import Server
+from ..engine import flows
+from ..engine.lease import Lease, remember
+from ..engine.ops import Each, Flow, OnServer, Pause
+from ..engine.renewal import Book
+from ..exceptions import LockError
+from ..info import LockInfo
+from .base import Lock, Options, Place, T
+
+DRIFT = 0.01, 0.002
+"""By how much the clocks of two servers may run apart: a part of the lease, and seconds."""
+
+PATIENCE = 0.5, 0.1
+"""How long one server may take to answer: seconds, or that part of the lease if it is less."""
+
+TOGETHER = 0.25
+"""Seconds that those who queued at the first server wait at the others: for what is just being
+released there."""
+
+BACK_OFF = 0.01, 0.2
+"""Seconds between two tries, drawn from here, so that rivals get out of step."""
+
+Outcome: TypeAlias = bool | BaseException
+
+
+class Quorum(Lock):
+    """A mutex for which a majority of independent servers has to answer.
+
+    It follows Redlock (Sanfilippo, 2014) in what makes it hold: a majority within the lease,
+    less the drift of clocks, and all given back where that fails. It differs in two things. Who
+    comes queues at the first server that answers, in the order of the aliases, and asks the
+    others when it has its turn there; so it is woken, not polling, and first come, first served
+    while all see the same first server. And it counts as held only when a majority has noted
+    the greatest of the fencing tokens got, as acceptors do with a ballot in Paxos (Lamport,
+    1998); so the token grows from holder to holder, whatever the servers' clocks say.
+    """
+
+    kind = "quorum"
+    capacity = 1
+    weight = 1
+
+    def __init__(
+        self, servers: Sequence[Callable[[], Server]], name: str, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(servers[0], name, **options)
+        self._servers = servers
+        self.needed = len(servers) // 2 + 1
+
+    @property
+    def validity(self) -> float:
+        """Seconds for which a majority surely holds it yet, unless it is renewed; 0 if it is not
+        held. The drift of clocks is taken off."""
+        hold = self._known()
+        return max(0.0, hold.deadline - clock.now()) if hold else 0.0
+
+    # Where
+
+    def _where(self) -> Sequence[tuple[Server, str]]:
+        servers = [server() for server in self._servers]
+        _refuse_the_same(servers)
+        return [(server, self.name) for server in servers]
+
+    def _each(self, wanted: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
+        """What each flow answers, all at the same time; None for one that fails, where others
+        are `enough`."""
+        answers: list[Any] = yield Each(tuple(wanted))
+        self._refuse_failures(answers, len(wanted) - enough)
+        return [None if isinstance(answer, BaseException) else answer for answer in answers]
+
+    # How it is acquired
+
+    def _take_all(
+        self, places: Sequence[Place], until: float | None, token: str | bytes | None
+    ) -> Flow[Sequence[Lease]]:
+        again = [self._entered(book.server, name) for book, name in places]
+        entered = [lease for lease in again if lease]
+        if len(entered) >= self.needed:
+            return entered
+        for book, name in places:
+            self._refuse_to_wait_for_itself(book.server, name, until)
+        while True:
+            leases = self._new_leases(places, token)
+            held = yield from self._try(leases, until)
+            if held or (until is not None and clock.now() >= until):
+                return held
+            yield Pause(random.uniform(*BACK_OFF))  # noqa: S311  jitter, no secret
+
+    def _try(self, leases: Sequence[Lease], until: float | None) -> Flow[Sequence[Lease]]:
+        """The leases of a majority, or none, and then none is left."""
+        try:
+            outcomes = yield from self._ask(leases, until)
+            held = yield from self._agree(_those_that_did(leases, outcomes))
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from _give_back(leases)
+            raise
+        if sum(not lease.lost for lease in held) < self.needed:
+            held = []
+        yield from _give_back([lease for lease in leases if lease not in held])
+        if not held:
+            self._refuse_another_kind(outcomes)
+            self._refuse_failures(outcomes, len(leases) - self.needed)
+        for lease in held:
+            remember(lease, self._owner())
+        return held
+
+    def _ask(self, leases: Sequence[Lease], until: float | None) -> Flow[list[Outcome]]:
+        """What came of each lease. Whose turn has come at one server asks the others."""
+        outcomes = yield from self._queue(leases, until)
+        if outcomes[-1] is not True:
+            return outcomes
+        soon = clock.now() + TOGETHER
+        soon = soon if until is None else min(soon, until)
+        rest = leases[len(outcomes) :]
+        others: list[Outcome] = yield Each(tuple(self._asked(lease, soon) for lease in rest))
+        return outcomes + others
+
+    def _queue(self, leases: Sequence[Lease], until: float | None) -> Flow[list[Outcome]]:
+        """What came of the first ones, up to that of a server that answers."""
+        outcomes: list[Outcome] = []
+        for lease in leases[: len(leases) - self.needed + 1]:  # no majority is left behind these
+            outcomes += yield Each((self._asked(lease, until),))
+            if not isinstance(outcomes[-1], BaseException):
+                break
+        return outcomes
+
+    def _asked(self, lease: Lease, until: float | None) -> OnServer[bool]:
+        # A turn is confirmed at once: what counts is a full lease.
+        want = replace(self._want(lease), renewed=False)
+        return lease.server, flows.take(lease, want, until)
+
+    def _agree(self, leases: Sequence[Lease]) -> Flow[list[Lease]]:
+        """Those of the leases that took over the greatest fencing token of all."""
+        greatest = max((lease.fence_token for lease in leases), default=0)
+        raised: list[Outcome] = yield Each(
+            tuple((lease.server, flows.raise_fence(lease, greatest)) for lease in leases)
+        )
+        return _those_that_did(leases, raised)
+
+    def _new_leases(self, places: Sequence[Place], token: str | bytes | None) -> list[Lease]:
+        token = token or uuid.uuid4().hex
+        return [self._new_lease(book, name, token) for book, name in places]
+
+    def _new_lease(self, book: Book, name: str, token: str | bytes | None) -> Lease:
+        lease = super()._new_lease(book, name, token)
+        lease.drift = lease.seconds * DRIFT[0] + DRIFT[1]
+        lease.patience = min(PATIENCE[0], lease.seconds * PATIENCE[1])
+        return lease
+
+    # What the servers say
+
+    def _is_held(self, infos: Sequence[LockInfo]) -> bool:
+        holders = Counter(holding.token for info in infos for holding in info.holders)
+        return max(holders.values(), default=0) >= self.needed
+
+    def _refuse_failures(self, answers: Sequence[object], tolerated: int) -> None:
+        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+        if len(failed) > tolerated:
+            raise ConnectionError(
+                f"Lock {self.name!r} needs {self.needed} of {len(self._servers)} servers, "
+                f"and {len(failed)} failed: {failed[0]}"
+            ) from failed[0]
+
+    def _refuse_another_kind(self, outcomes: Sequence[object]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, LockError):
+                raise outcome
+
+
+def _those_that_did(leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> list[Lease]:
+    return [lease for lease, outcome in zip(leases, outcomes, strict=False) if outcome is True]
+
+
+def _give_back(leases: Sequence[Lease]) -> Flow[None]:
+    """What fails is given back by the renewal, as soon as its server answers."""
+    begun = [lease for lease in leases if lease.fence_token]
+    yield Each(tuple((lease.server, flows.drop(lease)) for lease in begun))
+
+
+def _refuse_the_same(servers: Sequence[Server]) -> None:
+    addresses = Counter(server.address for server in servers if server.address)
+    for address, count in addresses.items():
+        if count > 1:
+            raise ImproperlyConfigured(
+                f"using names {count} aliases on the server {address}: a quorum is over "
+                "servers that fail independently"
+            )
