@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .exceptions import AlreadyRunning, LockError, LockLost, LockNotOwnedError, StaleLock
     from .info import Holder, Holding, LockInfo
     from .manager import LockManager, locks
+    from .primitives import AsyncLock, Lock
 
 __version__ = "0.1.0"
 
@@ -21,6 +22,9 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
     # Locks
     "locks",
     "LockManager",
+    # Locks on any redis-py client
+    "Lock",
+    "AsyncLock",
     # Celery
     "single_instance",
     # What is listed
@@ -38,6 +42,8 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
 _HOMES = {
     "locks": ".manager",
     "LockManager": ".manager",
+    "Lock": ".primitives",
+    "AsyncLock": ".primitives",
     "single_instance": ".celery",
     "LockInfo": ".info",
     "Holding": ".info",

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -68,6 +69,32 @@ class Server:
             self._of_loop.pop(loop, None)
             with suppress(Exception):
                 await client.aclose(close_connection_pool=True)
+
+
+class GivenServer(Server):
+    """The server of a client that somebody else made, sync or async, and will close. It is the
+    same for all clients over one connection pool."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__("", conf.prefix, client, lambda: client)
+        self._pool = getattr(client, "connection_pool", client)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, GivenServer)
+            and self._pool is other._pool
+            and self.keys == other.keys
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self._pool), self.keys))
+
+    async def async_client(self) -> AsyncClient:
+        """The client itself, which must be of ``redis.asyncio``."""
+        given: AsyncClient = self._connect()
+        if not iscoroutinefunction(given.execute_command):
+            raise TypeError(f"This needs a client of redis.asyncio, got {given!r}")
+        return given
 
 
 def server(alias: str) -> Server:

@@ -24,7 +24,7 @@ from .options import Options
 
 if TYPE_CHECKING:
     from django_redislock.manager import LockManager
-    from django_redislock.primitives import Lock
+    from django_redislock.primitives import Mutex
     from django_redislock.values import Seconds
 
 P = ParamSpec("P")
@@ -167,7 +167,7 @@ def _run_alone(function: Callable[..., Any], call: Call, name: str, options: Opt
             _release(lock, call)
 
 
-def _acquire(lock: Lock, conflict: Conflict) -> bool:
+def _acquire(lock: Mutex, conflict: Conflict) -> bool:
     blocking = conflict.options.on_conflict == "wait" and not conflict.inside
     for _ in range(LOOKS):
         if lock.acquire(blocking=blocking):
@@ -178,7 +178,7 @@ def _acquire(lock: Lock, conflict: Conflict) -> bool:
     return False
 
 
-def _lock(manager: LockManager, name: str, options: Options) -> Lock:
+def _lock(manager: LockManager, name: str, options: Options) -> Mutex:
     return manager.lock(
         name,
         timeout=options.timeout,
@@ -187,7 +187,7 @@ def _lock(manager: LockManager, name: str, options: Options) -> Lock:
     )
 
 
-def _release(lock: Lock, call: Call) -> None:
+def _release(lock: Mutex, call: Call) -> None:
     """Release, and let no trouble with it hide what the function did."""
     try:
         lock.release()

@@ -1,13 +1,25 @@
 """The locks: one idea a file. `base` is the policy that all share. `mutex`, `semaphore` and
-`readwrite` say only their kind, capacity and weight; `many` is several mutexes at once;
-`quorum` is a mutex on several
-servers; `transactions` is what `base` knows of the database's."""
+`readwrite` say only their kind, capacity and weight; `many` is several mutexes at once; `quorum`
+is a mutex on several servers; `on_client` is one on a client that somebody else made;
+`transactions` is what `base` knows of the database's."""
 
-from .base import Lock, Options
+from .base import BaseLock, Options
 from .many import Many
 from .mutex import Mutex
+from .on_client import AsyncLock, Lock
 from .quorum import Quorum
 from .readwrite import ReadLock, WriteLock
 from .semaphore import Semaphore
 
-__all__ = ["Lock", "Many", "Mutex", "Options", "Quorum", "ReadLock", "Semaphore", "WriteLock"]
+__all__ = [
+    "AsyncLock",
+    "BaseLock",
+    "Lock",
+    "Many",
+    "Mutex",
+    "Options",
+    "Quorum",
+    "ReadLock",
+    "Semaphore",
+    "WriteLock",
+]

@@ -62,10 +62,10 @@ class Options(TypedDict, total=False):
     at_least_for: Seconds
     release_on_commit: bool | str
     metadata: Mapping[str, Any] | None
-    on_lost: "Callable[[Lock], object] | Literal['abort'] | None"
+    on_lost: "Callable[[BaseLock], object] | Literal['abort'] | None"
 
 
-class Lock:
+class BaseLock:
     """A lock by name, to be used with ``with``, ``async with``, as a decorator or by hand.
 
     One object can be used by many threads, asyncio tasks or greenlets: each has its
@@ -92,7 +92,7 @@ class Lock:
         at_least_for: Seconds = 0,
         release_on_commit: bool | str = False,
         metadata: Mapping[str, Any] | None = None,
-        on_lost: Callable[["Lock"], object] | Literal["abort"] | None = None,
+        on_lost: Callable[["BaseLock"], object] | Literal["abort"] | None = None,
     ) -> None:
         self.name = check_name(name)
         self.timeout = (
@@ -465,8 +465,7 @@ class Lock:
         hold = self._callers()
         if hold is None:
             raise LockNotOwnedError(
-                f"Cannot {action} a lock that's not owned or is already unlocked: {self.name!r} "
-                "is not held by its caller",
+                f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
                 lock_name=self.name,
             )
         if hold.lost and not lost:
@@ -527,11 +526,11 @@ class Lock:
         longest = self.blocking_timeout if longest is None else longest
         return None if longest is None else clock.now() + longest
 
-    def _for_calls(self, signature: inspect.Signature) -> Callable[..., "Lock"]:
+    def _for_calls(self, signature: inspect.Signature) -> Callable[..., "BaseLock"]:
         """What makes the lock for a call, from its args and kwargs."""
         template = Template(self.name, signature)
 
-        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lock:
+        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
             return self._named(template.fill(arguments(signature, args, kwargs)))
 
         return lock
@@ -553,7 +552,7 @@ class Lock:
         )
 
 
-def _tell_lost(found: "ref[Lock]", hold: Hold, lease: Lease, found_by_holder: bool) -> None:
+def _tell_lost(found: "ref[BaseLock]", hold: Hold, lease: Lease, found_by_holder: bool) -> None:
     lock = found()
     logger.error("Lock %r was lost while it was held", lease.keys.name)
     lock_lost.send_robust(

@@ -13,10 +13,10 @@ from ..engine import flows
 from ..engine.lease import Lease
 from ..engine.ops import Flow
 from ..names import Template, arguments, check_name
-from .base import Lock, Options, Place
+from .base import BaseLock, Options, Place
 
 
-class Many(Lock):
+class Many(BaseLock):
     """The mutexes of several names, acquired one after the other in the order of their names.
 
     As everybody keeps that order, two callers can't wait for each other (Havender, 1968). Who
@@ -84,10 +84,10 @@ class Many(Lock):
         with suppress(RedisError):
             yield from self._each([(lease.server, flows.drop(lease)) for lease in fresh], 0)
 
-    def _for_calls(self, signature: inspect.Signature) -> Callable[..., Lock]:
+    def _for_calls(self, signature: inspect.Signature) -> Callable[..., BaseLock]:
         templates = [Template(name, signature) for name in self.names]
 
-        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lock:
+        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
             given = arguments(signature, args, kwargs)
             return self._of_names([template.fill(given) for template in templates])
 

@@ -1,9 +1,9 @@
 """One holder at a time."""
 
-from .base import Lock
+from .base import BaseLock
 
 
-class Mutex(Lock):
+class Mutex(BaseLock):
     """A mutual exclusion lock: of all who ask for its name, one holds it."""
 
     kind = "mutex"

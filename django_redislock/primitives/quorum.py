@@ -18,7 +18,7 @@ from ..engine.ops import Each, Flow, OnServer, Pause
 from ..engine.renewal import Book
 from ..exceptions import LockError
 from ..info import LockInfo
-from .base import Lock, Options, Place, T
+from .base import BaseLock, Options, Place, T
 
 DRIFT = 0.01, 0.002
 """By how much the clocks of two servers may run apart: a part of the lease, and seconds."""
@@ -36,7 +36,7 @@ BACK_OFF = 0.01, 0.2
 Outcome: TypeAlias = bool | BaseException
 
 
-class Quorum(Lock):
+class Quorum(BaseLock):
     """A mutex for which a majority of independent servers has to answer.
 
     It follows Redlock (Sanfilippo, 2014) in what makes it hold: a majority within the lease,

@@ -1,10 +1,10 @@
 """Many readers, or one writer."""
 
 from .. import values
-from .base import Lock
+from .base import BaseLock
 
 
-class ReadLock(Lock):
+class ReadLock(BaseLock):
     """Held beside other readers, never beside a writer. Who comes after a writer that waits,
     waits behind it: neither side starves."""
 

@@ -5,10 +5,10 @@ from typing import Unpack
 
 from .. import values
 from ..connection import Server
-from .base import Lock, Options
+from .base import BaseLock, Options
 
 
-class Semaphore(Lock):
+class Semaphore(BaseLock):
     """Of all who ask for its name, as many hold it as weigh `limit` together.
 
     Each permit has its own lease. The limit is that of who asks: where it is raised or

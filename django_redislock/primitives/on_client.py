@@ -1,0 +1,167 @@
+"""A mutex on any redis-py client: what ``lock_class=`` of redis-py's clients takes."""
+
+import inspect
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal, TypedDict, Unpack
+
+from .. import values
+from ..connection import GivenServer
+from ..exceptions import LockError
+from ..holder import Anybody, Owner
+from ..values import Seconds
+from .mutex import Mutex
+
+logger = logging.getLogger("django_redislock")
+
+
+class MoreOptions(TypedDict, total=False):
+    """What redis-py's Lock has not; see `LockManager.lock`."""
+
+    auto_renewal: bool
+    reentrant: bool
+    at_least_for: Seconds
+    release_on_commit: bool | str
+    metadata: Mapping[str, Any] | None
+    on_lost: Any
+
+
+class Lock(Mutex):
+    """A mutex on a redis-py client, with the arguments of redis-py's own Lock.
+
+    >>> client.lock("invoice:42", timeout=30, lock_class=Lock)
+
+    `timeout` (seconds) is the lease; None is ``REDISLOCK_TIMEOUT``. Unlike redis-py's it is
+    renewed while the holder lives, unless `auto_renewal` is False. `sleep` is unused: who waits
+    is woken. Without `thread_local` all threads that have the object count as one holder.
+    Without `raise_on_release_error` leaving ``with`` logs a lost lock and does not raise it.
+
+    Its keys begin with ``REDISLOCK_PREFIX`` alone: it is the lock of a manager on the same
+    server and database, if its alias has no ``KEY_PREFIX``.
+    """
+
+    _of_asyncio = False
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        timeout: Seconds | None = None,
+        sleep: Seconds = 0.1,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+        **options: Unpack[MoreOptions],
+    ) -> None:
+        _check_client(client, type(self)._of_asyncio)
+        server = GivenServer(client)
+        super().__init__(
+            lambda: server,
+            name,
+            timeout=timeout,
+            blocking=blocking,
+            blocking_timeout=blocking_timeout,
+            **options,
+        )
+        self.redis = client
+        self.sleep = values.wait("sleep", sleep)
+        self.thread_local = values.flag("thread_local", thread_local)
+        self.raise_on_release_error = values.flag("raise_on_release_error", raise_on_release_error)
+        self._anybody = None if thread_local else Anybody()
+        if self._anybody and self.on_lost == "abort":
+            raise ValueError("on_lost='abort' needs thread_local: it cancels the task that holds")
+
+    def _owner(self) -> Owner:
+        return self._anybody or super()._owner()
+
+    def acquire(  # type: ignore[override]
+        self,
+        sleep: Seconds | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: Seconds | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """See BaseLock.acquire(); `sleep` is unused."""
+        values.wait("sleep", sleep)
+        return super().acquire(blocking, blocking_timeout, token)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            super().__exit__(kind, error, traceback)
+        except LockError as trouble:
+            self._may_pass(trouble)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, traceback)
+        except LockError as trouble:
+            self._may_pass(trouble)
+
+    def _may_pass(self, trouble: LockError) -> None:
+        if self.raise_on_release_error:
+            raise trouble
+        logger.warning("Lock %r was no longer owned when it was left: %s", self.name, trouble)
+
+
+class AsyncLock(Lock):
+    """The same for a client of ``redis.asyncio``, whose methods are coroutines.
+
+    >>> async with client.lock("invoice:42", timeout=30, lock_class=AsyncLock):
+    """
+
+    _of_asyncio = True
+
+    async def acquire(  # type: ignore[override]
+        self,
+        blocking: bool | None = None,
+        blocking_timeout: Seconds | None = None,
+        token: str | bytes | None = None,
+    ) -> bool:
+        """See BaseLock.acquire()."""
+        return await self.aacquire(blocking, blocking_timeout, token)
+
+    async def release(self) -> None:  # type: ignore[override]
+        """See BaseLock.release()."""
+        await self.arelease()
+
+    async def extend(  # type: ignore[override]
+        self, additional_time: Seconds, replace_ttl: bool = False
+    ) -> Literal[True]:
+        """See BaseLock.extend()."""
+        return await self.aextend(additional_time, replace_ttl)
+
+    async def reacquire(self) -> Literal[True]:  # type: ignore[override]
+        """See BaseLock.reacquire()."""
+        return await self.areacquire()
+
+    async def locked(self) -> bool:  # type: ignore[override]
+        """See BaseLock.locked()."""
+        return await self.alocked()
+
+    async def owned(self) -> bool:  # type: ignore[override]
+        """See BaseLock.owned()."""
+        return await self.aowned()
+
+    def __enter__(self) -> "AsyncLock":
+        raise TypeError("A lock on a client of redis.asyncio is left by 'async with', not 'with'")
+
+
+def _check_client(client: Any, of_asyncio: bool) -> None:
+    execute = getattr(client, "execute_command", None)
+    if execute is None:
+        raise TypeError(f"client must be a client of redis-py, got {client!r}")
+    if inspect.iscoroutinefunction(execute) != of_asyncio:
+        other = "Lock" if of_asyncio else "AsyncLock"
+        raise TypeError(f"client must be of the other kind, or the lock {other}: got {client!r}")

@@ -1,0 +1,348 @@
+"""Locks on clients that somebody else made, in place of redis-py's own."""
+
+import asyncio
+import inspect
+import os
+import threading
+from functools import partial
+
+import pytest
+import redis
+import redis.asyncio
+from django_redis import get_redis_connection
+
+from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
+from tests.tools import wait_until
+
+from .tools import start, until
+
+
+@pytest.fixture(params=[False, True], ids=["bytes", "str"])
+def client(request):
+    with redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=request.param) as made:
+        yield made
+
+
+def taken(client, name="a"):
+    return bool(client.keys(f"redislock:*:lock:{name}"))
+
+
+def with_async_client(use):
+    async def run():
+        async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as client:
+            await use(client)
+
+    asyncio.run(run())
+
+
+# As redis-py's
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(Lock, redis.lock.Lock), (AsyncLock, redis.asyncio.lock.Lock)]
+)
+@pytest.mark.parametrize("method", ["__init__", "acquire", "release", "extend", "reacquire"])
+def test_the_arguments_are_those_of_redis_py(ours, theirs, method):
+    def arguments(of):
+        parameters = inspect.signature(getattr(of, method)).parameters.values()
+        return [(each.name, each.default) for each in parameters][2 if "init" in method else 1 :]
+
+    wanted = arguments(theirs)
+    assert arguments(ours)[: len(wanted)] == wanted
+
+
+def test_as_the_class_of_a_clients_locks(client):
+    lock = client.lock("a", timeout=10, lock_class=Lock)
+    assert isinstance(lock, Lock)
+    assert not lock.locked()
+    with lock:
+        assert lock.locked()
+        assert lock.owned()
+        assert taken(client)
+        assert lock.fence_token > 0
+        assert not client.lock("a", blocking=False, lock_class=Lock).acquire()
+        assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
+        assert lock.extend(100)
+        assert lock.reacquire()
+    assert not taken(client)
+
+
+def test_positions_mean_what_they_mean_in_redis_py(client):
+    lock = Lock(client, "a", 10, 0.2, False, 3)
+    assert (lock.timeout, lock.sleep, lock.blocking, lock.blocking_timeout) == (10, 0.2, False, 3)
+    assert lock.redis is client
+    assert lock.acquire(0.1, True, 5, b"mine")
+    assert lock.token == "mine"
+    lock.release()
+
+
+def test_other_options_too(client):
+    lock_class = partial(Lock, reentrant=True, metadata={"for": "all"})
+    with client.lock("a", timeout=10, lock_class=lock_class) as lock, lock:
+        assert lock.reentrant
+
+
+def test_a_client_of_django_redis():
+    client = get_redis_connection("django_redis")
+    with client.lock("a", timeout=10, lock_class=Lock):
+        assert taken(client)
+
+
+def test_one_that_waits_is_woken(client):
+    lock = client.lock("a", timeout=10, lock_class=Lock)
+    assert lock.acquire()
+    other = client.lock("a", timeout=10, lock_class=Lock)
+
+    def use():
+        with other:
+            return other.fence_token
+
+    waits = start(use)
+    wait_until(lambda: client.keys("redislock:*:waiting:a"))
+    fence_token = lock.fence_token
+    lock.release()
+    assert waits.result(10) > fence_token
+    assert not taken(client)
+
+
+def test_it_is_renewed(client):
+    with client.lock("a", timeout=0.5, lock_class=Lock) as lock:
+        key = client.keys("redislock:*:lock:a")[0]
+        first = client.pexpiretime(key)
+        wait_until(lambda: client.pexpiretime(key) > first + 500)
+        assert not lock.lost
+
+
+def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):
+    own = alias_on(os.environ["REDIS_URL"])
+    settings.CACHES["own"]["KEY_PREFIX"] = ""
+    settings.CACHES = {**settings.CACHES}
+    with client.lock("a", timeout=10, lock_class=Lock) as lock:
+        assert own.get("a").token == lock.token
+        assert not own.lock("a", blocking=False).acquire()
+        assert locks.get("a") is None
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda lock: lock.release(), "Cannot release an unlocked lock"),
+        (lambda lock: lock.extend(1), "Cannot extend an unlocked lock"),
+        (lambda lock: lock.reacquire(), "Cannot reacquire an unlocked lock"),
+    ],
+)
+def test_what_was_never_acquired_is_an_error(client, misuse, message):
+    with pytest.raises(redis.exceptions.LockError, match=message):
+        misuse(Lock(client, "a"))
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda lock: lock.release(), "Cannot release a lock that's no longer owned"),
+        (lambda lock: lock.extend(1), "Cannot extend a lock that's no longer owned"),
+        (lambda lock: lock.reacquire(), "Cannot reacquire a lock that's no longer owned"),
+    ],
+)
+def test_what_is_lost_is_an_error(client, misuse, message):
+    lock = Lock(client, "a")
+    assert lock.acquire()
+    client.flushdb()
+    with pytest.raises(redis.exceptions.LockNotOwnedError, match=message):
+        misuse(lock)
+
+
+def test_who_does_not_get_it_in_time_gets_an_error(client):
+    with (
+        Lock(client, "a"),
+        pytest.raises(redis.exceptions.LockError, match="Unable to acquire lock within the time"),
+        Lock(client, "a", blocking_timeout=0),
+    ):
+        pass
+
+
+def test_a_lost_lock_may_pass_at_the_end(client, caplog):
+    with pytest.raises(LockLost), Lock(client, "a"):
+        client.flushdb()
+    with Lock(client, "a", raise_on_release_error=False):
+        client.flushdb()
+    assert "was no longer owned when it was left" in caplog.text
+    with (
+        pytest.raises(LockError, match="Unable to acquire"),
+        Lock(client, "a"),
+        Lock(client, "a", blocking=False, raise_on_release_error=False),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"timeout": 0}, ValueError),
+        ({"sleep": -1}, ValueError),
+        ({"sleep": "long"}, TypeError),
+        ({"thread_local": 1}, TypeError),
+        ({"raise_on_release_error": None}, TypeError),
+        ({"thread_local": False, "on_lost": "abort"}, ValueError),
+    ],
+)
+def test_what_can_not_be_names_the_argument(client, arguments, error):
+    with pytest.raises(error, match=next(iter(arguments))):
+        Lock(client, "a", **arguments)
+
+
+def test_what_is_no_client():
+    with pytest.raises(TypeError, match="client"):
+        Lock("redis://127.0.0.1", "a")
+    with pytest.raises(TypeError, match="client"):
+        AsyncLock(redis.Redis(), "a")
+    with pytest.raises(TypeError, match="client"):
+        Lock(redis.asyncio.Redis(), "a")
+
+
+# Whose it is
+
+
+def test_a_thread_has_a_holding_of_its_own(client):
+    lock = Lock(client, "a")
+    with lock:
+        with pytest.raises(LockNotOwnedError):
+            start(lock.release).result(10)
+        assert not start(lock.acquire, None, False).result(10)
+
+
+def test_threads_may_share_one(client):
+    lock = Lock(client, "a", timeout=0.5, thread_local=False)
+    assert start(lock.acquire).result(10), "and the thread has ended"
+    key = client.keys("redislock:*:lock:a")[0]
+    first = client.pexpiretime(key)
+    wait_until(lambda: client.pexpiretime(key) > first + 500)
+    assert start(lambda: lock.token).result(10) == lock.token
+    start(lock.release).result(10)
+    assert not taken(client)
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_one_renewal_for_all_clients_over_one_pool(client):
+    def renewals():
+        return [each for each in threading.enumerate() if each.name == "redislock-renewal"]
+
+    before = len(renewals())
+    held = [Lock(redis.Redis(connection_pool=client.connection_pool), f"n{n}") for n in range(20)]
+    for lock in held:
+        assert lock.acquire()
+    assert len(renewals()) == before + 1
+    for lock in held:
+        lock.release()
+
+
+# asyncio
+
+
+def test_as_the_class_of_an_async_clients_locks():
+    async def use(client):
+        lock = client.lock("a", timeout=10, lock_class=AsyncLock)
+        async with lock:
+            assert await lock.locked()
+            assert await lock.owned()
+            assert not await client.lock("a", blocking=False, lock_class=AsyncLock).acquire()
+            assert await lock.extend(100)
+            assert await lock.reacquire()
+        assert not await lock.locked()
+        assert await lock.acquire(blocking=True, blocking_timeout=5, token="mine")
+        assert lock.token == "mine"
+        await lock.release()
+        with pytest.raises(LockError, match="unlocked lock"):
+            await lock.release()
+
+    with_async_client(use)
+
+
+def test_an_async_waiter_is_woken_and_renewed():
+    async def use(client):
+        lock = client.lock("a", timeout=0.5, lock_class=AsyncLock)
+        await lock.acquire()
+        other = client.lock("a", timeout=0.5, lock_class=AsyncLock)
+
+        async def use_other():
+            async with other:
+                return other.fence_token
+
+        waits = asyncio.create_task(use_other())
+        await until(lambda: client.keys("redislock:*:waiting:a"))
+        [key] = await client.keys("redislock:*:lock:a")
+        first = await client.pexpiretime(key)
+
+        async def renewed():
+            return await client.pexpiretime(key) > first + 500
+
+        await until(renewed)
+        fence_token = lock.fence_token
+        await lock.release()
+        assert await waits > fence_token
+
+    with_async_client(use)
+
+
+def test_an_async_lock_is_its_tasks():
+    async def use(client):
+        lock = AsyncLock(client, "a")
+        async with lock:
+            with pytest.raises(LockNotOwnedError):
+                await asyncio.create_task(lock.release())
+
+    with_async_client(use)
+
+
+def test_tasks_may_share_one():
+    async def use(client):
+        lock = client.lock("a", thread_local=False, lock_class=AsyncLock)
+        assert await asyncio.create_task(lock.acquire())
+        await asyncio.create_task(lock.release())
+        assert not await lock.locked()
+
+    with_async_client(use)
+
+
+def test_the_loss_of_an_async_lock():
+    async def use(client):
+        with pytest.raises(LockLost):
+            async with client.lock("a", lock_class=AsyncLock):
+                await client.flushdb()
+        async with AsyncLock(client, "a", raise_on_release_error=False):
+            await client.flushdb()
+
+    async def lose_and_go_on(client):
+        async with AsyncLock(client, "a", timeout=0.5, on_lost="abort"):
+            await client.flushdb()
+            await asyncio.Event().wait()
+
+    with_async_client(use)
+    with pytest.raises(LockLost):
+        with_async_client(lose_and_go_on)
+
+
+def test_one_that_must_be_left_by_async_with():
+    async def use(client):
+        with pytest.raises(TypeError, match="async with"), AsyncLock(client, "a"):
+            pass
+
+        @AsyncLock(client, "a:{n}")
+        async def work(n):
+            return await client.keys("redislock:*:lock:a:*")
+
+        assert len(await work(1)) == 1
+
+    with_async_client(use)
+
+
+def test_the_async_twins_of_a_sync_client_say_what_they_need(client):
+    async def use():
+        with pytest.raises(TypeError, match=r"redis\.asyncio"):
+            await Lock(client, "a").aacquire()
+
+    asyncio.run(use())
