@@ -11,6 +11,7 @@ from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client
+from ..exceptions import LockError
 from .ops import Batch, Call, Each, Flow, OnServer, Op, Pause, Wait
 from .pools import PATIENCE, PAUSE, STANDING, connection_of, is_exhausted, seat
 
@@ -35,19 +36,43 @@ def run(client: Client, flow: Flow[T]) -> T:
 
 
 async def arun(client: AsyncClient, flow: Flow[T]) -> T:
-    """See run()."""
+    """See run(). A task that is cancelled while something vital is under way is cancelled when
+    that is done, and the flow knows the answer."""
+    late: _CancelledMeanwhile | None = None
     try:
         op = next(flow)
         while True:
+            if late and not _is_vital(op):
+                op = flow.throw(late)
+                continue
             try:
                 answer = await _aperform(client, op)
+            except _CancelledMeanwhile as cancelled:
+                late = cancelled
+                op = flow.send(late.answer)
             except BaseException as error:
                 op = flow.throw(error)
             else:
                 op = flow.send(answer)
     except StopIteration as stop:
+        if late:
+            raise late from None
         result: T = stop.value
         return result
+    except LockError:
+        if late:
+            raise late from None
+        raise
+
+
+class _CancelledMeanwhile(asyncio.CancelledError):
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def _is_vital(op: Op) -> bool:
+    return isinstance(op, Call) and op.vital
 
 
 def _perform(client: Client, op: Op) -> Any:
@@ -257,6 +282,8 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         await asyncio.wait([task])
-        raise
+        if task.exception():
+            raise
+        raise _CancelledMeanwhile(task.result()) from cancelled

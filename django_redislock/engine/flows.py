@@ -79,29 +79,29 @@ class Granted(NamedTuple):
 def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
     """Hold it, or None if the turn did not come by `until` (None: wait for ever)."""
     while True:
-        left = math.inf if until is None else until - clock.now()
-        granted = yield from _claim(want, left)
+        asked = clock.now()
+        left = math.inf if until is None else until - asked
+        granted = yield from _claim(want, left, asked)
         if granted or left <= 0:
             return granted
-        granted = yield from _wait_turn(want, left)
+        granted = yield from _wait_turn(want, left, asked)
         if granted:
             return granted
 
 
-def _claim(want: Want, left: float) -> Flow[Granted | None]:
-    sent = clock.now()
+def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     alive = ms(ALIVE) if left > 0 else 0
-    asked = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
+    what = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
     times = (ms(want.lease), ms(want.claim), alive)
     limit = _limit(left, want.patience)
-    verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*asked, *times, want.info), limit)
+    verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*what, *times, want.info), limit)
     if verdict < 0:
         raise LockError(
             f"Lock {want.keys.name!r} is held as a {text(rest[0])}, and can't be one "
             f"of another kind meanwhile: {want.kind}",
             lock_name=want.keys.name,
         )
-    return Granted(int(text(rest[0])), sent + want.lease) if verdict else None
+    return Granted(int(text(rest[0])), asked + want.lease) if verdict else None
 
 
 def _limit(left: float, patience: float | None) -> float | None:
@@ -111,10 +111,9 @@ def _limit(left: float, patience: float | None) -> float | None:
     return min(max(left, GRACE), patience or PATIENCE)
 
 
-def _wait_turn(want: Want, left: float) -> Flow[Granted | None]:
+def _wait_turn(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     seconds = min(SLICE, left)
     limit = seconds + min(max(left - seconds, GRACE), want.patience or PATIENCE)
-    sent = clock.now()
     try:
         fence = yield Wait(want.keys.grant(want.token), seconds, limit)
     except ConnectionError:
@@ -123,12 +122,12 @@ def _wait_turn(want: Want, left: float) -> Flow[Granted | None]:
         if limit >= left:
             raise
         return None
-    # The grant was made after `sent`. If that was lately, the claim is surely still good and
-    # a renewal confirms it in time; else asking again does.
-    fresh = clock.now() - sent < want.claim / 2
+    # The grant was made after Redis was last asked. If that was lately, the claim is surely
+    # still good and a renewal confirms it in time; else asking again does.
+    fresh = clock.now() - asked < want.claim / 2
     if fence is None or not (fresh and want.renewed):
         return None
-    return Granted(int(fence), sent + want.claim)
+    return Granted(int(fence), asked + want.claim)
 
 
 def give_up(want: Want, error: BaseException) -> Flow[bool]:

@@ -97,7 +97,7 @@ class Book:
             done = partial(self._judge, clock.now())
             limit = max(0.05, min(LONGEST_ROUND, *(_left(lease) / 2 for lease in leases)))
             yield Errand(flows.renew_all(leases, limit), done, partial(self._put_off, leases))
-        if back := list(self._returns.values()):
+        if back := [lease for lease in self._returns.values() if lease.due <= clock.now()]:
             release = flows.release_all(back, LONGEST_ROUND)
             yield Errand(release, self._returned, partial(self._not_returned, back))
 

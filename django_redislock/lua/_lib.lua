@@ -123,9 +123,10 @@ end
 
 -- What those who wait take the lock for: a lock whose last lease ran out has only them.
 local function kind_of_queue()
-  local token = redis.call('ZRANGE', queue, 0, 0)[1]
-  local waiter = token and read_waiter(redis.call('HGET', waiting, token))
-  return waiter and waiter.alive >= now and waiter.kind
+  for _, token in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+    local waiter = read_waiter(redis.call('HGET', waiting, token))
+    if waiter and waiter.alive >= now then return waiter.kind end
+  end
 end
 
 -- Answers whether it was in the queue.

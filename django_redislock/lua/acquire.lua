@@ -23,8 +23,12 @@ if redis.call('EXISTS', lock, queue) == 0 then
 end
 
 local state = load(token)
-local taken_as = state.kind or kind_of_queue()
-if taken_as and taken_as ~= kind then return { -1, taken_as } end
+if state.kind ~= kind then
+  state.soonest = 0 -- the hash may outlive its last lease, where a longer one was released
+  sweep(state)
+  local taken_as = state.used > 0 and state.kind or kind_of_queue()
+  if taken_as and taken_as ~= kind then return { -1, taken_as } end
+end
 state.kind, state.capacity = kind, capacity
 
 if state.mine then
