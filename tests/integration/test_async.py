@@ -9,6 +9,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.engine.renewal import loop_book
 from django_redislock.signals import lock_lost
 from tests.tools import wait_until
 
@@ -563,5 +564,28 @@ def test_a_loss_that_the_release_finds_cancels_nobody():
             await lock.aextend(1)
         await asyncio.sleep(0.05)  # where a stray cancellation would strike
         assert asyncio.current_task().cancelling() == 0
+
+    asyncio.run(use())
+
+
+def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
+    async def hold(holds):
+        lock = locks.lock("a")
+        await lock.aacquire()
+        holds.set()
+        await lock.arelease()
+
+    async def use():
+        book = loop_book(locks.lock("a")._server())
+        for steps in range(6):
+            holds = asyncio.Event()
+            task = asyncio.create_task(hold(holds))
+            await holds.wait()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            assert await locks.aget("a") is None
+            assert not list(book.errands())
 
     asyncio.run(use())
