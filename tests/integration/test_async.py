@@ -586,6 +586,6 @@ def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
             task.cancel()
             await asyncio.wait([task])
             assert await locks.aget("a") is None
-            assert not list(book.errands())
+            assert not book._returns
 
     asyncio.run(use())
