@@ -4,7 +4,7 @@ in how they talk to Redis."""
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Any, TypeAlias, TypeVar
 
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
@@ -94,8 +94,7 @@ def _perform(client: Client, op: Op) -> Any:
         case Pause(seconds):
             return time.sleep(seconds)
         case Each(flows):
-            with ThreadPoolExecutor(len(flows) or 1) as threads:
-                return list(threads.map(_outcome, flows))
+            return _at_the_same_time(flows)
 
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
@@ -122,12 +121,38 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             return await asyncio.gather(*map(_aoutcome, flows), return_exceptions=True)
 
 
-def _outcome(there: OnServer[T]) -> T | Exception:
+def _at_the_same_time(flows: Sequence[OnServer[Any]]) -> list[Any]:
+    """In threads, but for one that the caller's own does: of a single one nothing is waited for
+    that an interrupt would not end. All that have begun have ended when this does."""
+    outcomes: list[Any] = [None] * len(flows)
+    threads = [
+        Thread(target=_note_outcome, args=(outcomes, place, there), daemon=True)
+        for place, there in enumerate(flows)
+    ]
+    try:
+        for thread in [thread for thread in threads[1:] if not _starts(thread)] + threads[:1]:
+            thread.run()
+    finally:
+        for thread in threads:
+            if thread.ident:
+                thread.join()
+    return outcomes
+
+
+def _starts(thread: Thread) -> bool:
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter shuts down
+        return False
+    return True
+
+
+def _note_outcome(outcomes: list[Any], place: int, there: OnServer[Any]) -> None:
     server, flow = there
     try:
-        return run(server.client, flow)
+        outcomes[place] = run(server.client, flow)
     except Exception as error:
-        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
+        outcomes[place] = error.with_traceback(None)  # it would keep its frames alive
 
 
 async def _aoutcome(there: OnServer[T]) -> T:

@@ -164,10 +164,16 @@ def let_go(lease: Lease) -> Flow[bool]:
                 lease.keys, lease.token, at_least_for=lease.at_least_for, limit=lease.patience
             )
         )
-    except BaseException:  # an interrupt too; what was not asked or answered is asked again
-        if not lease.at_least_for:  # else its lease, which is no shorter, runs out
-            lease.book.give_back(lease)
+    except BaseException:  # an interrupt too
+        leave(lease)
         raise
+
+
+def leave(lease: Lease) -> None:
+    """End the lease, and leave it to the renewal to release it."""
+    lease.end()
+    if not lease.at_least_for:  # else its lease, which is no shorter, runs out
+        lease.book.give_back(lease)
 
 
 def drop(lease: Lease) -> Flow[bool]:

@@ -37,7 +37,7 @@ class Lease:
         weight: int,
         renewed: bool,
         at_least_for: float = 0,
-        drift: float = 0,
+        drift: tuple[float, float] = (0.0, 0.0),
         patience: float | None = None,
     ) -> None:
         self.book = book
@@ -74,8 +74,9 @@ class Lease:
     def keep(self, deadline: float) -> None:
         """The lease now runs until `deadline`: look at it after a third of that, or a little
         earlier together with others."""
-        self.deadline = deadline - self.drift
-        left = self.deadline - clock.now()
+        now, (part, least) = clock.now(), self.drift
+        self.deadline = deadline - (deadline - now) * part - least
+        left = self.deadline - now
         self.due = self.deadline - left * 2 / 3 if self._renewed else self.deadline
         self.early = left / 10
 
@@ -98,9 +99,8 @@ class Lease:
     def lose(self, *, found_by_holder: bool = False) -> None:
         """It is lost; tell the hold on it. A holder that finds it out itself gets an error."""
         self._lost = True
-        holds = (found for entry in self._entries if (found := entry()))
-        if hold := next(holds, None):
-            hold.lease_lost(self, found_by_holder)
+        if holds := self._holds():
+            holds[0].lease_lost(self, found_by_holder)
 
     def enter(self, hold: "Hold") -> None:
         self._entries.append(weakref.ref(hold))
@@ -123,8 +123,16 @@ class Lease:
 
     @property
     def wants_renewal(self) -> bool:
-        """An owner that is gone can't release, so what it held is left to run out."""
-        return self._renewed and is_alive(self.owner)
+        """What nobody can release is left to run out, and so is what is left of a lost hold."""
+        return self._renewed and is_alive(self.owner) and not self._is_rest
+
+    @property
+    def _is_rest(self) -> bool:
+        holds = self._holds()
+        return bool(holds) and all(hold.lost for hold in holds)
+
+    def _holds(self) -> "list[Hold]":
+        return [hold for entry in self._entries if (hold := entry())]
 
     @property
     def inherited(self) -> bool:

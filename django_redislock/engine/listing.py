@@ -26,15 +26,15 @@ class Cursor:
     """The names so far: a renewal moves a lock ahead of the cursor again."""
 
 
-def get(keys: Keys, name: str) -> Flow[LockInfo | None]:
+def get(keys: Keys, name: str, limit: float | None = None) -> Flow[LockInfo | None]:
     page = keys.inspect(keys.of(name).bucket)
-    now, *_, rows = yield Call(INSPECT, page, ("", "", "", name))
+    now, *_, rows = yield Call(INSPECT, page, ("", "", "", name), limit)
     return _lock_info(rows[0], now) if rows else None
 
 
-def holds(keys: Keys, name: str, token: str) -> Flow[bool]:
+def holds(keys: Keys, name: str, token: str, limit: float | None = None) -> Flow[bool]:
     """Whether that token holds that lock."""
-    info = yield from get(keys, name)
+    info = yield from get(keys, name, limit)
     return bool(info and any(holding.token == token for holding in info.holders))
 
 

@@ -79,6 +79,12 @@ class BaseLock:
     needed = 1
     """Of the leases that it asks for, as many must be had."""
 
+    patience: float | None = None
+    """Seconds that an answer may be late; None: as the client allows."""
+
+    drift: tuple[float, float] = (0.0, 0.0)
+    """What to take off for clocks that drift: a part of the lease, and seconds."""
+
     def __init__(
         self,
         server: Callable[[], Server],
@@ -339,9 +345,8 @@ class BaseLock:
     def _release(self, hold: Hold) -> Flow[None]:
         last = [lease for lease in hold.leases if lease.leave(hold)]
         enough = len(last) - self.needed + 1  # then fewer than it needs may be held yet
-        kept = yield from self._each(
-            [(lease.server, flows.let_go(lease)) for lease in last], enough
-        )
+        wanted = [(lease.server, flows.let_go(lease)) for lease in last]
+        kept = yield from self._each(wanted, enough)
         self._judge(hold, last, kept, "release")
 
     def _release_late(self, hold: Hold) -> None:
@@ -360,13 +365,11 @@ class BaseLock:
         self, hold: Hold, additional_time: Seconds, replace_ttl: bool, action: str
     ) -> Flow[Literal[True]]:
         seconds = values.lease("additional_time", additional_time)
-        kept = yield from self._each(
-            [
-                (lease.server, flows.extend(lease, seconds, replace=replace_ttl))
-                for lease in hold.leases
-            ],
-            self.needed,
-        )
+        wanted = [
+            (lease.server, flows.extend(lease, seconds, replace=replace_ttl))
+            for lease in hold.leases
+        ]
+        kept = yield from self._each(wanted, self.needed)
         self._judge(hold, hold.leases, kept, action)
         return True
 
@@ -381,10 +384,11 @@ class BaseLock:
             raise self._lost_error(action)
 
     def _locked(self) -> Flow[bool]:
-        infos = yield from self._each(
-            [(server, listing.get(server.keys, name)) for server, name in self._where()],
-            self.needed,
-        )
+        asked = [
+            (server, listing.get(server.keys, name, self.patience))
+            for server, name in self._where()
+        ]
+        infos = yield from self._each(asked, self.needed)
         return self._is_held([info for info in infos if info])
 
     def _is_held(self, infos: Sequence[LockInfo]) -> bool:
@@ -394,13 +398,14 @@ class BaseLock:
         hold = self._callers()
         if hold is None:
             return False
-        owned = yield from self._each(
-            [
-                (lease.server, listing.holds(lease.server.keys, lease.keys.name, lease.token))
-                for lease in hold.leases
-            ],
-            self.needed,
-        )
+        asked = [
+            (
+                lease.server,
+                listing.holds(lease.server.keys, lease.keys.name, lease.token, self.patience),
+            )
+            for lease in hold.leases
+        ]
+        owned = yield from self._each(asked, self.needed)
         return owned.count(True) >= self.needed
 
     def _each(self, wanted: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
@@ -444,6 +449,8 @@ class BaseLock:
             weight=self.weight,
             renewed=self.auto_renewal,
             at_least_for=self.at_least_for,
+            drift=self.drift,
+            patience=self.patience,
         )
 
     def _entered(self, server: Server, name: str) -> Lease | None:

@@ -13,15 +13,11 @@ from redis.exceptions import ConnectionError
 from .. import clock
 from ..connection import Server
 from ..engine import flows
-from ..engine.lease import Lease, remember
+from ..engine.lease import Hold, Lease, remember
 from ..engine.ops import Each, Flow, OnServer, Pause
-from ..engine.renewal import Book
 from ..exceptions import LockError
 from ..info import LockInfo
 from .base import BaseLock, Options, Place, T
-
-DRIFT = 0.01, 0.002
-"""By how much the clocks of two servers may run apart: a part of the lease, and seconds."""
 
 PATIENCE = 0.5, 0.1
 """How long one server may take to answer: seconds, or that part of the lease if it is less."""
@@ -51,6 +47,7 @@ class Quorum(BaseLock):
     kind = "quorum"
     capacity = 1
     weight = 1
+    drift = 0.01, 0.002
 
     def __init__(
         self, servers: Sequence[Callable[[], Server]], name: str, **options: Unpack[Options]
@@ -58,6 +55,7 @@ class Quorum(BaseLock):
         super().__init__(servers[0], name, **options)
         self._servers = servers
         self.needed = len(servers) // 2 + 1
+        self.patience = min(PATIENCE[0], self.timeout * PATIENCE[1])
 
     @property
     def validity(self) -> float:
@@ -103,14 +101,14 @@ class Quorum(BaseLock):
         try:
             outcomes = yield from self._ask(leases, until)
             held = yield from self._agree(_those_that_did(leases, outcomes))
+            if sum(not lease.lost for lease in held) < self.needed:
+                held = []
+            yield from _give_back([lease for lease in leases if lease not in held])
         except GeneratorExit:
             raise
         except BaseException:
             yield from _give_back(leases)
             raise
-        if sum(not lease.lost for lease in held) < self.needed:
-            held = []
-        yield from _give_back([lease for lease in leases if lease not in held])
         if not held:
             self._refuse_another_kind(outcomes)
             self._refuse_failures(outcomes, len(leases) - self.needed)
@@ -152,14 +150,21 @@ class Quorum(BaseLock):
         return _those_that_did(leases, raised)
 
     def _new_leases(self, places: Sequence[Place], token: str | bytes | None) -> list[Lease]:
-        token = token or uuid.uuid4().hex
+        token = uuid.uuid4().hex if token is None else token
         return [self._new_lease(book, name, token) for book, name in places]
 
-    def _new_lease(self, book: Book, name: str, token: str | bytes | None) -> Lease:
-        lease = super()._new_lease(book, name, token)
-        lease.drift = lease.seconds * DRIFT[0] + DRIFT[1]
-        lease.patience = min(PATIENCE[0], lease.seconds * PATIENCE[1])
-        return lease
+    # How it is released
+
+    def _release(self, hold: Hold) -> Flow[None]:
+        try:
+            yield from super()._release(hold)
+        except Exception:
+            raise
+        except BaseException:  # an interrupt, and some servers may not have been asked
+            for lease in hold.leases:
+                if lease.leave(hold):
+                    flows.leave(lease)
+            raise
 
     # What the servers say
 
@@ -188,7 +193,12 @@ def _those_that_did(leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> lis
 def _give_back(leases: Sequence[Lease]) -> Flow[None]:
     """What fails is given back by the renewal, as soon as its server answers."""
     begun = [lease for lease in leases if lease.fence_token]
-    yield Each(tuple((lease.server, flows.drop(lease)) for lease in begun))
+    try:
+        yield Each(tuple((lease.server, flows.drop(lease)) for lease in begun))
+    except BaseException:  # an interrupt, and some servers may not have been asked
+        for lease in begun:
+            flows.leave(lease)
+        raise
 
 
 def _refuse_the_same(servers: Sequence[Server]) -> None:
