@@ -75,10 +75,10 @@ def aliases(argument: str, value: object) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f"{argument} must be several aliases of CACHES, got {value!r}")
     given = list(value)
-    if not given or not all(isinstance(alias, str) for alias in given):
+    if not all(isinstance(alias, str) for alias in given):
         raise TypeError(f"{argument} must be several aliases of CACHES, got {given!r}")
-    if len(set(given)) < len(given):
-        raise ValueError(f"{argument} must not name an alias twice, got {given!r}")
+    if not given or len(set(given)) < len(given):
+        raise ValueError(f"{argument} must name some aliases, each once, got {given!r}")
     if len(given) % 2 == 0 or len(given) == 1:
         warnings.warn(
             f"{argument}={given!r}: a quorum over {len(given)} servers survives the loss of "

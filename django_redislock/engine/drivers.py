@@ -38,30 +38,30 @@ def run(client: Client, flow: Flow[T]) -> T:
 async def arun(client: AsyncClient, flow: Flow[T]) -> T:
     """See run(). A task that is cancelled while something vital is under way is cancelled when
     that is done, and the flow knows the answer."""
-    late: _CancelledMeanwhile | None = None
+    cancelled = False
     try:
         op = next(flow)
         while True:
-            if late and not _is_vital(op):
-                op = flow.throw(late)
+            if cancelled and not _is_vital(op):
+                op = flow.throw(asyncio.CancelledError())
                 continue
             try:
                 answer = await _aperform(client, op)
-            except _CancelledMeanwhile as cancelled:
-                late = cancelled
+            except _CancelledMeanwhile as late:
+                cancelled = True
                 op = flow.send(late.answer)
             except BaseException as error:
                 op = flow.throw(error)
             else:
                 op = flow.send(answer)
     except StopIteration as stop:
-        if late:
-            raise late from None
+        if cancelled:
+            raise asyncio.CancelledError from None
         result: T = stop.value
         return result
     except LockError:
-        if late:
-            raise late from None
+        if cancelled:
+            raise asyncio.CancelledError from None
         raise
 
 

@@ -19,7 +19,7 @@ from ..exceptions import LockError
 from ..info import LockInfo
 from .base import BaseLock, Options, Place, T
 
-PATIENCE = 0.5, 0.1
+PATIENCE = 0.5, 0.2
 """How long one server may take to answer: seconds, or that part of the lease if it is less."""
 
 TOGETHER = 0.25
