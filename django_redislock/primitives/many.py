@@ -8,6 +8,7 @@ from typing import Any, Self, Unpack
 
 from redis.exceptions import RedisError
 
+from .. import clock
 from ..connection import Server
 from ..engine import flows
 from ..engine.lease import Lease
@@ -60,6 +61,18 @@ class Many(BaseLock):
     def _take_all(
         self, places: Sequence[Place], until: float | None, token: str | bytes | None
     ) -> Flow[Sequence[Lease]]:
+        while True:
+            leases = yield from self._try(places, until, token)
+            if len(leases) == self.needed and not any(lease.lost for lease in leases):
+                return leases
+            yield from self._give_back(leases)
+            # One may have been lost while another was waited for: then again, from the first.
+            if len(leases) < self.needed or (until is not None and clock.now() >= until):
+                return ()
+
+    def _try(
+        self, places: Sequence[Place], until: float | None, token: str | bytes | None
+    ) -> Flow[Sequence[Lease]]:
         leases: list[Lease] = []
         try:
             for book, name in places:
@@ -67,17 +80,12 @@ class Many(BaseLock):
                 if lease is None:
                     break
                 leases.append(lease)
-            if any(lease.lost for lease in leases):  # while another was waited for
-                raise self._lost_error("acquire")
         except GeneratorExit:
             raise
         except BaseException:
             yield from self._give_back(leases)
             raise
-        if len(leases) == self.needed:
-            return leases
-        yield from self._give_back(leases)
-        return ()
+        return leases
 
     def _give_back(self, leases: Sequence[Lease]) -> Flow[None]:
         fresh = [lease for lease in reversed(leases) if not lease.entered]
