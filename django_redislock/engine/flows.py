@@ -150,9 +150,12 @@ def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
         if not (yield from give_up(want, error)):
             lease.book.give_back(lease)
         raise
-    if granted:
-        lease.begin(*granted)
-    return granted is not None
+    if granted is None:
+        return False
+    lease.begin(*granted)
+    if lease.over:  # who wanted it was interrupted meanwhile, and looks no more
+        yield from let_go(lease)
+    return not lease.over
 
 
 def let_go(lease: Lease) -> Flow[bool]:

@@ -61,7 +61,7 @@ class Lease:
         self._pid = os.getpid()
         self._entries: list[weakref.ref[Hold]] = []
         self._lost = False
-        self._over = False
+        self.over = False
         self._began = 0.0
 
     def begin(self, fence_token: int, deadline: float) -> None:
@@ -93,7 +93,7 @@ class Lease:
         """The holder lets go: nothing renews it any more or takes its going for a loss."""
         self.book.remove(self)
         self._lost = self.lost
-        self._over = True
+        self.over = True
         _forget(self)
 
     def lose(self, *, found_by_holder: bool = False) -> None:
@@ -117,7 +117,7 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        if not self._over and clock.now() >= self.deadline:
+        if not self.over and clock.now() >= self.deadline:
             self._lost = True
         return self._lost
 

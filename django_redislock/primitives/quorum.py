@@ -107,6 +107,8 @@ class Quorum(BaseLock):
         except GeneratorExit:
             raise
         except BaseException:
+            for lease in leases:  # one may be got only now, where this is an interrupt
+                lease.end()
             yield from _give_back(leases)
             raise
         if not held:
