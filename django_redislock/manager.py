@@ -123,9 +123,9 @@ class LockManager:
         """A mutex that a majority of independent servers has to grant. Options as of `lock`.
 
         `using` are aliases of ``CACHES``, each on a server of its own, best three or five (an
-        even number, or one, is warned of). It goes on while a majority of them answers, and
-        raises redis-py's `ConnectionError` else. `validity` tells for how many seconds it is
-        surely held. Whatever this manager's own alias is, it is not used.
+        even number, or one, is warned of); their order means nothing. It goes on while a
+        majority of them answers, and raises redis-py's `ConnectionError` else. `validity` tells
+        for how many seconds it is surely held. This manager's own alias is not used.
         """
         servers = [partial(server, alias) for alias in values.aliases("using", using)]
         return Quorum(servers, name, **options)

@@ -154,7 +154,7 @@ def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
         return False
     lease.begin(*granted)
     if lease.over:  # who wanted it was interrupted meanwhile, and looks no more
-        yield from let_go(lease)
+        yield from drop(lease)
     return not lease.over
 
 
@@ -168,11 +168,11 @@ def let_go(lease: Lease) -> Flow[bool]:
             )
         )
     except BaseException:  # an interrupt too
-        leave(lease)
+        abandon(lease)
         raise
 
 
-def leave(lease: Lease) -> None:
+def abandon(lease: Lease) -> None:
     """End the lease, and leave it to the renewal to release it."""
     lease.end()
     if not lease.at_least_for:  # else its lease, which is no shorter, runs out

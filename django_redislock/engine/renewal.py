@@ -63,7 +63,7 @@ class Book:
     def __init__(self, server: Server) -> None:
         self.server = server
         self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
-        self._returns: dict[int, Lease] = {}
+        self._returns: dict[tuple[str, str], Lease] = {}
         self._next = float("inf")
 
     def wake(self) -> None:
@@ -71,6 +71,7 @@ class Book:
 
     def add(self, lease: Lease) -> None:
         self._leases[id(lease)] = lease
+        self._returns.pop(_holding(lease), None)  # of a token that is used again
         if lease.due < self._next:
             self.wake()
 
@@ -81,7 +82,7 @@ class Book:
         """Release what Redis may hold for `lease`, as soon as it answers again."""
         lease.deadline = clock.now() + min(lease.seconds, GIVE_BACK)
         lease.due = clock.now()
-        self._returns[id(lease)] = lease
+        self._returns[_holding(lease)] = lease
         self.wake()
 
     def seconds_to_next(self) -> float | None:
@@ -142,7 +143,7 @@ class Book:
     def _returned(self, verdicts: Sequence[tuple[Lease, bool]]) -> None:
         for lease, released in verdicts:
             if released:
-                del self._returns[id(lease)]
+                self._returns.pop(_holding(lease), None)
             else:
                 lease.deadline = min(lease.deadline, clock.now() + LATE)
                 self._try_again(lease)
@@ -154,7 +155,11 @@ class Book:
     def _try_again(self, lease: Lease) -> None:
         lease.due = clock.now() + RETRY
         if lease.due > lease.deadline:
-            del self._returns[id(lease)]
+            self._returns.pop(_holding(lease), None)
+
+
+def _holding(lease: Lease) -> tuple[str, str]:
+    return lease.keys.name, lease.token
 
 
 def _left(lease: Lease) -> float:

@@ -165,7 +165,7 @@ class Quorum(BaseLock):
         except BaseException:  # an interrupt, and some servers may not have been asked
             for lease in hold.leases:
                 if lease.leave(hold):
-                    flows.leave(lease)
+                    flows.abandon(lease)
             raise
 
     # What the servers say
@@ -199,7 +199,7 @@ def _give_back(leases: Sequence[Lease]) -> Flow[None]:
         yield Each(tuple((lease.server, flows.drop(lease)) for lease in begun))
     except BaseException:  # an interrupt, and some servers may not have been asked
         for lease in begun:
-            flows.leave(lease)
+            flows.abandon(lease)
         raise
 
 

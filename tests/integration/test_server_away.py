@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError, TimeoutError
 from redis.retry import Retry
 
 from django_redislock import LockLost, locks
+from django_redislock.engine.renewal import thread_book
 from tests.tools import Child, wait_until
 
 from .tools import afree, awaiting, free, start, waiting
@@ -122,6 +123,21 @@ def test_a_hanging_server_is_an_error_when_the_wait_is_over(own_locks, own_serve
     with own_locks.lock("a", blocking_timeout=5):
         pass
     free(own_locks, "a")
+
+
+def test_a_token_that_is_used_again_is_not_given_back(alias_on, own_server):
+    own = alias_on(own_server.url)
+    lock = own.lock("a", timeout=20)
+    returns = thread_book(lock._server())._returns
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.acquire(token="mine")
+    assert returns
+    own_server.start()
+    assert lock.acquire(token="mine")
+    assert not returns
+    assert lock.owned()
+    lock.release()
 
 
 def test_a_server_that_hangs_while_one_waits_is_an_error_when_the_wait_is_over(
