@@ -190,7 +190,12 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
     mode: Mode = "set" if replace else "add"
     wanted = lease.at_least(seconds) if replace else seconds
     sent = clock.now()
-    left = yield from renew(lease.keys, lease.token, wanted, mode, limit=lease.patience)
+    try:
+        left = yield from renew(lease.keys, lease.token, wanted, mode, limit=lease.patience)
+    except BaseException:
+        if replace:  # it may have been made shorter
+            lease.deadline = min(lease.deadline, sent + wanted)
+        raise
     if left:
         lease.keep(sent + left)
         lease.book.add(lease)

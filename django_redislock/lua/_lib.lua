@@ -118,6 +118,9 @@ local function sweep(state)
   if state.used > 0 then
     redis.call('HSET', lock, 'used', state.used,
       'soonest', digits(state.soonest), 'latest', digits(state.latest))
+  else -- it may outlive them, where a longer lease was released
+    redis.call('DEL', lock)
+    redis.call('ZREM', index, name)
   end
 end
 

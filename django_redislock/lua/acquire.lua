@@ -24,7 +24,7 @@ end
 
 local state = load(token)
 if state.kind ~= kind then
-  state.soonest = 0 -- the hash may outlive its last lease, where a longer one was released
+  state.soonest = 0 -- the hash may outlive its last lease
   sweep(state)
   local taken_as = state.used > 0 and state.kind or kind_of_queue()
   if taken_as and taken_as ~= kind then return { -1, taken_as } end

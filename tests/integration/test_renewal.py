@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from django_redislock import LockLost, locks
+from django_redislock import LockLost, clock, locks
+from django_redislock.engine import flows
 from django_redislock.signals import lock_lost
 from tests.tools import Child, wait_until
 
@@ -272,3 +273,14 @@ def test_a_process_ends_while_it_holds_a_renewed_lock():
         assert child.wait() == 0
     free(locks, "a", timeout=3)
     free(locks, "b", timeout=3)
+
+
+def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_shorter():
+    with locks.lock("a", timeout=30, auto_renewal=False) as lock:
+        [lease] = lock._callers().leases
+        for replace, left in ((False, 30), (True, 2)):
+            flow = flows.extend(lease, 2, replace=replace)
+            next(flow)
+            with pytest.raises(ConnectionError):
+                flow.throw(ConnectionError("reply lost"))
+            assert left - 1 < lease.deadline - clock.now() <= left

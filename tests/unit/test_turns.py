@@ -90,13 +90,11 @@ def test_a_grant_that_ran_out_unread_does_not_count(stage: Stage) -> None:
     holder, waiter, other = (stage.worker() for _ in range(3))
     holder.acquire().step()
     waiter.acquire().step()
-    grant_list = stage.keys.grant(waiter.want.token)
     holder.release().step()
-    grant = stage.client.lpop(grant_list)
+    waiter.arrive()
     stage.pass_time(flows.CLAIM + 0.1)
     assert other.acquire(wait=0).finish()
-    stage.client.rpush(grant_list, grant)  # as if its connection had only now been read
-    waiter.step()
+    waiter.step()  # its connection is read only now
     waiter.step()
     assert not waiter.believes
     assert other.believes
@@ -280,3 +278,42 @@ def test_who_gives_up_at_the_head_lets_those_behind_it_in_at_once(
         heavy.lose_request()
     heavy.finish()
     assert semaphore.holders() == {"w0", "w2"}
+
+
+def test_a_turn_that_is_popped_late_is_asked_for_again(stage: Stage) -> None:
+    holder, waiter = stage.worker().acquire(), stage.worker()
+    holder.step()
+    waiter.acquire().arrive()  # it stands in the queue, and is not told so yet
+    holder.release().step()
+    stage.pass_time(flows.CLAIM - 0.1)
+    waiter.step()
+    waiter.step()  # it pops the turn at once
+    assert not waiter.believes
+    assert waiter.finish()
+    assert waiter.believes
+
+
+def test_a_kind_ends_with_its_last_lease(semaphore: Stage) -> None:
+    short, long = semaphore.worker(), semaphore.worker()
+    short.acquire().step()
+    semaphore.pass_time(10)
+    long.acquire().step()
+    long.release().step()
+    short.die()
+    semaphore.pass_time(LEASE - 10 + 1)
+    mutex = semaphore.worker(kind="mutex", capacity=1)
+    assert mutex.acquire(wait=0).finish()
+
+
+def test_a_kind_is_that_of_the_first_who_is_alive(semaphore: Stage) -> None:
+    holder, dead, waiter = (semaphore.worker(weight=3) for _ in range(3))
+    holder.acquire().step()
+    holder.die()
+    semaphore.pass_time(LEASE - 1.5)
+    dead.acquire().step()
+    dead.die()
+    semaphore.pass_time(1)
+    waiter.acquire().step()
+    semaphore.pass_time(1.2)
+    assert not semaphore.worker(kind="mutex", capacity=1).acquire(wait=0).finish()
+    assert waiter.finish(), "and it is still a semaphore"
