@@ -15,9 +15,11 @@ from django_redislock.text import printable
 if TYPE_CHECKING:
     from celery import Task
 
-    from django_redislock.primitives import Mutex
+    from django_redislock.primitives import BaseLock
 
-_held: ContextVar[tuple[tuple[str, Mutex], ...]] = ContextVar("django_redislock_held", default=())
+_held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
+    "django_redislock_held", default=()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _layers(function: Any) -> Iterator[Any]:
         function = getattr(function, "__wrapped__", None)
 
 
-def current_lock() -> Mutex | None:
+def current_lock() -> BaseLock | None:
     """Return the lock under which the innermost single-instance function runs.
 
     That of this thread, greenlet or asyncio task; None outside of any. A long
@@ -95,7 +97,7 @@ def runs_under(alias: str, name: str) -> bool:
 
 
 @contextmanager
-def held(alias: str, lock: Mutex) -> Iterator[None]:
+def held(alias: str, lock: BaseLock) -> Iterator[None]:
     """Make `lock` the current one for a while."""
     before = _held.set((*_held.get(), (alias, lock)))
     try:

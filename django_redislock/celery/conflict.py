@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,6 +18,7 @@ from .call import Call
 if TYPE_CHECKING:
     from celery import Signature, Task
 
+    from django_redislock.info import Holding
     from django_redislock.manager import LockManager
 
     from .options import Options
@@ -55,9 +56,14 @@ class Conflict:
             held = self.manager.get(self.name)
         except RedisError:
             return True
-        if held is not None and held.holder is not None:
-            self.error = AlreadyRunning(self.name, held.holder.task_id, held.ttl)
+        if held is not None and held.holders:
+            holding = self._own_past(held.holders) or held.holders[0]
+            self.error = AlreadyRunning(self.name, holding.holder.task_id, holding.ttl)
         return held is not None
+
+    def _own_past(self, holders: Iterable["Holding"]) -> "Holding | None":
+        task_id = self.call.task_id
+        return next((each for each in holders if task_id and each.holder.task_id == task_id), None)
 
     @property
     def with_own_past(self) -> bool:

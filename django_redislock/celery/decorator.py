@@ -24,7 +24,8 @@ from .options import Options
 
 if TYPE_CHECKING:
     from django_redislock.manager import LockManager
-    from django_redislock.primitives import Mutex
+    from django_redislock.primitives import BaseLock, Mutex, Semaphore
+    from django_redislock.primitives import Options as LockOptions
     from django_redislock.values import Seconds
 
 P = ParamSpec("P")
@@ -51,6 +52,8 @@ def single_instance(
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
     max_retries: int | None = None,
+    limit: int | None = None,
+    at_least_for: Seconds = 0,
     on_lost: Callable[..., Any] | None = None,
     using: str | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
@@ -68,6 +71,8 @@ def single_instance(
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
     max_retries: int | None = None,
+    limit: int | None = None,
+    at_least_for: Seconds = 0,
     on_lost: Callable[..., Any] | None = None,
     using: str | None = None,
 ) -> Any:
@@ -108,6 +113,11 @@ def single_instance(
     from inside the running instance is never sent again nor made to wait:
     both could not end.
 
+    With `limit` up to so many instances run at a time. `at_least_for` is for how
+    many seconds an instance keeps its place, counted from its begin, however soon
+    it ends: a throttle, and for a job that several machines begin at the same time
+    by their own clocks.
+
     `timeout` is the lease in seconds (None: ``REDISLOCK_TIMEOUT``), which is
     how long the lock outlives a worker that died. `on_lost` is called if the
     lock goes away while the function runs. `using` is the alias of ``CACHES``
@@ -128,6 +138,8 @@ def single_instance(
         blocking_timeout=blocking_timeout,
         countdown=countdown,
         max_retries=max_retries,
+        limit=limit,
+        at_least_for=at_least_for,
         on_lost=on_lost,
         using=using,
     )
@@ -167,7 +179,7 @@ def _run_alone(function: Callable[..., Any], call: Call, name: str, options: Opt
             _release(lock, call)
 
 
-def _acquire(lock: Mutex, conflict: Conflict) -> bool:
+def _acquire(lock: BaseLock, conflict: Conflict) -> bool:
     blocking = conflict.options.on_conflict == "wait" and not conflict.inside
     for _ in range(LOOKS):
         if lock.acquire(blocking=blocking):
@@ -178,16 +190,19 @@ def _acquire(lock: Mutex, conflict: Conflict) -> bool:
     return False
 
 
-def _lock(manager: LockManager, name: str, options: Options) -> Mutex:
-    return manager.lock(
-        name,
-        timeout=options.timeout,
-        blocking_timeout=options.blocking_timeout,
-        on_lost=options.on_lost,
-    )
+def _lock(manager: LockManager, name: str, options: Options) -> Mutex | Semaphore:
+    more: LockOptions = {
+        "timeout": options.timeout,
+        "blocking_timeout": options.blocking_timeout,
+        "at_least_for": options.at_least_for,
+        "on_lost": options.on_lost,
+    }
+    if options.limit is None:
+        return manager.lock(name, **more)
+    return manager.semaphore(name, options.limit, **more)
 
 
-def _release(lock: Mutex, call: Call) -> None:
+def _release(lock: BaseLock, call: Call) -> None:
     """Release, and let no trouble with it hide what the function did."""
     try:
         lock.release()

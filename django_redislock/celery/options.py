@@ -26,6 +26,8 @@ class Options:
     blocking_timeout: Seconds | None
     countdown: Seconds | None
     max_retries: int | None
+    limit: int | None
+    at_least_for: Seconds
     on_lost: Callable[..., Any] | None
     using: str | None
 
@@ -37,6 +39,9 @@ class Options:
             values.lease("timeout", self.timeout)
         values.wait("blocking_timeout", self.blocking_timeout)
         values.wait("countdown", self.countdown)
+        values.at_least("at_least_for", self.at_least_for)
+        if self.limit is not None:
+            values.count("limit", self.limit)
         _check_count("max_retries", self.max_retries)
         _check_type("using", self.using, str)
         values.callback("on_lost", self.on_lost)

@@ -103,6 +103,20 @@ def holder(self, run):
     return "held"
 
 
+@app.task(bind=True)
+@single_instance(key="few:{run}", limit=2, timeout=5)
+def few(self, run):
+    note(run, "begin", self.request.id)
+    wait_for_go(run)
+    return "ran"
+
+
+@app.task
+@single_instance(key="rare:{run}", at_least_for=2)
+def rare(run):
+    return "ran"
+
+
 @app.task(bind=True, max_retries=0)
 @single_instance(key="place:{run}", on_conflict="retry", countdown=0.1)
 def patient(self, run):

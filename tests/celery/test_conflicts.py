@@ -158,3 +158,28 @@ def test_a_soft_time_limit_gives_the_lock_back(worker, run):
     assert result.state == "FAILURE"
     assert run.notes() == ["limit"]
     assert locks.get(f'tests.celery.app.overtaxed:run="{run.id}"') is None
+
+
+def test_as_many_run_as_the_limit_allows(worker, run):
+    first, second = (worker.send(tasks.few, run.id) for _ in range(2))
+    wait_until(lambda: len(run.notes("begin")) == 2)
+    info = locks.get(f"few:{run.id}")
+    assert (info.kind, info.capacity) == ("semaphore", 2)
+    assert {each.holder.task_id for each in info.holders} == {first.id, second.id}
+    third = worker.send(tasks.few, run.id)
+    assert outcome(third) is None
+    [skipped] = run.notes("skipped")
+    assert skipped in {f"skipped {third.id} by {each.id}" for each in (first, second)}
+    run.go()
+    run.go()
+    assert (outcome(first), outcome(second)) == ("ran", "ran")
+    wait_until(lambda: locks.get(info.name) is None)
+
+
+def test_what_keeps_its_place_for_a_while_is_not_run_again_meanwhile(worker, run):
+    assert outcome(worker.send(tasks.rare, run.id)) == "ran"
+    assert locks.get(f"rare:{run.id}").state == "cooldown"
+    assert outcome(worker.send(tasks.rare, run.id)) is None
+    wait_until(lambda: locks.get(f"rare:{run.id}") is None)
+    assert outcome(worker.send(tasks.rare, run.id)) == "ran"
+    wait_until(lambda: locks.get(f"rare:{run.id}") is None)
