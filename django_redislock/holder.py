@@ -49,7 +49,7 @@ def info_text(metadata: Mapping[str, Any]) -> str:
     """The JSON that Redis keeps beside a holding."""
     task_name, task_id = _celery_task()
     told = {
-        "host": _host(),
+        "host": host(),
         "pid": os.getpid(),
         "thread": _owner_name(),
         "task_name": task_name,
@@ -83,7 +83,8 @@ def _owner_name() -> str:
 
 
 @lru_cache(maxsize=1)
-def _host() -> str:
+def host() -> str:
+    """This machine's name."""
     return socket.gethostname()
 
 

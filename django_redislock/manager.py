@@ -23,6 +23,7 @@ from .keys import Keys
 from .names import check_name
 from .primitives import Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .signals import lock_force_released
+from .values import Seconds
 
 T = TypeVar("T")
 
@@ -209,6 +210,15 @@ class LockManager:
         """See force_release()."""
         gone = await self._arun(self._force(name, token))
         return self._tell_forced(name, gone, user)
+
+    def release_for(self, name: str, token: str, *, at_least_for: Seconds = 0) -> bool:
+        """Release a lock in the stead of a holder that is known to be gone, by its token, and
+        say whether it still held. To a holder that lives it is what `force_release` is."""
+        keys, stays = (
+            self._keys.of(check_name(name)),
+            values.at_least("at_least_for", at_least_for),
+        )
+        return self._run(flows.release(keys, values.token("token", token), at_least_for=stays))
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))

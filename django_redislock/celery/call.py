@@ -71,10 +71,11 @@ def running_task(body: Callable[..., Any]) -> Task[..., Any] | None:
         return None
     # autoretry_for puts a function of its own into `run`.
     runs = (task.run, getattr(task, "_orig_run", None))
-    return task if any(layer is body for run in runs for layer in _layers(run)) else None
+    return task if any(layer is body for run in runs for layer in layers(run)) else None
 
 
-def _layers(function: Any) -> Iterator[Any]:
+def layers(function: Any) -> Iterator[Any]:
+    """The function, and what it wraps."""
     while function is not None:
         function = getattr(function, "__func__", function)
         yield function

@@ -21,6 +21,7 @@ from .call import Call, held, running_task, runs_under
 from .conflict import Conflict, settle
 from .key import key_maker
 from .options import Options
+from .worker import MARK, Single
 
 if TYPE_CHECKING:
     from django_redislock.manager import LockManager
@@ -159,6 +160,7 @@ def _decorate(options: Options, function: Callable[P, R]) -> Callable[P, R]:
         result: R = _run_alone(function, call, name_of(call), options)
         return result
 
+    setattr(alone, MARK, Single(name_of, options))
     # Celery reads the signature of the outermost function alone.
     alone.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
     return alone

@@ -239,3 +239,35 @@ def stopped(run):
                 break
             client.blpop([f"{run}:never"], 0.1)
     return lock.lost
+
+
+@app.task(bind=True)
+@single_instance(key="long:{run}", timeout=60)
+def long(self, run):
+    note(run, "begin", self.request.id, os.getpid())
+    wait_for_go(run)
+    return "ran"
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
+@single_instance(key="long:{run}", timeout=60)
+def stubborn(self, run):
+    note(run, "begin", self.request.id, os.getpid())
+    wait_for_go(run)
+    return "ran"
+
+
+@app.task(bind=True)
+@single_instance(key="long:{run}", timeout=60, on_conflict="wait")
+def long_waiting(self, run):
+    note(run, "begin", self.request.id, os.getpid())
+    wait_for_go(run)
+    return "ran"
+
+
+@app.task(bind=True)
+@single_instance(key="long:{run}", timeout=60, at_least_for=3)
+def rare_and_long(self, run):
+    note(run, "begin", self.request.id, os.getpid())
+    wait_for_go(run)
+    return "ran"

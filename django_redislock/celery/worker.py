@@ -1,0 +1,143 @@
+"""What a worker's main process does for executions whose own process is gone.
+
+A child that was killed, or ran into its hard time limit, can't release. Its parent sees that
+it is gone, and knows the execution's lock by the task's arguments and its holder by host,
+process and task; so the lock is free at once and not at the end of its lease. Where the whole
+worker is gone, the lease does it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from inspect import ismethod
+from typing import TYPE_CHECKING, Any
+
+from celery.signals import worker_init
+from celery.utils.imports import symbol_by_name
+
+from django_redislock.holder import host
+from django_redislock.manager import locks
+from django_redislock.text import printable
+
+from .call import Call, layers
+
+if TYPE_CHECKING:
+    from celery import Task
+
+    from .key import KeyOf
+    from .options import Options
+
+logger = logging.getLogger("django_redislock")
+
+LOOK_EVERY = 0.25
+"""Seconds. Celery itself may see only after 5 that a child is gone."""
+
+MARK = "django_redislock_single_instance"
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """What makes a function run as a single instance."""
+
+    name_of: KeyOf
+    options: Options
+
+
+@worker_init.connect
+def watch_tasks(sender: Any, **kwargs: Any) -> None:
+    """Have the worker's main process look after the single-instance tasks that it knows."""
+    for task in sender.app.tasks.values():
+        if any(singles_of(task)):
+            request = symbol_by_name(task.Request)
+            task.Request = type(request.__name__, (Watched, request), {})
+
+
+def singles_of(task: Task[..., Any]) -> Iterator[Single]:
+    for layer in layers(_body(task)):
+        if MARK in vars(layer):
+            yield vars(layer)[MARK]
+            return
+
+
+def _body(task: Task[..., Any]) -> Any:
+    # autoretry_for puts a function of its own into `run`.
+    return getattr(task, "_orig_run", task.run)
+
+
+class Watched:
+    """A request to the pool, whose lock does not outlive its process."""
+
+    task: Any
+    id: str
+    args: Any
+    kwargs: Any
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        if pid != os.getpid():  # else it runs in a thread of this process
+            _watch.add(pid, self)
+        super().on_accepted(pid, time_accepted)  # type: ignore[misc]  # a mixin
+
+
+class Watch:
+    """The last request of each child. One that it survives is over when the next one comes, or
+    when it holds no lock any more."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, Watched] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, pid: int, request: Watched) -> None:
+        self._requests[pid] = request
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="redislock-watch", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while True:
+            pause.wait(LOOK_EVERY)
+            for pid in [pid for pid in list(self._requests) if _is_gone(pid)]:
+                _free(self._requests.pop(pid), pid)
+
+
+_watch = Watch()
+
+
+def _is_gone(pid: int) -> bool:
+    try:  # and leave it to the pool to wait for it
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _free(request: Watched, pid: int) -> None:
+    try:
+        for single in singles_of(request.task):
+            _release(request, pid, single)
+    except Exception:
+        logger.exception(
+            "The lock of %s[%s] could not be released after its process was gone: it stays until "
+            "its lease is over",
+            *(request.task.name, printable(request.id)),
+        )
+
+
+def _release(request: Watched, pid: int, single: Single) -> None:
+    task, manager = request.task, locks.using(single.options.using)
+    first = (task,) if ismethod(_body(task)) else ()
+    name = single.name_of(Call(task.run, task, (*first, *request.args), request.kwargs))
+    info = manager.get(name)
+    for holding in info.holders if info else ():
+        holder = holding.holder
+        if (holder.task_id, holder.host, holder.pid) != (request.id, host(), pid):
+            continue
+        at_least_for = single.options.at_least_for
+        if manager.release_for(name, holding.token, at_least_for=at_least_for):
+            logger.warning(
+                "%s[%s] is gone with its process %s: lock %r is released in its stead",
+                *(task.name, printable(request.id), pid, name),
+            )
