@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
 from fnmatch import translate
 from functools import partial
 from typing import TypeVar, Unpack
 
-from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db import DEFAULT_DB_ALIAS
 
 from . import values
 from .conf import conf
@@ -21,11 +20,14 @@ from .holder import current_owner
 from .info import LockInfo
 from .keys import Keys
 from .names import check_name
-from .primitives import Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
+from .primitives import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .signals import lock_force_released
 from .values import Seconds
 
 T = TypeVar("T")
+
+KINDS = tuple(each.kind for each in (Mutex, Semaphore, ReadLock, Quorum))
+"""What a lock can be listed as."""
 
 
 class LockManager:
@@ -131,24 +133,25 @@ class LockManager:
         servers = [partial(server, alias) for alias in values.aliases("using", using)]
         return Quorum(servers, name, **options)
 
-    @contextmanager
     def atomic(
         self, name: str, *, using_db: str = DEFAULT_DB_ALIAS, **options: Unpack[Options]
-    ) -> Iterator[Mutex]:
+    ) -> Atomic:
         """A mutex around a transaction, in the order that is safe: acquired before it begins,
         released after it is committed or rolled back. Inside of another transaction, after the
-        outermost. Options as of `lock`."""
-        options["release_on_commit"] = using_db
-        with self.lock(name, **options) as lock, transaction.atomic(using=using_db):
-            yield lock
+        outermost. For ``with``, which gives the mutex, or as a decorator. Options as of `lock`,
+        but for `release_on_commit`."""
+        if "release_on_commit" in options:
+            raise TypeError("release_on_commit is what using_db says, and can't be given as well")
+        options["release_on_commit"] = values.database("using_db", using_db) or False
+        return Atomic(self.lock(name, **options), using_db)
 
     def assert_held(self, name: str) -> None:
         """Raise `LockNotOwnedError` unless this thread, task or greenlet holds `name`, and
         `LockLost` if it did and lost it. Does not ask Redis."""
-        lease = held_by(current_owner(), self._server(), check_name(name))
-        if lease is None:
+        leases = held_by(current_owner(), self._server(), check_name(name))
+        if not leases:
             raise LockNotOwnedError(f"Lock {name!r} is not held by its caller", lock_name=name)
-        if lease.lost:
+        if all(lease.lost for lease in leases):
             raise LockLost(f"Lock {name!r} was lost while it was held", lock_name=name)
 
     def get(self, name: str) -> LockInfo | None:
@@ -246,6 +249,8 @@ class LockManager:
 
 
 def _filter(pattern: str | None, kind: str | None) -> Callable[[LockInfo], bool]:
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
     matches = _matcher(pattern)
     return lambda info: (kind is None or info.kind == kind) and matches(info.name)
 

@@ -1,5 +1,6 @@
 """Checks of what callers pass in, each with an error that names the argument and the value."""
 
+import inspect
 import json
 import math
 import warnings
@@ -108,6 +109,8 @@ def database(argument: str, value: object) -> str | None:
 def callback(argument: str, value: Any) -> Callable[..., object] | None:
     if value is not None and not callable(value):
         raise TypeError(f"{argument} must be callable, got {value!r}")
+    if inspect.iscoroutinefunction(value):
+        raise TypeError(f"{argument} must be an ordinary function, got the coroutine {value!r}")
     found: Callable[..., object] | None = value
     return found
 

@@ -4,6 +4,7 @@ in how they talk to Redis."""
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Thread
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,19 +21,20 @@ Command: TypeAlias = tuple[str | int | float, ...]
 
 
 def run(client: Client, flow: Flow[T]) -> T:
-    """Drive a flow to its end. What an operation raises is raised inside the flow."""
-    try:
-        op = next(flow)
-        while True:
-            try:
-                answer = _perform(client, op)
-            except BaseException as error:
-                op = flow.throw(error)
-            else:
-                op = flow.send(answer)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+    """Drive a flow to its end. What an operation raises is raised inside the flow, and so is an
+    interrupt, wherever it strikes."""
+    answer, error = None, None
+    while True:
+        try:
+            op = flow.send(answer) if error is None else flow.throw(error)
+            answer, error = _perform(client, op), None
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        except BaseException as trouble:
+            if getgeneratorstate(flow) == GEN_CLOSED:  # it is the flow's own
+                raise
+            error = trouble
 
 
 async def arun(client: AsyncClient, flow: Flow[T]) -> T:

@@ -75,6 +75,9 @@ class Granted(NamedTuple):
     deadline: float
     """On the holder's clock."""
 
+    confirmed: bool = True
+    """Whether the lease runs in full, and not only for the claim."""
+
 
 def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
     """Hold it, or None if the turn did not come by `until` (None: wait for ever)."""
@@ -127,7 +130,7 @@ def _wait_turn(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     fresh = clock.now() - asked < want.claim / 2
     if fence is None or not (fresh and want.renewed):
         return None
-    return Granted(int(fence), asked + want.claim)
+    return Granted(int(fence), asked + want.claim, confirmed=False)
 
 
 def give_up(want: Want, error: BaseException) -> Flow[bool]:
@@ -144,15 +147,16 @@ def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
     """Begin the lease, and say whether its turn came; nothing is left of one that failed."""
     try:
         granted = yield from acquire(want, until)
+        if granted is None:
+            return False
+        lease.begin(*granted)
     except (GeneratorExit, LockError):
         raise
     except BaseException as error:
+        lease.end()
         if not (yield from give_up(want, error)):
             lease.book.give_back(lease)
         raise
-    if granted is None:
-        return False
-    lease.begin(*granted)
     if lease.over:  # who wanted it was interrupted meanwhile, and looks no more
         yield from drop(lease)
     return not lease.over

@@ -6,8 +6,8 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
-from weakref import WeakValueDictionary
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import clock
 from ..connection import Server
@@ -16,6 +16,10 @@ from ..keys import LockKeys
 
 if TYPE_CHECKING:
     from .renewal import Book
+
+
+SOON = 0.1
+"""Seconds until a turn is confirmed: at once, but for those who hold it for less."""
 
 
 class Lease:
@@ -64,11 +68,13 @@ class Lease:
         self.over = False
         self._began = 0.0
 
-    def begin(self, fence_token: int, deadline: float) -> None:
+    def begin(self, fence_token: int, deadline: float, confirmed: bool) -> None:
         """The lock was acquired, and is this lease's until `deadline`."""
         self.fence_token = fence_token
         self._began = clock.now()
         self.keep(deadline)
+        if not confirmed:
+            self.due = min(self.due, self._began + SOON)
         self.book.add(self)
 
     def keep(self, deadline: float) -> None:
@@ -97,10 +103,11 @@ class Lease:
         _forget(self)
 
     def lose(self, *, found_by_holder: bool = False) -> None:
-        """It is lost; tell the hold on it. A holder that finds it out itself gets an error."""
+        """It is lost; tell the holds on it. A holder that finds it out itself gets an error."""
         self._lost = True
-        if holds := self._holds():
-            holds[0].lease_lost(self, found_by_holder)
+        by_lock = {id(hold.lock): hold for hold in reversed(self._holds())}
+        for hold in by_lock.values():  # who entered it twice is told once
+            hold.lease_lost(self, found_by_holder)
 
     def enter(self, hold: "Hold") -> None:
         self._entries.append(weakref.ref(hold))
@@ -148,10 +155,12 @@ class Hold:
         self,
         leases: Sequence[Lease],
         needed: int,
+        lock: "weakref.ref[Any]",
         when_lost: "Callable[[Hold, Lease, bool], None]",
     ) -> None:
         self.leases = leases
         self.needed = needed
+        self.lock = lock
         self._when_lost = when_lost
         self._told = threading.Lock()  # renewals of several servers may find it out at once
         self._aborted = False
@@ -212,20 +221,28 @@ class Hold:
 
 
 _Place: TypeAlias = tuple[Server, str, Owner]
-_held: WeakValueDictionary[_Place, Lease] = WeakValueDictionary()
+_held: dict[_Place, list[weakref.ref[Lease]]] = {}
 
 
 def remember(lease: Lease, owner: Owner) -> None:
-    lease.place = lease.server, lease.keys.name, owner
-    _held[lease.place] = lease
+    lease.place = place = lease.server, lease.keys.name, owner
+    _held[place] = [*_held.get(place, ()), weakref.ref(lease, partial(_drop, place))]
 
 
 def _forget(lease: Lease) -> None:
-    if lease.place and _held.get(lease.place) is lease:
-        del _held[lease.place]
+    if lease.place:
+        _drop(lease.place, weakref.ref(lease))
 
 
-def held_by(owner: Owner, server: Server, name: str) -> Lease | None:
-    """The lease by which that thread, task or greenlet holds that lock, lost or not."""
-    lease = _held.get((server, name, owner))
-    return None if lease is None or lease.inherited else lease
+def _drop(place: _Place, gone: weakref.ref[Lease]) -> None:
+    left = [each for each in _held.get(place, ()) if each != gone and each() is not None]
+    if left:
+        _held[place] = left
+    else:
+        _held.pop(place, None)
+
+
+def held_by(owner: Owner, server: Server, name: str) -> list[Lease]:
+    """The leases by which that thread, task or greenlet holds that lock, lost or not."""
+    leases = [each() for each in _held.get((server, name, owner), ())]
+    return [lease for lease in leases if lease and not lease.inherited]

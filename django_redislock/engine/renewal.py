@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -83,7 +84,8 @@ class Book:
         lease.deadline = clock.now() + min(lease.seconds, GIVE_BACK)
         lease.due = clock.now()
         self._returns[_holding(lease)] = lease
-        self.wake()
+        with suppress(RuntimeError):  # no thread can be started: then its lease runs out
+            self.wake()
 
     def seconds_to_next(self) -> float | None:
         self._next = float("inf")  # so that whatever is added from here on wakes the renewer
@@ -178,10 +180,9 @@ class ThreadBook(Book):
             self._awake.set()
             if self._thread is None:
                 _thread_books.setdefault(self.server, self)
-                self._thread = threading.Thread(
-                    target=self._run, name="redislock-renewal", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="redislock-renewal", daemon=True)
+                thread.start()  # which may fail, and then the next lease tries again
+                self._thread = thread
 
     def _run(self) -> None:
         while True:

@@ -10,9 +10,11 @@ from .on_client import AsyncLock, Lock
 from .quorum import Quorum
 from .readwrite import ReadLock, WriteLock
 from .semaphore import Semaphore
+from .transactions import Atomic
 
 __all__ = [
     "AsyncLock",
+    "Atomic",
     "BaseLock",
     "Lock",
     "Many",

@@ -188,23 +188,11 @@ class BaseLock:
         Raises `LockLost` if it was lost meanwhile, `LockNotOwnedError` if it is not this
         thread's, task's or greenlet's.
         """
-        hold = self._mine("release", lost=True)
-        database = self.release_on_commit
-        deferred = database and not hold.lost and transactions.is_open(database)
-        self._forget(hold)
-        if database and deferred:
-            for lease in hold.leases:
-                lease.deferred += 1
-            transactions.when_it_ends(database, partial(self._release_late, hold))
-            return
-        transactions.warn_if_open(self.name)
-        run(hold.server.client, self._release(hold))
+        self._leave(self._mine("release", lost=True))
 
     async def arelease(self) -> None:
         """See release()."""
-        hold = self._mine("release", lost=True)
-        self._forget(hold)
-        await arun(await hold.server.async_client(), self._release(hold))
+        await self._aleave(self._mine("release", lost=True))
 
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to its lease or, with `replace_ttl`, let it run that long from now."""
@@ -257,7 +245,7 @@ class BaseLock:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self.release()
+            self._leave(self._known() or self._mine("release"))
         except Exception as trouble:
             if error is None:
                 raise
@@ -274,9 +262,9 @@ class BaseLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        hold, trouble = self._callers(), None
+        hold, trouble = self._known(), None
         try:
-            await self.arelease()
+            await self._aleave(hold or self._mine("release"))
         except (Exception, asyncio.CancelledError) as caught:
             trouble = caught
         if hold and hold.takes_back(error, trouble):
@@ -310,6 +298,22 @@ class BaseLock:
 
         return locked
 
+    def _leave(self, hold: Hold) -> None:
+        database = self.release_on_commit
+        deferred = database and not hold.lost and transactions.is_open(database)
+        self._forget(hold)
+        if database and deferred:
+            for lease in hold.leases:
+                lease.deferred += 1
+            transactions.when_it_ends(database, partial(self._release_late, hold))
+            return
+        transactions.warn_if_open(self.name)
+        run(hold.server.client, self._release(hold))
+
+    async def _aleave(self, hold: Hold) -> None:
+        self._forget(hold)
+        await arun(await hold.server.async_client(), self._release(hold))
+
     # How, whatever the colour
 
     def _acquire(
@@ -317,7 +321,7 @@ class BaseLock:
     ) -> Flow[bool]:
         leases = yield from self._take_all(places, until, token)
         if leases:
-            hold = Hold(leases, self.needed, partial(_tell_lost, ref(self)))
+            hold = Hold(leases, self.needed, ref(self), _tell_lost)
             self._holds.setdefault(self._owner(), []).append(hold)
         return bool(leases)
 
@@ -455,18 +459,19 @@ class BaseLock:
 
     def _entered(self, server: Server, name: str) -> Lease | None:
         """The caller's own lease, where it may enter once more."""
-        lease = held_by(self._owner(), server, name)
-        if lease is None or not (self.reentrant or lease.deferred):
-            return None
-        if lease.lost or lease.kind != self.kind or lease.weight < self.weight:
-            return None
-        return lease
+        leases = held_by(self._owner(), server, name)
+        return next((lease for lease in leases if self._may_enter(lease)), None)
+
+    def _may_enter(self, lease: Lease) -> bool:
+        wanted = self.reentrant or lease.deferred
+        fits = lease.kind == self.kind and lease.weight >= self.weight
+        return bool(wanted and fits and not lease.lost)
 
     def _forget(self, hold: Hold) -> None:
-        holds = self._holds[self._owner()]
-        holds.remove(hold)
-        if not holds:
-            del self._holds[self._owner()]
+        owner = next(owner for owner, holds in list(self._holds.items()) if hold in holds)
+        self._holds[owner].remove(hold)
+        if not self._holds[owner]:
+            del self._holds[owner]
 
     def _mine(self, action: str, *, lost: bool = False) -> Hold:
         hold = self._callers()
@@ -484,7 +489,8 @@ class BaseLock:
         return holds[-1] if holds and not holds[-1].inherited else None
 
     def _known(self) -> Hold | None:
-        """The caller's own, else the only one that there is: others may look on."""
+        """The caller's own, else the only one that there is: others may look on, and a generator
+        may be closed by another thread or task than the one in which it entered ``with``."""
         if self._owner() in self._holds or len(self._holds) != 1:
             return self._callers()
         holds = next(iter(self._holds.values()), None)
@@ -504,10 +510,14 @@ class BaseLock:
         )
 
     def _refuse_to_wait_for_itself(self, server: Server, name: str, until: float | None) -> None:
-        held = held_by(self._owner(), server, name)
-        if until is not None or held is None or held.lost or held.kind != self.kind:
+        if until is not None:
             return
-        if held.weight + self.weight > self.capacity:
+        held = [
+            lease
+            for lease in held_by(self._owner(), server, name)
+            if lease.kind == self.kind and not lease.lost
+        ]
+        if held and sum(lease.weight for lease in held) + self.weight > self.capacity:
             raise LockError(
                 f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
             )
@@ -559,8 +569,8 @@ class BaseLock:
         )
 
 
-def _tell_lost(found: "ref[BaseLock]", hold: Hold, lease: Lease, found_by_holder: bool) -> None:
-    lock = found()
+def _tell_lost(hold: Hold, lease: Lease, found_by_holder: bool) -> None:
+    lock: BaseLock | None = hold.lock()
     logger.error("Lock %r was lost while it was held", lease.keys.name)
     lock_lost.send_robust(
         sender=type(lock),

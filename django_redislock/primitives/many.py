@@ -13,7 +13,7 @@ from ..connection import Server
 from ..engine import flows
 from ..engine.lease import Lease
 from ..engine.ops import Flow
-from ..names import Template, arguments, check_name
+from ..names import Template, arguments, check_name, shown
 from .base import BaseLock, Options, Place
 
 
@@ -110,8 +110,8 @@ class Many(BaseLock):
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise TypeError(f"names must be several names, got the str {names!r}")
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"names must be several names, got {shown(names)}")
     ordered = sorted({check_name(name, "each of names") for name in names})
     if not ordered:
         raise ValueError(f"names must not be empty, got {names!r}")

@@ -3,11 +3,41 @@
 import logging
 import weakref
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from django.db import connections, transaction
 
+if TYPE_CHECKING:
+    from .mutex import Mutex
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
 logger = logging.getLogger("django_redislock")
+
+
+class Atomic:
+    """A lock around a transaction: as a context manager, or as a decorator whose fields are
+    filled from the call's arguments."""
+
+    def __init__(self, lock: "Mutex", database: str) -> None:
+        self._lock = lock
+        self._database = database
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Mutex":
+        with ExitStack() as stack:
+            stack.enter_context(self._lock)
+            stack.enter_context(transaction.atomic(using=self._database))
+            self._stack = stack.pop_all()
+        return self._lock
+
+    def __exit__(self, *exc: Any) -> bool | None:
+        return self._stack.__exit__(*exc)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        return self._lock(transaction.atomic(using=self._database)(function))
 
 
 def is_open(alias: str) -> bool:

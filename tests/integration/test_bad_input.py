@@ -169,3 +169,24 @@ def test_options_are_keywords_and_known():
         locks.lock("a", 30)
     with pytest.raises(TypeError, match="time_out"):
         locks.lock("a", time_out=30)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "error", "says"),
+    [
+        (lambda: locks.lock_many(None), TypeError, "names must be several names, got None"),
+        (lambda: locks.lock_many(5), TypeError, "names must be several names, got 5"),
+        (lambda: locks.active(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
+        (lambda: locks.aactive(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
+        (lambda: locks.atomic("a", release_on_commit=True), TypeError, "release_on_commit"),
+        (lambda: locks.atomic("a", using_db="nowhere"), ValueError, "using_db .*'nowhere'"),
+        (lambda: locks.lock("a", on_lost=coroutine), TypeError, "on_lost .* coroutine"),
+    ],
+)
+def test_what_is_wrong_is_named(misuse, error, says):
+    with pytest.raises(error, match=says):
+        misuse()
+
+
+async def coroutine(lock):
+    pass

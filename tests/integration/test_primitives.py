@@ -290,3 +290,53 @@ def test_its_holder_can_not_cut_short_the_least_time():
             lock.reacquire()
         lock.acquire()
     assert locks.force_release("tick") == 1
+
+
+def test_of_two_permits_the_one_that_is_left_is_known():
+    first, second = locks.semaphore("a", 2), locks.semaphore("a", 2)
+    assert first.acquire()
+    assert second.acquire()
+    second.release()
+    locks.assert_held("a")
+    assert second.acquire()
+    with pytest.raises(LockError, match="would wait for ever"):
+        locks.semaphore("a", 2).acquire()
+    first.release()
+    locks.assert_held("a")
+    second.release()
+    with pytest.raises(LockNotOwnedError):
+        locks.assert_held("a")
+
+
+def test_who_reads_twice_never_waits_for_itself_to_write():
+    first, second = locks.read_lock("a"), locks.read_lock("a")
+    with first:
+        with second:
+            pass
+        with pytest.raises(LockError, match="would wait for ever"):
+            locks.write_lock("a").acquire()
+
+
+def test_a_generator_may_be_closed_by_another_thread():
+    def read():
+        with locks.lock("a"):
+            yield
+
+    generator = read()
+    next(generator)
+    start(generator.close).result(10)
+    assert locks.get("a") is None
+
+
+def test_a_generator_may_be_closed_by_another_task():
+    async def read():
+        async with locks.lock("a"):
+            yield
+
+    async def use():
+        generator = read()
+        await anext(generator)
+        await asyncio.create_task(generator.aclose())
+        assert await locks.aget("a") is None
+
+    asyncio.run(use())

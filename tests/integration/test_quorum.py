@@ -953,8 +953,9 @@ def interrupted(seconds):
     main = threading.get_ident()
     before = signal.signal(signal.SIGUSR1, interrupt)
     timer = threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGUSR1))
-    try:
+    with contextlib.suppress(KeyboardInterrupt):  # it may strike before the block
         timer.start()
+    try:
         yield
     except KeyboardInterrupt:
         pass

@@ -284,3 +284,50 @@ def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_short
             with pytest.raises(ConnectionError):
                 flow.throw(ConnectionError("reply lost"))
             assert left - 1 < lease.deadline - clock.now() <= left
+
+
+def test_a_renewal_that_can_not_begin_fails_the_lock_and_no_later_one(own_locks, monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    lock = own_locks.lock("a", timeout=0.6)
+    own_locks.count()  # it is connected
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError):
+            lock.acquire()
+    assert own_locks.get("a") is None
+    with lock:
+        first = own_locks.get("a").expires_at
+        wait_until(lambda: own_locks.get("a").expires_at > first + timedelta(seconds=0.7))
+
+
+def test_a_turn_is_confirmed_soon():
+    holder = locks.lock("a", timeout=30)
+    assert holder.acquire()
+
+    def use():
+        with locks.lock("a", timeout=30) as lock:
+            wait_until(lambda: locks.get("a").ttl > 20, timeout=flows.CLAIM / 2)
+            return lock.lost
+
+    waits = start(use)
+    waiting(locks, "a", 1)
+    holder.release()
+    assert waits.result(10) is False
+
+
+def test_every_lock_object_that_holds_is_told_of_the_loss_once():
+    told = []
+    outer = locks.lock("a", timeout=0.6, reentrant=True, on_lost=told.append)
+    inner = locks.lock("a", timeout=0.6, reentrant=True, on_lost=told.append)
+    many = locks.lock_many(["a", "b"], timeout=0.6, reentrant=True, on_lost=told.append)
+    for lock in (outer, inner, many, outer):
+        assert lock.acquire()
+    assert locks.force_release("a") == 1
+    wait_until(lambda: len(told) == 3)
+    for lock in (outer, many, inner, outer):
+        assert lock.lost
+        with pytest.raises(LockLost):
+            lock.release()
+    assert sorted(map(repr, told)) == sorted(map(repr, (outer, inner, many)))

@@ -22,7 +22,7 @@ from django_redislock.celery.key import key_maker
 from django_redislock.celery.options import Options
 from django_redislock.names import check_name
 
-UNSET = dict.fromkeys(Options.__slots__)
+UNSET = dict.fromkeys(Options.__slots__) | {"at_least_for": 0}
 DEFAULTS = UNSET | {"mode": "while_executing", "on_conflict": "skip"}
 
 
