@@ -51,6 +51,8 @@ class Server:
         """The client of the running event loop, closed when the loop is shut down."""
         loop = asyncio.get_running_loop()
         if loop not in self._of_loop:
+            for closed in [each for each in self._of_loop if each.is_closed()]:
+                self._of_loop.pop(closed, None)  # it was not shut down, and is kept by its client
             client = self._connect()
             closing = self._close_with_loop(loop, client)
             self._of_loop[loop] = client, closing

@@ -172,7 +172,7 @@ class ThreadBook(Book):
     def __init__(self, server: Server) -> None:
         super().__init__(server)
         self._awake = threading.Event()
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()  # a signal's handler may come in between
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
@@ -180,9 +180,15 @@ class ThreadBook(Book):
             self._awake.set()
             if self._thread is None:
                 _thread_books.setdefault(self.server, self)
-                thread = threading.Thread(target=self._run, name="redislock-renewal", daemon=True)
-                thread.start()  # which may fail, and then the next lease tries again
-                self._thread = thread
+                self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="redislock-renewal", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:
+            self._thread = None  # the next lease tries again
+            raise
 
     def _run(self) -> None:
         while True:
@@ -280,6 +286,8 @@ def thread_book(server: Server) -> Book:
 
 
 def loop_book(server: Server) -> Book:
+    for loop in [loop for loop in _loop_books if loop.is_closed()]:
+        _loop_books.pop(loop, None)  # what is connected on it keeps it alive
     books = _loop_books.setdefault(asyncio.get_running_loop(), {})
     if server not in books:
         books[server] = LoopBook(server)

@@ -33,7 +33,7 @@ from ..engine.lease import Hold, Lease, held_by, remember
 from ..engine.ops import Flow, OnServer
 from ..engine.renewal import Book, loop_book, thread_book
 from ..exceptions import LockError, LockLost, LockNotOwnedError
-from ..holder import Owner, current_owner, info_text
+from ..holder import Anybody, Owner, current_owner, info_text, is_alive
 from ..info import LockInfo
 from ..names import Template, arguments, check_name
 from ..signals import lock_lost
@@ -166,8 +166,13 @@ class BaseLock:
         leaves nothing behind.
         """
         until = self._until(blocking, blocking_timeout)
-        places = self._places(thread_book)
-        return run(places[0][0].server.client, self._acquire(places, until, token))
+        places, before = self._places(thread_book), self._callers()
+        try:
+            return run(places[0][0].server.client, self._acquire(places, until, token))
+        except BaseException:
+            if (hold := self._callers()) is not before and hold:
+                self._abandon(hold)  # an interrupt just when it was acquired
+            raise
 
     async def aacquire(
         self,
@@ -300,19 +305,37 @@ class BaseLock:
 
     def _leave(self, hold: Hold) -> None:
         database = self.release_on_commit
-        deferred = database and not hold.lost and transactions.is_open(database)
-        self._forget(hold)
-        if database and deferred:
-            for lease in hold.leases:
-                lease.deferred += 1
-            transactions.when_it_ends(database, partial(self._release_late, hold))
-            return
-        transactions.warn_if_open(self.name)
-        run(hold.server.client, self._release(hold))
+        try:
+            deferred = database and not hold.lost and transactions.is_open(database)
+            self._forget(hold)
+            if database and deferred:
+                self._defer(hold, database)
+                return
+            transactions.warn_if_open(self.name)
+            run(hold.server.client, self._release(hold))
+        except BaseException:
+            self._abandon(hold)
+            raise
 
     async def _aleave(self, hold: Hold) -> None:
+        try:
+            self._forget(hold)
+            await arun(await hold.server.async_client(), self._release(hold))
+        except BaseException:
+            self._abandon(hold)
+            raise
+
+    def _defer(self, hold: Hold, database: str) -> None:
+        for lease in hold.leases:
+            lease.deferred += 1
+        transactions.when_it_ends(database, partial(self._release_late, hold))
+
+    def _abandon(self, hold: Hold) -> None:
+        """Leave to the renewal what an error, or an interrupt, kept from being released."""
         self._forget(hold)
-        await arun(await hold.server.async_client(), self._release(hold))
+        for lease in hold.leases:
+            if lease.leave(hold) and not lease.over:
+                flows.abandon(lease)
 
     # How, whatever the colour
 
@@ -323,6 +346,7 @@ class BaseLock:
         if leases:
             hold = Hold(leases, self.needed, ref(self), _tell_lost)
             self._holds.setdefault(self._owner(), []).append(hold)
+            self._forget_the_dead()
         return bool(leases)
 
     def _take_all(
@@ -468,10 +492,19 @@ class BaseLock:
         return bool(wanted and fits and not lease.lost)
 
     def _forget(self, hold: Hold) -> None:
-        owner = next(owner for owner, holds in list(self._holds.items()) if hold in holds)
-        self._holds[owner].remove(hold)
-        if not self._holds[owner]:
-            del self._holds[owner]
+        for owner, holds in list(self._holds.items()):
+            if hold in holds:
+                holds.remove(hold)
+            if not holds:
+                self._holds.pop(owner, None)
+
+    def _forget_the_dead(self) -> None:
+        """Who ended without a release can't release any more."""
+        if len(self._holds) == 1:
+            return
+        for owner, holds in list(self._holds.items()):
+            if not is_alive(ref(owner)) and all(hold.lost for hold in holds):
+                self._holds.pop(owner, None)
 
     def _mine(self, action: str, *, lost: bool = False) -> Hold:
         hold = self._callers()
@@ -510,7 +543,7 @@ class BaseLock:
         )
 
     def _refuse_to_wait_for_itself(self, server: Server, name: str, until: float | None) -> None:
-        if until is not None:
+        if until is not None or isinstance(self._owner(), Anybody):
             return
         held = [
             lease

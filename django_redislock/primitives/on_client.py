@@ -70,8 +70,11 @@ class Lock(Mutex):
         self.thread_local = values.flag("thread_local", thread_local)
         self.raise_on_release_error = values.flag("raise_on_release_error", raise_on_release_error)
         self._anybody = None if thread_local else Anybody()
-        if self._anybody and self.on_lost == "abort":
-            raise ValueError("on_lost='abort' needs thread_local: it cancels the task that holds")
+        if self._anybody and (self.on_lost == "abort" or self.reentrant):
+            raise ValueError(
+                "thread_local=False makes one holder of all threads: on_lost='abort' and "
+                "reentrant=True need to know which one holds"
+            )
 
     def _owner(self) -> Owner:
         return self._anybody or super()._owner()

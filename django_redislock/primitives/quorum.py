@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError
 from .. import clock
 from ..connection import Server
 from ..engine import flows
-from ..engine.lease import Hold, Lease, remember
+from ..engine.lease import Lease, remember
 from ..engine.ops import Each, Flow, OnServer, Pause
 from ..exceptions import LockError
 from ..info import LockInfo
@@ -101,7 +101,8 @@ class Quorum(BaseLock):
         try:
             outcomes = yield from self._ask(leases, until)
             held = yield from self._agree(_those_that_did(leases, outcomes))
-            if sum(not lease.lost for lease in held) < self.needed:
+            alive = sum(not lease.lost for lease in held)
+            if alive < self.needed or _refusals(outcomes):
                 held = []
             yield from _give_back([lease for lease in leases if lease not in held])
         except GeneratorExit:
@@ -112,7 +113,8 @@ class Quorum(BaseLock):
             yield from _give_back(leases)
             raise
         if not held:
-            self._refuse_another_kind(outcomes)
+            for refusal in _refusals(outcomes):  # there it is of another kind
+                raise refusal
             self._refuse_failures(outcomes, len(leases) - self.needed)
         for lease in held:
             remember(lease, self._owner())
@@ -155,19 +157,6 @@ class Quorum(BaseLock):
         token = uuid.uuid4().hex if token is None else token
         return [self._new_lease(book, name, token) for book, name in places]
 
-    # How it is released
-
-    def _release(self, hold: Hold) -> Flow[None]:
-        try:
-            yield from super()._release(hold)
-        except Exception:
-            raise
-        except BaseException:  # an interrupt, and some servers may not have been asked
-            for lease in hold.leases:
-                if lease.leave(hold):
-                    flows.abandon(lease)
-            raise
-
     # What the servers say
 
     def _is_held(self, infos: Sequence[LockInfo]) -> bool:
@@ -182,10 +171,9 @@ class Quorum(BaseLock):
                 f"and {len(failed)} failed: {failed[0]}"
             ) from failed[0]
 
-    def _refuse_another_kind(self, outcomes: Sequence[object]) -> None:
-        for outcome in outcomes:
-            if isinstance(outcome, LockError):
-                raise outcome
+
+def _refusals(outcomes: Sequence[object]) -> list[LockError]:
+    return [outcome for outcome in outcomes if isinstance(outcome, LockError)]
 
 
 def _those_that_did(leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> list[Lease]:

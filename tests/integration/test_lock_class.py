@@ -187,6 +187,7 @@ def test_a_lost_lock_may_pass_at_the_end(client, caplog):
         ({"thread_local": 1}, TypeError),
         ({"raise_on_release_error": None}, TypeError),
         ({"thread_local": False, "on_lost": "abort"}, ValueError),
+        ({"thread_local": False, "reentrant": True}, ValueError),
     ],
 )
 def test_what_can_not_be_names_the_argument(client, arguments, error):
@@ -225,6 +226,16 @@ def test_threads_may_share_one(client):
     assert not taken(client)
     with pytest.raises(LockNotOwnedError):
         lock.release()
+
+
+def test_threads_that_share_one_wait_for_each_other(client):
+    lock = Lock(client, "a", thread_local=False)
+    assert lock.acquire()
+    waits = start(lock.acquire)
+    wait_until(lambda: client.keys("redislock:*:waiting:a"))
+    start(lock.release).result(10)
+    assert waits.result(10)
+    lock.release()
 
 
 def test_one_renewal_for_all_clients_over_one_pool(client):
