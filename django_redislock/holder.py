@@ -41,7 +41,7 @@ def is_alive(owner: weakref.ref[Owner]) -> bool:
         return not found.done()
     try:
         return found.is_alive()
-    except RuntimeError:  # a foreign thread that has ended
+    except (RuntimeError, AssertionError):  # a thread that Python did not start, and that ended
         return False
 
 

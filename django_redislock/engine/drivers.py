@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client
 from ..exceptions import LockError
-from .ops import Batch, Call, Each, Flow, OnServer, Op, Pause, Wait
+from .ops import Batch, Call, Flow, OnServer, Op, Pause, Wait
 from .pools import PATIENCE, PAUSE, STANDING, connection_of, is_exhausted, seat
 
 T = TypeVar("T")
@@ -95,8 +95,7 @@ def _perform(client: Client, op: Op) -> Any:
             return time.sleep(min(op.seconds, STANDING))
         case Pause(seconds):
             return time.sleep(seconds)
-        case Each(flows):
-            return _at_the_same_time(flows)
+    return _at_the_same_time(op.flows)
 
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
@@ -119,8 +118,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             return await asyncio.sleep(min(op.seconds, STANDING))
         case Pause(seconds):
             return await asyncio.sleep(seconds)
-        case Each(flows):
-            return await asyncio.gather(*map(_aoutcome, flows), return_exceptions=True)
+    return await asyncio.gather(*map(_aoutcome, op.flows), return_exceptions=True)
 
 
 def _at_the_same_time(flows: Sequence[OnServer[Any]]) -> list[Any]:

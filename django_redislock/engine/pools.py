@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import partial
 from inspect import Parameter, signature
@@ -92,15 +92,14 @@ def _get_by(pool: Any, until: float) -> Any:
     fetched: Future[Any] = Future()
     threading.Thread(target=_fetch, args=(pool, fetched), daemon=True).start()
     try:
-        return fetched.result(max(0.0, until - time.monotonic()))
-    except TimeoutError:
-        if fetched.cancel():
-            raise RedisTimeoutError("Redis did not let connect in time") from None
-        return fetched.result()
+        wait([fetched], max(0.0, until - time.monotonic()))
+        if not fetched.cancel():
+            return fetched.result()
     except BaseException:  # its own error; or an interrupt, and then nobody waits for it any more
         if not fetched.cancel():
             fetched.add_done_callback(partial(_put_back, pool))
         raise
+    raise RedisTimeoutError("Redis did not let connect in time")
 
 
 def _fetch(pool: Any, fetched: "Future[Any]") -> None:

@@ -199,7 +199,7 @@ class ThreadBook(Book):
                 return
             try:
                 self._round()
-            except Exception:
+            except (Exception, SystemExit):  # on_lost may end the program, but not this thread
                 logger.exception("A round of renewals failed")
 
     def _ends(self) -> bool:

@@ -127,6 +127,20 @@ def test_blocking_of_acquire(value, error, told):
     caught.match(told)
 
 
+@pytest.mark.parametrize("alias", [5, b"default", ["default"]])
+def test_aliases(alias):
+    with pytest.raises(TypeError, match="alias") as caught:
+        locks.using(alias)
+    assert repr(alias) in str(caught.value)
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(("token", "error", "told"), TOKENS, ids=ids(TOKENS))
 def test_tokens(token, error, told):
     uses = [
@@ -149,8 +163,9 @@ def test_tokens(token, error, told):
         ({"a": object()}, TypeError),
         ({"a": math.nan}, ValueError),
         ({"a": "x" * 5000}, ValueError),
+        ({"a": nested(100_000)}, ValueError),
     ],
-    ids=["list", "str", "int key", "object", "nan", "long"],
+    ids=["list", "str", "int key", "object", "nan", "long", "deep"],
 )
 def test_metadata(metadata, error):
     with pytest.raises(error, match="metadata"):

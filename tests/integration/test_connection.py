@@ -5,11 +5,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import redis
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_redislock import locks
+from django_redislock.connection import GivenServer
 from testproject.server import EmbeddedServer
 from tests.tools import wait_until
 
@@ -238,8 +240,6 @@ def test_a_unix_socket_does_as_well(alias_on, backend):
 def test_a_password_and_another_database_do_as_well(alias_on, backend):
     with EmbeddedServer() as server:
         url = f"redis://:secret@127.0.0.1:{server.port}/3"
-        import redis
-
         with redis.Redis(port=server.port) as client:
             client.config_set("requirepass", "secret")
         own = alias_on(url, backend=backend)
@@ -248,6 +248,23 @@ def test_a_password_and_another_database_do_as_well(alias_on, backend):
         asyncio.run(_ahold(own))
         with redis.Redis(port=server.port, password="secret") as client:
             assert set(client.info("keyspace")) == {"db3"}
+
+
+@pytest.mark.parametrize(
+    ("client", "address"),
+    [
+        (redis.Redis(), "127.0.0.1:6379"),
+        (redis.Redis(host="localhost", port=7000, db=3), "127.0.0.1:7000"),
+        (redis.Redis.from_url("redis://cache.example"), "cache.example:6379"),
+        (redis.Redis(unix_socket_path="/run/redis"), "/run/redis"),
+        (redis.sentinel.Sentinel([("127.0.0.1", 1)]).master_for("cache"), None),
+        (redis.RedisCluster.__new__(redis.RedisCluster), None),
+    ],
+    ids=["default", "localhost", "url", "unix socket", "sentinel", "cluster"],
+)
+def test_a_server_is_where_its_client_is_told(client, address):
+    # Nobody is asked, so whether there is a server makes no difference.
+    assert GivenServer(client).address == address
 
 
 def test_of_several_addresses_the_first_is_the_servers(settings, own_server, either_backend):
@@ -287,6 +304,15 @@ def test_waiters_leave_their_holder_a_connection_to_renew_and_release(
         assert not lock.lost
         waiting(own, "a", 6)
     assert len({user.result(20) for user in users}) == 6
+
+
+def test_who_finds_no_connection_free_asks_again_in_async(alias_on, own_server):
+    own = alias_on(own_server.url, max_connections=1)
+
+    async def all_use():
+        return await asyncio.gather(*(_ahold(own, f"n{number}") for number in range(5)))
+
+    assert asyncio.run(all_use()) == [True] * 5
 
 
 @pytest.mark.parametrize("alias", ["core", "django_redis"])

@@ -3,7 +3,9 @@
 import asyncio
 import inspect
 import os
+import socket
 import threading
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -12,6 +14,11 @@ import redis.asyncio
 from django_redis import get_redis_connection
 
 from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.connection import GivenServer
+from django_redislock.engine import listing
+from django_redislock.engine.drivers import run
+from django_redislock.primitives import Semaphore
+from testproject.server import EmbeddedServer
 from tests.tools import wait_until
 
 from .tools import start, until
@@ -74,6 +81,83 @@ def test_positions_mean_what_they_mean_in_redis_py(client):
     assert lock.acquire(0.1, True, 5, b"mine")
     assert lock.token == "mine"
     lock.release()
+
+
+def test_a_client_that_keeps_one_connection(redis_server):
+    client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
+    with client, client.lock("warm", lock_class=Lock):
+        before = redis_server.info("stats")["total_connections_received"]
+        use_and_forget_scripts(client)
+        assert redis_server.info("stats")["total_connections_received"] == before
+        with client.lock("a", lock_class=Lock), pytest.raises(LockError, match="another kind"):
+            Semaphore(lambda: GivenServer(client), "a", 3).acquire()
+
+
+def use_and_forget_scripts(client):
+    for _ in range(2):
+        client.script_flush()
+        with client.lock("a", timeout=10, lock_class=Lock) as lock:
+            assert lock.owned()
+            client.script_flush()
+            assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
+            assert lock.extend(10)
+        assert not lock.locked()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The port of a cluster of one server, which has all slots."""
+    with (
+        EmbeddedServer(cluster_enabled="yes", cluster_port=free_port()) as server,
+        redis.Redis(port=server.port, decode_responses=True) as client,
+    ):
+        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+        yield server.port
+
+
+def test_a_clusters_client(cluster):
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster)
+    use_and_forget_scripts(client)
+    lock, other = (client.lock("a", timeout=1, lock_class=Lock) for _ in range(2))
+    assert lock.acquire()
+    waits = start(acquire_and_release, other)
+    wait_until(lambda: known_of(lock).waiters == 1)
+    first = known_of(lock).expires_at
+    wait_until(lambda: known_of(lock).expires_at > first + timedelta(seconds=1))
+    assert not lock.lost
+    fence_token = lock.fence_token
+    lock.release()
+    assert waits.result(10) > fence_token
+    client.close()
+
+
+def acquire_and_release(lock):
+    with lock:
+        return lock.fence_token
+
+
+def known_of(lock):
+    server = lock._server()
+    return run(server.client, listing.get(server.keys, lock.name))
+
+
+def test_a_clusters_async_client(cluster):
+    async def use():
+        async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster) as client:
+            async with client.lock("a", timeout=10, lock_class=AsyncLock) as lock:
+                assert await lock.owned()
+                other = client.lock("a", blocking_timeout=0.05, lock_class=AsyncLock)
+                assert not await other.acquire()
+            assert not await lock.locked()
+
+    asyncio.run(use())
 
 
 def test_other_options_too(client):

@@ -5,6 +5,7 @@ from zlib import crc32
 import pytest
 
 from django_redislock import LockLost, LockManager, locks
+from django_redislock.lua import ACQUIRE, RELEASE
 from django_redislock.signals import lock_force_released
 from tests.tools import wait_until
 
@@ -270,6 +271,22 @@ def test_who_waits_is_counted_while_nobody_holds_it_yet(manager):
     assert [info.waiters for info in manager.active()] == [3]
     assert [future.result(10) for future in futures] == [False] * 3
     release(held)
+
+
+def test_a_lock_between_two_holders_is_told_as_waiting(redis_server):
+    keys = locks._keys.of("a")
+    lock = locks.lock("a", auto_renewal=False)
+    assert lock.acquire()
+    asked = ("a", "next", "mutex", 1, 1, 30_000, 2000, 60_000, "{}")
+    assert redis_server.eval(ACQUIRE.source, 5, *keys.all, *asked) == [0]
+    assert locks.get("a").state == "held"
+    lock.extend(0.05, replace_ttl=True)
+    wait_until(lambda: not locks.get("a").holders)
+    info = locks.get("a")
+    assert (info.state, info.waiters, info.first, info.token) == ("waiting", 1, None, None)
+    with pytest.raises(LockLost):
+        lock.release()
+    assert redis_server.eval(RELEASE.source, 5, *keys.all, "a", "next", 0) == 0
 
 
 def test_two_managers_of_one_alias_are_one():

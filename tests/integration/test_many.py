@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.engine.renewal import thread_book
 from tests.tools import wait_until
 
-from .tools import free, start, waiting
+from .tools import commands, free, start, waiting
 
 NAMES = ["b", "a", "c"]
 
@@ -25,6 +27,7 @@ def test_all_are_held_and_released(manager):
         manager.assert_held("b")
         assert set(lock.fence_tokens) == {"a", "b", "c"}
         assert lock.fence_tokens["a"] == manager.get("a").fence_token
+        assert lock.fence_token is None, "each has its own"
         lock.extend(100)
         assert all(info.ttl > 100 for info in manager.active())
     assert held() == []
@@ -58,6 +61,7 @@ def test_two_that_want_the_same_in_other_orders_never_wait_for_each_other():
 def test_names_that_come_twice_count_once():
     with locks.lock_many(["a", "a"]) as lock:
         assert lock.names == ("a",)
+        assert repr(lock) == "<Many 'a'>"
     assert held() == []
 
 
@@ -77,6 +81,29 @@ def test_if_one_is_lost_while_another_is_waited_for_all_are_asked_for_again(wait
     wait_until(lambda: held() == [])
 
 
+def test_an_acquisition_that_is_closed_asks_for_nothing_more(redis_server):
+    lock = locks.lock_many(["a", "b"])
+    flow = lock._acquire(lock._places(thread_book), None, None)
+    with commands(redis_server) as called:
+        next(flow)
+        flow.close()
+    assert not called
+    assert lock.token is None
+
+
+def test_a_release_that_is_closed_leaves_nothing_for_longer_than_the_lease():
+    lock = locks.lock_many(["a", "b"], timeout=1)
+    assert lock.acquire()
+    hold = lock._callers()
+    lock._forget(hold)
+    flow = lock._release(hold)
+    next(flow)
+    flow.close()
+    del hold
+    free(locks, "a", timeout=3)
+    free(locks, "b", timeout=3)
+
+
 def test_what_goes_wrong_with_one_does_not_keep_the_others():
     lock = locks.lock_many(NAMES)
     assert lock.acquire()
@@ -86,6 +113,15 @@ def test_what_goes_wrong_with_one_does_not_keep_the_others():
     assert held() == []
     with pytest.raises(LockNotOwnedError):
         lock.release()
+
+
+def test_where_more_than_one_goes_wrong_the_first_is_told(own_locks, own_server):
+    lock = own_locks.lock_many(NAMES)
+    assert lock.acquire()
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.release()
+    assert lock.token is None
 
 
 def test_async_too():

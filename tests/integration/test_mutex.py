@@ -130,6 +130,16 @@ def test_an_error_in_the_block_wins_over_a_lost_lock(manager, caplog):
     assert "'a' was left by an error" in caplog.text
 
 
+def test_an_error_in_the_block_wins_over_a_lost_lock_in_async_too(manager, caplog):
+    async def use():
+        async with manager.lock("a"):
+            await manager.aforce_release("a") / 0
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(use())
+    assert "'a' was left by an error" in caplog.text
+
+
 def test_a_block_that_lost_its_lock_says_so_at_its_end(manager):
     with pytest.raises(LockLost), manager.lock("a"):
         assert manager.force_release("a") == 1

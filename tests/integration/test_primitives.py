@@ -173,6 +173,29 @@ def test_a_reentrant_lock_is_free_after_the_last_release_in_any_order():
         inner.release()
 
 
+def test_a_reentrant_lock_that_is_lost_is_asked_for_again():
+    lost = locks.lock("a", timeout=0.05, auto_renewal=False, reentrant=True)
+    again = locks.lock("a", reentrant=True)
+    assert lost.acquire()
+    wait_until(lambda: lost.lost)
+    assert again.acquire()
+    with pytest.raises(LockLost):
+        lost.release()
+    again.release()
+    free(locks, "a")
+
+
+def test_a_permit_is_entered_again_only_by_who_wants_no_more():
+    light, heavy = (
+        locks.semaphore("a", 3, weight=weight, reentrant=True, blocking=False) for weight in (1, 2)
+    )
+    with light:
+        with heavy, light:
+            assert sorted(holding.weight for holding in locks.get("a").holders) == [1, 2]
+        assert not start(locks.semaphore("a", 3, weight=3, blocking=False).acquire).result(10)
+    free(locks, "a")
+
+
 def test_another_thread_can_not_release_a_reentrant_lock():
     with locks.lock("a", reentrant=True) as lock:
         with pytest.raises(LockNotOwnedError):

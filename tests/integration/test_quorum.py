@@ -21,6 +21,9 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockManager, LockNotOwnedError, locks
+from django_redislock.engine import flows
+from django_redislock.engine.drivers import _perform, run
+from django_redislock.engine.renewal import thread_book
 from testproject.server import EmbeddedServer
 from tests.conftest import leftovers
 from tests.tools import ROOT, Child, wait_until
@@ -991,6 +994,62 @@ def test_interrupts_at_any_moment_leave_nothing(five):
     assert left <= 3
     with lock:
         assert holders(five) == ALL
+
+
+def at_step(flow, number):
+    """The flow, standing at its operation `number` (from 1); those before were done."""
+    op = next(flow)
+    for _ in range(number - 1):
+        op = flow.send(_perform(None, op))
+    return flow, op
+
+
+ACQUIRING = ["queues at the first", "asks the others", "notes the token", "gives back"]
+
+
+@pytest.mark.parametrize("step", range(1, 5), ids=ACQUIRING)
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_an_acquisition_that_is_interrupted_at_any_step_leaves_nothing(five, step, again):
+    lock = quorum(timeout=60)
+    flow, _ = at_step(lock._acquire(lock._places(thread_book), None, None), step)
+    gives_back = flow.throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        flow.throw(KeyboardInterrupt) if again else flow.send(_perform(None, gives_back))
+    five.none_left()
+    assert lock.token is None
+
+
+@pytest.mark.parametrize("step", range(1, 5), ids=ACQUIRING)
+def test_an_acquisition_that_is_closed_at_any_step_leaves_its_leases_to_run_out(five, step):
+    lock = quorum(timeout=1)
+    flow, op = at_step(lock._acquire(lock._places(thread_book), None, None), step)
+    flow.close()
+    assert lock.token is None
+    del flow, op  # as nobody else has the leases either
+    five.none_left(timeout=4)
+
+
+def test_a_release_that_is_interrupted_is_made_good(five):
+    lock = quorum(timeout=60, reentrant=True)
+    assert lock.acquire()
+    assert lock.acquire()
+    for _ in range(2):
+        assert holders(five) == ALL
+        hold = lock._callers()
+        lock._forget(hold)
+        flow, _ = at_step(lock._release(hold), 1)
+        with pytest.raises(KeyboardInterrupt):
+            flow.throw(KeyboardInterrupt)
+    five.none_left()
+
+
+def test_who_lost_its_lease_notes_no_token(five):
+    with quorum() as lock:
+        lease = lock._callers().leases[0]
+        before = lease.fence_token
+        assert locks.using("q0").force_release("a") == 1
+        assert run(lease.server.client, flows.raise_fence(lease, before + 1)) is False
+        assert lease.fence_token == before
 
 
 def is_left(five):

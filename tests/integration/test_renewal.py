@@ -1,6 +1,9 @@
 """Leases are kept for as long as their holders live, and a loss is told."""
 
+import asyncio
 import gc
+import logging
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -8,11 +11,13 @@ from datetime import timedelta
 import pytest
 
 from django_redislock import LockLost, clock, locks
-from django_redislock.engine import flows
+from django_redislock.engine import flows, renewal
+from django_redislock.engine.drivers import run
+from django_redislock.engine.renewal import loop_book, thread_book
 from django_redislock.signals import lock_lost
 from tests.tools import Child, wait_until
 
-from .tools import commands, free, start, waiting
+from .tools import awaiting, commands, free, start, until, waiting
 
 
 @pytest.fixture
@@ -166,6 +171,29 @@ def test_who_released_it_is_not_told_of_a_loss(manager, heard):
     assert lost == heard == []
 
 
+def test_a_release_while_its_renewal_is_under_way_is_no_loss(manager, heard):
+    lock = manager.lock("a")
+    assert lock.acquire()
+    [lease] = lock._callers().leases
+    lock.release()
+    verdicts = run(lease.server.client, flows.renew_all([lease], 2))
+    assert verdicts == [(lease, 0)]
+    lease.book._judge(clock.now(), verdicts)
+    assert not lease.lost
+    assert heard == []
+
+
+def test_an_on_lost_that_would_exit_does_not_stop_renewal(manager, caplog):
+    with manager.lock("b", timeout=0.6) as other:
+        lock = manager.lock("a", timeout=0.4, on_lost=lambda lock: sys.exit(1))
+        assert lock.acquire()
+        assert manager.force_release("a") == 1
+        wait_until(lambda: "A round of renewals failed" in caplog.text)
+        renewed_past(manager, "b", 1)
+        assert not other.lost
+        assert lock.lost
+
+
 def test_listeners_that_fail_do_not_stop_renewal(manager, caplog):
     def fail(*args, **about):
         raise ZeroDivisionError
@@ -181,6 +209,58 @@ def test_listeners_that_fail_do_not_stop_renewal(manager, caplog):
             assert not other.lost
     finally:
         lock_lost.disconnect(fail)
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+@pytest.fixture
+def failing_log():
+    """A filter of the product's logger that fails where a loss is logged."""
+
+    def fail(record):
+        return "was lost" not in record.msg or 1 / 0
+
+    logger = logging.getLogger("django_redislock")
+    logger.addFilter(fail)
+    yield
+    logger.removeFilter(fail)
+
+
+def test_a_log_that_fails_does_not_stop_renewal(manager, failing_log, caplog):
+    with manager.lock("b", timeout=0.6) as other:
+        lock = manager.lock("a", timeout=0.4)
+        assert lock.acquire()
+        assert manager.force_release("a") == 1
+        wait_until(lambda: "A round of renewals failed" in caplog.text)
+        renewed_past(manager, "b", 1)
+        assert not other.lost
+        assert lock.lost
+
+
+def test_a_log_that_fails_does_not_stop_renewal_in_async(manager, failing_log, caplog):
+    async def use():
+        async with manager.lock("b", timeout=0.6) as other:
+            lock = manager.lock("a", timeout=0.4)
+            assert await lock.aacquire()
+            assert await manager.aforce_release("a") == 1
+            await until(failed)
+            await asyncio.to_thread(renewed_past, manager, "b", 1)
+            assert not other.lost
+            assert lock.lost
+
+    async def failed():
+        return "A round of renewals failed" in caplog.text
+
+    asyncio.run(use())
+
+
+def test_a_lost_lock_can_not_abort_a_thread(manager, heard):
+    lock = manager.lock("a", timeout=0.4, on_lost="abort")
+    assert lock.acquire()
+    assert manager.force_release("a") == 1
+    wait_until(lambda: heard)
+    with pytest.raises(LockLost):
+        lock.assert_held()
     with pytest.raises(LockLost):
         lock.release()
 
@@ -331,3 +411,124 @@ def test_every_lock_object_that_holds_is_told_of_the_loss_once():
         with pytest.raises(LockLost):
             lock.release()
     assert sorted(map(repr, told)) == sorted(map(repr, (outer, inner, many)))
+
+
+@pytest.fixture
+def soon_idle(monkeypatch):
+    monkeypatch.setattr(renewal, "IDLE", 0.05)
+
+
+def ends(book):
+    wait_until(lambda: book._thread is None)
+
+
+async def aends(book):
+    async def ended():
+        return book._task is None
+
+    await until(ended)
+
+
+def test_a_renewer_without_leases_ends_and_the_next_lease_starts_another(own_locks, soon_idle):
+    for _ in range(2):
+        with own_locks.lock("a", timeout=0.5):
+            book = thread_book(own_locks._server())
+            renewed_past(own_locks, "a", 0.5)
+        ends(book)
+        assert thread_book(own_locks._server()) is not book
+
+
+def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
+    async def use():
+        for _ in range(2):
+            async with own_locks.lock("a", timeout=0.5):
+                book = loop_book(own_locks._server())
+                await asyncio.to_thread(renewed_past, own_locks, "a", 0.5)
+            await aends(book)
+            assert loop_book(own_locks._server()) is not book
+
+    asyncio.run(use())
+
+
+def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
+    with own_locks.lock("a", timeout=0.5):
+        book = thread_book(own_locks._server())
+        thread = book._thread
+
+    def is_ending():
+        return sys._current_frames()[thread.ident].f_code.co_name == "_ends"
+
+    with book._starting:
+        wait_until(is_ending)
+        book._awake.set()  # as `wake` does, which has this lock for it
+    with own_locks.lock("a", timeout=0.5):
+        renewed_past(own_locks, "a", 0.5)
+    ends(book)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def another(alias_on, own_server):
+    """Locks of another alias on the same server: the same ones, renewed by another."""
+    return alias_on(own_server.url, alias="another")
+
+
+def test_a_renewer_that_ended_while_one_waited_starts_again_beside_the_next(
+    another, own_locks, soon_idle
+):
+    server = own_locks._server()
+    first, done = thread_book(server), threading.Event()
+
+    def hold():
+        with own_locks.lock("a", timeout=0.5):
+            renewed_past(own_locks, "a", 0.5)
+            done.wait(20)
+
+    with another.lock("a"):
+        waiter = start(hold)
+        waiting(own_locks, "a", 1)
+        with own_locks.lock("b", timeout=0.3):
+            pass
+        ends(first)
+        second = own_locks.lock("c", timeout=0.5)
+        assert second.acquire()
+    next_one = thread_book(server)
+    assert next_one is not first
+    wait_until(lambda: first._thread)
+    done.set()
+    waiter.result(20)
+    ends(first)
+    assert thread_book(server) is next_one
+    renewed_past(own_locks, "c", 0.5)
+    second.release()
+
+
+def test_a_renewer_that_ended_while_one_waited_starts_again_in_async_too(
+    another, own_locks, soon_idle
+):
+    async def hold(done):
+        async with own_locks.lock("a", timeout=0.5):
+            await asyncio.to_thread(renewed_past, own_locks, "a", 0.5)
+            await done.wait()
+
+    async def use():
+        server, done = own_locks._server(), asyncio.Event()
+        first = loop_book(server)
+        async with another.lock("a"):
+            waiter = asyncio.create_task(hold(done))
+            await awaiting(own_locks, "a", 1)
+            async with own_locks.lock("b", timeout=0.3):
+                pass
+            await aends(first)
+            second = own_locks.lock("c", timeout=0.5)
+            assert await second.aacquire()
+        next_one = loop_book(server)
+        assert next_one is not first
+        done.set()
+        await waiter
+        await aends(first)
+        assert loop_book(server) is next_one
+        await asyncio.to_thread(renewed_past, own_locks, "c", 0.5)
+        await second.arelease()
+
+    asyncio.run(use())

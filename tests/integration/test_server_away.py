@@ -14,6 +14,7 @@ from redis.retry import Retry
 
 from django_redislock import LockLost, locks
 from django_redislock.engine.renewal import thread_book
+from testproject.server import EmbeddedServer
 from tests.tools import Child, wait_until
 
 from .tools import afree, awaiting, free, start, waiting
@@ -97,12 +98,17 @@ def test_a_holder_is_not_lost_before_its_lease_ends(own_locks, own_server):
         assert lock.owned()
 
 
-def test_a_release_that_could_not_be_sent_is_made_good(alias_on, own_server, own_redis):
-    # Nobody answers at that port until the server is there again.
+@pytest.fixture
+def persistent(own_server, own_redis):
+    """`own_server` forgets nothing when it is started again."""
     own_redis.config_set("appendonly", "yes")
     own_redis.config_set("appendfsync", "always")
     wait_until(lambda: own_redis.info("persistence")["aof_rewrite_in_progress"] == 0)
     own_server.config |= {"appendonly": "yes"}
+
+
+def test_a_release_that_could_not_be_sent_is_made_good(alias_on, own_server, persistent):
+    # Nobody answers at that port until the server is there again.
     own = alias_on(own_server.url)
     lock = own.lock("a", timeout=60)
     assert lock.acquire()
@@ -111,6 +117,22 @@ def test_a_release_that_could_not_be_sent_is_made_good(alias_on, own_server, own
         lock.release()
     own_server.start()
     free(own, "a", timeout=10)
+
+
+def test_a_release_that_could_not_be_sent_does_not_cut_short_the_least_time(
+    alias_on, own_server, persistent
+):
+    own = alias_on(own_server.url)
+    lock = own.lock("a", at_least_for=60)
+    assert lock.acquire()
+    token = lock.token
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.release()
+    own_server.start()
+    assert not thread_book(lock._server())._returns
+    assert own.get("a").token == token
+    assert own.force_release("a") == 1
 
 
 def test_a_hanging_server_is_an_error_when_the_wait_is_over(own_locks, own_server):
@@ -444,3 +466,46 @@ def test_an_interrupted_connect_leaves_the_pool_whole(alias_on, own_server):
         signal.signal(signal.SIGALRM, before)
     with own.lock("a", blocking_timeout=5):
         pass
+
+
+def fetching():
+    """The threads that connect for somebody."""
+    return [thread for thread in threading.enumerate() if "_fetch" in thread.name]
+
+
+def test_a_connection_that_came_as_its_waiter_was_interrupted_goes_back(alias_on, own_server):
+    own = alias_on(own_server.url, max_connections=1)
+
+    def interrupt(number, frame):
+        os.kill(own_server.pid, signal.SIGCONT)
+        wait_until(lambda: not fetching())
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with hanging(own_server):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                own.lock("a", blocking_timeout=5).acquire()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    free(own, "a")
+    with own.lock("a", blocking_timeout=5):
+        pass
+
+
+def test_a_connect_that_fails_after_its_wait_is_over_harms_nobody(alias_on):
+    with EmbeddedServer() as server:
+        own = alias_on(server.url, max_connections=1)
+        with hanging(server):
+            with pytest.raises(TimeoutError):
+                own.lock("a", blocking_timeout=0.3).acquire()
+            assert fetching()
+            os.kill(server.pid, signal.SIGKILL)
+        server.stop()
+        wait_until(lambda: not fetching())
+        server.start()
+        free(own, "a")
+        with own.lock("a", blocking_timeout=5):
+            pass

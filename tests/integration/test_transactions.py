@@ -11,7 +11,7 @@ from django.urls import path
 
 from django_redislock import LockLost, locks
 from django_redislock.primitives import transactions
-from tests.tools import wait_until
+from tests.tools import Child, wait_until
 
 from .tools import start
 
@@ -195,6 +195,41 @@ def test_after_the_commit_the_thread_does_not_enter_again():
     assert not locks.lock("a", blocking=False).acquire()
     lock.release()
     assert not is_held()
+
+
+@real
+def test_a_lock_that_can_not_be_released_after_the_commit_does_not_harm_it(caplog):
+    with transaction.atomic():
+        with locks.lock("a", release_on_commit=True):
+            Group.objects.create(name="g")
+        assert locks.force_release("a") == 1
+    assert Group.objects.count() == 1
+    assert "'a' could not be released after a transaction" in caplog.text
+
+
+FORKED = """
+import os
+from django.db import transaction
+from django_redislock import locks
+
+with transaction.atomic():
+    with locks.lock("a", release_on_commit=True):
+        pass
+    pid = os.fork()
+    if pid == 0:
+        for _, run, _ in transaction.get_connection().run_on_commit:
+            run()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    say(f"held {locks.get('a') is not None}")
+say(f"held {locks.get('a') is not None}")
+"""
+
+
+def test_a_forked_child_does_not_release_what_waits_for_its_parents_commit():
+    with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
+        assert parent.expect("held") == "True"
+        assert parent.expect("held") == "False"
 
 
 def test_a_database_that_is_none():

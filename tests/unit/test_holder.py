@@ -1,0 +1,130 @@
+"""Who holds: what is told of it, what of that is believed, and whether it still lives."""
+
+import asyncio
+import gc
+import json
+import os
+import socket
+import threading
+import weakref
+from typing import Any
+
+import pytest
+from celery import Celery, Task
+
+from django_redislock.holder import Anybody, info_text, is_alive, read_info
+from django_redislock.info import Holder
+from tests.tools import Child
+
+GOOD: dict[str, Any] = {
+    "host": "h",
+    "pid": 1,
+    "thread": "t",
+    "task_name": "n",
+    "task_id": "i",
+    "metadata": {},
+}
+
+
+def test_what_is_told_is_read_again() -> None:
+    holder, metadata = read_info(info_text({"order": [1, "ä"]}))
+    thread = threading.current_thread().name
+    assert holder == Holder(host=socket.gethostname(), pid=os.getpid(), thread=thread)
+    assert metadata == {"order": [1, "ä"]}
+
+
+def test_a_task_of_asyncio_is_told_by_its_name() -> None:
+    async def tell() -> str:
+        task = asyncio.current_task()
+        assert task
+        task.set_name("import")
+        return info_text({})
+
+    assert read_info(asyncio.run(tell()))[0].thread == "import"
+
+
+def test_a_task_of_celery_is_told() -> None:
+    app = Celery("own", set_as_current=False)
+
+    @app.task(name="own.tell", bind=True)
+    def tell(self: "Task[Any, Any]") -> tuple[str, str]:
+        return self.request.id, info_text({})
+
+    task_id, text = tell.apply().get()
+    holder, _ = read_info(text)
+    assert (holder.task_name, holder.task_id) == ("own.tell", task_id)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"h"', "[" * 100_000])
+def test_what_is_no_object_tells_of_nobody(text: str) -> None:
+    assert read_info(text) == (Holder(), {})
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("host", 1), ("host", None), ("pid", "1"), ("pid", True), ("thread", []), ("task_id", {})],
+)
+def test_a_part_of_another_type_is_left_out(part: str, value: object) -> None:
+    holder, _ = read_info(json.dumps(GOOD | {part: value}))
+    parts = {name: told for name, told in GOOD.items() if name not in (part, "metadata")}
+    assert holder == Holder(**parts)
+
+
+def test_metadata_that_is_no_object_is_left_out() -> None:
+    assert read_info(json.dumps(GOOD | {"metadata": [1]}))[1] == {}
+
+
+def test_a_thread_lives_until_it_ends() -> None:
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait)
+    thread.start()
+    assert is_alive(weakref.ref(thread))
+    go.set()
+    thread.join()
+    assert not is_alive(weakref.ref(thread))
+
+
+def test_a_task_lives_until_it_is_done() -> None:
+    async def use() -> None:
+        task = asyncio.create_task(asyncio.sleep(0))
+        assert is_alive(weakref.ref(task))
+        await task
+        assert not is_alive(weakref.ref(task))
+
+    asyncio.run(use())
+
+
+FORKED = """
+import _thread, os, threading, weakref
+from django_redislock.holder import current_owner, is_alive
+
+owners, go = [], threading.Event()
+def foreign():
+    owners.append(current_owner())
+    started.set()
+    go.wait()
+started = threading.Event()
+_thread.start_new_thread(foreign, ())
+started.wait()
+pid = os.fork()
+if pid == 0:
+    os.write(1, f"child {is_alive(weakref.ref(owners[0]))}\\n".encode())
+    os._exit(0)
+os.waitpid(pid, 0)
+say(f"parent {is_alive(weakref.ref(owners[0]))}")
+"""
+
+
+def test_a_thread_that_python_did_not_start_does_not_live_on_in_a_fork() -> None:
+    with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
+        assert parent.expect("child") == "False"
+        assert parent.expect("parent") == "True"
+
+
+def test_whoever_has_the_object_lives_as_long_as_it() -> None:
+    anybody = Anybody()
+    found = weakref.ref(anybody)
+    assert is_alive(found)
+    del anybody
+    gc.collect()
+    assert not is_alive(found)

@@ -1,0 +1,437 @@
+"""Each script keeps the contract of its header: what it answers, and what it leaves in Redis."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import NoScriptError
+
+from django_redislock import lua
+from django_redislock.keys import Keys
+from django_redislock.lua import ACQUIRE, FENCE, FORCE, INSPECT, RELEASE, RENEW, Script
+from tests.tools import ROOT, wait_until
+
+KEYS = Keys("scripts")
+A = KEYS.of("a")
+LEASE = 30_000
+
+SOURCES = {
+    path.name.removesuffix(".lua"): path.read_text()
+    for path in files(lua).iterdir()
+    if path.name.endswith(".lua") and not path.name.startswith("_")
+}
+SCRIPTS = {each.name: each for each in vars(lua).values() if isinstance(each, Script)}
+
+
+class Lock:
+    """The scripts, asked about the lock `a` as the engine asks them."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+
+    def ask(self, script: Script, keys: tuple[str, ...], *args: str | int) -> Any:
+        try:
+            return self.client.evalsha(script.sha, len(keys), *keys, *args)
+        except NoScriptError:
+            return self.client.eval(script.source, len(keys), *keys, *args)
+
+    def acquire(
+        self,
+        token: str,
+        *,
+        kind: str = "mutex",
+        capacity: int = 1,
+        weight: int = 1,
+        lease: int = LEASE,
+        alive: int = 0,
+    ) -> Any:
+        what = ("a", token, kind, capacity, weight)
+        return self.ask(ACQUIRE, A.all, *what, lease, 2000, alive, '{"is":"unread"}')
+
+    def release(self, token: str, at_least: int = 0) -> Any:
+        return self.ask(RELEASE, A.all, "a", token, at_least)
+
+    def renew(self, token: str, ms: int, mode: str) -> Any:
+        [left] = self.ask(RENEW, (A.index, A.lock), "a", token, ms, mode)
+        return left
+
+    def fence(self, token: str, fence: int) -> Any:
+        return self.ask(FENCE, (A.index, A.lock), "a", token, fence)
+
+    def force(self, token: str = "") -> Any:
+        return self.ask(FORCE, A.all, "a", token)
+
+    def inspect(self, *args: str | int) -> Any:
+        return self.ask(INSPECT, KEYS.inspect(A.bucket), *args)
+
+    def holders(self) -> list[str]:
+        [*_, rows] = self.inspect("", "", "", "a")
+        return sorted(rows[0][4][::2]) if rows else []
+
+    def waiters(self) -> list[str]:
+        return self.client.zrange(A.queue, 0, -1)
+
+    def fence_of(self, token: str) -> int:
+        return int(self.client.hget(A.lock, f"h:{token}").split()[2])
+
+    def pass_lease(self, token: str) -> None:
+        wait_until(lambda: token not in self.holders())
+
+    def is_gone(self) -> bool:
+        return not self.client.exists(*A.all[:3]) and self.client.zrange(A.index, 0, -1) == [""]
+
+
+@pytest.fixture
+def lock(redis_server: redis.Redis) -> Iterator[Lock]:
+    yield Lock(redis_server)
+    redis_server.delete(*redis_server.keys("scripts:*"), "none")
+
+
+# The files
+
+
+def test_every_script_is_loaded_once() -> None:
+    assert set(SCRIPTS) == set(SOURCES)
+    assert all(script.source.endswith(SOURCES[name]) for name, script in SCRIPTS.items())
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_a_script_opens_with_its_contract(name: str) -> None:
+    header = re.match(r"(--.*\n)+\n", SOURCES[name])
+    assert header, "comments, and an empty line after them"
+    parts = re.findall(r"^-- (\w+)  ", header.group(), re.MULTILINE)
+    assert parts == ["KEYS", "ARGV", "Answer"]
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_the_server_gives_a_script_the_digest_that_it_is_called_by(name: str, lock: Lock) -> None:
+    assert lock.client.script_load(SCRIPTS[name].source) == SCRIPTS[name].sha
+
+
+@pytest.mark.parametrize(
+    ("these", "passes", "told"),
+    [(" or ".join(["dead", *SCRIPTS]), True, "none"), ("1_once", False, "_lib")],
+    ids=["by all", "by one"],
+)
+def test_every_condition_goes_both_ways_in_these_tests(
+    these: str, passes: bool, told: str
+) -> None:
+    command = ["-m", "pytest", "-p", "tests.unit.lua_branches", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, *command, __file__, "-k", these],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode == 0) is passes, done.stdout + done.stderr
+    assert f"never: {told}" in done.stdout
+
+
+# acquire
+
+
+def test_acquire_answers_1_with_a_fence_and_a_full_lease(lock: Lock) -> None:
+    held, fence = lock.acquire("x")
+    assert held == 1
+    assert LEASE - 5000 < lock.client.pttl(A.lock) <= LEASE
+    assert lock.client.zscore(A.index, "") == int(fence) == lock.fence_of("x")
+    assert lock.client.hget(A.lock, "h:x").endswith(' 30000 {"is":"unread"}')
+
+
+def test_acquire_answers_the_same_to_the_same_token(lock: Lock) -> None:
+    first = lock.acquire("x", lease=1000)
+    assert [lock.acquire("x", lease=LEASE) for _ in range(3)] == [first] * 3
+    assert lock.holders() == ["x"]
+    assert lock.client.hget(A.lock, "used") == "1"
+    assert lock.client.pttl(A.lock) > 1000, "a full lease from now"
+    lock.acquire("x", lease=1000)
+    assert lock.client.pttl(A.lock) > 1000, "and never a shorter one"
+
+
+def test_acquire_answers_0_and_queues_who_shows_life(lock: Lock) -> None:
+    lock.acquire("x")
+    assert [lock.acquire("y", alive=5000) for _ in range(2)] == [[0], [0]]
+    assert lock.acquire("z", alive=5000) == [0]
+    assert lock.waiters() == ["y", "z"], "in order of arrival, each once"
+
+
+def test_acquire_answers_0_and_queues_nobody_who_does_not_wait(lock: Lock) -> None:
+    lock.acquire("x")
+    assert lock.acquire("y") == [0]
+    lock.acquire("y", alive=5000)
+    assert lock.acquire("y") == [0]
+    assert lock.waiters() == []
+
+
+def test_acquire_that_waits_no_longer_lets_those_behind_it_in(lock: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 3}
+    lock.acquire("x", **share, weight=2)
+    assert lock.acquire("y", **share, weight=2, alive=5000) == [0]
+    assert lock.acquire("z", **share, alive=5000) == [0], "behind y"
+    assert lock.acquire("w", **share) == [0], "there is room, but not for who comes last"
+    assert lock.acquire("y", **share, weight=2) == [0]
+    assert lock.holders() == ["x", "z"]
+    assert lock.acquire("z", **share)[0] == 1
+
+
+def test_acquire_confirms_a_grant(lock: Lock) -> None:
+    [_, first] = lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    lock.release("x")
+    assert lock.client.lrange(A.grant("y"), 0, -1) == [str(lock.fence_of("y"))]
+    assert lock.client.pttl(A.lock) <= 2000, "until it is confirmed"
+    assert lock.acquire("y", alive=5000) == [1, str(lock.fence_of("y"))]
+    assert lock.client.pttl(A.lock) > LEASE - 5000
+    assert not lock.client.exists(A.grant("y"))
+    assert lock.fence_of("y") > int(first)
+
+
+def test_acquire_answers_the_kind_that_it_is_refused_for(lock: Lock) -> None:
+    lock.acquire("x")
+    assert lock.acquire("y", kind="semaphore", capacity=3, alive=5000) == [-1, "mutex"]
+    assert lock.waiters() == []
+    lock.acquire("y", alive=5000)
+    lock.renew("x", 10, "set")
+    lock.pass_lease("x")
+    assert lock.acquire("z", kind="semaphore", capacity=3) == [-1, "mutex"], "who waits says so"
+
+
+def test_acquire_takes_over_what_nobody_holds_as_another_kind(lock: Lock) -> None:
+    lock.acquire("x", kind="semaphore", capacity=2)
+    lock.acquire("y", kind="semaphore", capacity=2)
+    lock.renew("y", 50, "set")
+    lock.release("x")
+    lock.pass_lease("y")
+    assert lock.client.exists(A.lock), "it lasts as long as the longest lease would have"
+    assert lock.acquire("z")[0] == 1
+    assert lock.client.hmget(A.lock, "kind", "capacity") == ["mutex", "1"]
+
+
+@pytest.fixture(params=["dead", "forgotten"])
+def passed_over(request: pytest.FixtureRequest, lock: Lock) -> Lock:
+    """Held by x; y stands first in the queue, but shows no life, and z behind it."""
+    lock.acquire("x")
+    lock.acquire("y", alive=10 if request.param == "dead" else 5000)
+    lock.acquire("z", alive=5000)
+    if request.param == "forgotten":
+        lock.client.hdel(A.waiting, "y")
+    wait_until(lambda: lock.inspect("", "", "", "a")[4][0][3] == 1)
+    return lock
+
+
+def test_a_dead_waiter_has_no_turn(passed_over: Lock) -> None:
+    assert passed_over.release("x") == 1
+    assert passed_over.holders() == ["z"]
+    assert passed_over.waiters() == []
+
+
+def test_acquire_answers_the_kind_of_the_first_that_lives(passed_over: Lock) -> None:
+    passed_over.renew("x", 10, "set")
+    passed_over.pass_lease("x")
+    assert passed_over.acquire("w", kind="semaphore", capacity=3) == [-1, "mutex"]
+
+
+# release
+
+
+def test_release_answers_1_once(lock: Lock) -> None:
+    lock.acquire("x")
+    assert [lock.release("x") for _ in range(2)] == [1, 0]
+    assert lock.is_gone()
+
+
+def test_release_answers_0_to_others_and_leaves_the_holder(lock: Lock) -> None:
+    lock.acquire("x")
+    assert lock.release("y") == 0
+    assert lock.holders() == ["x"]
+
+
+def test_release_answers_0_to_who_waits_and_it_waits_no_longer(lock: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **share)
+    lock.acquire("y", **share, weight=2, alive=5000)
+    lock.acquire("z", **share, alive=5000)
+    assert lock.release("y") == 0
+    assert lock.waiters() == []
+    assert lock.holders() == ["x", "z"], "who stood behind it has a turn"
+
+
+def test_release_hands_over_to_the_next(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    assert lock.release("x") == 1
+    assert lock.holders() == ["y"]
+    assert lock.release("y") == 1, "also before it knows of its turn"
+    assert lock.is_gone()
+    assert not lock.client.exists(A.grant("y"))
+
+
+def test_release_leaves_it_taken_for_its_least_time(lock: Lock) -> None:
+    lock.acquire("x")
+    assert [lock.release("x", 5000) for _ in range(2)] == [1, 1], "repeated, it answers the same"
+    assert 0 < lock.client.pttl(A.lock) <= 5000
+    assert lock.acquire("y") == [0]
+    assert lock.acquire("x") == [0], "it is nobody's"
+    assert lock.renew("x", LEASE, "set") == 0
+
+
+# renew
+
+
+@pytest.mark.parametrize(
+    ("mode", "ms", "low", "high"),
+    [
+        ("renew", 60_000, 55_000, 60_000),
+        ("renew", 1000, LEASE - 5000, LEASE),
+        ("set", 1000, 0, 1000),
+        ("add", 1000, LEASE - 4000, LEASE + 1000),
+    ],
+)
+def test_renew_answers_the_ms_that_are_left(
+    lock: Lock, mode: str, ms: int, low: int, high: int
+) -> None:
+    [_, fence] = lock.acquire("x")
+    left = lock.renew("x", ms, mode)
+    assert low < left <= high
+    assert left - 1000 < lock.client.pttl(A.lock) <= left
+    assert lock.client.zscore(A.index, "a") == int(lock.client.hget(A.lock, "latest"))
+    assert lock.fence_of("x") == int(fence)
+
+
+@pytest.mark.parametrize("mode", ["renew", "set", "add"])
+def test_renew_answers_0_to_who_does_not_hold_it(lock: Lock, mode: str) -> None:
+    assert lock.renew("x", LEASE, mode) == 0
+    assert not lock.client.exists(A.lock)
+    lock.acquire("x", lease=10)
+    lock.pass_lease("x")
+    assert lock.renew("x", LEASE, mode) == 0
+    assert lock.client.zrange(A.index, 0, -1) == [""], "and what ran out is forgotten"
+
+
+def test_renew_answers_for_each_of_many(lock: Lock) -> None:
+    lock.acquire("x")
+    [left, none, again] = lock.ask(
+        RENEW,
+        (A.index, A.lock, KEYS.of("q").lock, A.lock),
+        *("a", "x", LEASE, "renew", "q", "x", LEASE, "renew", "a", "y", LEASE, "renew"),
+    )
+    assert left > 0
+    assert none == again == 0
+
+
+# fence
+
+
+def test_fence_answers_1_and_all_later_ones_are_greater(lock: Lock) -> None:
+    [_, fence] = lock.acquire("x")
+    raised = int(fence) + 10**12
+    assert [lock.fence("x", raised) for _ in range(2)] == [1, 1]
+    assert lock.fence_of("x") == raised
+    lock.release("x")
+    [_, fence] = lock.acquire("y")
+    assert int(fence) > raised
+
+
+def test_fence_does_not_lower_the_last_one(lock: Lock) -> None:
+    [_, fence] = lock.acquire("x")
+    assert lock.fence("x", 5) == 1
+    assert lock.client.zscore(A.index, "") == int(fence)
+
+
+def test_fence_answers_0_to_who_does_not_hold_it(lock: Lock) -> None:
+    lock.acquire("x")
+    before = lock.client.zscore(A.index, "")
+    assert lock.fence("y", 2 * int(before)) == 0
+    assert lock.client.zscore(A.index, "") == before
+
+
+# force
+
+
+def test_force_answers_who_held_it(lock: Lock) -> None:
+    for token in "xyz":
+        lock.acquire(token, kind="semaphore", capacity=3)
+    assert lock.force("y") == ["y"]
+    assert lock.force("y") == []
+    assert lock.holders() == ["x", "z"]
+    assert sorted(lock.force()) == ["x", "z"]
+    assert lock.force() == []
+    assert lock.is_gone()
+
+
+def test_force_hands_over_and_spares_who_waits(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    assert lock.force("y") == [], "it does not hold it yet"
+    assert lock.force() == ["x"]
+    assert lock.holders() == ["y"]
+    assert lock.force() == ["y"]
+    assert not lock.client.exists(A.grant("y")), "it may not know of its turn yet"
+
+
+def test_force_ends_a_cooldown(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.release("x", 5000)
+    assert lock.force("x") == ["x"]
+    assert lock.is_gone()
+
+
+# inspect
+
+
+def test_inspect_answers_what_is_known_of_a_name(lock: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **share)
+    lock.acquire("y", **share, weight=2, alive=5000)
+    now, count, start, skip, [row] = lock.inspect("", "", "", "a")
+    assert abs(int(now) / 1000 - time.time()) < 5
+    assert (count, start, skip) == (1, "", 0)
+    assert row == ["a", "semaphore", "2", 1, ["x", lock.client.hget(A.lock, "h:x")]]
+
+
+def test_inspect_leaves_out_whom_nobody_holds(lock: Lock) -> None:
+    assert lock.inspect("", "", "", "a")[1:] == [0, "", 0, []]
+    lock.acquire("x", lease=10)
+    lock.pass_lease("x")
+    lock.acquire("y", alive=5000)
+    assert lock.inspect("-inf", 0, 10, "a", "never")[4][0][4][0] == "y"
+    lock.release("y")
+    assert lock.inspect("", "", "", "a", "never")[1:] == [0, "", 0, []]
+
+
+def test_inspect_tells_of_who_waits_where_the_lease_ran_out(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    lock.renew("x", 10, "set")
+    lock.pass_lease("x")
+    [row] = lock.inspect("", "", "", "a")[4]
+    assert row[3:] == [1, []]
+
+
+def test_inspect_counts_where_no_rows_are_wanted(lock: Lock) -> None:
+    lock.acquire("x")
+    assert lock.inspect("-inf", 0, 0)[1:] == [1, "", 0, []]
+
+
+def test_inspect_answers_pages_that_are_all_there_is(lock: Lock) -> None:
+    names = [name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket][:5]
+    for name in names:
+        asked = (name, "x", "mutex", 1, 1, LEASE, 2000, 0, "{}")
+        lock.ask(ACQUIRE, KEYS.of(name).all, *asked)
+    lock.client.zadd(A.index, dict.fromkeys(names[:3], 9e12) | dict.fromkeys(names[3:], 9.1e12))
+    found, start, skip, pages = [], "-inf", 0, 0
+    while start:
+        _, count, start, skip, rows = lock.inspect(start, skip, 2)
+        assert count == 5
+        found += [row[0] for row in rows]
+        pages += 1
+    assert found == sorted(names[:3]) + sorted(names[3:])
+    assert pages == 3
