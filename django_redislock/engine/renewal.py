@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -233,22 +234,35 @@ class LoopBook(Book):
     def wake(self) -> None:
         self._awake.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="redislock-renewal")
+            # In a context of its own: what it tells is no part of the request that began it.
+            self._task = asyncio.create_task(
+                self._run(), name="redislock-renewal", context=Context()
+            )
+            self._task.add_done_callback(self._ended)
 
     async def _run(self) -> None:
-        try:
-            while True:
-                self._awake.clear()
-                seconds = self.seconds_to_next()
-                woken = await self._wait(IDLE if seconds is None else seconds)
-                if seconds is None and not woken:
-                    return
-                try:
-                    await self._round()
-                except Exception:
-                    logger.exception("A round of renewals failed")
-        finally:
-            self._task = None
+        while True:
+            self._awake.clear()
+            seconds = self.seconds_to_next()
+            woken = await self._wait(IDLE if seconds is None else seconds)
+            if seconds is None and not woken:
+                return
+            try:
+                await self._round()
+            except Exception:
+                logger.exception("A round of renewals failed")
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if self._leases or self._returns:  # all tasks were cancelled, and the loop may go on
+            asyncio.get_running_loop().call_later(RETRY / 10, self._resume)
+        else:
+            self._forget()
+
+    def _resume(self) -> None:
+        if self._leases or self._returns:
+            self.wake()
+        elif self._task is None:
             self._forget()
 
     def _forget(self) -> None:

@@ -11,8 +11,8 @@ from .base import BaseLock, Options
 class Semaphore(BaseLock):
     """Of all who ask for its name, as many hold it as weigh `limit` together.
 
-    Each permit has its own lease. The limit is that of who asks: where it is raised or
-    lowered, those who are in stay in.
+    Each permit has its own lease. The limit is that of who asked last: where it is raised or
+    lowered, those who are in stay in, and those who wait go by the new one.
     """
 
     kind = "semaphore"

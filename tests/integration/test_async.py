@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import warnings
+from contextvars import ContextVar
 from datetime import timedelta
 
 import pytest
@@ -589,3 +590,53 @@ def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
             assert not book._returns
 
     asyncio.run(use())
+
+
+def test_who_cancels_all_tasks_of_a_loop_does_not_end_its_renewals():
+    async def use():
+        async with locks.lock("a", timeout=0.6) as lock:
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await renewed_past(locks, "a", 1)
+            assert not lock.lost
+
+    asyncio.run(use())
+
+
+def test_a_loss_is_told_outside_of_the_context_that_began_the_renewal():
+    request = ContextVar("request", default="none")
+    told = []
+
+    async def use():
+        request.set("the first")
+        async with locks.lock("b"):  # the loop's renewal begins in this context
+            lock = locks.lock("a", timeout=0.6, on_lost=lambda lock: told.append(request.get()))
+            await lock.aacquire()
+            await locks.aforce_release("a")
+            while not told:  # noqa: ASYNC110  called by the renewal
+                await asyncio.sleep(0.01)
+
+    asyncio.run(use())
+    assert told == ["none"]
+
+
+def test_a_cancellation_beside_that_of_a_lost_lock_is_a_cancellation():
+    async def use(reached):
+        async with locks.lock("a", timeout=0.6, on_lost="abort") as lock:
+            reached.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                assert lock.lost
+                asyncio.current_task().cancel()  # somebody else's
+                raise
+
+    async def lose():
+        reached = asyncio.Event()
+        task = asyncio.create_task(use(reached))
+        await reached.wait()
+        await locks.aforce_release("a")
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(lose())
