@@ -1,13 +1,9 @@
-"""What is held, as its holder knows it: a lease, and the hold of an owner on one or several."""
+"""One token's holding of one lock on one server, as its holder knows it."""
 
-import asyncio
-import math
 import os
-import threading
 import weakref
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .. import clock
 from ..connection import Server
@@ -15,6 +11,7 @@ from ..holder import Owner, is_alive
 from ..keys import LockKeys
 
 if TYPE_CHECKING:
+    from .hold import Hold
     from .renewal import Book
 
 
@@ -145,79 +142,6 @@ class Lease:
     def inherited(self) -> bool:
         """Whether this is a forked child's copy: the lease is its parent's."""
         return self._pid != os.getpid()
-
-
-class Hold:
-    """What an owner has by entering a lock once: one lease, or several of which `needed` must
-    last."""
-
-    def __init__(
-        self,
-        leases: Sequence[Lease],
-        needed: int,
-        lock: "weakref.ref[Any]",
-        when_lost: "Callable[[Hold, Lease, bool], None]",
-    ) -> None:
-        self.leases = leases
-        self.needed = needed
-        self.lock = lock
-        self._when_lost = when_lost
-        self._told = threading.Lock()  # renewals of several servers may find it out at once
-        self._aborted = False
-        for lease in leases:
-            lease.enter(self)
-
-    @property
-    def server(self) -> Server:
-        return self.leases[0].server
-
-    @property
-    def token(self) -> str:
-        return self.leases[0].token
-
-    @property
-    def fence_token(self) -> int:
-        return self.leases[0].fence_token
-
-    @property
-    def lost(self) -> bool:
-        return sum(not lease.lost for lease in self.leases) < self.needed
-
-    @property
-    def deadline(self) -> float:
-        """Until when it lasts, unless it is renewed."""
-        ends = sorted(lease.deadline for lease in self.leases if not lease.lost)
-        return ends[-self.needed] if len(ends) >= self.needed else -math.inf
-
-    @property
-    def inherited(self) -> bool:
-        return self.leases[0].inherited
-
-    def lease_lost(self, lease: Lease, found_by_holder: bool) -> None:
-        if self.lost and self._told.acquire(blocking=False):
-            self._when_lost(self, lease, found_by_holder)
-
-    def abort(self) -> None:
-        """Cancel the asyncio task that holds it. A thread can't be: it has to look at `lost`."""
-        task = self._task()
-        if task:
-            self._aborted = True
-            task.cancel()
-
-    def takes_back(self, *errors: BaseException | None) -> bool:
-        """Whether one of these errors is the cancellation that `abort` asked for, and no other
-        is asked for; it is then taken back, as `asyncio.timeout` does."""
-        task = self._task()
-        if not (self._aborted and task):
-            return False
-        self._aborted = False
-        others = task.uncancel()
-        return not others and any(isinstance(each, asyncio.CancelledError) for each in errors)
-
-    def _task(self) -> "asyncio.Task[object] | None":
-        first = self.leases[0]
-        owner = first.owner()
-        return owner if first.book.on_loop and isinstance(owner, asyncio.Task) else None
 
 
 _Place: TypeAlias = tuple[Server, str, Owner]

@@ -29,11 +29,12 @@ from ..conf import conf
 from ..connection import Server
 from ..engine import flows, listing
 from ..engine.drivers import arun, run
-from ..engine.lease import Hold, Lease, held_by, remember
+from ..engine.hold import Hold, Holds
+from ..engine.lease import Lease, held_by, remember
 from ..engine.ops import Flow, OnServer
 from ..engine.renewal import Book, loop_book, thread_book
 from ..exceptions import LockError, LockLost, LockNotOwnedError
-from ..holder import Anybody, Owner, current_owner, info_text, is_alive
+from ..holder import Anybody, Owner, current_owner, info_text
 from ..info import LockInfo
 from ..names import Template, arguments, check_name
 from ..signals import lock_lost
@@ -115,7 +116,7 @@ class BaseLock:
         self.metadata = values.metadata("metadata", metadata)
         self.on_lost = values.on_lost("on_lost", on_lost)
         self._server = server
-        self._holds: dict[Owner, list[Hold]] = {}
+        self._holds = Holds()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -125,13 +126,13 @@ class BaseLock:
     @property
     def token(self) -> str | None:
         """The owner's token while it is held, fresh for each acquisition."""
-        hold = self._known()
+        hold = self._seen()
         return hold.token if hold else None
 
     @property
     def fence_token(self) -> int | None:
         """The fencing token while it is held: above that of every holding before it."""
-        hold = self._known()
+        hold = self._seen()
         return hold.fence_token if hold else None
 
     @property
@@ -141,12 +142,12 @@ class BaseLock:
         Judged on this process's own clock, so it is also true after a pause, before
         anything could be asked of Redis.
         """
-        hold = self._known()
+        hold = self._seen()
         return hold.lost if hold else False
 
     def assert_held(self) -> None:
         """Raise `LockLost` if it is lost, `LockNotOwnedError` unless its caller holds it."""
-        self._mine("rely on")
+        self._must_hold("rely on")
 
     # What it does, in both colours
 
@@ -166,11 +167,11 @@ class BaseLock:
         leaves nothing behind.
         """
         until = self._until(blocking, blocking_timeout)
-        places, before = self._places(thread_book), self._callers()
+        places, before = self._places(thread_book), self._own()
         try:
             return run(places[0][0].server.client, self._acquire(places, until, token))
         except BaseException:
-            if (hold := self._callers()) is not before and hold:
+            if (hold := self._own()) is not before and hold:
                 self._abandon(hold)  # an interrupt just when it was acquired
             raise
 
@@ -193,32 +194,32 @@ class BaseLock:
         Raises `LockLost` if it was lost meanwhile, `LockNotOwnedError` if it is not this
         thread's, task's or greenlet's.
         """
-        self._leave(self._mine("release", lost=True))
+        self._leave(self._must_hold("release", lost=True))
 
     async def arelease(self) -> None:
         """See release()."""
-        await self._aleave(self._mine("release", lost=True))
+        await self._aleave(self._must_hold("release", lost=True))
 
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to its lease or, with `replace_ttl`, let it run that long from now."""
-        hold = self._mine("extend")
+        hold = self._must_hold("extend")
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
         return run(hold.server.client, flow)
 
     async def aextend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """See extend()."""
-        hold = self._mine("extend")
+        hold = self._must_hold("extend")
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
         return await arun(await hold.server.async_client(), flow)
 
     def reacquire(self) -> Literal[True]:
         """Let its lease run for `timeout` from now."""
-        hold = self._mine("reacquire")
+        hold = self._must_hold("reacquire")
         return run(hold.server.client, self._extend(hold, self.timeout, True, "reacquire"))
 
     async def areacquire(self) -> Literal[True]:
         """See reacquire()."""
-        hold = self._mine("reacquire")
+        hold = self._must_hold("reacquire")
         flow = self._extend(hold, self.timeout, True, "reacquire")
         return await arun(await hold.server.async_client(), flow)
 
@@ -250,7 +251,7 @@ class BaseLock:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._leave(self._known() or self._mine("release"))
+            self._leave(self._seen() or self._must_hold("release"))
         except Exception as trouble:
             if error is None:
                 raise
@@ -267,9 +268,9 @@ class BaseLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        hold, trouble = self._known(), None
+        hold, trouble = self._seen(), None
         try:
-            await self._aleave(hold or self._mine("release"))
+            await self._aleave(hold or self._must_hold("release"))
         except (Exception, asyncio.CancelledError) as caught:
             trouble = caught
         if hold and hold.takes_back(error, trouble):
@@ -307,7 +308,7 @@ class BaseLock:
         database = self.release_on_commit
         try:
             deferred = database and not hold.lost and transactions.is_open(database)
-            self._forget(hold)
+            self._holds.remove(hold)
             if database and deferred:
                 self._defer(hold, database)
                 return
@@ -319,7 +320,7 @@ class BaseLock:
 
     async def _aleave(self, hold: Hold) -> None:
         try:
-            self._forget(hold)
+            self._holds.remove(hold)
             await arun(await hold.server.async_client(), self._release(hold))
         except BaseException:
             self._abandon(hold)
@@ -332,7 +333,7 @@ class BaseLock:
 
     def _abandon(self, hold: Hold) -> None:
         """Leave to the renewal what an error, or an interrupt, kept from being released."""
-        self._forget(hold)
+        self._holds.remove(hold)
         for lease in hold.leases:
             if lease.leave(hold) and not lease.over:
                 flows.abandon(lease)
@@ -345,8 +346,7 @@ class BaseLock:
         leases = yield from self._take_all(places, until, token)
         if leases:
             hold = Hold(leases, self.needed, ref(self), _tell_lost)
-            self._holds.setdefault(self._owner(), []).append(hold)
-            self._forget_the_dead()
+            self._holds.add(self._owner(), hold)
         return bool(leases)
 
     def _take_all(
@@ -423,7 +423,7 @@ class BaseLock:
         return any(info.holders for info in infos)
 
     def _owned(self) -> Flow[bool]:
-        hold = self._callers()
+        hold = self._own()
         if hold is None:
             return False
         asked = [
@@ -491,23 +491,8 @@ class BaseLock:
         fits = lease.kind == self.kind and lease.weight >= self.weight
         return bool(wanted and fits and not lease.lost)
 
-    def _forget(self, hold: Hold) -> None:
-        for owner, holds in list(self._holds.items()):
-            if hold in holds:
-                holds.remove(hold)
-            if not holds:
-                self._holds.pop(owner, None)
-
-    def _forget_the_dead(self) -> None:
-        """Who ended without a release can't release any more."""
-        if len(self._holds) == 1:
-            return
-        for owner, holds in list(self._holds.items()):
-            if not is_alive(ref(owner)) and all(hold.lost for hold in holds):
-                self._holds.pop(owner, None)
-
-    def _mine(self, action: str, *, lost: bool = False) -> Hold:
-        hold = self._callers()
+    def _must_hold(self, action: str, *, lost: bool = False) -> Hold:
+        hold = self._own()
         if hold is None:
             raise LockNotOwnedError(
                 f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
@@ -517,17 +502,11 @@ class BaseLock:
             raise self._lost_error(action)
         return hold
 
-    def _callers(self) -> Hold | None:
-        holds = self._holds.get(self._owner())
-        return holds[-1] if holds and not holds[-1].inherited else None
+    def _own(self) -> Hold | None:
+        return self._holds.of(self._owner())
 
-    def _known(self) -> Hold | None:
-        """The caller's own, else the only one that there is: others may look on, and a generator
-        may be closed by another thread or task than the one in which it entered ``with``."""
-        if self._owner() in self._holds or len(self._holds) != 1:
-            return self._callers()
-        holds = next(iter(self._holds.values()), None)
-        return holds[-1] if holds and not holds[-1].inherited else None
+    def _seen(self) -> Hold | None:
+        return self._holds.seen_by(self._owner())
 
     def _lost_error(self, action: str) -> LockLost:
         return LockLost(
@@ -588,7 +567,7 @@ class BaseLock:
     def _named(self, name: str) -> Self:
         lock = copy.copy(self)
         lock.name = check_name(name)
-        lock._holds = {}
+        lock._holds = Holds()
         return lock
 
     def _refuse_async(self) -> None:

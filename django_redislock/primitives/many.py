@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from .. import clock
 from ..connection import Server
 from ..engine import flows
+from ..engine.hold import Holds
 from ..engine.lease import Lease
 from ..engine.ops import Flow
 from ..names import Template, arguments, check_name, shown
@@ -50,7 +51,7 @@ class Many(BaseLock):
     @property
     def fence_tokens(self) -> Mapping[str, int | None]:
         """The fencing token of each name."""
-        hold = self._known()
+        hold = self._seen()
         tokens = {lease.keys.name: lease.fence_token for lease in hold.leases} if hold else {}
         return {name: tokens.get(name) for name in self.names}
 
@@ -105,7 +106,7 @@ class Many(BaseLock):
         lock = copy.copy(self)
         lock.names = _in_order(names)
         lock.name = ", ".join(lock.names)
-        lock._holds = {}
+        lock._holds = Holds()
         return lock
 
 

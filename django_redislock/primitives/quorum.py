@@ -61,7 +61,7 @@ class Quorum(BaseLock):
     def validity(self) -> float:
         """Seconds for which a majority surely holds it yet, unless it is renewed; 0 if it is not
         held. The drift of clocks is taken off."""
-        hold = self._known()
+        hold = self._seen()
         return max(0.0, hold.deadline - clock.now()) if hold else 0.0
 
     # Where

@@ -1035,7 +1035,7 @@ def test_a_release_that_is_interrupted_is_made_good(five):
     assert lock.acquire()
     for _ in range(2):
         assert holders(five) == ALL
-        hold = lock._callers()
+        hold = lock._own()
         lock._forget(hold)
         flow, _ = at_step(lock._release(hold), 1)
         with pytest.raises(KeyboardInterrupt):
@@ -1045,7 +1045,7 @@ def test_a_release_that_is_interrupted_is_made_good(five):
 
 def test_who_lost_its_lease_notes_no_token(five):
     with quorum() as lock:
-        lease = lock._callers().leases[0]
+        lease = lock._own().leases[0]
         before = lease.fence_token
         assert locks.using("q0").force_release("a") == 1
         assert run(lease.server.client, flows.raise_fence(lease, before + 1)) is False

@@ -174,7 +174,7 @@ def test_who_released_it_is_not_told_of_a_loss(manager, heard):
 def test_a_release_while_its_renewal_is_under_way_is_no_loss(manager, heard):
     lock = manager.lock("a")
     assert lock.acquire()
-    [lease] = lock._callers().leases
+    [lease] = lock._own().leases
     lock.release()
     verdicts = run(lease.server.client, flows.renew_all([lease], 2))
     assert verdicts == [(lease, 0)]
@@ -357,7 +357,7 @@ def test_a_process_ends_while_it_holds_a_renewed_lock():
 
 def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_shorter():
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
-        [lease] = lock._callers().leases
+        [lease] = lock._own().leases
         for replace, left in ((False, 30), (True, 2)):
             flow = flows.extend(lease, 2, replace=replace)
             next(flow)

@@ -1,0 +1,124 @@
+"""What the owners of a lock have by entering it."""
+
+import asyncio
+import math
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..connection import Server
+from ..holder import Owner, is_alive
+from .lease import Lease
+
+
+class Hold:
+    """What an owner has by entering a lock once: one lease, or several of which `needed` must
+    last."""
+
+    def __init__(
+        self,
+        leases: Sequence[Lease],
+        needed: int,
+        lock: "weakref.ref[Any]",
+        when_lost: "Callable[[Hold, Lease, bool], None]",
+    ) -> None:
+        self.leases = leases
+        self.needed = needed
+        self.lock = lock
+        self._when_lost = when_lost
+        self._told = threading.Lock()  # renewals of several servers may find it out at once
+        self._aborted = False
+        for lease in leases:
+            lease.enter(self)
+
+    @property
+    def server(self) -> Server:
+        return self.leases[0].server
+
+    @property
+    def token(self) -> str:
+        return self.leases[0].token
+
+    @property
+    def fence_token(self) -> int:
+        return self.leases[0].fence_token
+
+    @property
+    def lost(self) -> bool:
+        return sum(not lease.lost for lease in self.leases) < self.needed
+
+    @property
+    def deadline(self) -> float:
+        """Until when it lasts, unless it is renewed."""
+        ends = sorted(lease.deadline for lease in self.leases if not lease.lost)
+        return ends[-self.needed] if len(ends) >= self.needed else -math.inf
+
+    @property
+    def inherited(self) -> bool:
+        return self.leases[0].inherited
+
+    def lease_lost(self, lease: Lease, found_by_holder: bool) -> None:
+        if self.lost and self._told.acquire(blocking=False):
+            self._when_lost(self, lease, found_by_holder)
+
+    def abort(self) -> None:
+        """Cancel the asyncio task that holds it. A thread can't be: it has to look at `lost`."""
+        task = self._task()
+        if task:
+            self._aborted = True
+            task.cancel()
+
+    def takes_back(self, *errors: BaseException | None) -> bool:
+        """Whether one of these errors is the cancellation that `abort` asked for, and no other
+        is asked for; it is then taken back, as `asyncio.timeout` does."""
+        task = self._task()
+        if not (self._aborted and task):
+            return False
+        self._aborted = False
+        others = task.uncancel()
+        return not others and any(isinstance(each, asyncio.CancelledError) for each in errors)
+
+    def _task(self) -> "asyncio.Task[object] | None":
+        first = self.leases[0]
+        owner = first.owner()
+        return owner if first.book.on_loop and isinstance(owner, asyncio.Task) else None
+
+
+class Holds:
+    """The holds on one lock object, by their owners."""
+
+    def __init__(self) -> None:
+        self._by_owner: dict[Owner, list[Hold]] = {}
+
+    def add(self, owner: Owner, hold: Hold) -> None:
+        self._by_owner.setdefault(owner, []).append(hold)
+        if len(self._by_owner) > 1:
+            self._forget_the_dead()
+
+    def remove(self, hold: Hold) -> None:
+        """Once removed, does nothing."""
+        for owner, holds in list(self._by_owner.items()):
+            if hold in holds:
+                holds.remove(hold)
+            if not holds:
+                self._by_owner.pop(owner, None)
+
+    def of(self, owner: Owner) -> Hold | None:
+        """The last one that `owner` has."""
+        holds = self._by_owner.get(owner)
+        return holds[-1] if holds and not holds[-1].inherited else None
+
+    def seen_by(self, owner: Owner) -> Hold | None:
+        """The owner's own, else the only one that there is: others may look on, and a generator
+        may be closed by another thread or task than the one in which it entered ``with``."""
+        if owner in self._by_owner or len(self._by_owner) != 1:
+            return self.of(owner)
+        holds = next(iter(self._by_owner.values()), None)
+        return holds[-1] if holds and not holds[-1].inherited else None
+
+    def _forget_the_dead(self) -> None:
+        # Who ended without a release can't release any more.
+        for owner, holds in list(self._by_owner.items()):
+            if not is_alive(weakref.ref(owner)) and all(hold.lost for hold in holds):
+                self._by_owner.pop(owner, None)
