@@ -1,9 +1,10 @@
-"""The locks: one idea a file. `base` is the policy that all share. `mutex`, `semaphore` and
-`readwrite` say only their kind, capacity and weight; `many` is several mutexes at once; `quorum`
-is a mutex on several servers; `on_client` is one on a client that somebody else made;
-`transactions` is what `base` knows of the database's."""
+"""The locks: one idea a file. `base` is what users call and `core` how it is done, the same for
+all. `mutex`, `semaphore` and `readwrite` say only their kind, capacity and weight; `many` is
+several mutexes at once; `quorum` is a mutex on several servers; `on_client` is one on a client
+that somebody else made; `transactions` is what locks know of the database's."""
 
-from .base import BaseLock, Options
+from .base import BaseLock
+from .core import Options
 from .many import Many
 from .mutex import Mutex
 from .on_client import AsyncLock, Lock

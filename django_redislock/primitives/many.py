@@ -15,7 +15,8 @@ from ..engine.hold import Holds
 from ..engine.lease import Lease
 from ..engine.ops import Flow
 from ..names import Template, arguments, check_name, shown
-from .base import BaseLock, Options, Place
+from .base import BaseLock
+from .core import Options, Place
 
 
 class Many(BaseLock):

@@ -17,7 +17,8 @@ from ..engine.lease import Lease, remember
 from ..engine.ops import Each, Flow, OnServer, Pause
 from ..exceptions import LockError
 from ..info import LockInfo
-from .base import BaseLock, Options, Place, T
+from .base import BaseLock
+from .core import Options, Place, T
 
 PATIENCE = 0.5, 0.2
 """How long one server may take to answer: seconds, or that part of the lease if it is less."""

@@ -5,7 +5,8 @@ from typing import Unpack
 
 from .. import values
 from ..connection import Server
-from .base import BaseLock, Options
+from .base import BaseLock
+from .core import Options
 
 
 class Semaphore(BaseLock):

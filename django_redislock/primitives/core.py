@@ -1,0 +1,340 @@
+"""How a lock is acquired, kept and released, whatever the colour."""
+
+import logging
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, TypeVar
+from weakref import ref
+
+from redis.exceptions import RedisError
+
+from .. import clock, values
+from ..conf import conf
+from ..connection import Server
+from ..engine import flows, listing
+from ..engine.drivers import run
+from ..engine.hold import Hold, Holds
+from ..engine.lease import Lease, held_by, remember
+from ..engine.ops import Flow, OnServer
+from ..engine.renewal import Book
+from ..exceptions import LockError, LockLost, LockNotOwnedError
+from ..holder import Anybody, Owner, current_owner, info_text
+from ..info import LockInfo
+from ..names import check_name
+from ..signals import lock_lost
+from ..values import Seconds
+
+if TYPE_CHECKING:
+    from .base import BaseLock
+
+T = TypeVar("T")
+
+logger = logging.getLogger("django_redislock")
+
+Place: TypeAlias = tuple[Book, str]
+"""Where one lease is asked for, and by which name."""
+
+
+class Options(TypedDict, total=False):
+    """What every lock can be told; see `LockManager.lock`."""
+
+    timeout: Seconds | None
+    blocking: bool
+    blocking_timeout: Seconds | None
+    auto_renewal: bool
+    reentrant: bool
+    at_least_for: Seconds
+    release_on_commit: bool | str
+    metadata: Mapping[str, Any] | None
+    on_lost: "Callable[[BaseLock], object] | Literal['abort'] | None"
+
+
+class Core:
+    """What a lock is told, and the flows that its methods drive. What a primitive differs in, it
+    says in `kind`, `capacity`, `weight` and `needed`, and in the methods `_where`, `_take_all`
+    and `_each`."""
+
+    kind: ClassVar[str]
+    capacity: int
+    weight: int
+    needed = 1
+    """Of the leases that it asks for, as many must be had."""
+
+    patience: float | None = None
+    """Seconds that an answer may be late; None: as the client allows."""
+
+    drift: tuple[float, float] = (0.0, 0.0)
+    """What to take off for clocks that drift: a part of the lease, and seconds."""
+
+    def __init__(
+        self,
+        server: Callable[[], Server],
+        name: str,
+        *,
+        timeout: Seconds | None = None,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        auto_renewal: bool = True,
+        reentrant: bool = False,
+        at_least_for: Seconds = 0,
+        release_on_commit: bool | str = False,
+        metadata: Mapping[str, Any] | None = None,
+        on_lost: Callable[["BaseLock"], object] | Literal["abort"] | None = None,
+    ) -> None:
+        self.name = check_name(name)
+        self.timeout = (
+            values.lease("REDISLOCK_TIMEOUT", conf.timeout)
+            if timeout is None
+            else values.lease("timeout", timeout)
+        )
+        self.blocking = values.flag("blocking", blocking)
+        self.blocking_timeout = values.wait("blocking_timeout", blocking_timeout)
+        self.auto_renewal = values.flag("auto_renewal", auto_renewal)
+        self.reentrant = values.flag("reentrant", reentrant)
+        self.at_least_for = values.at_least("at_least_for", at_least_for)
+        self.release_on_commit = values.database("release_on_commit", release_on_commit)
+        self.metadata = values.metadata("metadata", metadata)
+        self.on_lost = values.on_lost("on_lost", on_lost)
+        self._server = server
+        self._holds = Holds()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    # What is asked of Redis
+
+    def _acquire(
+        self, places: Sequence[Place], until: float | None, token: str | bytes | None
+    ) -> Flow[bool]:
+        leases = yield from self._take_all(places, until, token)
+        if leases:
+            hold = Hold(leases, self.needed, ref(self), _tell_lost)
+            self._holds.add(self._owner(), hold)
+        return bool(leases)
+
+    def _take_all(
+        self, places: Sequence[Place], until: float | None, token: str | bytes | None
+    ) -> Flow[Sequence[Lease]]:
+        """The leases of a hold, none if its turn did not come."""
+        [(book, name)] = places
+        lease = yield from self._take(book, name, until, token)
+        return (lease,) if lease else ()
+
+    def _take(
+        self, book: Book, name: str, until: float | None, token: str | bytes | None
+    ) -> Flow[Lease | None]:
+        again = self._entered(book.server, name)
+        if again:
+            return again
+        self._refuse_to_wait_for_itself(book.server, name, until)
+        lease = self._new_lease(book, name, token)
+        if not (yield from flows.take(lease, self._want(lease), until)):
+            return None
+        remember(lease, self._owner())
+        return lease
+
+    def _release(self, hold: Hold) -> Flow[None]:
+        last = [lease for lease in hold.leases if lease.leave(hold)]
+        enough = len(last) - self.needed + 1  # then fewer than it needs may be held yet
+        wanted = [(lease.server, flows.let_go(lease)) for lease in last]
+        kept = yield from self._each(wanted, enough)
+        self._judge(hold, last, kept, "release")
+
+    def _release_late(self, hold: Hold) -> None:
+        if hold.inherited:  # the transaction is the parent's, as the lock is
+            return
+        for lease in hold.leases:
+            lease.deferred -= 1
+        try:
+            run(hold.server.client, self._release(hold))
+        except (RedisError, LockError) as error:
+            logger.warning(
+                "Lock %r could not be released after a transaction: %s", self.name, error
+            )
+
+    def _extend(
+        self, hold: Hold, additional_time: Seconds, replace_ttl: bool, action: str
+    ) -> Flow[Literal[True]]:
+        seconds = values.lease("additional_time", additional_time)
+        wanted = [
+            (lease.server, flows.extend(lease, seconds, replace=replace_ttl))
+            for lease in hold.leases
+        ]
+        kept = yield from self._each(wanted, self.needed)
+        self._judge(hold, hold.leases, kept, action)
+        return True
+
+    def _judge(
+        self, hold: Hold, leases: Sequence[Lease], kept: Sequence[bool | None], action: str
+    ) -> None:
+        for lease, still in zip(leases, kept, strict=True):
+            if still is False:
+                lease.book.remove(lease)
+                lease.lose(found_by_holder=True)
+        if hold.lost:
+            raise self._lost_error(action)
+
+    def _locked(self) -> Flow[bool]:
+        asked = [
+            (server, listing.get(server.keys, name, self.patience))
+            for server, name in self._where()
+        ]
+        infos = yield from self._each(asked, self.needed)
+        return self._is_held([info for info in infos if info])
+
+    def _is_held(self, infos: Sequence[LockInfo]) -> bool:
+        return any(info.holders for info in infos)
+
+    def _owned(self) -> Flow[bool]:
+        hold = self._own()
+        if hold is None:
+            return False
+        asked = [
+            (
+                lease.server,
+                listing.holds(lease.server.keys, lease.keys.name, lease.token, self.patience),
+            )
+            for lease in hold.leases
+        ]
+        owned = yield from self._each(asked, self.needed)
+        return owned.count(True) >= self.needed
+
+    def _each(self, wanted: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
+        """What each flow answers. One that fails does not keep the others, but is told then,
+        even where others are `enough`."""
+        answers: list[T | None] = []
+        trouble: BaseException | None = None
+        for _, flow in wanted:
+            try:
+                answers.append((yield from flow))
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                if trouble is None or not isinstance(error, Exception):
+                    trouble = error
+        if trouble:
+            raise trouble
+        return answers
+
+    # Where it is asked for
+
+    def _where(self) -> Sequence[tuple[Server, str]]:
+        return [(self._server(), self.name)]
+
+    def _places(self, book: Callable[[Server], Book]) -> Sequence[Place]:
+        return [(book(server), name) for server, name in self._where()]
+
+    # What is held, by each thread, task or greenlet
+
+    def _owner(self) -> Owner:
+        return current_owner()
+
+    def _new_lease(self, book: Book, name: str, token: str | bytes | None) -> Lease:
+        return Lease(
+            book,
+            book.server.keys.of(name),
+            uuid.uuid4().hex if token is None else values.token("token", token),
+            self.timeout,
+            owner=self._owner(),
+            kind=self.kind,
+            weight=self.weight,
+            renewed=self.auto_renewal,
+            at_least_for=self.at_least_for,
+            drift=self.drift,
+            patience=self.patience,
+        )
+
+    def _entered(self, server: Server, name: str) -> Lease | None:
+        """The caller's own lease, where it may enter once more."""
+        leases = held_by(self._owner(), server, name)
+        return next((lease for lease in leases if self._may_enter(lease)), None)
+
+    def _may_enter(self, lease: Lease) -> bool:
+        wanted = self.reentrant or lease.deferred
+        fits = lease.kind == self.kind and lease.weight >= self.weight
+        return bool(wanted and fits and not lease.lost)
+
+    def _must_hold(self, action: str, *, lost: bool = False) -> Hold:
+        hold = self._own()
+        if hold is None:
+            raise LockNotOwnedError(
+                f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
+                lock_name=self.name,
+            )
+        if hold.lost and not lost:
+            raise self._lost_error(action)
+        return hold
+
+    def _own(self) -> Hold | None:
+        return self._holds.of(self._owner())
+
+    def _seen(self) -> Hold | None:
+        return self._holds.seen_by(self._owner())
+
+    def _lost_error(self, action: str) -> LockLost:
+        return LockLost(
+            f"Cannot {action} a lock that's no longer owned: {self.name!r} was lost while it "
+            "was held",
+            lock_name=self.name,
+        )
+
+    def _not_acquired(self) -> LockError:
+        return LockError(
+            f"Unable to acquire lock within the time specified: {self.name!r}",
+            lock_name=self.name,
+        )
+
+    def _refuse_to_wait_for_itself(self, server: Server, name: str, until: float | None) -> None:
+        if until is not None or isinstance(self._owner(), Anybody):
+            return
+        held = [
+            lease
+            for lease in held_by(self._owner(), server, name)
+            if lease.kind == self.kind and not lease.lost
+        ]
+        if held and sum(lease.weight for lease in held) + self.weight > self.capacity:
+            raise LockError(
+                f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
+            )
+
+    def _want(self, lease: Lease) -> flows.Want:
+        return flows.Want(
+            keys=lease.keys,
+            token=lease.token,
+            kind=self.kind,
+            capacity=self.capacity,
+            weight=self.weight,
+            lease=max(self.timeout, self.at_least_for),
+            info=info_text(self.metadata),
+            renewed=self.auto_renewal and not self.at_least_for,
+            patience=lease.patience,
+        )
+
+    def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:
+        blocking = self.blocking if blocking is None else values.flag("blocking", blocking)
+        longest = values.wait("blocking_timeout", blocking_timeout)
+        if not blocking:
+            return -math.inf
+        longest = self.blocking_timeout if longest is None else longest
+        return None if longest is None else clock.now() + longest
+
+
+def _tell_lost(hold: Hold, lease: Lease, found_by_holder: bool) -> None:
+    lock: BaseLock | None = hold.lock()
+    logger.error("Lock %r was lost while it was held", lease.keys.name)
+    lock_lost.send_robust(
+        sender=type(lock),
+        lock=lock,
+        name=lease.keys.name,
+        token=lease.token,
+        fence_token=lease.fence_token,
+    )
+    if lock and lock.on_lost == "abort":
+        if not found_by_holder:
+            hold.abort()
+    elif lock and callable(lock.on_lost):
+        try:
+            lock.on_lost(lock)
+        except Exception:
+            logger.exception("on_lost of lock %r failed", lease.keys.name)
