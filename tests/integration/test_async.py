@@ -10,6 +10,7 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.engine import renewal
 from django_redislock.engine.renewal import loop_book
 from django_redislock.signals import lock_lost
 from tests.tools import wait_until
@@ -640,3 +641,24 @@ def test_a_cancellation_beside_that_of_a_lost_lock_is_a_cancellation():
         assert task.cancelled()
 
     asyncio.run(lose())
+
+
+def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
+    server = locks.lock("a")._server()
+
+    async def use():
+        async with locks.lock("a", timeout=0.5):
+            pass
+
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(use())
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task]))
+        client = server._of_loop[loop][0]
+        loop.run_until_complete(client.connection_pool.disconnect())
+        loop.close()
+    asyncio.run(use())
+    assert len(server._of_loop) == 0
+    assert len(renewal._loop_books) <= 1

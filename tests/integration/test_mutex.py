@@ -13,6 +13,7 @@ import pytest
 import redis.exceptions
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.primitives import base
 from tests.tools import wait_until
 
 from .tools import free, start
@@ -445,3 +446,31 @@ def test_only_its_holder_owns_it_whoever_looks_on():
         assert lock.owned()
         assert start(lock.owned).result(10) is False
         assert start(lambda: lock.token).result(10) == lock.token
+
+
+def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
+    def run_and_interrupt(client, flow):
+        run(client, flow)
+        raise KeyboardInterrupt
+
+    run = base.run
+    lock = locks.lock("a", reentrant=True)
+    with lock, monkeypatch.context() as patched:
+        patched.setattr(base, "run", run_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+        lock.assert_held()
+        with pytest.raises(KeyboardInterrupt):
+            locks.lock("b", timeout=60).acquire()
+        wait_until(lambda: locks.get("b") is None)
+        assert locks.get("a")
+    assert locks.get("a") is None
+
+
+def test_who_ended_without_a_release_is_forgotten():
+    lock = locks.semaphore("a", 3, timeout=0.1)
+    for _ in range(2):
+        start(lock.acquire).result(10)
+    free(locks, "a")
+    with lock:
+        assert len(lock._holds._by_owner) == 1

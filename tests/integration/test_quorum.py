@@ -24,6 +24,7 @@ from django_redislock import LockError, LockLost, LockManager, LockNotOwnedError
 from django_redislock.engine import flows
 from django_redislock.engine.drivers import _perform, run
 from django_redislock.engine.renewal import thread_book
+from django_redislock.primitives import base
 from testproject.server import EmbeddedServer
 from tests.conftest import leftovers
 from tests.tools import ROOT, Child, wait_until
@@ -1029,17 +1030,30 @@ def test_an_acquisition_that_is_closed_at_any_step_leaves_its_leases_to_run_out(
     five.none_left(timeout=4)
 
 
-def test_a_release_that_is_interrupted_is_made_good(five):
+def test_a_release_that_is_interrupted_is_made_good(five, monkeypatch):
+    def interrupt(client, flow):
+        raise KeyboardInterrupt
+
     lock = quorum(timeout=60, reentrant=True)
     assert lock.acquire()
     assert lock.acquire()
-    for _ in range(2):
-        assert holders(five) == ALL
-        hold = lock._own()
-        lock._forget(hold)
-        flow, _ = at_step(lock._release(hold), 1)
+    monkeypatch.setattr(base, "run", interrupt)
+    for left in (ALL, []):
         with pytest.raises(KeyboardInterrupt):
-            flow.throw(KeyboardInterrupt)
+            lock.release()
+        wait_until(lambda left=left: holders(five) == left)
+    five.none_left()
+
+
+def test_a_minority_that_notes_the_token_is_not_enough(five, monkeypatch):
+    def refuse(lease, fence_token):
+        if lease.server.alias in ALL[:3]:
+            return False
+        return (yield from raise_fence(lease, fence_token))
+
+    raise_fence = flows.raise_fence
+    monkeypatch.setattr(flows, "raise_fence", refuse)
+    assert not quorum(blocking=False).acquire()
     five.none_left()
 
 
