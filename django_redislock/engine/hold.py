@@ -58,9 +58,12 @@ class Hold:
     def inherited(self) -> bool:
         return self.leases[0].inherited
 
-    def lease_lost(self, lease: Lease, found_by_holder: bool) -> None:
-        if self.lost and self._told.acquire(blocking=False):
-            self._when_lost(self, lease, found_by_holder)
+    def is_newly_lost(self) -> bool:
+        """True once."""
+        return self.lost and self._told.acquire(blocking=False)
+
+    def tell_lost(self, lease: Lease, found_by_holder: bool) -> None:
+        self._when_lost(self, lease, found_by_holder)
 
     def abort(self) -> None:
         """Cancel the asyncio task that holds it. A thread can't be: it has to look at `lost`."""

@@ -102,9 +102,10 @@ class Lease:
     def lose(self, *, found_by_holder: bool = False) -> None:
         """It is lost; tell the holds on it. A holder that finds it out itself gets an error."""
         self._lost = True
-        by_lock = {id(hold.lock): hold for hold in reversed(self._holds())}
+        newly = [hold for hold in self._holds() if hold.is_newly_lost()]
+        by_lock = {id(hold.lock): hold for hold in reversed(newly)}
         for hold in by_lock.values():  # who entered it twice is told once
-            hold.lease_lost(self, found_by_holder)
+            hold.tell_lost(self, found_by_holder)
 
     def enter(self, hold: "Hold") -> None:
         self._entries.append(weakref.ref(hold))
