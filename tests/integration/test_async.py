@@ -662,3 +662,16 @@ def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
     asyncio.run(use())
     assert len(server._of_loop) == 0
     assert len(renewal._loop_books) <= 1
+
+
+def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
+    async def use():
+        async with locks.lock("a"):
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await asyncio.sleep(0)  # for the task to end
+        books = renewal._loop_books[asyncio.get_running_loop()]
+        while books:  # noqa: ASYNC110  it sets no event
+            await asyncio.sleep(0.01)
+
+    asyncio.run(use())

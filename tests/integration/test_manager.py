@@ -1,5 +1,6 @@
 """What is held, told and released by the manager."""
 
+from collections import Counter
 from zlib import crc32
 
 import pytest
@@ -142,11 +143,16 @@ def test_more_of_one_bucket_than_a_page_at_one_moment(redis_server):
 
 
 def test_locks_that_are_renewed_while_they_are_listed_are_told_once():
-    held = [locks.lock(f"n:{number}", timeout=0.5) for number in range(600)]
+    held = [locks.lock(f"n:{number}", timeout=3) for number in range(600)]
     assert all(lock.acquire() for lock in held)
-    for _ in range(5):
+    ends = locks.get("n:599").expires_at
+
+    def renewed():
         found = [info.name for info in locks.active()]
         assert len(found) == len(set(found))
+        return locks.get("n:599").expires_at > ends
+
+    wait_until(renewed)
     release(held)
 
 
@@ -181,7 +187,8 @@ def test_a_listing_asks_as_much_whatever_else_redis_keeps(redis_server, unrelate
             assert len(list(locks.active())) == 20
             assert locks.count() == 20
             assert locks.get("n:3") is not None
-        asked.append(called)
+        # A renewer that some test before left to itself may connect just now.
+        asked.append(called - Counter({"hello": 9, "client|setinfo": 9}))
     assert asked[0] == asked[1]
     assert not {"keys", "scan"} & set(asked[0])
     release(held)

@@ -6,6 +6,8 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.engine.drivers import _perform
+from django_redislock.engine.renewal import thread_book
 from tests.tools import wait_until
 
 from .tools import free, start, waiting
@@ -240,3 +242,24 @@ def test_a_second_cancellation_does_not_keep_any():
                 await asyncio.sleep(0.01)
 
     asyncio.run(use())
+
+
+def test_an_acquisition_that_is_closed_is_left_to_run_out():
+    many = locks.lock_many(["a", "b"], timeout=0.5)
+    flow = many._acquire(many._places(thread_book), None, None)
+    flow.send(_perform(many._server().client, next(flow)))
+    assert held() == ["a"]
+    flow.close()
+    del flow  # as nobody else has the lease
+    wait_until(lambda: held() == [])
+
+
+def test_a_release_that_is_closed_is_made_good():
+    many = locks.lock_many(["a", "b"], timeout=60)
+    assert many.acquire()
+    flow = many._release(many._own())
+    next(flow)
+    flow.close()
+    wait_until(lambda: held() == ["b"])
+    many._abandon(many._own())
+    wait_until(lambda: held() == [])

@@ -532,3 +532,12 @@ def test_a_renewer_that_ended_while_one_waited_starts_again_in_async_too(
         await second.arelease()
 
     asyncio.run(use())
+
+
+def test_what_is_got_after_its_lease_was_ended_is_given_back():
+    lock = locks.lock("a", timeout=60)
+    [(book, name)] = lock._places(thread_book)
+    lease = lock._new_lease(book, name, None)
+    lease.end()  # as an interrupt does that could not wait for the answer
+    assert run(book.server.client, flows.take(lease, lock._want(lease), None)) is False
+    assert locks.get("a") is None
