@@ -7,7 +7,8 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from celery import Task
 from celery.local import Proxy
@@ -17,6 +18,7 @@ from django_redislock.exceptions import LockNotOwnedError
 from django_redislock.manager import locks
 from django_redislock.names import shown
 
+from .abort import Abort
 from .call import Call, held, running_task, runs_under
 from .conflict import Conflict, settle
 from .key import key_maker
@@ -55,7 +57,7 @@ def single_instance(
     max_retries: int | None = None,
     limit: int | None = None,
     at_least_for: Seconds = 0,
-    on_lost: Callable[..., Any] | None = None,
+    on_lost: Callable[..., Any] | Literal["abort"] | None = None,
     using: str | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
@@ -74,7 +76,7 @@ def single_instance(
     max_retries: int | None = None,
     limit: int | None = None,
     at_least_for: Seconds = 0,
-    on_lost: Callable[..., Any] | None = None,
+    on_lost: Callable[..., Any] | Literal["abort"] | None = None,
     using: str | None = None,
 ) -> Any:
     """Let a task, or any function, run once at a time.
@@ -121,7 +123,9 @@ def single_instance(
 
     `timeout` is the lease in seconds (None: ``REDISLOCK_TIMEOUT``), which is
     how long the lock outlives a worker that died. `on_lost` is called if the
-    lock goes away while the function runs. `using` is the alias of ``CACHES``
+    lock goes away while the function runs; ``"abort"`` raises `LockLost` in it,
+    where it runs in the main thread of its process, as in the prefork pool
+    (elsewhere it has to look at ``current_lock().lost``). `using` is the alias of ``CACHES``
     whose server keeps the lock. Seconds are int, float or timedelta.
 
     Raises `TypeError`, `ValueError` or `ImproperlyConfigured` at import for
@@ -169,12 +173,13 @@ def _decorate(options: Options, function: Callable[P, R]) -> Callable[P, R]:
 def _run_alone(function: Callable[..., Any], call: Call, name: str, options: Options) -> Any:
     manager = locks.using(options.using)
     conflict = Conflict(call, name, options, manager, runs_under(manager.alias, name))
-    lock = _lock(manager, name, options)
+    abort = Abort() if options.on_lost == "abort" else None
+    lock = _lock(manager, name, options, abort or options.on_lost)
     # Inside the try, for a soft time limit may strike between any two lines.
     try:
         if not _acquire(lock, conflict):
             return settle(conflict)
-        with held(manager.alias, lock):
+        with held(manager.alias, lock), abort or nullcontext():
             return function(*call.args, **call.kwargs)
     finally:
         if lock.token is not None:
@@ -192,12 +197,12 @@ def _acquire(lock: BaseLock, conflict: Conflict) -> bool:
     return False
 
 
-def _lock(manager: LockManager, name: str, options: Options) -> Mutex | Semaphore:
+def _lock(manager: LockManager, name: str, options: Options, on_lost: Any) -> Mutex | Semaphore:
     more: LockOptions = {
         "timeout": options.timeout,
         "blocking_timeout": options.blocking_timeout,
         "at_least_for": options.at_least_for,
-        "on_lost": options.on_lost,
+        "on_lost": on_lost,
     }
     if options.limit is None:
         return manager.lock(name, **more)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from django_redislock import values
 from django_redislock.names import shown
@@ -28,7 +28,7 @@ class Options:
     max_retries: int | None
     limit: int | None
     at_least_for: Seconds
-    on_lost: Callable[..., Any] | None
+    on_lost: Callable[..., Any] | Literal["abort"] | None
     using: str | None
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class Options:
             values.count("limit", self.limit)
         _check_count("max_retries", self.max_retries)
         _check_type("using", self.using, str)
-        values.callback("on_lost", self.on_lost)
+        values.on_lost("on_lost", self.on_lost)
 
     def _check_conflict(self) -> None:
         if self.on_conflict in ENQUEUE_TIME_CONFLICTS:

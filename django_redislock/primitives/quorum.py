@@ -115,7 +115,7 @@ class Quorum(BaseLock):
             raise
         if not held:
             for refusal in _refusals(outcomes):  # there it is of another kind
-                raise refusal
+                raise LockError(str(refusal), lock_name=self.name)
             self._refuse_failures(outcomes, len(leases) - self.needed)
         for lease in held:
             remember(lease, self._owner())

@@ -271,3 +271,15 @@ def rare_and_long(self, run):
     note(run, "begin", self.request.id, os.getpid())
     wait_for_go(run)
     return "ran"
+
+
+@app.task(bind=True)
+@single_instance(key="long:{run}", timeout=1, on_lost="abort")
+def aborted(self, run):
+    note(run, "begin", self.request.id, os.getpid())
+    try:
+        wait_for_go(run)
+    except SoftTimeLimitExceeded:
+        note(run, "limited")
+        raise
+    return "ran"

@@ -192,7 +192,7 @@ REFUSED = [
     ({"timeout": timedelta(0)}, ValueError, "timeout .*timedelta"),
     ({"timeout": True}, TypeError, "timeout .*True"),
     ({"timeout": "30"}, TypeError, "timeout .*'30'"),
-    ({"on_lost": "abort"}, TypeError, "on_lost must be callable, got 'abort'"),
+    ({"on_lost": "tell"}, ValueError, "on_lost must be a callable or 'abort', got 'tell'"),
     ({"using": 5}, TypeError, "using must be a str, not 5"),
 ]
 

@@ -1,0 +1,65 @@
+"""Stopping a task whose lock is lost, as a soft time limit stops one that takes too long."""
+
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from django_redislock.exceptions import LockLost
+
+SIGNAL = signal.SIGUSR1
+"""Celery's soft time limit comes by it, too. Each takes only what is meant for it."""
+
+
+class Abort:
+    """Raises `LockLost` in the block, in the main thread of its process, once it was called.
+
+    Elsewhere a thread can't be interrupted, and has to look at its lock.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._armed = self._sent = self._struck = False
+        self._name = ""
+
+    def __call__(self, lock: Any) -> None:
+        """The lock is lost; for `on_lost`."""
+        with self._guard:
+            self._name = lock.name
+            if self._armed:
+                self._sent = True
+                signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
+
+    def __enter__(self) -> Self:
+        self._armed = threading.current_thread() is threading.main_thread()
+        if self._armed:
+            self._before = signal.signal(SIGNAL, self._strike)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._armed:
+            return
+        try:
+            with self._guard:
+                self._armed = False
+            while self._sent and not self._struck:
+                time.sleep(0.001)  # it is under way, and must not strike whatever comes next
+        finally:
+            signal.signal(SIGNAL, self._before)
+
+    def _strike(self, number: int, frame: FrameType | None) -> None:
+        if self._sent and not self._struck:
+            self._struck = True
+            raise LockLost(
+                f"Cannot go on under a lock that's no longer owned: {self._name!r} was lost while "
+                "it was held",
+                lock_name=self._name,
+            )
+        if callable(self._before):
+            self._before(number, frame)
