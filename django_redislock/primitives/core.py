@@ -286,17 +286,20 @@ class Core:
         )
 
     def _refuse_to_wait_for_itself(self, server: Server, name: str, until: float | None) -> None:
+        if self._waits_for_itself(server, name, until):
+            raise LockError(
+                f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
+            )
+
+    def _waits_for_itself(self, server: Server, name: str, until: float | None) -> bool:
         if until is not None or isinstance(self._owner(), Anybody):
-            return
+            return False
         held = [
             lease
             for lease in held_by(self._owner(), server, name)
             if lease.kind == self.kind and not lease.lost
         ]
-        if held and sum(lease.weight for lease in held) + self.weight > self.capacity:
-            raise LockError(
-                f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
-            )
+        return bool(held) and sum(lease.weight for lease in held) + self.weight > self.capacity
 
     def _want(self, lease: Lease) -> flows.Want:
         return flows.Want(

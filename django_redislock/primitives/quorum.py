@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, Unpack
@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError
 from .. import clock
 from ..connection import Server
 from ..engine import flows
-from ..engine.lease import Lease, remember
+from ..engine.lease import Lease, held_by, remember
 from ..engine.ops import Each, Flow, OnServer, Pause
 from ..exceptions import LockError
 from ..info import LockInfo
@@ -84,18 +84,29 @@ class Quorum(BaseLock):
     def _take_all(
         self, places: Sequence[Place], until: float | None, token: str | bytes | None
     ) -> Flow[Sequence[Lease]]:
-        again = [self._entered(book.server, name) for book, name in places]
-        entered = [lease for lease in again if lease]
+        entered = self._entered_before(places)
         if len(entered) >= self.needed:
             return entered
-        for book, name in places:
-            self._refuse_to_wait_for_itself(book.server, name, until)
+        own = [
+            place for place in places if self._waits_for_itself(place[0].server, place[1], until)
+        ]
+        if len(places) - len(own) < self.needed:
+            self._refuse_to_wait_for_itself(own[0][0].server, self.name, until)
         while True:
             leases = self._new_leases(places, token)
             held = yield from self._try(leases, until)
             if held or (until is not None and clock.now() >= until):
                 return held
             yield Pause(random.uniform(*BACK_OFF))  # noqa: S311  jitter, no secret
+
+    def _entered_before(self, places: Sequence[Place]) -> list[Lease]:
+        """The most leases of one token that the caller may enter once more."""
+        by_token: defaultdict[str, list[Lease]] = defaultdict(list)
+        for book, name in places:
+            for lease in held_by(self._owner(), book.server, name):
+                if self._may_enter(lease):
+                    by_token[lease.token].append(lease)
+        return max(by_token.values(), key=len, default=[])
 
     def _try(self, leases: Sequence[Lease], until: float | None) -> Flow[Sequence[Lease]]:
         """The leases of a majority, or none, and then none is left."""

@@ -1045,6 +1045,22 @@ def test_a_release_that_is_interrupted_is_made_good(five, monkeypatch):
     five.none_left()
 
 
+def test_what_is_left_of_a_lost_hold_is_not_entered_again(five):
+    lost, lock = quorum(), quorum(reentrant=True)
+    assert lost.acquire()
+    for alias in ALL[:3]:
+        assert locks.using(alias).force_release("a") == 1
+    with pytest.raises(LockLost):
+        lost.extend(30)
+    with lock:
+        fence_token = lock.fence_token
+        with lock:
+            assert {lease.fence_token for lease in lock._own().leases} == {fence_token}
+    with pytest.raises(LockLost):
+        lost.release()
+    five.none_left()
+
+
 def test_a_minority_that_notes_the_token_is_not_enough(five, monkeypatch):
     def refuse(lease, fence_token):
         if lease.server.alias in ALL[:3]:

@@ -252,5 +252,5 @@ def test_redis_does_what_the_model_says(kind: str, redis_client: redis.Redis) ->
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", MACHINES)
 def test_redis_does_what_the_model_says_for_long(kind: str, redis_client: redis.Redis) -> None:
-    how = settings(max_examples=2000, stateful_step_count=50)
+    how = settings(max_examples=1000, stateful_step_count=50)
     run_state_machine_as_test(with_parts(kind, redis_client), settings=how)

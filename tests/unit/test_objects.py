@@ -408,7 +408,7 @@ def test_the_objects_do_what_the_model_says(kind: str, hands_of: HandsOf) -> Non
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_objects_do_what_the_model_says_for_long(kind: str, hands_of: HandsOf) -> None:
-    how = settings(max_examples=300, stateful_step_count=50)
+    how = settings(max_examples=60, stateful_step_count=50)
     run_state_machine_as_test(hands_of(kind), settings=how)
 
 
