@@ -71,7 +71,7 @@ class Lease:
         self._began = clock.now()
         self.keep(deadline)
         if not confirmed:
-            self.due = min(self.due, self._began + SOON)
+            self.due, self.early = min(self.due, self._began + SOON), 0.0
         self.book.add(self)
 
     def keep(self, deadline: float) -> None:
