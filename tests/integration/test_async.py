@@ -667,9 +667,11 @@ def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
 def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
     async def use():
         async with locks.lock("a"):
+            book = loop_book(locks.lock("a")._server())
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
-            await asyncio.sleep(0)  # for the task to end
+            while book._task:  # noqa: ASYNC110  until it has ended
+                await asyncio.sleep(0)
         books = renewal._loop_books[asyncio.get_running_loop()]
         while books:  # noqa: ASYNC110  it sets no event
             await asyncio.sleep(0.01)
