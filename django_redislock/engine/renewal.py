@@ -262,7 +262,7 @@ class LoopBook(Book):
     def _resume(self) -> None:
         if self._leases or self._returns:
             self.wake()
-        elif self._task is None:
+        else:
             self._forget()
 
     def _forget(self) -> None:
