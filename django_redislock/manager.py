@@ -142,6 +142,8 @@ class LockManager:
         but for `release_on_commit`."""
         if "release_on_commit" in options:
             raise TypeError("release_on_commit is what using_db says, and can't be given as well")
+        if not isinstance(using_db, str):
+            raise TypeError(f"using_db must be an alias of DATABASES, got {using_db!r}")
         options["release_on_commit"] = values.database("using_db", using_db) or False
         return Atomic(self.lock(name, **options), using_db)
 

@@ -195,6 +195,7 @@ def test_options_are_keywords_and_known():
         (lambda: locks.aactive(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
         (lambda: locks.atomic("a", release_on_commit=True), TypeError, "release_on_commit"),
         (lambda: locks.atomic("a", using_db="nowhere"), ValueError, "using_db .*'nowhere'"),
+        (lambda: locks.atomic("a", using_db=True), TypeError, "using_db .*got True"),
         (lambda: locks.lock("a", on_lost=coroutine), TypeError, "on_lost .* coroutine"),
     ],
 )
