@@ -45,9 +45,13 @@ def is_alive(owner: weakref.ref[Owner]) -> bool:
         return False
 
 
-def info_text(metadata: Mapping[str, Any]) -> str:
-    """The JSON that Redis keeps beside a holding."""
-    task_name, task_id = _celery_task()
+Task: TypeAlias = tuple[str | None, str | None]
+"""A Celery task's name and id."""
+
+
+def info_text(metadata: Mapping[str, Any], task: Task | None = None) -> str:
+    """The JSON that Redis keeps beside a holding; `task` is the one that runs, unless given."""
+    task_name, task_id = task or _celery_task()
     told = {
         "host": host(),
         "pid": os.getpid(),
@@ -88,7 +92,7 @@ def host() -> str:
     return socket.gethostname()
 
 
-def _celery_task() -> tuple[str | None, str | None]:
+def _celery_task() -> Task:
     state = sys.modules.get("celery._state")  # never the one to import Celery
     task = state.get_current_task() if state else None
     if task is None:

@@ -23,3 +23,10 @@ task_skipped = Signal()
 Arguments: `sender` (the task, or the plain function), `name` (the lock's),
 `task_id` (its own, None outside a task), `holder_task_id`, `args`, `kwargs`.
 """
+
+task_replaced = Signal()
+"""A queued task lost its place to a newer one, and was revoked (``on_conflict="replace"``).
+
+Sent by whoever sent the newer one. Arguments: `sender` (the task), `name` (the
+place's), `task_id` (of the one that does not run), `by_task_id`.
+"""

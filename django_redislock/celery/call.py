@@ -38,15 +38,19 @@ class Call:
     kwargs: dict[str, Any]
     """The keyword arguments."""
 
+    task_id: str | None = None
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The headers of the message that the task runs for."""
+        found = self.task.request.headers if self.task is not None else None
+        return found if isinstance(found, dict) else {}
+
     @property
     def sent_args(self) -> tuple[Any, ...]:
         """The positional arguments that were sent, without the task."""
         bound = self.task is not None and self.args[:1] == (self.task,)
         return self.args[1:] if bound else self.args
-
-    @property
-    def task_id(self) -> str | None:
-        return self.task.request.id if self.task is not None else None
 
     @property
     def sender(self) -> Any:

@@ -14,6 +14,7 @@ from django_redislock.exceptions import AlreadyRunning
 from django_redislock.signals import task_skipped
 
 from .call import Call
+from .message import CONFLICTS, DUPLICATE
 
 if TYPE_CHECKING:
     from celery import Signature, Task
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_redislock")
 
-CONFLICTS_HEADER = "redislock_conflicts"
-"""The message header that counts how often a task was sent again because of a conflict."""
+LOOKS = 3
+"""How often a holder may be gone before it could be told who it was."""
 
 LONGEST_BACK_OFF = 60
 """Seconds."""
@@ -41,8 +42,11 @@ class Conflict:
     options: "Options"
     manager: "LockManager"
 
-    inside: bool
+    inside: bool = False
     """Whether the call was made from inside the very instance that it meets."""
+
+    owed: bool = False
+    """Whether it was promised that it runs, and so does not give way."""
 
     error: AlreadyRunning = field(init=False)
     """The error that says who holds, as far as that could be seen."""
@@ -77,10 +81,18 @@ class Conflict:
 
 
 def settle(conflict: Conflict) -> Any:
-    """Do what `on_conflict` says; but a task never gives way to its own past."""
+    """Do what `on_conflict` says; but a task never gives way to its own past, nor does one that
+    was promised to run."""
     task = conflict.call.task
-    if task is not None and conflict.with_own_past and _has_queue(task):
+    stays = conflict.with_own_past or (conflict.owed and not conflict.inside)
+    if task is not None and stays and _has_queue(task):
         _send_again(task, conflict)
+    return POLICIES[conflict.options.on_conflict](conflict)
+
+
+def end_duplicate(conflict: Conflict) -> Any:
+    """Do what `on_conflict` says for a message that was a duplicate when it was sent."""
+    conflict.error = AlreadyRunning(conflict.name, conflict.call.headers[DUPLICATE] or None)
     return POLICIES[conflict.options.on_conflict](conflict)
 
 
@@ -120,6 +132,8 @@ POLICIES: dict[str, Callable[[Conflict], Any]] = {
     "retry": retry,
     # It has waited by now, as long as it was to.
     "wait": refuse,
+    # Where there is nothing left to replace.
+    "replace": skip,
 }
 
 
@@ -135,7 +149,7 @@ def _has_queue(task: "Task[..., Any]") -> bool:
 
 
 def _conflicts(task: "Task[..., Any]") -> int:
-    count = (task.request.headers or {}).get(CONFLICTS_HEADER, 0)
+    count = (task.request.headers or {}).get(CONFLICTS, 0)
     return count if isinstance(count, int) else 0
 
 
@@ -161,7 +175,7 @@ def _message(task: "Task[..., Any]", countdown: float, conflicts: int) -> "Signa
     message = task.signature_from_request(task.request, countdown=countdown)
     message.options["headers"] = {
         **(message.options.get("headers") or {}),
-        CONFLICTS_HEADER: conflicts,
+        CONFLICTS: conflicts,
     }
     return message
 

@@ -4,44 +4,36 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import sys
 from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from celery import Task
-from celery.local import Proxy
-from redis.exceptions import RedisError
+from django.core.exceptions import ImproperlyConfigured
 
-from django_redislock.exceptions import LockNotOwnedError
-from django_redislock.manager import locks
 from django_redislock.names import shown
 
-from .abort import Abort
-from .call import Call, held, running_task, runs_under
-from .conflict import Conflict, settle
+from . import ends, worker  # noqa: F401  what they connect to
+from .call import Call, running_task
+from .execution import Execution
 from .key import key_maker
 from .options import Options
-from .worker import MARK, Single
+from .position import is_task, when_made
+from .sending import take_place_when_sent
+from .single import MARK, Single, single_of
 
 if TYPE_CHECKING:
-    from django_redislock.manager import LockManager
-    from django_redislock.primitives import BaseLock, Mutex, Semaphore
-    from django_redislock.primitives import Options as LockOptions
+    from celery import Task
+
     from django_redislock.values import Seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-logger = logging.getLogger("django_redislock")
-
-LOOKS = 3
-"""How often a holder may be gone before it could be told who it was."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @overload
-def single_instance(function: Callable[P, R], /) -> Callable[P, R]: ...
+def single_instance(function: F, /) -> F: ...
 
 
 @overload
@@ -57,9 +49,11 @@ def single_instance(
     max_retries: int | None = None,
     limit: int | None = None,
     at_least_for: Seconds = 0,
+    queue_timeout: Seconds | None = None,
+    hold_on_retry: bool | None = None,
     on_lost: Callable[..., Any] | Literal["abort"] | None = None,
     using: str | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+) -> Callable[[F], F]: ...
 
 
 def single_instance(
@@ -76,6 +70,8 @@ def single_instance(
     max_retries: int | None = None,
     limit: int | None = None,
     at_least_for: Seconds = 0,
+    queue_timeout: Seconds | None = None,
+    hold_on_retry: bool | None = None,
     on_lost: Callable[..., Any] | Literal["abort"] | None = None,
     using: str | None = None,
 ) -> Any:
@@ -145,93 +141,78 @@ def single_instance(
         max_retries=max_retries,
         limit=limit,
         at_least_for=at_least_for,
+        queue_timeout=queue_timeout,
+        hold_on_retry=hold_on_retry,
         on_lost=on_lost,
         using=using,
     )
     if function is None:
-        return functools.partial(_decorate, options)
+        return partial(_decorate, options)
     return _decorate(options, function)
 
 
-def _decorate(options: Options, function: Callable[P, R]) -> Callable[P, R]:
-    _check_function(function)
+def _decorate(options: Options, target: Any) -> Any:
+    if is_task(target):
+        _check_above(options)
+        when_made(target, partial(_install, options))
+        return target
+    _check_function(target)
+    _check_below(options)
+    return _wrap(options, target)
+
+
+def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
     signature = _signature_of(function)
-    name_of = key_maker(options, signature)
+    single = Single(options, key_maker(options, signature), above=False)
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        call = Call(alone, running_task(alone), args, kwargs)
-        result: R = _run_alone(function, call, name_of(call), options)
+        task = running_task(alone)
+        call = Call(alone, task, args, kwargs, task.request.id if task is not None else None)
+        result: R = Execution(single, function, call).run()
         return result
 
-    setattr(alone, MARK, Single(name_of, options))
+    setattr(alone, MARK, single)
     # Celery reads the signature of the outermost function alone.
     alone.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
     return alone
 
 
-def _run_alone(function: Callable[..., Any], call: Call, name: str, options: Options) -> Any:
-    manager = locks.using(options.using)
-    conflict = Conflict(call, name, options, manager, runs_under(manager.alias, name))
-    abort = Abort() if options.on_lost == "abort" else None
-    lock = _lock(manager, name, options, abort or options.on_lost)
-    # Inside the try, for a soft time limit may strike between any two lines.
-    try:
-        if not _acquire(lock, conflict):
-            return settle(conflict)
-        with held(manager.alias, lock), abort or nullcontext():
-            return function(*call.args, **call.kwargs)
-    finally:
-        if lock.token is not None:
-            _release(lock, call)
-
-
-def _acquire(lock: BaseLock, conflict: Conflict) -> bool:
-    blocking = conflict.options.on_conflict == "wait" and not conflict.inside
-    for _ in range(LOOKS):
-        if lock.acquire(blocking=blocking):
-            return True
-        if conflict.look():
-            return False
-        blocking = False
-    return False
-
-
-def _lock(manager: LockManager, name: str, options: Options, on_lost: Any) -> Mutex | Semaphore:
-    more: LockOptions = {
-        "timeout": options.timeout,
-        "blocking_timeout": options.blocking_timeout,
-        "at_least_for": options.at_least_for,
-        "on_lost": on_lost,
-    }
-    if options.limit is None:
-        return manager.lock(name, **more)
-    return manager.semaphore(name, options.limit, **more)
-
-
-def _release(lock: BaseLock, call: Call) -> None:
-    """Release, and let no trouble with it hide what the function did."""
-    try:
-        lock.release()
-    except LockNotOwnedError:
-        logger.error(
-            "%s lost lock %r while it ran: another instance may have run beside it",
-            *(call, lock.name),
+def _install(options: Options, task: Task[..., Any]) -> None:
+    if single_of(task):
+        raise ImproperlyConfigured(
+            f"Task {task.name} has single_instance above its task decorator and below it: give"
+            f" one of them (mode={options.mode!r} goes above)"
         )
-    except RedisError as error:
-        logger.warning(
-            "%s could not release lock %r, which stays until its lease is over: %s",
-            *(call, lock.name, error),
+    run = task.run
+    single = Single(options, key_maker(options, _signature_of(run)), above=True)
+
+    @functools.wraps(run)
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        return Execution(single, run, Call(alone, task, args, kwargs, task.request.id)).run()
+
+    setattr(alone, MARK, single)
+    task.run = alone  # type: ignore[method-assign]  # of this task alone, as autoretry_for does
+    take_place_when_sent(task, single)
+
+
+def _check_above(options: Options) -> None:
+    if not options.how.place:
+        raise TypeError(
+            f"single_instance with mode={options.mode!r} goes below the task decorator, so that it"
+            " sees the function: put @shared_task or @app.task above it"
+        )
+
+
+def _check_below(options: Options) -> None:
+    if options.how.place:
+        raise TypeError(
+            f"single_instance with mode={options.mode!r} takes its place when the task is sent,"
+            " and so goes above the task decorator: put @shared_task or @app.task below it"
         )
 
 
 def _check_function(function: Any) -> None:
-    # By type(): to look into a task's proxy would be to create the task.
-    if issubclass(type(function), (Task, Proxy)):
-        raise TypeError(
-            "single_instance goes below the task decorator, so that it sees the function:"
-            " put @shared_task or @app.task above it"
-        )
     named = callable(function) and hasattr(function, "__qualname__")
     if not named or isinstance(function, (type, staticmethod, classmethod)):
         raise TypeError(

@@ -10,8 +10,33 @@ from django_redislock.values import Seconds
 
 from .conflict import POLICIES
 
-MODES = ("while_executing",)
-ENQUEUE_TIME_CONFLICTS = ("replace",)
+QUEUE_TIMEOUT = 3600
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What is held, and when."""
+
+    place: bool
+    """Whether a place is taken when the task is sent."""
+
+    lock: bool
+    """Whether a lock is held while the task runs."""
+
+    apart: bool = False
+    """Whether place and lock are two, so that one can be queued while another runs."""
+
+
+MODES = {
+    "while_executing": Mode(place=False, lock=True),
+    "until_executing": Mode(place=True, lock=False),
+    "until_executed": Mode(place=True, lock=True),
+    "until_and_while_executing": Mode(place=True, lock=True, apart=True),
+}
+
+WHEN_SENT = ("skip", "raise", "replace")
+"""What a task that is sent, and finds its place taken, can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +53,15 @@ class Options:
     max_retries: int | None
     limit: int | None
     at_least_for: Seconds
+    queue_timeout: Seconds | None
+    hold_on_retry: bool | None
     on_lost: Callable[..., Any] | Literal["abort"] | None
     using: str | None
 
     def __post_init__(self) -> None:
-        _check_choice("mode", self.mode, MODES)
+        _check_choice("mode", self.mode, tuple(MODES))
         self._check_conflict()
+        self._check_kept()
         self._check_name()
         if self.timeout is not None:
             values.lease("timeout", self.timeout)
@@ -47,15 +75,50 @@ class Options:
         values.on_lost("on_lost", self.on_lost)
 
     def _check_conflict(self) -> None:
-        if self.on_conflict in ENQUEUE_TIME_CONFLICTS:
+        _check_choice("on_conflict", self.on_conflict, tuple(POLICIES))
+        if self.on_conflict == "replace" and not self.how.place:
             raise ValueError(
                 f"on_conflict={self.on_conflict!r} is for modes that take their place when the"
                 f" task is sent, not for mode={self.mode!r}"
             )
-        _check_choice("on_conflict", self.on_conflict, tuple(POLICIES))
+        if self.how.place and self.on_conflict not in WHEN_SENT:
+            raise ValueError(
+                f"on_conflict={self.on_conflict!r} is for mode='while_executing', not for"
+                f" mode={self.mode!r}, where it is one of {', '.join(map(repr, WHEN_SENT))}"
+            )
         self._check_belongs("blocking_timeout", "wait")
         self._check_belongs("countdown", "retry")
         self._check_belongs("max_retries", "retry")
+
+    def _check_kept(self) -> None:
+        if self.queue_timeout is not None:
+            values.lease("queue_timeout", self.queue_timeout)
+        if self.hold_on_retry is not None:
+            values.flag("hold_on_retry", self.hold_on_retry)
+        if self.hold_on_retry and not self.how.lock:
+            raise ValueError(f"hold_on_retry=True has nothing to hold in mode={self.mode!r}")
+        if self.queue_timeout is not None and not (self.how.place or self.holds_on_retry):
+            raise ValueError(
+                f"queue_timeout={self.queue_timeout!r} is for hold_on_retry and for modes that"
+                f" take their place when the task is sent, not for mode={self.mode!r}"
+            )
+
+    @property
+    def how(self) -> Mode:
+        return MODES[self.mode]
+
+    @property
+    def holds_on_retry(self) -> bool:
+        if self.hold_on_retry is None:
+            return self.how.place and self.how.lock and not self.how.apart
+        return self.hold_on_retry
+
+    @property
+    def longest_in_queue(self) -> float:
+        """Seconds."""
+        if self.queue_timeout is None:
+            return QUEUE_TIMEOUT
+        return values.lease("queue_timeout", self.queue_timeout)
 
     def _check_belongs(self, option: str, policy: str) -> None:
         value = getattr(self, option)

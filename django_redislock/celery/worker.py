@@ -11,61 +11,29 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from inspect import ismethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.signals import worker_init
 from celery.utils.imports import symbol_by_name
 
 from django_redislock.holder import host
-from django_redislock.manager import locks
 from django_redislock.text import printable
 
-from .call import Call, layers
-
-if TYPE_CHECKING:
-    from celery import Task
-
-    from .key import KeyOf
-    from .options import Options
+from .single import Single, single_of, token_of
 
 logger = logging.getLogger("django_redislock")
 
 LOOK_EVERY = 0.25
 """Seconds. Celery itself may see only after 5 that a child is gone."""
 
-MARK = "django_redislock_single_instance"
-
-
-@dataclass(frozen=True, slots=True)
-class Single:
-    """What makes a function run as a single instance."""
-
-    name_of: KeyOf
-    options: Options
-
 
 @worker_init.connect
 def watch_tasks(sender: Any, **kwargs: Any) -> None:
     """Have the worker's main process look after the single-instance tasks that it knows."""
     for task in sender.app.tasks.values():
-        if any(singles_of(task)):
+        if single_of(task):
             request = symbol_by_name(task.Request)
             task.Request = type(request.__name__, (Watched, request), {})
-
-
-def singles_of(task: Task[..., Any]) -> Iterator[Single]:
-    for layer in layers(_body(task)):
-        if MARK in vars(layer):
-            yield vars(layer)[MARK]
-            return
-
-
-def _body(task: Task[..., Any]) -> Any:
-    # autoretry_for puts a function of its own into `run`.
-    return getattr(task, "_orig_run", task.run)
 
 
 class Watched:
@@ -116,7 +84,8 @@ def _is_gone(pid: int) -> bool:
 
 def _free(request: Watched, pid: int) -> None:
     try:
-        for single in singles_of(request.task):
+        single = single_of(request.task)
+        if single:
             _release(request, pid, single)
     except Exception:
         logger.exception(
@@ -127,17 +96,16 @@ def _free(request: Watched, pid: int) -> None:
 
 
 def _release(request: Watched, pid: int, single: Single) -> None:
-    task, manager = request.task, locks.using(single.options.using)
-    first = (task,) if ismethod(_body(task)) else ()
-    name = single.name_of(Call(task.run, task, (*first, *request.args), request.kwargs))
+    manager, at_least_for = single.manager, single.options.at_least_for
+    name = single.name_of(single.call(request.task, request.id, request.args, request.kwargs))
     info = manager.get(name)
     for holding in info.holders if info else ():
         holder = holding.holder
-        if (holder.task_id, holder.host, holder.pid) != (request.id, host(), pid):
+        is_its_own = (holder.task_id, holder.host, holder.pid) == (request.id, host(), pid)
+        if not is_its_own or holding.token == token_of(request.id):
             continue
-        at_least_for = single.options.at_least_for
         if manager.release_for(name, holding.token, at_least_for=at_least_for):
             logger.warning(
                 "%s[%s] is gone with its process %s: lock %r is released in its stead",
-                *(task.name, printable(request.id), pid, name),
+                *(request.task.name, printable(request.id), pid, name),
             )

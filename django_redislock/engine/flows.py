@@ -8,7 +8,7 @@ release; leases follow Gray and Cheriton (1989).
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -65,6 +65,9 @@ class Want:
     patience: float | None = None
     """Seconds that any answer may be late; None: as the client allows, or `PATIENCE`."""
 
+    predecessor: str = ""
+    """The token whose holding it takes over, if there is one."""
+
     @property
     def claim(self) -> float:
         return min(CLAIM, self.lease)
@@ -97,7 +100,8 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     what = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
     times = (ms(want.lease), ms(want.claim), alive)
     limit = _limit(left, want.patience)
-    verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*what, *times, want.info), limit)
+    more = (want.predecessor, want.info)
+    verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*what, *times, *more), limit)
     if verdict < 0:
         raise LockError(
             f"Lock {want.keys.name!r} is held as a {text(rest[0])}, and can't be one "
@@ -131,6 +135,12 @@ def _wait_turn(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     if fence is None or not (fresh and want.renewed):
         return None
     return Granted(int(fence), asked + want.claim, confirmed=False)
+
+
+def hold_for(want: Want) -> Flow[bool]:
+    """Hold it for somebody else, who will come with the token, and say whether that succeeded.
+    Nothing renews it, and nobody here is told when it is over."""
+    return (yield from _claim(want, -math.inf, clock.now())) is not None
 
 
 def give_up(want: Want, error: BaseException) -> Flow[bool]:
@@ -181,6 +191,17 @@ def abandon(lease: Lease) -> None:
     lease.end()
     if not lease.at_least_for:  # else its lease, which is no shorter, runs out
         lease.book.give_back(lease)
+
+
+def pass_on(lease: Lease, heir: Want) -> Flow[bool]:
+    """End the lease in favour of the one who comes with `heir.token`, and say whether it lasted
+    until now."""
+    lease.end()
+    try:
+        return (yield from hold_for(replace(heir, predecessor=lease.token)))
+    except BaseException:  # an interrupt too
+        abandon(lease)
+        raise
 
 
 def drop(lease: Lease) -> Flow[bool]:

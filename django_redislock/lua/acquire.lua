@@ -3,7 +3,9 @@
 -- KEYS  lock, queue, waiting, index, grants
 -- ARGV  name, token, kind, capacity, weight,
 --       lease (ms), claim (ms: what a grant is worth until it is confirmed),
---       alive (ms until the caller asks again; 0: it does not wait), info (JSON)
+--       alive (ms until the caller asks again; 0: it does not wait),
+--       predecessor ('' for none: the token whose holding, if it has one of the same
+--       weight, this one takes over), info (JSON)
 --
 -- Answer  {1, fence}  held, with a full lease from now. Asking again with the same
 --                     token answers the same: a repeated call is harmless, and it is
@@ -15,7 +17,8 @@ lock, queue, waiting, index, grants = unpack(KEYS)
 name = ARGV[1]
 local token, kind = ARGV[2], ARGV[3]
 local capacity, weight = tonumber(ARGV[4]), tonumber(ARGV[5])
-local lease, claim, alive, info = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), ARGV[9]
+local lease, claim, alive = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+local predecessor, info = ARGV[9], ARGV[10]
 
 if redis.call('EXISTS', lock, queue) == 0 then
   local free = { kind = kind, capacity = capacity, used = 0, soonest = math.huge, latest = 0 }
@@ -40,6 +43,17 @@ if state.mine then
 end
 
 if state.cooling then return { 0 } end
+
+if predecessor ~= '' then
+  local before = load(predecessor).mine
+  if before and before.weight == weight then
+    redis.call('HDEL', lock, 'h:' .. predecessor)
+    redis.call('DEL', grants .. predecessor .. ':' .. name)
+    leave(token)
+    state.used = state.used - weight
+    return { 1, enter(state, token, weight, lease, now + lease, info) }
+  end
+end
 
 sweep(state)
 local room = state.used + weight <= capacity

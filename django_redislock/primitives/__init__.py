@@ -1,13 +1,15 @@
 """The locks: one idea a file. `base` is what users call and `core` how it is done, the same for
 all. `mutex`, `semaphore` and `readwrite` say only their kind, capacity and weight; `many` is
 several mutexes at once; `quorum` is a mutex on several servers; `on_client` is one on a client
-that somebody else made; `transactions` is what locks know of the database's."""
+that somebody else made; `place` is a
+holding that no process keeps; `transactions` is what locks know of the database's."""
 
 from .base import BaseLock
 from .core import Options
 from .many import Many
 from .mutex import Mutex
 from .on_client import AsyncLock, Lock
+from .place import Place
 from .quorum import Quorum
 from .readwrite import ReadLock, WriteLock
 from .semaphore import Semaphore
@@ -21,6 +23,7 @@ __all__ = [
     "Many",
     "Mutex",
     "Options",
+    "Place",
     "Quorum",
     "ReadLock",
     "Semaphore",

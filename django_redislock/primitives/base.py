@@ -111,6 +111,17 @@ class BaseLock(Core):
         """See release()."""
         await self._aleave(self._must_hold("release", lost=True))
 
+    def pass_on(self, heir: flows.Want) -> None:
+        """Let go of it for the one who comes with the heir's token; see `place`. Raises as
+        `release` does."""
+        hold = self._must_hold("pass on", lost=True)
+        try:
+            self._holds.remove(hold)
+            run(hold.server.client, self._pass_on(hold, heir))
+        except BaseException:
+            self._abandon(hold)
+            raise
+
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """Add seconds to its lease or, with `replace_ttl`, let it run that long from now."""
         hold = self._must_hold("extend")

@@ -21,6 +21,7 @@ from ..engine.renewal import Book
 from ..exceptions import LockError, LockLost, LockNotOwnedError
 from ..holder import Anybody, Owner, current_owner, info_text
 from ..info import LockInfo
+from ..keys import LockKeys
 from ..names import check_name
 from ..signals import lock_lost
 from ..values import Seconds
@@ -63,6 +64,9 @@ class Core:
 
     patience: float | None = None
     """Seconds that an answer may be late; None: as the client allows."""
+
+    predecessor = ""
+    """The token whose holding it takes over when it is acquired, if there is one."""
 
     drift: tuple[float, float] = (0.0, 0.0)
     """What to take off for clocks that drift: a part of the lease, and seconds."""
@@ -129,10 +133,14 @@ class Core:
             return again
         self._refuse_to_wait_for_itself(book.server, name, until)
         lease = self._new_lease(book, name, token)
-        if not (yield from flows.take(lease, self._want(lease), until)):
+        if not (yield from flows.take(lease, self._want(lease.keys, lease.token), until)):
             return None
         remember(lease, self._owner())
         return lease
+
+    def _pass_on(self, hold: Hold, heir: flows.Want) -> Flow[None]:
+        [lease] = hold.leases
+        self._judge(hold, [lease], [(yield from flows.pass_on(lease, heir))], "pass on")
 
     def _release(self, hold: Hold) -> Flow[None]:
         last = [lease for lease in hold.leases if lease.leave(hold)]
@@ -301,17 +309,18 @@ class Core:
         ]
         return bool(held) and sum(lease.weight for lease in held) + self.weight > self.capacity
 
-    def _want(self, lease: Lease) -> flows.Want:
+    def _want(self, keys: LockKeys, token: str) -> flows.Want:
         return flows.Want(
-            keys=lease.keys,
-            token=lease.token,
+            keys=keys,
+            token=token,
             kind=self.kind,
             capacity=self.capacity,
             weight=self.weight,
             lease=max(self.timeout, self.at_least_for),
             info=info_text(self.metadata),
             renewed=self.auto_renewal and not self.at_least_for,
-            patience=lease.patience,
+            patience=self.patience,
+            predecessor=self.predecessor,
         )
 
     def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:

@@ -154,7 +154,7 @@ class Quorum(BaseLock):
 
     def _asked(self, lease: Lease, until: float | None) -> OnServer[bool]:
         # A turn is confirmed at once: what counts is a full lease.
-        want = replace(self._want(lease), renewed=False)
+        want = replace(self._want(lease.keys, lease.token), renewed=False)
         return lease.server, flows.take(lease, want, until)
 
     def _agree(self, leases: Sequence[Lease]) -> Flow[list[Lease]]:

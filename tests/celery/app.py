@@ -13,8 +13,8 @@ from kombu.exceptions import OperationalError
 
 from django_redislock import single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.conflict import CONFLICTS_HEADER
-from django_redislock.signals import task_skipped
+from django_redislock.celery.message import CONFLICTS
+from django_redislock.signals import task_replaced, task_skipped
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 
@@ -44,8 +44,15 @@ def wait_for_go(run: str) -> None:
 
 @receiver(task_skipped)
 def note_skipped(sender, task_id, holder_task_id, args, kwargs, **_):
-    run = args[0] if args else kwargs["run"]
-    note(run, "skipped", task_id, "by", holder_task_id)
+    run = args[0] if args else kwargs.get("run")
+    if run:
+        note(run, "skipped", task_id, "by", holder_task_id)
+
+
+@receiver(task_replaced)
+def note_replaced(sender, name, task_id, by_task_id, **_):
+    run = name.removesuffix(":queued").partition(":")[2]
+    note(run, "replaced", task_id, "by", by_task_id)
 
 
 def work(task: Task, run: str, seconds: float) -> str:
@@ -158,7 +165,7 @@ class BrokerWithAGap(Task):
     """A task that can't be sent again the first time it is tried."""
 
     def apply_async(self, args=None, kwargs=None, **options):
-        if CONFLICTS_HEADER in (options.get("headers") or {}) and not self.failed_before(args[0]):
+        if CONFLICTS in (options.get("headers") or {}) and not self.failed_before(args[0]):
             note(args[0], "unsent")
             raise OperationalError("no broker")
         return super().apply_async(args, kwargs, **options)

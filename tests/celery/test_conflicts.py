@@ -4,7 +4,7 @@ import pytest
 from celery import chain, chord
 
 from django_redislock import AlreadyRunning, locks
-from django_redislock.celery.conflict import CONFLICTS_HEADER
+from django_redislock.celery.message import CONFLICTS
 from tests.tools import wait_until
 
 from . import app as tasks
@@ -71,7 +71,7 @@ def test_a_retry_runs_later_with_its_own_retries_untouched(worker, run, place):
     assert ran["id"] == result.id
     assert ran["retries"] == 0
     assert ran["headers"]["tenant"] == "blue"
-    assert ran["headers"][CONFLICTS_HEADER] >= 1
+    assert ran["headers"][CONFLICTS] >= 1
     run.go()
 
 

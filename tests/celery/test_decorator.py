@@ -154,7 +154,17 @@ class TestPlace:
 NAN, INF = math.nan, math.inf
 
 REFUSED = [
-    ({"mode": "until_executed"}, ValueError, "mode='until_executed' is not one of 'while_exec"),
+    ({"mode": "until_executed"}, TypeError, "mode='until_executed' .* goes above the task"),
+    ({"mode": "until_done"}, ValueError, "mode='until_done' is not one of 'while_exec"),
+    (
+        {"mode": "until_executed", "on_conflict": "wait"},
+        ValueError,
+        "on_conflict='wait' is for mode='while_executing', not for mode='until_executed'.*'skip'",
+    ),
+    ({"mode": "until_executing", "hold_on_retry": True}, ValueError, "hold_on_retry=True has no"),
+    ({"hold_on_retry": 1}, TypeError, "hold_on_retry must be .*1"),
+    ({"queue_timeout": 60}, ValueError, "queue_timeout=60 is for hold_on_retry"),
+    ({"queue_timeout": 0, "hold_on_retry": True}, ValueError, "queue_timeout .*got 0"),
     ({"mode": None}, ValueError, "mode=None"),
     ({"on_conflict": "ignore"}, ValueError, "on_conflict='ignore' .*'skip', 'raise', 'retry', "),
     ({"on_conflict": "replace"}, ValueError, "on_conflict='replace' .* not for mode='while_exec"),

@@ -9,6 +9,7 @@ the length of a lease. The others stand in a queue, in the order in which they c
     then it may come back to its place, unless nobody showed any life meanwhile.
 *   A turn is worth a short claim. To ask again confirms it: the lease then runs in full.
 *   Redis does nothing by itself: when a lease runs out, the next one enters as somebody asks.
+*   Who comes as the heir of a holder takes its place, past those who wait.
 *   A name is of one kind for as long as anybody holds it or, showing life, waits for it.
 
 Written from what the docs and the heads of the scripts say, not from the scripts. Times are
@@ -65,7 +66,15 @@ class Model:
     # What is asked of it
 
     def acquire(
-        self, token: str, kind: str, capacity: int, weight: int, lease: int, claim: int, alive: int
+        self,
+        token: str,
+        kind: str,
+        capacity: int,
+        weight: int,
+        lease: int,
+        claim: int,
+        alive: int,
+        predecessor: str,
     ) -> Answer:
         if self.kind not in (None, kind):
             return [-1, str(self.kind)]
@@ -77,6 +86,13 @@ class Model:
             self.grants.pop(token, None)
             return [1, mine.fence]
         self._kind, self._capacity = kind, capacity
+        before = self.holders.get(predecessor)
+        if before and not before.cooling and before.weight == weight:
+            del self.holders[predecessor]
+            self.grants.pop(predecessor, None)
+            self.queue.pop(token, None)
+            self._enter(token, Waiter(weight, lease, claim, kind, self.now), lease)
+            return [1, self.last_fence]
         if not alive and not self._fits(weight):
             self._leave(token)
             return [0]

@@ -134,9 +134,13 @@ class Worker:
         in_time = self.granted is not None and clock.now() < self.granted.deadline
         return in_time and not self.robbed
 
-    def acquire(self, wait: float | None = None) -> "Worker":
+    def acquire(self, wait: float | None = None, predecessor: "Worker | None" = None) -> "Worker":
         until = None if wait is None else clock.now() + wait
         self.robbed = False
+        self.want = replace(self.want, predecessor="")
+        if predecessor:
+            predecessor.robbed = True
+            self.want = replace(self.want, predecessor=predecessor.want.token)
         return self._begin(self._acquire(until))
 
     def release(self, at_least_for: float = 0) -> "Worker":

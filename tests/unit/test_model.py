@@ -28,9 +28,19 @@ LEASE = 3.0
 SECONDS = 0.5, 1.0, 1.9, LEASE
 
 Far = Literal["answered", "done", "sent"]
+FARS: tuple[Far, ...] = "answered", "done", "sent"
 """How far an operation comes: one that is "done" is done in Redis, its answer on its way."""
 
-OFTEN = {"acquire": 4, "go on": 4, "release": 3, "renew": 1, "mishap": 3, "time": 3, "event": 1}
+OFTEN = {
+    "acquire": 4,
+    "go on": 4,
+    "release": 3,
+    "renew": 1,
+    "take over": 1,
+    "mishap": 3,
+    "time": 3,
+    "event": 1,
+}
 """How often of all moves that are possible one of each sort is made."""
 
 
@@ -105,6 +115,7 @@ class Turns(RuleBasedStateMachine):
             "go on": (going_on, busy),
             "release": (releasing, holding),
             "renew": (renewing, holding),
+            "take over": (partial(taking_over, idle), holding if idle else []),
             "mishap": (self.mishaps, busy + holding),
         }
         sorts = {
@@ -210,9 +221,14 @@ def acquiring(worker: Worker) -> Iterator[Move]:
         yield Move(f"{worker} asks {how}: {far}", partial(go, partial(worker.acquire, wait), far))
 
 
+def taking_over(heirs: list[Worker], holder: Worker) -> Iterator[Move]:
+    for heir, wait, far in product(heirs, (None, 0), FARS):
+        begin = partial(heir.acquire, wait, predecessor=holder)
+        yield Move(f"{heir} takes over from {holder}: {far}", partial(go, begin, far))
+
+
 def releasing(worker: Worker) -> Iterator[Move]:
-    fars: tuple[Far, ...] = "answered", "done", "sent"
-    for at_least, far in product((0, 3.0), fars):
+    for at_least, far in product((0, 3.0), FARS):
         how = f" to be kept for {at_least} s" if at_least else ""
         text = f"{worker} releases{how}: {far}"
         yield Move(text, partial(go, partial(worker.release, at_least), far))

@@ -50,9 +50,10 @@ class Lock:
         weight: int = 1,
         lease: int = LEASE,
         alive: int = 0,
+        predecessor: str = "",
     ) -> Any:
         what = ("a", token, kind, capacity, weight)
-        return self.ask(ACQUIRE, A.all, *what, lease, 2000, alive, '{"is":"unread"}')
+        return self.ask(ACQUIRE, A.all, *what, lease, 2000, alive, predecessor, '{"is":"unread"}')
 
     def release(self, token: str, at_least: int = 0) -> Any:
         return self.ask(RELEASE, A.all, "a", token, at_least)
@@ -424,7 +425,7 @@ def test_inspect_counts_where_no_rows_are_wanted(lock: Lock) -> None:
 def test_inspect_answers_pages_that_are_all_there_is(lock: Lock) -> None:
     names = [name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket][:5]
     for name in names:
-        asked = (name, "x", "mutex", 1, 1, LEASE, 2000, 0, "{}")
+        asked = (name, "x", "mutex", 1, 1, LEASE, 2000, 0, "", "{}")
         lock.ask(ACQUIRE, KEYS.of(name).all, *asked)
     lock.client.zadd(A.index, dict.fromkeys(names[:3], 9e12) | dict.fromkeys(names[3:], 9.1e12))
     found, start, skip, pages = [], "-inf", 0, 0

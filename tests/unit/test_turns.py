@@ -185,7 +185,7 @@ def test_asking_again_with_the_same_token_answers_the_same(stage: Stage) -> None
 
 
 def acquire_as_semaphore(stage: Stage) -> object:
-    asked = (stage.keys.name, "t", "semaphore", 3, 1, 1000, 1000, 0, "{}")
+    asked = (stage.keys.name, "t", "semaphore", 3, 1, 1000, 1000, 0, "", "{}")
     return stage.client.eval(ACQUIRE.source, 5, *stage.keys.all, *asked)
 
 

@@ -1,0 +1,131 @@
+"""One execution of a single-instance function: after its place in the queue, under its lock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from django_redislock.exceptions import LockNotOwnedError
+
+from .abort import Abort
+from .call import Call, held, runs_under
+from .conflict import LOOKS, Conflict, end_duplicate, settle
+from .message import DUPLICATE, PLACE
+from .retries import comes_again
+from .single import Single, token_of
+
+if TYPE_CHECKING:
+    from django_redislock.primitives import BaseLock, Place
+
+logger = logging.getLogger("django_redislock")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One call of a function that runs as a single instance."""
+
+    single: Single
+    function: Callable[..., Any]
+    call: Call
+
+    def run(self) -> Any:
+        """Run the function, or do what is to be done where it may not run."""
+        how, name = self.single.options.how, self.single.name_of(self.call)
+        if DUPLICATE in self.call.headers:
+            return end_duplicate(self._conflict(self.single.place_name(name)))
+        if not how.lock:
+            return self._after_queue(name)
+        if not how.apart:
+            return self._under_lock(name, self._call, owed=self._is_owed)
+        # Whoever is queued has its turn when the running one ends.
+        after_queue = partial(self._after_queue, self.single.place_name(name))
+        return self._under_lock(name, after_queue, owed=True)
+
+    def _call(self) -> Any:
+        return self.function(*self.call.args, **self.call.kwargs)
+
+    @property
+    def _is_owed(self) -> bool:
+        """Whether it had a place, and is to run even if it was lost: it was not replaced."""
+        return PLACE in self.call.headers and self.single.options.on_conflict != "replace"
+
+    def _after_queue(self, name: str) -> Any:
+        place = self._place(self.single.lock(name))
+        had_it = place is not None and place.leave()
+        conflict = self._conflict(name)
+        if not (had_it or self._is_owed) and conflict.look():
+            return settle(conflict)
+        return self._call()
+
+    def _under_lock(self, name: str, body: Callable[[], Any], *, owed: bool) -> Any:
+        conflict = self._conflict(name, owed=owed)
+        on_lost = self.single.options.on_lost
+        abort = Abort() if on_lost == "abort" else None
+        lock = self.single.lock(name, abort or on_lost)
+        stays = 0.0
+        # Inside the try, for a soft time limit may strike between any two lines.
+        try:
+            if not self._acquire(lock, conflict):
+                return settle(conflict)
+            with held(self.single.manager.alias, lock), abort or nullcontext():
+                return body()
+        except BaseException as error:
+            stays = self._stays(error)
+            raise
+        finally:
+            if lock.token is not None:
+                self._let_go(lock, stays)
+
+    def _place(self, lock: BaseLock) -> Place | None:
+        """The place of the message for which it runs, if there is one."""
+        return self.single.place(lock, self.call) if self.call.task_id else None
+
+    def _conflict(self, name: str, *, owed: bool = False) -> Conflict:
+        manager = self.single.manager
+        inside = runs_under(manager.alias, name)
+        return Conflict(self.call, name, self.single.options, manager, inside=inside, owed=owed)
+
+    def _acquire(self, lock: BaseLock, conflict: Conflict) -> bool:
+        if self.call.task_id:
+            lock.predecessor = token_of(self.call.task_id)
+        blocking = conflict.options.on_conflict == "wait" and not conflict.inside
+        for _ in range(LOOKS):
+            if lock.acquire(blocking=blocking):
+                return True
+            if conflict.look():
+                return False
+            blocking = False
+        return False
+
+    def _stays(self, error: BaseException) -> float:
+        """Seconds for which the lock is kept for the task's next execution, 0 if it is not."""
+        options, task = self.single.options, self.call.task
+        if not (task and options.holds_on_retry):
+            return 0
+        delay = comes_again(task, error)
+        return 0 if delay is None else delay + options.longest_in_queue
+
+    def _let_go(self, lock: BaseLock, stays: float) -> None:
+        """Release, and let no trouble with it hide what the function did."""
+        try:
+            place = self._place(lock) if stays else None
+            if place:
+                place.inherit(stays)
+            else:
+                lock.release()
+        except LockNotOwnedError:
+            logger.error(
+                "%s lost lock %r while it ran: another instance may have run beside it",
+                *(self.call, lock.name),
+            )
+        except RedisError as error:
+            logger.warning(
+                "%s could not release lock %r, which stays until its lease is over: %s",
+                *(self.call, lock.name, error),
+            )

@@ -1,0 +1,40 @@
+"""Whether a task that ends with an error is executed again."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from celery.exceptions import Ignore, Reject, Retry
+
+if TYPE_CHECKING:
+    from celery import Task
+
+
+def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:
+    """Seconds until a task that ends so is executed again, as far as is known; None: it is not."""
+    if isinstance(error, Retry):
+        return _delay(task, error.when)
+    if isinstance(error, Reject):
+        return 0 if error.requeue else None  # type: ignore[attr-defined]  # it is there
+    return 0 if _is_retried_by_celery(task, error) else None
+
+
+def _delay(task: "Task[..., Any]", when: Any) -> float:
+    if isinstance(when, datetime):
+        return max(0.0, (when - task.app.now()).total_seconds())
+    return float(when or 0)
+
+
+def _is_retried_by_celery(task: "Task[..., Any]", error: BaseException) -> bool:
+    """Whether ``autoretry_for`` will catch it. That stands around the function, and so comes
+    later: it is told from the options, which are the task's attributes."""
+    wanted = tuple(getattr(task, "autoretry_for", ()))
+    unwanted = (Ignore, *getattr(task, "dont_autoretry_for", ()))
+    if not isinstance(error, wanted) or isinstance(error, unwanted):
+        return False
+    request, most = task.request, _most_retries(task)
+    return not request.called_directly and (most is None or request.retries < most)
+
+
+def _most_retries(task: "Task[..., Any]") -> int | None:
+    most: int | None = getattr(task, "retry_kwargs", {}).get("max_retries", task.max_retries)
+    return most

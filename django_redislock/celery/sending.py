@@ -1,0 +1,190 @@
+"""Sending a task that takes its place in the queue when it is sent."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from celery import states
+from celery.result import EagerResult
+from celery.utils import uuid
+from celery.utils.time import maybe_iso8601, maybe_make_aware
+from redis.exceptions import RedisError
+
+from django_redislock.signals import task_replaced
+from django_redislock.text import printable
+
+from .conflict import LOOKS, Conflict, skip
+from .message import DUPLICATE, PLACE
+from .single import Single, token_of
+
+if TYPE_CHECKING:
+    from celery import Task
+
+
+logger = logging.getLogger("django_redislock")
+
+EXPECTED = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
+"""Options by which somebody counts on the result of just this message."""
+
+SOONEST = 1.0
+"""Seconds that a place lasts at least, also that of a task which expires at once."""
+
+
+def take_place_when_sent(task: Task[..., Any], single: Single) -> None:
+    """Have `apply_async` of this task take its place first; all ways to send it go through it."""
+    send = type(task).apply_async
+
+    @functools.wraps(send)
+    def apply_async(
+        args: Any = None,
+        kwargs: Any = None,
+        task_id: str | None = None,
+        *more: Any,
+        **options: Any,
+    ) -> Any:
+        named = zip(("producer", "link", "link_error", "shadow"), more, strict=False)
+        sending = Sending(task, single, args, kwargs, task_id, {**dict(named), **options})
+        return sending.send()
+
+    task.apply_async = apply_async  # type: ignore[method-assign]  # of this task alone
+
+
+class Sending:
+    """One message on its way, and its place."""
+
+    def __init__(
+        self,
+        task: Task[..., Any],
+        single: Single,
+        args: Any,
+        kwargs: Any,
+        task_id: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
+        self.options = options
+        self.is_expected = bool(task_id or any(options.get(each) for each in EXPECTED))
+        self.task_id = task_id or uuid()
+        self.call = single.call(task, self.task_id, args, kwargs)
+        self.name = single.place_name(single.name_of(self.call))
+        self.place = single.place(single.lock(self.name), self.call)
+
+    def send(self) -> Any:
+        """Publish the message; or do what `on_conflict` says where its place is taken."""
+        if self._is_sent_again:
+            return self._send_again()
+        replaced = None
+        for _ in range(LOOKS):
+            if self._take():
+                break
+            replaced = self._displace() or replaced
+        else:
+            return self._give_way()
+        result = self._publish_placed()
+        if replaced:
+            self._revoke(replaced)
+        return result
+
+    # A task that sends itself again: it runs, and its lock is passed on to what it sends
+
+    @property
+    def _is_sent_again(self) -> bool:
+        return bool(self.task_id == self.task.request.id)
+
+    def _send_again(self) -> Any:
+        how = self.single.options.how
+        if (how.apart or not how.lock) and self._take():
+            return self._publish_placed()
+        return self._publish()
+
+    # Its place
+
+    def _take(self) -> bool:
+        try:
+            return self.place.take(self._seconds())
+        except BaseException:
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        with suppress(RedisError):  # then its lease ends it
+            self.place.leave()
+
+    def _seconds(self) -> float:
+        """For how long the place is taken, unless the task begins or ends before."""
+        delay = self.options.get("countdown") or self._left(self.options.get("eta")) or 0
+        longest = max(0, delay) + self.single.options.longest_in_queue
+        expires = self.options.get("expires", self.task.expires)
+        if expires is None:
+            return longest
+        return max(SOONEST, min(longest, self._left(expires) or 0))
+
+    def _left(self, moment: datetime | str | float | None) -> float | None:
+        """Seconds until then."""
+        if moment is None or isinstance(moment, int | float):
+            return moment
+        app = self.task.app
+        then: Any = maybe_iso8601(moment)
+        return (maybe_make_aware(then, app.timezone) - app.now()).total_seconds()
+
+    # The message
+
+    def _publish_placed(self) -> Any:
+        try:
+            result = self._publish({PLACE: True})
+        except BaseException:
+            self._leave()
+            raise
+        if isinstance(result, EagerResult):
+            self._leave()  # it ran by now, or could not
+        return result
+
+    def _publish(self, more_headers: dict[str, Any] | None = None) -> Any:
+        headers = {**(self.options.get("headers") or {}), **(more_headers or {})}
+        options = {**self.options, "headers": headers, "task_id": self.task_id}
+        return type(self.task).apply_async(self.task, self.args, self.kwargs, **options)
+
+    # What becomes of it where its place is taken
+
+    def _displace(self) -> str | None:
+        """Take the place from a queued task where that is wanted, and tell which lost it."""
+        manager = self.single.manager
+        wanted = self.single.options.on_conflict == "replace"
+        info = manager.get(self.name) if wanted else None
+        for holding in info.holders if info else ():
+            queued = holding.holder.task_id
+            is_queued = queued and holding.token == token_of(queued)
+            if is_queued and manager.release_for(self.name, holding.token):
+                return queued
+        return None
+
+    def _revoke(self, replaced: str) -> None:
+        logger.info("%s replaces the queued task %s", self.call, printable(replaced))
+        try:
+            self.task.app.control.revoke(replaced)
+        except Exception as trouble:  # it sees by itself, later, that it lost its place
+            logger.warning("Task %s could not be revoked: %s", printable(replaced), trouble)
+        task_replaced.send_robust(
+            sender=self.task, name=self.name, task_id=replaced, by_task_id=self.task_id
+        )
+
+    def _give_way(self) -> Any:
+        conflict = self._conflict()
+        holder = conflict.error.task_id
+        if self.is_expected or not holder:
+            return self._publish({DUPLICATE: holder or ""})
+        if self.single.options.on_conflict == "raise":
+            raise conflict.error
+        skip(conflict)
+        if self.task.app.conf.task_always_eager:
+            return EagerResult(self.task_id, None, states.SUCCESS)
+        return self.task.AsyncResult(holder)
+
+    def _conflict(self) -> Conflict:
+        conflict = Conflict(self.call, self.name, self.single.options, self.single.manager)
+        conflict.look()
+        return conflict

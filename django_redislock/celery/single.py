@@ -1,0 +1,90 @@
+"""What makes a task, or a function, run as a single instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from inspect import ismethod
+from typing import TYPE_CHECKING, Any
+
+from django_redislock.manager import locks
+from django_redislock.names import fit_name
+from django_redislock.primitives import Place
+
+from .call import Call, layers
+
+if TYPE_CHECKING:
+    from celery import Task
+
+    from django_redislock.manager import LockManager
+    from django_redislock.primitives import BaseLock, Mutex, Semaphore
+    from django_redislock.primitives import Options as LockOptions
+
+    from .key import KeyOf
+    from .options import Options
+
+MARK = "django_redislock_single_instance"
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """How a task, or a function, is to run, and under which name."""
+
+    options: Options
+    name_of: KeyOf
+
+    above: bool
+    """Whether it was put on a task, and not on the function below it."""
+
+    @property
+    def manager(self) -> LockManager:
+        return locks.using(self.options.using)
+
+    def lock(self, name: str, on_lost: Any = None) -> Mutex | Semaphore:
+        options = self.options
+        more: LockOptions = {
+            "timeout": options.timeout,
+            "blocking_timeout": options.blocking_timeout,
+            "at_least_for": options.at_least_for,
+            "on_lost": on_lost,
+        }
+        if options.limit is None:
+            return self.manager.lock(name, **more)
+        return self.manager.semaphore(name, options.limit, **more)
+
+    def place_name(self, name: str) -> str:
+        """The name of the place in the queue, of an instance with that name."""
+        return fit_name(f"{name}:queued") if self.options.how.apart else name
+
+    def place(self, lock: BaseLock, call: Call) -> Place:
+        """What holds `lock` for a task that was sent, or is to be."""
+        return Place(lock, token_of(call.task_id or ""), (call.name, call.task_id))
+
+    def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
+        """The call of a task that was, or is to be, sent."""
+        sees_itself = not self.above and ismethod(_body(task))
+        first = (task,) if sees_itself else ()
+        return Call(task.run, task, (*first, *(args or ())), dict(kwargs or {}), task_id)
+
+
+def token_of(task_id: str) -> str:
+    """The token of a task's place: bound to its id, and not to an execution."""
+    return f"queued-{sha256(task_id.encode()).hexdigest()[:32]}"
+
+
+def single_of(task: Task[..., Any]) -> Single | None:
+    """How a task is to run, if it was told to by `single_instance`."""
+    return next(_marks(task), None)
+
+
+def _marks(task: Task[..., Any]) -> Iterator[Single]:
+    for run in (task.run, _body(task)):
+        for layer in layers(run):
+            if MARK in vars(layer):
+                yield vars(layer)[MARK]
+
+
+def _body(task: Task[..., Any]) -> Any:
+    # autoretry_for puts a function of its own into `run`.
+    return getattr(task, "_orig_run", task.run)

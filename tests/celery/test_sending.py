@@ -1,0 +1,419 @@
+"""A task takes its place when it is sent: what becomes of a second one, and of the place."""
+
+import gc
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from celery import Celery, Task, chain, chord, group, shared_task
+from celery.app.task import Context
+from celery.contrib.django.task import DjangoTask
+from celery.exceptions import Reject
+from celery.result import AsyncResult, EagerResult
+from celery.signals import after_task_publish, task_failure, task_revoked
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from django_redislock import AlreadyRunning, locks, single_instance
+from django_redislock.celery import current_lock
+from django_redislock.celery.message import DUPLICATE, PLACE
+from django_redislock.signals import task_replaced, task_skipped
+
+WHEN_SENT = ["until_executing", "until_executed", "until_and_while_executing"]
+
+
+class OwnCelery(Celery):
+    """An app whose tasks are not shared with all other apps of this process."""
+
+    def task(self, *args, **options):
+        return super().task(*args, **{"shared": False, **options})
+
+
+@pytest.fixture
+def app():
+    app = OwnCelery(
+        "tests.own", broker="memory://", backend="cache+memory://", set_as_current=False
+    )
+    yield app
+    app.close()
+    gc.collect()
+
+
+@pytest.fixture
+def name():
+    """A lock's name of this test's own, of which nothing is left."""
+    name = f"sent-{uuid.uuid4().hex}"
+    yield name
+    for each in (name, f"{name}:queued"):
+        locks.force_release(each)
+
+
+@pytest.fixture
+def sent():
+    """The messages that were sent, each as its headers."""
+    told = []
+
+    def listen(headers, **_):
+        told.append(headers)
+
+    after_task_publish.connect(listen)
+    yield told
+    after_task_publish.disconnect(listen)
+
+
+@pytest.fixture
+def told():
+    """What the signals told."""
+    told = []
+
+    def skipped(signal, **facts):
+        told.append(("skipped", facts["task_id"], facts["holder_task_id"]))
+
+    def replaced(signal, **facts):
+        told.append(("replaced", facts["task_id"], facts["by_task_id"]))
+
+    task_skipped.connect(skipped)
+    task_replaced.connect(replaced)
+    yield told
+    task_skipped.disconnect(skipped)
+    task_replaced.disconnect(replaced)
+
+
+def make(app, name, mode="until_executed", body=lambda: "ran", task=None, **options):
+    """A task with a place of that name."""
+
+    def work(*args, **kwargs):
+        return body()
+
+    made = app.task(name=f"tests.{name}", **(task or {}))(work)
+    return single_instance(mode=mode, key=lambda *args, **kwargs: name, **options)(made)
+
+
+def place_of(name, mode="until_executed"):
+    return locks.get(f"{name}:queued" if mode == "until_and_while_executing" else name)
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_the_place_is_bound_to_the_message(app, name, sent, mode):
+    result = make(app, name, mode).delay()
+    info = place_of(name, mode)
+    assert info.holder.task_id == result.id
+    assert info.holder.task_name == f"tests.{name}"
+    assert 3590 < info.ttl <= 3600
+    [headers] = sent
+    assert (headers["id"], headers[PLACE]) == (result.id, True)
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_second_one_gets_the_result_of_the_first(app, name, sent, told, mode):
+    task = make(app, name, mode)
+    first, second = task.delay(), task.delay()
+    assert isinstance(second, AsyncResult)
+    assert second.id == first.id
+    assert len(sent) == 1
+    [(what, own, holder)] = told
+    assert (what, holder) == ("skipped", first.id)
+    assert own != first.id
+
+
+def test_a_second_one_is_told(app, name, sent):
+    task = make(app, name, on_conflict="raise")
+    first = task.delay()
+    with pytest.raises(AlreadyRunning) as caught:
+        task.delay()
+    assert (caught.value.name, caught.value.task_id) == (name, first.id)
+    assert 0 < caught.value.expires_in <= 3600
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_second_one_replaces_the_first(app, name, sent, told, mode):
+    task = make(app, name, mode, on_conflict="replace")
+    first, second = task.delay(), task.delay()
+    assert place_of(name, mode).holder.task_id == second.id
+    assert told == [("replaced", first.id, second.id)]
+    assert [each["id"] for each in sent if "id" in each] == [first.id, second.id]
+
+
+def test_one_that_runs_is_not_replaced(app, name, told):
+    task = make(app, name, on_conflict="replace", body=lambda: task.delay().id)
+    result = task.apply(task_id="running")
+    assert result.get() == "running"
+    assert [what for what, *_ in told] == ["skipped"]
+    assert locks.get(name) is None
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_as_many_have_a_place_as_the_limit_allows(app, name, sent, mode):
+    task = make(app, name, mode, limit=2)
+    ids = {task.delay().id for _ in range(4)}
+    assert len(sent) == 2
+    assert {each.holder.task_id for each in place_of(name, mode).holders} == ids
+
+
+SENDS = {
+    "delay": lambda task: task.delay(),
+    "apply_async": lambda task: task.apply_async(),
+    "positional": lambda task: task.apply_async((), {}, None, None, None, None, "shadow"),
+    "signature": lambda task: task.s().delay(),
+    "immutable": lambda task: task.si().apply_async(),
+}
+
+
+@pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
+def test_however_it_is_sent(app, name, sent, send):
+    task = make(app, name)
+    assert send(task).id == send(task).id
+    assert len(sent) == 1
+
+
+IN_CANVAS = {
+    "chain": lambda task: chain(task.si(), task.si()),
+    "group": lambda task: group(task.si(), task.si()),
+    "chord": lambda task: chord([task.si(), task.si()], task.si()),
+    "own id": lambda task: task.si().set(task_id=uuid.uuid4().hex),
+    "link": lambda task: task.si().set(link=task.si()),
+    "link_error": lambda task: task.si().set(link_error=task.si()),
+}
+
+
+@pytest.mark.parametrize("canvas", IN_CANVAS.values(), ids=IN_CANVAS)
+@pytest.mark.parametrize("on_conflict", ["skip", "raise"])
+def test_whose_result_is_expected_is_sent_to_end_without_running(
+    app, name, sent, canvas, on_conflict
+):
+    task = make(app, name, on_conflict=on_conflict)
+    first = task.delay()
+    canvas(task).apply_async()
+    assert sent[1:]
+    assert {each[DUPLICATE] for each in sent[1:]} == {first.id}
+
+
+def test_a_message_to_end_without_running_ends_so(app, name, told):
+    ran = []
+    task = make(app, name, body=lambda: ran.append(1))
+    assert task.apply(task_id="second", headers={DUPLICATE: "first"}).get() is None
+    assert told == [("skipped", "second", "first")]
+    assert not ran
+
+
+def test_a_message_to_be_refused_is_refused(app, name):
+    task = make(app, name, on_conflict="raise")
+    with pytest.raises(AlreadyRunning) as caught:
+        task.apply(headers={DUPLICATE: "first"}).get()
+    assert caught.value.task_id == "first"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_is_sent_on_commit_if_it_is_committed(app, name, sent):
+    task = make(app, name, task={"base": DjangoTask})
+    with transaction.atomic():
+        task.delay_on_commit()
+        transaction.set_rollback(True)
+    assert locks.get(name) is None
+    with transaction.atomic():
+        task.delay_on_commit()
+        assert locks.get(name) is None
+    assert locks.get(name).holder.task_id == sent[0]["id"]
+
+
+def test_what_could_not_be_sent_has_no_place(app, name):
+    class Unsendable(Task):
+        def apply_async(self, *args, **options):
+            raise OperationalError("no broker")
+
+    with pytest.raises(OperationalError):
+        make(app, name, task={"base": Unsendable}).delay()
+    assert locks.get(name) is None
+
+
+LASTS = [
+    ({}, 3600),
+    ({"countdown": 100}, 3700),
+    ({"eta": timedelta(seconds=50)}, 3650),
+    ({"expires": 20}, 20),
+    ({"expires": timedelta(seconds=30)}, 30),
+    ({"expires": 20, "countdown": 100}, 20),
+    ({"expires": 10_000}, 3600),
+    ({"expires": -5}, 1),
+]
+
+
+@pytest.mark.parametrize(("options", "seconds"), LASTS, ids=str)
+def test_a_place_lasts_as_long_as_its_message_may_wait(app, name, options, seconds):
+    moments = {
+        key: datetime.now(UTC) + value if isinstance(value, timedelta) else value
+        for key, value in options.items()
+    }
+    make(app, name).apply_async(**moments)
+    assert seconds - 3 < locks.get(name).ttl <= seconds
+
+
+def test_how_long_it_may_wait_can_be_told(app, name):
+    make(app, name, queue_timeout=timedelta(minutes=5)).delay()
+    assert 295 < locks.get(name).ttl <= 300
+
+
+# Its execution
+
+
+@pytest.fixture
+def eager(app):
+    app.conf.task_always_eager = True
+    return app
+
+
+def state_of(name):
+    """Who has the lock and who the place, while a task runs."""
+    held, queued = locks.get(name), locks.get(f"{name}:queued")
+    return held and held.holder.task_id, queued and queued.holder.task_id
+
+
+@pytest.mark.parametrize(
+    ("mode", "held"),
+    [("until_executing", False), ("until_executed", True), ("until_and_while_executing", True)],
+)
+def test_what_is_held_while_it_runs(eager, name, mode, held):
+    task = make(eager, name, mode, body=lambda: [*state_of(name), current_lock() is not None])
+    result = task.delay()
+    assert result.get() == [result.id if held else None, None, held]
+    assert state_of(name) == (None, None)
+
+
+def test_in_eager_mode_a_second_one_ends_without_running(eager, name, told):
+    task = make(eager, name, body=lambda: task.delay())
+    second = task.delay().get()
+    assert isinstance(second, EagerResult)
+    assert (second.get(), second.state) == (None, "SUCCESS")
+    assert len(told) == 1
+
+
+def test_without_a_place_it_takes_one_as_it_begins(app, name):
+    task = make(app, name, body=lambda: state_of(name))
+    assert task.apply(task_id="alone").get() == ("alone", None)
+    assert locks.get(name) is None
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_without_a_place_it_is_skipped_where_another_has_it(app, name, told, mode):
+    task = make(app, name, mode)
+    first = task.delay()
+    assert task.apply(task_id="second").get() is None
+    assert told == [("skipped", "second", first.id)]
+    assert place_of(name, mode).holder.task_id == first.id
+
+
+def fails():
+    raise LookupError("broken")
+
+
+def test_one_that_fails_leaves_nothing(eager, name):
+    assert isinstance(make(eager, name, body=fails).delay().result, LookupError)
+    assert locks.get(name) is None
+
+
+def test_one_that_is_requeued_keeps_its_place(app, name):
+    def requeue():
+        raise Reject("later", requeue=True)
+
+    task = make(app, name, body=requeue)
+    task.apply(task_id="a", headers={PLACE: True})
+    info = locks.get(name)
+    assert info.holder.task_id == "a"
+    assert info.ttl > 3000
+
+
+def test_one_that_retries_itself_keeps_its_place_from_one_execution_to_the_next(eager, name):
+    seen = []
+
+    def body():
+        seen.append(locks.get(name).fence_token)
+        if len(seen) < 3:
+            raise task.retry(countdown=0)
+        return "ran"
+
+    task = make(eager, name, body=body)
+    assert task.delay().get() == "ran"
+    assert seen == sorted(set(seen))
+    assert len(seen) == 3
+    assert locks.get(name) is None
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_one_that_failed_before_it_began_leaves_its_place(app, name, mode):
+    task = make(app, name, mode)
+    result = task.delay()
+    task_failure.send(
+        sender=app.tasks[task.name],
+        task_id=result.id,
+        exception=LookupError(),
+        args=(),
+        kwargs={},
+        traceback=None,
+        einfo=None,
+    )
+    assert place_of(name, mode) is None
+
+
+def test_the_end_of_another_takes_no_place(app, name):
+    task = make(app, name)
+    result = task.delay()
+    request = Context(id="another", args=(), kwargs={})
+    task_revoked.send(
+        sender=app.tasks[task.name], request=request, terminated=False, signum=None, expired=False
+    )
+    assert locks.get(name).holder.task_id == result.id
+
+
+# Where it stands
+
+
+def test_a_shared_task_has_its_place_in_each_app(name):
+    @single_instance(mode="until_executed", key=name)
+    @shared_task(name=f"tests.shared.{name}")
+    def work():
+        return current_lock().name
+
+    app = Celery("tests.later", broker="memory://", set_as_current=False)
+    app.conf.task_always_eager = True
+    task = app.tasks[f"tests.shared.{name}"]
+    assert task.delay().get() == name
+    app.close()
+
+
+def test_a_task_of_a_finished_app_has_its_place(app, name):
+    app.finalize()
+    assert make(app, name).delay().id == locks.get(name).holder.task_id
+
+
+def test_its_class_and_signature_are_as_without_it(app, name):
+    def work(self, account_id, full=False): ...
+
+    plain = app.task(bind=True, name="tests.plain")(work)
+    task = single_instance(mode="until_executed", unique_on=["account_id"])(
+        app.task(bind=True, name="tests.single")(work)
+    )
+    assert type(task).__mro__[1:] == type(plain).__mro__[1:]
+    with pytest.raises(TypeError):
+        task.delay()
+    with pytest.raises(TypeError):
+        task.delay(1, 2, 3)
+
+
+def test_above_and_below_at_once_is_refused(app):
+    @single_instance(mode="until_executed")
+    @app.task
+    @single_instance
+    def work(): ...
+
+    with pytest.raises(ImproperlyConfigured, match="above its task decorator and below it"):
+        work.delay()
+
+
+def test_an_argument_that_the_task_does_not_have_is_told_when_it_is_made(app):
+    def work(account_id): ...
+
+    single_instance(mode="until_executed", unique_on=["b"])(app.task(work))
+    with pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id"):
+        app.finalize()
