@@ -172,6 +172,46 @@ def test_acquire_answers_0_and_queues_nobody_who_does_not_wait(lock: Lock) -> No
     assert lock.waiters() == []
 
 
+def test_acquire_takes_over_from_its_predecessor_past_those_who_wait(lock: Lock) -> None:
+    _, before = lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    held, fence = lock.acquire("z", predecessor="x")
+    assert (held, lock.holders(), lock.waiters()) == (1, ["z"], ["y"])
+    assert int(fence) > int(before)
+    assert lock.client.hget(A.lock, "used") == "1"
+    assert lock.acquire("z", predecessor="x") == [1, fence], "a repeated call is harmless"
+
+
+def test_acquire_that_takes_over_stands_in_the_queue_no_longer(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    assert lock.acquire("y", alive=5000, predecessor="x")[0] == 1
+    assert lock.waiters() == []
+
+
+def test_acquire_takes_over_a_turn_that_its_predecessor_does_not_know_of(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    lock.release("x")
+    assert lock.acquire("z", predecessor="y")[0] == 1
+    assert lock.client.exists(A.grant("y")) == 0
+
+
+@pytest.mark.parametrize("why", ["gone", "released for now", "of another weight"])
+def test_acquire_takes_over_only_what_is_held_and_fits(lock: Lock, why: str) -> None:
+    how = {"kind": "semaphore", "capacity": 3}
+    lock.acquire("x", weight=2, **how)
+    lock.acquire("other", **how)
+    if why == "gone":
+        assert lock.acquire("y", weight=2, predecessor="never", **how) == [0]
+    elif why == "released for now":
+        lock.release("x", at_least=LEASE)
+        assert lock.acquire("y", weight=2, predecessor="x", **how) == [0]
+    else:
+        assert lock.acquire("y", weight=1, predecessor="x", **how) == [0]
+    assert lock.holders() == ["other", "x"]
+
+
 def test_acquire_that_waits_no_longer_lets_those_behind_it_in(lock: Lock) -> None:
     share = {"kind": "semaphore", "capacity": 3}
     lock.acquire("x", **share, weight=2)
