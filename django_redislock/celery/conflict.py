@@ -14,7 +14,7 @@ from django_redislock.exceptions import AlreadyRunning
 from django_redislock.signals import task_skipped
 
 from .call import Call
-from .message import CONFLICTS, DUPLICATE
+from .message import AGAIN, CONFLICTS, DUPLICATE
 
 if TYPE_CHECKING:
     from celery import Signature, Task
@@ -156,7 +156,8 @@ def _conflicts(task: "Task[..., Any]") -> int:
 def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
     met_before = _conflicts(task)
     countdown = _countdown(conflict.options, met_before)
-    message = _message(task, countdown, met_before + 1)
+    headers = {CONFLICTS: met_before + 1, AGAIN: conflict.with_own_past}
+    message = _message(task, countdown, headers)
     try:
         message.apply_async()
     except Exception as trouble:
@@ -170,13 +171,12 @@ def _countdown(options: "Options", met_before: int) -> float:
     return back_off(met_before) if wanted is None else wanted
 
 
-def _message(task: "Task[..., Any]", countdown: float, conflicts: int) -> "Signature[Any]":
+def _message(
+    task: "Task[..., Any]", countdown: float, headers: dict[str, Any]
+) -> "Signature[Any]":
     # Not task.retry(): that counts against the task's own max_retries.
     message = task.signature_from_request(task.request, countdown=countdown)
-    message.options["headers"] = {
-        **(message.options.get("headers") or {}),
-        CONFLICTS: conflicts,
-    }
+    message.options["headers"] = {**(message.options.get("headers") or {}), **headers}
     return message
 
 

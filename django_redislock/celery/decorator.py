@@ -181,8 +181,8 @@ def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
 def _install(options: Options, task: Task[..., Any]) -> None:
     if single_of(task):
         raise ImproperlyConfigured(
-            f"Task {task.name} has single_instance above its task decorator and below it: give"
-            f" one of them (mode={options.mode!r} goes above)"
+            f"Task {task.name} has single_instance more than once: above its task decorator and"
+            f" below it (mode={options.mode!r} goes above), or on two tasks of that name"
         )
     run = task.run
     single = Single(options, key_maker(options, _signature_of(run)), above=True)

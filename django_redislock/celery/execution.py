@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from celery.exceptions import Ignore
+from celery.states import SUCCESS
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockNotOwnedError
@@ -16,14 +18,23 @@ from django_redislock.exceptions import LockNotOwnedError
 from .abort import Abort
 from .call import Call, held, runs_under
 from .conflict import LOOKS, Conflict, end_duplicate, settle
-from .message import DUPLICATE, PLACE
+from .message import AGAIN, DUPLICATE, PLACE
 from .retries import comes_again
 from .single import Single, token_of
 
 if TYPE_CHECKING:
+    from celery import Task
+
     from django_redislock.primitives import BaseLock, Place
 
 logger = logging.getLogger("django_redislock")
+
+
+def _has_succeeded(task: Task[..., Any], task_id: str) -> bool:
+    try:
+        return task.AsyncResult(task_id).state == SUCCESS
+    except Exception:  # no back end, or none that answers
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class Execution:
         try:
             if not self._acquire(lock, conflict):
                 return settle(conflict)
+            self._refuse_to_repeat()
             with held(self.single.manager.alias, lock), abort or nullcontext():
                 return body()
         except BaseException as error:
@@ -81,6 +93,15 @@ class Execution:
         finally:
             if lock.token is not None:
                 self._let_go(lock, stays)
+
+    def _refuse_to_repeat(self) -> None:
+        """Raise Celery's `Ignore` where the execution that was under way when this message was
+        delivered has done the work, as far as the result back end knows."""
+        task = self.call.task
+        was_met = self.call.headers.get(AGAIN)
+        if task and self.call.task_id and was_met and _has_succeeded(task, self.call.task_id):
+            logger.info("%s was delivered twice, and has run", self.call)
+            raise Ignore("it has run")
 
     def _place(self, lock: BaseLock) -> Place | None:
         """The place of the message for which it runs, if there is one."""

@@ -3,6 +3,9 @@
 CONFLICTS = "redislock_conflicts"
 """How often a task was sent again because of a conflict."""
 
+AGAIN = "redislock_again"
+"""That it was sent because an execution of the same task was under way when it came."""
+
 PLACE = "redislock_place"
 """That a place was taken when the task was sent."""
 

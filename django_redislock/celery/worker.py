@@ -12,13 +12,15 @@ import logging
 import os
 import threading
 from typing import Any
+from weakref import ref
 
-from celery.signals import worker_init
+from celery.signals import worker_init, worker_ready
 from celery.utils.imports import symbol_by_name
 
 from django_redislock.holder import host
 from django_redislock.text import printable
 
+from .ends import leave_place
 from .single import Single, single_of, token_of
 
 logger = logging.getLogger("django_redislock")
@@ -36,6 +38,12 @@ def watch_tasks(sender: Any, **kwargs: Any) -> None:
             task.Request = type(request.__name__, (Watched, request), {})
 
 
+@worker_ready.connect
+def start_watching(sender: Any, **kwargs: Any) -> None:
+    if any(map(single_of, sender.app.tasks.values())):
+        _watch.start()
+
+
 class Watched:
     """A request to the pool, whose lock does not outlive its process."""
 
@@ -44,25 +52,33 @@ class Watched:
     args: Any
     kwargs: Any
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _watch.waits(self)
+
     def on_accepted(self, pid: int, time_accepted: float) -> None:
-        if pid != os.getpid():  # else it runs in a thread of this process
-            _watch.add(pid, self)
+        _watch.runs(self, pid)
         super().on_accepted(pid, time_accepted)  # type: ignore[misc]  # a mixin
 
 
 class Watch:
-    """The last request of each child. One that it survives is over when the next one comes, or
-    when it holds no lock any more."""
+    """Looks at the last request of each child, and at those that wait here and are revoked. One
+    that its child survives is over when the next one comes, or when it holds no lock any more."""
 
     def __init__(self) -> None:
         self._requests: dict[int, Watched] = {}
-        self._thread: threading.Thread | None = None
+        self._waiting: dict[str, ref[Watched]] = {}
 
-    def add(self, pid: int, request: Watched) -> None:
-        self._requests[pid] = request
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="redislock-watch", daemon=True)
-            self._thread.start()
+    def waits(self, request: Watched) -> None:
+        self._waiting[request.id] = ref(request)
+
+    def runs(self, request: Watched, pid: int) -> None:
+        self._waiting.pop(request.id, None)
+        if pid != os.getpid():  # else it runs in a thread of this process
+            self._requests[pid] = request
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="redislock-watch", daemon=True).start()
 
     def _run(self) -> None:
         pause = threading.Event()
@@ -70,9 +86,24 @@ class Watch:
             pause.wait(LOOK_EVERY)
             for pid in [pid for pid in list(self._requests) if _is_gone(pid)]:
                 _free(self._requests.pop(pid), pid)
+            self._leave_revoked()
+
+    def _leave_revoked(self) -> None:
+        """Celery itself looks at a task only when its time has come."""
+        from celery.worker.state import revoked  # only a worker needs it
+
+        for task_id, request in list(self._waiting.items()):
+            if request() is None or task_id in revoked:
+                self._waiting.pop(task_id, None)
+                _leave(request())
 
 
 _watch = Watch()
+
+
+def _leave(request: Watched | None) -> None:
+    if request is not None:
+        leave_place(request.task, request.id, request.args, request.kwargs)
 
 
 def _is_gone(pid: int) -> bool:

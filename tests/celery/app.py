@@ -290,3 +290,28 @@ def aborted(self, run):
         note(run, "limited")
         raise
     return "ran"
+
+
+class Placed:
+    """Tasks that take their place when they are sent, by their mode."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind, self._tasks = kind, {}
+
+    def __getitem__(self, mode):
+        return self._tasks[mode]
+
+    def add(self, mode, **options):
+        def placed(self, run):
+            note(run, "begin", self.request.id, os.getpid())
+            wait_for_go(run)
+            return "ran"
+
+        task = app.task(bind=True, name=f"tests.{self._kind}.{mode}")(placed)
+        self._tasks[mode] = single_instance(mode=mode, key="placed:{run}", **options)(task)
+
+
+placed, replacing = Placed("placed"), Placed("replacing")
+for mode in ("until_executing", "until_executed", "until_and_while_executing"):
+    placed.add(mode)
+    replacing.add(mode, on_conflict="replace")

@@ -407,7 +407,7 @@ def test_above_and_below_at_once_is_refused(app):
     @single_instance
     def work(): ...
 
-    with pytest.raises(ImproperlyConfigured, match="above its task decorator and below it"):
+    with pytest.raises(ImproperlyConfigured, match="has single_instance more than once"):
         work.delay()
 
 

@@ -90,7 +90,7 @@ def test_what_a_lock_lost_or_never_had_is_not_taken_over(place):
         place.inherit(60)
     assert place.lock.acquire()
     locks.force_release(NAME)
-    with locks.lock(NAME):
+    with locks.lock(NAME, blocking=False):
         with pytest.raises(LockLost, match="pass on"):
             place.inherit(60)
         assert place.lock.token is None
