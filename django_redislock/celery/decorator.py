@@ -112,6 +112,33 @@ def single_instance(
     from inside the running instance is never sent again nor made to wait:
     both could not end.
 
+    `mode` says when there is one at a time. Those other than
+    ``"while_executing"`` take a place when the task is sent, bound to the
+    task's id, and go above the task decorator::
+
+        @single_instance(mode="until_executed", unique_on=["account_id"])
+        @shared_task
+        def sync(account_id): ...
+
+    - ``"until_executing"``: one in the queue. The place is free as soon as the
+      task begins.
+    - ``"until_executed"``: one in the queue or running.
+    - ``"until_and_while_executing"``: one in the queue and one running. One
+      that comes to run while another does is run again later, after
+      `countdown` seconds, and keeps its place.
+
+    For them `on_conflict` says what is done with a task that is sent while
+    another has the place: ``"skip"`` gives the sender the `AsyncResult` of
+    that one, ``"raise"`` raises `AlreadyRunning`, ``"replace"`` revokes that
+    one if it is still queued. A task on whose result others count (a member of a
+    chain, group or chord, one with a `link` or a `task_id` of its own) is
+    sent all the same and ends without running: with None, or with
+    `AlreadyRunning`. A place lasts `queue_timeout` seconds (None: an hour)
+    beyond the task's `countdown` or `eta`, but not beyond its `expires`.
+
+    `hold_on_retry` keeps the lock while a task waits for its own retry (None: in
+    ``"until_executed"`` only), as long as a place lasts.
+
     With `limit` up to so many instances run at a time. `at_least_for` is for how
     many seconds an instance keeps its place, counted from its begin, however soon
     it ends: a throttle, and for a job that several machines begin at the same time
@@ -125,10 +152,11 @@ def single_instance(
     whose server keeps the lock. Seconds are int, float or timedelta.
 
     Raises `TypeError`, `ValueError` or `ImproperlyConfigured` at import for
-    options that can't work, and at the call for arguments that can't be part
-    of a name; redis-py's `ConnectionError` if Redis is away when the call
-    begins. Trouble with the lock after that is logged: the function's result,
-    or its exception, stands.
+    options that can't work (above a task decorator: when Celery makes the task,
+    for those that name its arguments), and at the call for arguments that can't be
+    part of a name; redis-py's `ConnectionError` if Redis is away when the task is
+    sent or begins. Trouble with the lock after that is logged: the function's
+    result, or its exception, stands.
     """
     options = Options(
         unique_on=unique_on,

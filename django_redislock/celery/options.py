@@ -87,7 +87,8 @@ class Options:
                 f" mode={self.mode!r}, where it is one of {', '.join(map(repr, WHEN_SENT))}"
             )
         self._check_belongs("blocking_timeout", "wait")
-        self._check_belongs("countdown", "retry")
+        if not self.how.apart:
+            self._check_belongs("countdown", "retry")
         self._check_belongs("max_retries", "retry")
 
     def _check_kept(self) -> None:

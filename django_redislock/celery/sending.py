@@ -99,7 +99,12 @@ class Sending:
         how = self.single.options.how
         if (how.apart or not how.lock) and self._take():
             return self._publish_placed()
-        return self._publish()
+        return self._publish({PLACE: True} if self._is_retry else None)
+
+    @property
+    def _is_retry(self) -> bool:
+        """Whether it is by ``self.retry()``: that was running, and is not to give way now."""
+        return bool((self.options.get("retries") or 0) > self.task.request.retries)
 
     # Its place
 

@@ -13,7 +13,8 @@ class Place:
     """A holding of `lock` that no process keeps, for something that is on its way.
 
     One process takes it; any that knows the token can leave it, or take it over with a lock
-    whose `predecessor` is that token. Nothing renews it. `task` is who is told as its holder.
+    whose `predecessor` is that token. Nothing renews it. `task` is who is told as its holder, and its metadata
+    says that it is ``queued``.
     """
 
     def __init__(self, lock: BaseLock, token: str, task: Task) -> None:
@@ -41,5 +42,5 @@ class Place:
     def _want(self, seconds: float) -> flows.Want:
         keys = self.lock._server().keys.of(self.lock.name)
         want = self.lock._want(keys, self.token)
-        info = info_text(self.lock.metadata, self.task)
+        info = info_text({**self.lock.metadata, "queued": True}, self.task)
         return replace(want, lease=max(seconds, self.lock.at_least_for), info=info)
