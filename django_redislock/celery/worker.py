@@ -68,6 +68,7 @@ class Watch:
     def __init__(self) -> None:
         self._requests: dict[int, Watched] = {}
         self._waiting: dict[str, ref[Watched]] = {}
+        self._thread: threading.Thread | None = None
 
     def waits(self, request: Watched) -> None:
         self._waiting[request.id] = ref(request)
@@ -78,7 +79,10 @@ class Watch:
             self._requests[pid] = request
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="redislock-watch", daemon=True).start()
+        """Once started, does nothing."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="redislock-watch", daemon=True)
+            self._thread.start()
 
     def _run(self) -> None:
         pause = threading.Event()

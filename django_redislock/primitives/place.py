@@ -13,8 +13,8 @@ class Place:
     """A holding of `lock` that no process keeps, for something that is on its way.
 
     One process takes it; any that knows the token can leave it, or take it over with a lock
-    whose `predecessor` is that token. Nothing renews it. `task` is who is told as its holder, and its metadata
-    says that it is ``queued``.
+    whose `predecessor` is that token. Nothing renews it. `task` is who is told as its holder,
+    and the metadata say that it is ``queued``.
     """
 
     def __init__(self, lock: BaseLock, token: str, task: Task) -> None:
