@@ -3,6 +3,7 @@
 #   make demo                    see it work
 #   make test                    the suite, at most 5 minutes
 #   make test ARGS="-k renewal"  a part of it
+#   make peers                   this package beside three others, where things go wrong
 #
 # PYTHON picks the interpreter of a new $(VENV). SET=oldest or SET=newest picks one end of
 # what is supported, best with a folder of its own: make test SET=oldest VENV=.venv-oldest
@@ -24,7 +25,7 @@ PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow coverage lint format types docs wheel clean
+.PHONY: demo test slow coverage lint format types docs wheel peers clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -61,8 +62,15 @@ docs: $(VENV)/.docs.installed
 wheel: $(VENV)/.test.installed
 	$(BIN)/hatchling build
 
+# Their environment is their own, so that nothing that they need is ever taken for ours.
+PEERS_VENV := .venv-peers$(SET:%=-%)
+
+peers:
+	$(MAKE) --no-print-directory VENV=$(PEERS_VENV) $(PEERS_VENV)/.peers.installed
+	$(PEERS_VENV)/bin/python -m tests.benchmarks.peers $(ARGS)
+
 clean:
-	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # One file for each dependency group that is installed; a change of pyproject.toml makes it stale.
 $(VENV)/.%.installed: pyproject.toml | $(BIN)/python

@@ -20,7 +20,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 
 app = Celery("tests", set_as_current=False)
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.conf.update(worker_prefetch_multiplier=1, task_track_started=True)
+app.conf.update(
+    include=["tests.celery.coming_from_app"], worker_prefetch_multiplier=1, task_track_started=True
+)
 
 LONGEST = 30
 """Seconds after which a task goes on although nobody let it."""
