@@ -47,6 +47,12 @@ class Call:
         return found if isinstance(found, dict) else {}
 
     @property
+    def is_redelivered(self) -> bool:
+        """Whether the broker gave the message to a worker before."""
+        info = self.task.request.delivery_info if self.task is not None else None
+        return bool((info or {}).get("redelivered"))
+
+    @property
     def sent_args(self) -> tuple[Any, ...]:
         """The positional arguments that were sent, without the task."""
         bound = self.task is not None and self.args[:1] == (self.task,)

@@ -63,8 +63,11 @@ class Execution:
 
     @property
     def _is_owed(self) -> bool:
-        """Whether it had a place, and is to run even if it was lost: it was not replaced."""
-        return PLACE in self.call.headers and self.single.options.on_conflict != "replace"
+        """Whether it is not to give way to another: it had a place, and was not replaced, or it
+        had begun before, and its process was killed."""
+        headers = self.call.headers
+        was_placed = PLACE in headers and self.single.options.on_conflict != "replace"
+        return was_placed or bool(headers.get(AGAIN)) or self.call.is_redelivered
 
     def _after_queue(self, name: str) -> Any:
         place = self._place(self.single.lock(name))

@@ -77,17 +77,13 @@ class Sending:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
         if self._is_sent_again:
             return self._send_again()
-        replaced = None
         for _ in range(LOOKS):
             if self._take():
-                break
-            replaced = self._displace() or replaced
-        else:
-            return self._give_way()
-        result = self._publish_placed()
-        if replaced:
-            self._revoke(replaced)
-        return result
+                return self._publish_placed()
+            replaced = self._displace()
+            if replaced:
+                return self._replace(replaced)
+        return self._give_way()
 
     # A task that sends itself again: it runs, and its lock is passed on to what it sends
 
@@ -108,8 +104,10 @@ class Sending:
 
     # Its place
 
-    def _take(self) -> bool:
+    def _take(self, predecessor: str | None = None) -> bool:
         try:
+            if predecessor:
+                return self.place.take_from(predecessor, self._seconds())
             return self.place.take(self._seconds())
         except BaseException:
             self._leave()
@@ -157,17 +155,17 @@ class Sending:
 
     def _displace(self) -> str | None:
         """Take the place from a queued task where that is wanted, and tell which lost it."""
-        manager = self.single.manager
         wanted = self.single.options.on_conflict == "replace"
-        info = manager.get(self.name) if wanted else None
+        info = self.single.manager.get(self.name) if wanted else None
         for holding in info.holders if info else ():
             queued = holding.holder.task_id
             is_queued = queued and holding.token == token_of(queued)
-            if is_queued and manager.release_for(self.name, holding.token):
+            if is_queued and self._take(holding.token):
                 return queued
         return None
 
-    def _revoke(self, replaced: str) -> None:
+    def _replace(self, replaced: str) -> Any:
+        result = self._publish_placed()
         logger.info("%s replaces the queued task %s", self.call, printable(replaced))
         try:
             self.task.app.control.revoke(replaced)
@@ -176,6 +174,7 @@ class Sending:
         task_replaced.send_robust(
             sender=self.task, name=self.name, task_id=replaced, by_task_id=self.task_id
         )
+        return result
 
     def _give_way(self) -> Any:
         conflict = self._conflict()

@@ -8,16 +8,22 @@ worker is gone, the lease does it.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
 from celery.signals import worker_init, worker_ready
 from celery.utils.imports import symbol_by_name
+from redis.exceptions import RedisError
 
+from django_redislock import clock
+from django_redislock.engine.forks import gate
 from django_redislock.holder import host
+from django_redislock.info import Holding
 from django_redislock.text import printable
 
 from .ends import leave_place
@@ -27,6 +33,9 @@ logger = logging.getLogger("django_redislock")
 
 LOOK_EVERY = 0.25
 """Seconds. Celery itself may see only after 5 that a child is gone."""
+
+LINGER = 2.0
+"""Seconds for which what a child asked for may still come to Redis after the child is gone."""
 
 
 @worker_init.connect
@@ -68,6 +77,8 @@ class Watch:
     def __init__(self) -> None:
         self._requests: dict[int, Watched] = {}
         self._waiting: dict[str, ref[Watched]] = {}
+        self._gone: list[Gone] = []
+        self._looking = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def waits(self, request: Watched) -> None:
@@ -83,13 +94,28 @@ class Watch:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="redislock-watch", daemon=True)
             self._thread.start()
+            # A cold shutdown ends as soon as the last child is gone.
+            atexit.register(self._look_at_exit, os.getpid())
 
     def _run(self) -> None:
         pause = threading.Event()
         while True:
             pause.wait(LOOK_EVERY)
+            try:
+                with gate:
+                    self._look()
+            except Exception:
+                logger.exception("A look at the worker's children failed")
+
+    def _look_at_exit(self, started_in: int) -> None:
+        if os.getpid() == started_in:  # and not in a child, whose siblings are not its own
+            self._look()
+
+    def _look(self) -> None:
+        with self._looking:
             for pid in [pid for pid in list(self._requests) if _is_gone(pid)]:
-                _free(self._requests.pop(pid), pid)
+                self._gone.append(Gone(self._requests.pop(pid), pid, clock.now()))
+            self._gone = [gone for gone in self._gone if not gone.is_settled()]
             self._leave_revoked()
 
     def _leave_revoked(self) -> None:
@@ -102,6 +128,63 @@ class Watch:
                 _leave(request())
 
 
+@dataclass(slots=True)
+class Gone:
+    """An execution whose process is gone."""
+
+    request: Watched
+    pid: int
+    since: float
+    failed: bool = False
+
+    def is_settled(self) -> bool:
+        """Release what it holds; whether there is no use in looking again."""
+        single = single_of(self.request.task)
+        if single is None:
+            return True
+        try:
+            self._release(single)
+        except RedisError as error:
+            return self._has_failed(single, error)
+        except Exception:
+            logger.exception("The lock of %s could not be released in its stead", self)
+            return True
+        return clock.now() - self.since > LINGER
+
+    def _release(self, single: Single) -> None:
+        request, manager = self.request, single.manager
+        name = single.name_of(single.call(request.task, request.id, request.args, request.kwargs))
+        info = manager.get(name)
+        for token in [each.token for each in info.holders if self._held(each)] if info else ():
+            if manager.release_for(name, token, at_least_for=single.options.at_least_for):
+                logger.warning(
+                    "%s is gone with its process %s: lock %r is released in its stead",
+                    *(self, self.pid, name),
+                )
+
+    def _held(self, holding: Holding) -> bool:
+        """Whether that is its own, and not that of a message that it sent to itself."""
+        holder = holding.holder
+        is_its_own = (holder.task_id, holder.host, holder.pid) == (
+            self.request.id,
+            host(),
+            self.pid,
+        )
+        return is_its_own and holding.token != token_of(self.request.id)
+
+    def _has_failed(self, single: Single, error: RedisError) -> bool:
+        if not self.failed:
+            logger.warning(
+                "The lock of %s, which is gone with its process, could not be released yet: %s",
+                *(self, error),
+            )
+        self.failed = True
+        return clock.now() - self.since > single.lock("unused").timeout  # it has run out by now
+
+    def __str__(self) -> str:
+        return f"{self.request.task.name}[{printable(self.request.id)}]"
+
+
 _watch = Watch()
 
 
@@ -111,36 +194,19 @@ def _leave(request: Watched | None) -> None:
 
 
 def _is_gone(pid: int) -> bool:
+    if not hasattr(
+        os, "waitid"
+    ):  # macOS before Python 3.13: as soon as the pool has waited for it
+        return not _exists(pid)
     try:  # and leave it to the pool to wait for it
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True
 
 
-def _free(request: Watched, pid: int) -> None:
+def _exists(pid: int) -> bool:
     try:
-        single = single_of(request.task)
-        if single:
-            _release(request, pid, single)
-    except Exception:
-        logger.exception(
-            "The lock of %s[%s] could not be released after its process was gone: it stays until "
-            "its lease is over",
-            *(request.task.name, printable(request.id)),
-        )
-
-
-def _release(request: Watched, pid: int, single: Single) -> None:
-    manager, at_least_for = single.manager, single.options.at_least_for
-    name = single.name_of(single.call(request.task, request.id, request.args, request.kwargs))
-    info = manager.get(name)
-    for holding in info.holders if info else ():
-        holder = holding.holder
-        is_its_own = (holder.task_id, holder.host, holder.pid) == (request.id, host(), pid)
-        if not is_its_own or holding.token == token_of(request.id):
-            continue
-        if manager.release_for(name, holding.token, at_least_for=at_least_for):
-            logger.warning(
-                "%s[%s] is gone with its process %s: lock %r is released in its stead",
-                *(request.task.name, printable(request.id), pid, name),
-            )
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

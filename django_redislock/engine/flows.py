@@ -81,6 +81,9 @@ class Granted(NamedTuple):
     confirmed: bool = True
     """Whether the lease runs in full, and not only for the claim."""
 
+    took_over: bool = False
+    """Whether a predecessor gave way."""
+
 
 def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
     """Hold it, or None if the turn did not come by `until` (None: wait for ever)."""
@@ -108,7 +111,10 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
             f"of another kind meanwhile: {want.kind}",
             lock_name=want.keys.name,
         )
-    return Granted(int(text(rest[0])), asked + want.lease) if verdict else None
+    if not verdict:
+        return None
+    fence, *predecessor = rest
+    return Granted(int(text(fence)), asked + want.lease, took_over=bool(predecessor))
 
 
 def _limit(left: float, patience: float | None) -> float | None:
@@ -137,10 +143,10 @@ def _wait_turn(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     return Granted(int(fence), asked + want.claim, confirmed=False)
 
 
-def hold_for(want: Want) -> Flow[bool]:
-    """Hold it for somebody else, who will come with the token, and say whether that succeeded.
+def hold_for(want: Want) -> Flow[Granted | None]:
+    """Hold it for somebody else, who will come with the token; None if that failed.
     Nothing renews it, and nobody here is told when it is over."""
-    return (yield from _claim(want, -math.inf, clock.now())) is not None
+    return (yield from _claim(want, -math.inf, clock.now()))
 
 
 def give_up(want: Want, error: BaseException) -> Flow[bool]:
@@ -159,7 +165,7 @@ def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
         granted = yield from acquire(want, until)
         if granted is None:
             return False
-        lease.begin(*granted)
+        lease.begin(granted.fence_token, granted.deadline, granted.confirmed)
     except (GeneratorExit, LockError):
         raise
     except BaseException as error:
@@ -198,7 +204,7 @@ def pass_on(lease: Lease, heir: Want) -> Flow[bool]:
     until now."""
     lease.end()
     try:
-        return (yield from hold_for(replace(heir, predecessor=lease.token)))
+        return bool((yield from hold_for(replace(heir, predecessor=lease.token))))
     except BaseException:  # an interrupt too
         abandon(lease)
         raise

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import clock
 from ..connection import Server
-from . import flows
+from . import flows, forks
 from .drivers import arun, run
 from .lease import Lease
 from .ops import Flow
@@ -215,7 +215,8 @@ class ThreadBook(Book):
     def _round(self) -> None:
         for errand in self.errands():
             try:
-                outcome = run(self.server.client, errand.flow)
+                with forks.gate:
+                    outcome = run(self.server.client, errand.flow)
             except Exception as error:
                 errand.failed(error)
             else:

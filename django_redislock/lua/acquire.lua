@@ -10,6 +10,7 @@
 -- Answer  {1, fence}  held, with a full lease from now. Asking again with the same
 --                     token answers the same: a repeated call is harmless, and it is
 --                     how a waiter confirms its grant.
+--         {1, fence, predecessor}  held, by taking over.
 --         {0}         not held. Queued if alive > 0; else no longer in the queue.
 --         {-1, kind}  refused: the lock is of another kind.
 
@@ -51,7 +52,7 @@ if predecessor ~= '' then
     redis.call('DEL', grants .. predecessor .. ':' .. name)
     leave(token)
     state.used = state.used - weight
-    return { 1, enter(state, token, weight, lease, now + lease, info) }
+    return { 1, enter(state, token, weight, lease, now + lease, info), predecessor }
   end
 end
 

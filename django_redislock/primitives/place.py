@@ -22,11 +22,17 @@ class Place:
         self.token = values.token("token", token)
         self.task = task
 
-    def take(self, seconds: float, *, predecessor: str = "") -> bool:
+    def take(self, seconds: float) -> bool:
         """Hold it for so long, and say whether that succeeded. To take what is held by this
-        token already makes it last as long at least; a `predecessor` has to give way."""
-        want = replace(self._want(seconds), predecessor=predecessor)
-        return run(self.lock._server().client, flows.hold_for(want))
+        token already makes it last as long at least."""
+        return bool(self._hold(self._want(seconds)))
+
+    def take_from(self, predecessor: str, seconds: float) -> bool:
+        """Take over from another token, and say whether that held it; if not, nothing is held."""
+        granted = self._hold(replace(self._want(seconds), predecessor=predecessor))
+        if granted and not granted.took_over:
+            self._release(at_least_for=0)
+        return granted is not None and granted.took_over
 
     def inherit(self, seconds: float) -> None:
         """Take over what `lock` holds, which thereby lets go of it. Raises as its `release`."""
@@ -34,10 +40,15 @@ class Place:
 
     def leave(self) -> bool:
         """Let go, and say whether it was held by this token."""
-        lock = self.lock
-        keys = lock._server().keys.of(lock.name)
-        flow = flows.release(keys, self.token, at_least_for=lock.at_least_for)
-        return run(lock._server().client, flow)
+        return self._release(at_least_for=self.lock.at_least_for)
+
+    def _release(self, *, at_least_for: float) -> bool:
+        server = self.lock._server()
+        keys = server.keys.of(self.lock.name)
+        return run(server.client, flows.release(keys, self.token, at_least_for=at_least_for))
+
+    def _hold(self, want: flows.Want) -> flows.Granted | None:
+        return run(self.lock._server().client, flows.hold_for(want))
 
     def _want(self, seconds: float) -> flows.Want:
         keys = self.lock._server().keys.of(self.lock.name)

@@ -72,6 +72,19 @@ def test_a_task_that_is_delivered_again_runs(worker, run):
     assert freed(run)
 
 
+def test_a_task_that_is_delivered_again_does_not_give_way_to_one_that_came_between(worker, run):
+    killed = worker.send(tasks.stubborn, run.id)
+    _, pid = begun(run)
+    os.kill(pid, signal.SIGKILL)
+    with locks.lock(f"long:{run.id}", blocking_timeout=20):
+        wait_until(lambda: worker.logged(killed.id, "retry:", "AlreadyRunning"), timeout=20)
+    begun(run, times=2)
+    run.go()
+    assert outcome(killed) == "ran"
+    assert run.notes("skipped") == []
+    assert freed(run)
+
+
 def test_who_waits_has_its_turn_and_keeps_it(worker, run):
     worker.send(tasks.long, run.id)
     _, pid = begun(run)

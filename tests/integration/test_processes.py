@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
 import pytest
 
 from django_redislock import locks
+from django_redislock.engine import forks
 from tests.tools import ROOT, Child, wait_until
 
 from .tools import free, start, waiting
@@ -266,3 +268,67 @@ hear()
 def test_after_a_fork_both_use_locks_over_connections_of_their_own():
     with Child(FORK_FIRST, PYTHONWARNINGS="ignore") as parent:
         assert sorted(parent.expect("") for _ in range(2)) == ["child", "parent"]
+
+
+FORK_MEANWHILE = """
+import os, threading
+from django_redislock import locks
+from django_redislock.connection import server
+from django_redislock.engine import forks
+
+def say(text):  # in one piece, as two processes share the pipe
+    os.write(1, f"{text}\\n".encode())
+
+pool = server("default").client.connection_pool
+inside = threading.Event()
+
+def talk():
+    with forks.gate, pool._lock:  # as a renewal does for a moment
+        inside.set()
+        threading.Event().wait(0.3)
+
+thread = threading.Thread(target=talk)
+thread.start()
+inside.wait()
+pid = os.fork()
+with locks.lock("a", blocking_timeout=20):
+    say("parent" if pid else "child")
+if not pid:
+    os._exit(0)
+thread.join()
+with forks.gate:
+    say("parent goes on")
+os.waitpid(pid, 0)
+hear()
+"""
+
+
+def test_a_fork_waits_for_a_thread_of_ours_that_talks_to_redis():
+    with Child(FORK_MEANWHILE, PYTHONWARNINGS="ignore") as parent:
+        said = sorted(parent.expect("") for _ in range(3))
+        assert said == ["child", "parent", "parent goes on"]
+
+
+def test_a_fork_does_not_wait_for_ever():
+    gate = forks.Gate()
+    with gate:
+        gate.close()
+        gate.open()
+        with gate:
+            pass
+
+
+def test_whoever_comes_while_a_fork_is_under_way_waits():
+    gate, order = forks.Gate(), []
+
+    def come():
+        with gate:
+            order.append("came")
+
+    gate.close()
+    thread = threading.Thread(target=come)
+    thread.start()
+    order.append("forked")
+    gate.open()
+    thread.join()
+    assert order == ["forked", "came"]

@@ -539,5 +539,6 @@ def test_what_is_got_after_its_lease_was_ended_is_given_back():
     [(book, name)] = lock._places(thread_book)
     lease = lock._new_lease(book, name, None)
     lease.end()  # as an interrupt does that could not wait for the answer
-    assert run(book.server.client, flows.take(lease, lock._want(lease), None)) is False
+    want = lock._want(lease.keys, lease.token)
+    assert run(book.server.client, flows.take(lease, want, None)) is False
     assert locks.get("a") is None

@@ -92,7 +92,7 @@ class Model:
             self.grants.pop(predecessor, None)
             self.queue.pop(token, None)
             self._enter(token, Waiter(weight, lease, claim, kind, self.now), lease)
-            return [1, self.last_fence]
+            return [1, self.last_fence, predecessor]
         if not alive and not self._fits(weight):
             self._leave(token)
             return [0]

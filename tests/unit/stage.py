@@ -139,7 +139,6 @@ class Worker:
         self.robbed = False
         self.want = replace(self.want, predecessor="")
         if predecessor:
-            predecessor.robbed = True
             self.want = replace(self.want, predecessor=predecessor.want.token)
         return self._begin(self._acquire(until))
 
@@ -351,7 +350,13 @@ class Stage:
             expected = self._model_answer(op, remembered=remembered)
             _same(f"the answer to {op.script.name} of {op.args[1]}", _read(answer), expected)
         self._compare(shown)
+        if op.script.name == ACQUIRE.name:
+            self._note_robbed(answer[2:])
         return answer
+
+    def _note_robbed(self, predecessors: list[bytes]) -> None:
+        for worker in self.workers:
+            worker.robbed = worker.robbed or worker.want.token.encode() in predecessors
 
     def _model_answer(self, call: Call, *, remembered: bool) -> Any:
         model, (_, token, *args) = self.model, call.args

@@ -175,11 +175,20 @@ def test_acquire_answers_0_and_queues_nobody_who_does_not_wait(lock: Lock) -> No
 def test_acquire_takes_over_from_its_predecessor_past_those_who_wait(lock: Lock) -> None:
     _, before = lock.acquire("x")
     lock.acquire("y", alive=5000)
-    held, fence = lock.acquire("z", predecessor="x")
+    held, fence, gave_way = lock.acquire("z", predecessor="x")
+    assert gave_way == "x"
     assert (held, lock.holders(), lock.waiters()) == (1, ["z"], ["y"])
     assert int(fence) > int(before)
     assert lock.client.hget(A.lock, "used") == "1"
     assert lock.acquire("z", predecessor="x") == [1, fence], "a repeated call is harmless"
+
+
+def test_acquire_does_not_say_that_it_took_over_what_was_free(lock: Lock) -> None:
+    assert len(lock.acquire("y", predecessor="x")) == 2
+    lock.release("y")
+    lock.acquire("x", lease=50)
+    wait_until(lambda: not lock.client.exists(A.lock))
+    assert len(lock.acquire("y", predecessor="x")) == 2
 
 
 def test_acquire_that_takes_over_stands_in_the_queue_no_longer(lock: Lock) -> None:
