@@ -4,6 +4,7 @@
 #   make test                    the suite, at most 5 minutes
 #   make test ARGS="-k renewal"  a part of it
 #   make peers                   this package beside three others, where things go wrong
+#   make cases                   write the docs' table of cases anew, from a run of its tests
 #
 # PYTHON picks the interpreter of a new $(VENV). SET=oldest or SET=newest picks one end of
 # what is supported, best with a folder of its own: make test SET=oldest VENV=.venv-oldest
@@ -25,7 +26,7 @@ PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow coverage lint format types docs wheel peers clean
+.PHONY: demo test slow cases coverage lint format types docs wheel peers clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -35,6 +36,10 @@ test: $(VENV)/.test.installed
 
 slow: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(ARGS)
+
+cases: $(VENV)/.test.installed
+	$(BIN)/python -m pytest -q -p tests.celery.cases_table --cases docs/reference/cases.md \
+		tests/celery/test_cases.py $(ARGS)
 
 coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage erase

@@ -14,7 +14,9 @@ def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:
     if isinstance(error, Retry):
         return _delay(task, error.when)
     if isinstance(error, Reject):
-        return 0 if error.requeue else None  # type: ignore[attr-defined]  # it is there
+        # What was acknowledged before it ran can't go back to its queue.
+        requeued = error.requeue and task.acks_late  # type: ignore[attr-defined]  # it is there
+        return 0 if requeued else None
     return 0 if _is_retried_by_celery(task, error) else None
 
 

@@ -317,11 +317,19 @@ def test_one_that_is_requeued_keeps_its_place(app, name):
     def requeue():
         raise Reject("later", requeue=True)
 
-    task = make(app, name, body=requeue)
+    task = make(app, name, body=requeue, task={"acks_late": True})
     task.apply(task_id="a", headers={PLACE: True})
     info = locks.get(name)
     assert info.holder.task_id == "a"
     assert info.ttl > 3000
+
+
+def test_one_that_can_not_be_requeued_leaves_its_place(app, name):
+    def requeue():
+        raise Reject("later", requeue=True)
+
+    make(app, name, body=requeue).apply(task_id="a", headers={PLACE: True})
+    assert locks.get(name) is None
 
 
 def test_one_that_retries_itself_keeps_its_place_from_one_execution_to_the_next(eager, name):

@@ -1,0 +1,8 @@
+"""The tests' settings, and an alias on a server that a test can restart without the broker."""
+
+import os
+
+from tests.settings import *  # noqa: F403  they are all wanted
+from tests.settings import CACHES
+
+CACHES["restarted"] = CACHES["default"] | {"LOCATION": os.environ["CASES_RESTARTED_URL"]}

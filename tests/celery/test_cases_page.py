@@ -1,0 +1,34 @@
+"""The docs' table of cases has the rows and columns of its tests."""
+
+from inspect import getdoc, getmembers, isfunction
+
+from tests.tools import ROOT
+
+from . import test_cases
+from .cases_app import MODES
+from .cases_table import read
+
+PAGE = ROOT / "docs" / "reference" / "cases.md"
+
+
+def rows():
+    tests = [test for name, test in getmembers(test_cases, isfunction) if name.startswith("test_")]
+    return sorted(tests, key=lambda test: test.__code__.co_firstlineno)
+
+
+def title(test):
+    return f"{getdoc(test).splitlines()[0].rstrip('.')}<br>`{test.__name__}`"
+
+
+def test_the_table_has_a_column_for_each_mode():
+    assert read(PAGE)[0] == ["Case", *(f"`{mode}`" for mode in MODES)]
+
+
+def test_the_table_has_a_row_for_each_test():
+    assert [row[0] for row in read(PAGE)[1:]] == [title(test) for test in rows()]
+
+
+def test_no_cell_of_the_table_is_empty():
+    for row in read(PAGE)[1:]:
+        assert len(row) == 1 + len(MODES)
+        assert all(row), row
