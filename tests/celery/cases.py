@@ -228,20 +228,24 @@ def all_freed(cases: Iterable[Case], since: float, within: float) -> dict[str, f
 
 
 def deliver_again(*results: AsyncResult) -> None:
-    """Have the broker deliver messages again that are not acknowledged after a second.
+    """Have the broker deliver messages once more that are not acknowledged after a second.
 
     Each worker does that for all, every ten seconds, with the `visibility_timeout` that it has.
     """
     with app.connection_for_write() as connection:
         connection.transport_options = {"visibility_timeout": 1}
-        for result in results:
-            wait_until(lambda result=result: _restored(connection, result.id), interval=0.1)
+        with connection.channel() as channel, channel.conn_or_acquire() as client:
+            ids = [result.id.encode() for result in results]
+            sent = {
+                tag: client.zscore(channel.unacked_index_key, tag)
+                for tag, message in client.hgetall(channel.unacked_key).items()
+                if any(task_id in message for task_id in ids)
+            }
+            assert len(sent) == len(results)
+            wait_until(lambda: _are_restored(channel, client, sent), interval=0.1)
 
 
-def _restored(connection: Any, task_id: str) -> bool:
-    with connection.channel() as channel:
-        channel.qos.restore_visible(interval=1)
-        with channel.conn_or_acquire() as client:
-            waiting: Iterable[bytes] = client.hvals(channel.unacked_key)
-            return not any(task_id.encode() in message for message in waiting)
-
+def _are_restored(channel: Any, client: Any, sent: dict[bytes, float]) -> bool:
+    channel.qos.restore_visible(interval=1)
+    # One that a worker has again by now is there with a later time.
+    return all(client.zscore(channel.unacked_index_key, tag) != at for tag, at in sent.items())

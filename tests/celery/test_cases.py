@@ -373,7 +373,7 @@ def test_redelivered_alive(new_case, cell, mode):
         return
     wait_until(lambda: case.worker.logged(case.id, " retry: "))
     assert len(case.run.notes("begin")) == 1
-    began = case.go()
+    case.go()
     assert outcome(case.result) == "ran"
     case.go()  # for the second, if it runs
     case.worker.done_with(case.id, deliveries=2)
