@@ -59,6 +59,7 @@ class Execution:
         return self._under_lock(name, after_queue, owed=True)
 
     def _call(self) -> Any:
+        self._refuse_to_repeat()
         return self.function(*self.call.args, **self.call.kwargs)
 
     @property
@@ -87,7 +88,6 @@ class Execution:
         try:
             if not self._acquire(lock, conflict):
                 return settle(conflict)
-            self._refuse_to_repeat()
             with held(self.single.manager.alias, lock), abort or nullcontext():
                 return body()
         except BaseException as error:
