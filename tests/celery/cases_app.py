@@ -4,6 +4,7 @@ One body, and for each kind of task and each mode a task that runs it.
 """
 
 import os
+import signal
 from typing import Any
 
 from celery import Celery, Task
@@ -91,6 +92,8 @@ def is_first(run: str) -> bool:
 
 def body(self: Task, run: str, how: str = "end") -> str:
     """Begin, wait for the word to go on, and end in that way."""
+    if how == "stuck":  # as in a call that is not Python's: no handler runs
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     note(run, "begin", self.request.id, os.getpid())
     wait_for_go(run)
     note(run, "end", self.request.id)

@@ -249,6 +249,16 @@ def test_hard_limit(case, cell):
     assert error_of(case) == "TimeLimitExceeded"
 
 
+def test_hard_limit_stuck(case, cell):
+    """Hard time limit of a task that is stuck, under `timeout=60`."""
+    case.start("stuck", time_limit=LIMIT)
+    struck = time.monotonic() + LIMIT
+    freed_with_process(case, cell, struck, "failed: `TimeLimitExceeded`", BY_PARENT)
+    assert error_of(case) == "TimeLimitExceeded"
+    if RUNNING[case.mode]:
+        case.worker.wait_for_log(case.id, "released in its stead")
+
+
 def test_killed_child(case, cell):
     """SIGKILL of the task's process, under `timeout=60`."""
     pid = case.start()
@@ -472,6 +482,39 @@ def test_restarted_while_queued(new_case, cell, mode, restarted_server, on_resta
     case.worker.consume(case.queue)
     assert case.ends(times=1) == "ran"
     cell(lock="place gone with the data" if QUEUED[mode] else NOTHING, work="runs")
+
+
+def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_restarted):
+    """Redis restarted, empty, while it is queued, and a second one sent then."""
+    first, second = (new_case("restarted", manager=on_restarted) for _ in range(2))
+    second.share(first)
+    first.send(queue=first.queue)
+    restart(restarted_server)
+    assert second.send(queue=first.queue).id != first.id
+    first.worker.consume(first.queue)
+    if mode == "until_executing":
+        first.run.wait_for("begin", 2)
+        first.go()
+        first.go()
+        work = "both run, **perhaps at once**"
+    elif mode == "while_executing":
+        first.run.wait_for("skipped")
+        first.go()
+        work = "the second is skipped"
+    else:
+        wait_until(
+            lambda: any(first.worker.logged(each.id, " retry: ") for each in (first, second))
+        )
+        assert len(first.run.notes("begin")) == 1
+        first.go()
+        first.run.wait_for("begin", 2)
+        first.go()
+        work = "both run, one after the other"
+    answers = [outcome(each.result) for each in (first, second)]
+    assert answers == ["ran", None if mode == "while_executing" else "ran"]
+    wait_until(lambda: on_restarted.get(first.name) is None)
+    lock = "place gone with the data, free for the second" if QUEUED[mode] else NOTHING
+    cell(lock=lock, work=work)
 
 
 def test_restarted_while_running(new_case, cell, mode, restarted_server, on_restarted):
