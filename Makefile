@@ -38,7 +38,7 @@ slow: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(ARGS)
 
 cases: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -q -p tests.celery.cases_table --cases docs/reference/cases.md \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.celery.cases_table --cases docs/reference/cases.md \
 		tests/celery/test_cases.py $(ARGS)
 
 coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
