@@ -35,7 +35,7 @@ test: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
 
 slow: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m slow $(ARGS)
 
 cases: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.celery.cases_table --cases docs/reference/cases.md \

@@ -18,6 +18,7 @@ hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which names the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The workers of one module are started once, in one test process.
     for item in items:

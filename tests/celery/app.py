@@ -46,15 +46,16 @@ def wait_for_go(run: str) -> None:
 
 @receiver(task_skipped)
 def note_skipped(sender, task_id, holder_task_id, args, kwargs, **_):
-    run = args[0] if args else kwargs.get("run")
-    if run:
+    run = str(args[0] if args else kwargs.get("run"))
+    if run.startswith("run-"):
         note(run, "skipped", task_id, "by", holder_task_id)
 
 
 @receiver(task_replaced)
 def note_replaced(sender, name, task_id, by_task_id, **_):
     run = name.removesuffix(":queued").partition(":")[2]
-    note(run, "replaced", task_id, "by", by_task_id)
+    if run.startswith("run-"):
+        note(run, "replaced", task_id, "by", by_task_id)
 
 
 def work(task: Task, run: str, seconds: float) -> str:

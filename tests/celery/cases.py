@@ -1,9 +1,5 @@
 """What the cases of the table share: their worker, and one task in one mode with its lock."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterable
@@ -15,7 +11,7 @@ from celery.result import AsyncResult
 from django_redislock import locks
 from django_redislock.celery.single import token_of
 from django_redislock.manager import LockManager
-from tests.tools import ROOT, wait_until
+from tests.tools import wait_until
 
 from .cases_app import TASKS, app
 from .conftest import Run, Worker, outcome
@@ -60,29 +56,11 @@ class CasesWorker(Worker):
     """A prefork worker of four children for the tasks of the table."""
 
     def __init__(self, folder: Path, restarted_url: str) -> None:
-        self.queue = f"cases-{uuid.uuid4().hex}"
-        self.log = folder / f"{self.queue}.log"
         own = {
             "DJANGO_SETTINGS_MODULE": "tests.celery.cases_settings",
             "CASES_RESTARTED_URL": restarted_url,
         }
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "celery", "-A", "tests.celery.cases_app", "worker"),
-                    *("--concurrency", "4", "--queues", self.queue, "--hostname", self.name),
-                    *("--loglevel", "INFO", "--without-gossip", "--without-mingle"),
-                ],
-                cwd=ROOT,
-                env=os.environ | own,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    @property
-    def name(self) -> str:
-        return f"{self.queue}@tests"
+        super().__init__(folder, app="tests.celery.cases_app", environment=own)
 
     def consume(self, queue: str) -> None:
         """Take messages from that queue too."""
@@ -116,11 +94,6 @@ class CasesWorker(Worker):
             return received == done == deliveries + retried
 
         wait_until(settled, timeout=20)
-
-    def kill(self) -> None:
-        """The main process and all its children, as when a machine goes."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
 
 
 class Case:

@@ -1,17 +1,19 @@
 """A real prefork worker for each module of tests, and the notes that its tasks write."""
 
+import contextlib
 import gc
 import os
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery.result import AsyncResult
+from kombu import Connection
 
 from tests.tools import ROOT, wait_until
 
@@ -30,45 +32,73 @@ def outcome(result: AsyncResult, *, timeout: float = 20) -> Any:
 
 
 class Worker:
-    """A Celery worker with four children, on a queue of its own."""
+    """A Celery worker with four children, on a queue of its own, unless told otherwise.
 
-    def __init__(self, folder: Path) -> None:
-        self.queue = f"tests-{uuid.uuid4().hex}"
-        self.log = folder / "worker.log"
+    `broker` is the URL of another one than the settings name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        app: str = "tests.celery.app",
+        pool: str = "prefork",
+        concurrency: int = 4,
+        queue: str | None = None,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        broker: str | None = None,
+    ) -> None:
+        unique = f"tests-{uuid.uuid4().hex}"
+        self.name = f"{unique}@tests"
+        self.queue = queue or unique
+        self.broker = broker
+        self.log = folder / f"{self.name}.log"
+        settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", **(environment or {})}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "celery", "-A", "tests.celery.app", "worker"),
-                    *("--concurrency", "4", "--queues", self.queue, "--hostname", self.queue),
+                    *(sys.executable, "-m", "celery", "-A", app, "worker"),
+                    *("--pool", pool, "--concurrency", str(concurrency)),
+                    *("--queues", self.queue, "--hostname", self.name),
                     *("--loglevel", "INFO", "--without-gossip", "--without-mingle"),
+                    *arguments,
                 ],
                 cwd=ROOT,
-                env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+                env=os.environ | settings | ({"CELERY_BROKER_URL": broker} if broker else {}),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
     def send(self, task, *args, **options) -> AsyncResult:
-        return task.apply_async(args, queue=self.queue, **options)
+        if not self.broker:
+            return task.apply_async(args, queue=self.queue, **options)
+        with Connection(self.broker) as connection:
+            return task.apply_async(args, queue=self.queue, connection=connection, **options)
 
     def logged(self, *texts: str) -> list[str]:
         """The lines of the worker's log that have all of `texts` in them."""
         lines = self.log.read_text().splitlines()
         return [line for line in lines if all(text in line for text in texts)]
 
+    def kill(self) -> None:
+        """SIGKILL to all its processes, those too that outlived their parent."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
     def stop(self) -> None:
         self.process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOPS_WITHIN)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.kill()
 
 
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory) -> Iterator[Worker]:
-    worker = Worker(tmp_path_factory.mktemp("worker"))
+@contextlib.contextmanager
+def running_worker(folder: Path, **options: Any) -> Iterator[Worker]:
+    """A `Worker` that is up, and stopped at the end."""
+    worker = Worker(folder, **options)
     try:
         # The first answer says that it is up.
         outcome(worker.send(tasks.ready), timeout=40)
@@ -77,6 +107,12 @@ def worker(tmp_path_factory) -> Iterator[Worker]:
         worker.stop()
         # A result that goes tells the server so, which must still be there.
         gc.collect()
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory) -> Iterator[Worker]:
+    with running_worker(tmp_path_factory.mktemp("worker")) as worker:
+        yield worker
 
 
 class Run:

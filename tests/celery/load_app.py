@@ -119,8 +119,9 @@ def tell_of_child(**_: Any) -> None:
 
 @receiver(task_skipped)
 def note_skipped(sender: Any, args: Any, **_: Any) -> None:
-    run, key, send = args
-    tell(run, WORD, "skipped", key, send)
+    if getattr(sender, "app", None) is app:
+        run, key, send = args
+        tell(run, WORD, "skipped", key, send)
 
 
 @before_task_publish.connect
@@ -131,9 +132,10 @@ def note_id(headers: Any, body: Any, **_: Any) -> None:
 
 
 @receiver(task_replaced)
-def note_replaced(name: str, task_id: str, **_: Any) -> None:
-    run, key, *_ = name.split(":")
-    tell(run, WORD, "replaced", key, task_id)
+def note_replaced(sender: Any, name: str, task_id: str, **_: Any) -> None:
+    if sender.app is app:
+        run, key, *_ = name.split(":")
+        tell(run, WORD, "replaced", key, task_id)
 
 
 def work(run: str, key: str, send: str) -> str:

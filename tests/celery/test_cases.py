@@ -506,6 +506,7 @@ def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_res
         wait_until(
             lambda: any(first.worker.logged(each.id, " retry: ") for each in (first, second))
         )
+        first.run.wait_for("begin")
         assert len(first.run.notes("begin")) == 1
         first.go()
         first.run.wait_for("begin", 2)

@@ -1,0 +1,160 @@
+"""A worker ends, in each of the ways in which that happens, while its tasks hold locks."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from django_redislock import locks
+from tests.tools import wait_until
+
+from . import pool_app as tasks
+from .app import long
+from .conftest import Run, outcome, running_worker
+from .test_never_two_at_once import ids_that_ran_one_after_the_other
+
+pytestmark = [pytest.mark.celery]
+
+FREE_WITHIN = 2.0
+"""Seconds after the end of the worker."""
+
+ENDS_WITHIN = 20.0
+
+VISIBILITY_TIMEOUT = 1
+"""Seconds after which Redis brokers deliver again what nobody acknowledged."""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a worker as `start(queue=...)`; it is stopped at the end of its `with`."""
+
+    def start(**options):
+        return running_worker(tmp_path, app="tests.celery.pool_app", **options)
+
+    return start
+
+
+@pytest.fixture
+def other_run():
+    run = Run()
+    yield run
+    run.close()
+
+
+def pid_of(run, times=1):
+    return int(run.wait_for("begin", times)[times - 1].split()[2])
+
+
+def freed(name, within=FREE_WITHIN):
+    wait_until(lambda: locks.get(name) is None, timeout=within)
+    return True
+
+
+def is_gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def send_signals(worker, *names):
+    """One after the other, each when the one before was seen."""
+    for seen, name in enumerate(names):
+        wait_until(lambda seen=seen: len(worker.logged("shutdown (MainProcess)")) >= seen)
+        os.kill(worker.process.pid, getattr(signal, name))
+
+
+def test_a_warm_shutdown_lets_the_task_end_and_frees_its_lock(start, run):
+    with start() as worker:
+        result = worker.send(long, run.id)
+        run.wait_for("begin")
+        send_signals(worker, "SIGTERM")
+        wait_until(lambda: worker.logged("Warm shutdown"))
+        assert locks.get(f"long:{run.id}").holder.task_id == result.id
+        run.go()
+        assert worker.process.wait(ENDS_WITHIN) == 0
+        assert locks.get(f"long:{run.id}") is None
+    assert outcome(result) == "ran"
+
+
+COLD = {
+    "SIGQUIT": ["SIGQUIT"],
+    "warm, then SIGQUIT": ["SIGTERM", "SIGQUIT"],
+    "SIGINT twice": ["SIGINT", "SIGINT"],
+}
+
+
+@pytest.mark.parametrize("signals", COLD.values(), ids=COLD)
+def test_a_cold_shutdown_frees_the_locks_and_late_work_goes_on_elsewhere(
+    start, run, other_run, signals
+):
+    with start() as worker:
+        early = worker.send(long, run.id)
+        result = worker.send(tasks.late, other_run.id)
+        first = pid_of(other_run)
+        run.wait_for("begin")
+        send_signals(worker, *signals)
+        worker.process.wait(ENDS_WITHIN)
+    assert freed(f"long:{run.id}")
+    assert freed(f"late:{other_run.id}")
+    with start(queue=worker.queue):
+        assert pid_of(other_run, 2) != first
+        other_run.go()
+        assert outcome(result) == "ran"
+    assert result.id != early.id
+    assert len(run.notes("begin")) == 1  # its message was acknowledged before it ran
+
+
+def test_a_child_that_is_killed_in_a_cold_shutdown_leaves_no_lock(start, run):
+    # The worker ends so soon after the child that only its last look can see it.
+    with start(environment={"TESTS_LOOK_EVERY": "60"}) as worker:
+        result = worker.send(tasks.clinging, run.id)
+        child = pid_of(run)
+        send_signals(worker, "SIGQUIT")
+        wait_until(lambda: run.notes("clings"), timeout=20)
+        os.kill(child, signal.SIGKILL)
+        worker.process.wait(ENDS_WITHIN)
+        assert freed(f"late:{run.id}")
+        assert worker.logged(result.id, "released in its stead")
+
+
+def test_sigterm_to_the_whole_group_frees_the_lock(start, run):
+    with start() as worker:
+        worker.send(long, run.id)
+        run.wait_for("begin")
+        os.killpg(worker.process.pid, signal.SIGTERM)
+        worker.process.wait(ENDS_WITHIN)
+    assert freed(f"long:{run.id}")
+
+
+def test_children_that_run_one_task_each_leave_no_lock(start, run):
+    with start(arguments=["--max-tasks-per-child", "1"]) as worker:
+        results = [worker.send(tasks.queued_of_child, run.id) for _ in range(12)]
+        assert {outcome(result, timeout=40) for result in results} == {"ran"}
+        assert freed(f"pool:{run.id}")
+        assert not worker.logged("released in its stead")
+    ran = ids_that_ran_one_after_the_other(run.notes())
+    assert sorted(ran) == sorted(result.id for result in results)
+    assert len(set(run.notes("pid"))) == len(results)
+
+
+def test_of_a_worker_that_is_killed_the_lock_goes_with_its_lease_and_late_work_runs(start, run):
+    visibility = {"TESTS_VISIBILITY_TIMEOUT": str(VISIBILITY_TIMEOUT)}
+    with start(environment=visibility) as worker:
+        result = worker.send(tasks.late_and_leased, run.id)
+        first = pid_of(run)
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.wait()
+        killed = time.monotonic()
+        # The system kills the children of a prefork worker with it.
+        wait_until(lambda: is_gone(first))
+        assert freed(f"late:{run.id}", within=1.5)
+    # What is older than that is delivered again to a worker that starts, else much later.
+    wait_until(lambda: time.monotonic() > killed + VISIBILITY_TIMEOUT)
+    with start(queue=worker.queue, environment=visibility):
+        assert pid_of(run, 2) != first
+        run.go()
+        assert outcome(result) == "ran"
+        assert freed(f"late:{run.id}")
