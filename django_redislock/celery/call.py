@@ -53,6 +53,13 @@ class Call:
         return bool((info or {}).get("redelivered"))
 
     @property
+    def is_expected(self) -> bool:
+        """Whether others count on the result of the message that the task runs for."""
+        request: Any = self.task.request if self.task is not None else None
+        followers = ("chord", "group", "chain", "callbacks", "errbacks")
+        return any(getattr(request, each, None) for each in followers)
+
+    @property
     def sent_args(self) -> tuple[Any, ...]:
         """The positional arguments that were sent, without the task."""
         bound = self.task is not None and self.args[:1] == (self.task,)

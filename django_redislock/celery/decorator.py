@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -182,7 +182,7 @@ def single_instance(
 def _decorate(options: Options, target: Any) -> Any:
     if is_task(target):
         _check_above(options)
-        when_made(target, partial(_install, options))
+        when_made(target, partial(_install_or_disable, options))
         return target
     _check_function(target)
     _check_below(options)
@@ -204,6 +204,23 @@ def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
     # Celery reads the signature of the outermost function alone.
     alone.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
     return alone
+
+
+def _install_or_disable(options: Options, task: Task[..., Any]) -> None:
+    try:
+        _install(options, task)
+    except Exception as error:
+        _disable(task, error)
+        raise
+
+
+def _disable(task: Task[..., Any], error: Exception) -> None:
+    """Celery goes on after an error in an app's making: the task must not run without a lock."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise error
+
+    task.run = task.apply_async = refuse  # type: ignore[method-assign]
 
 
 def _install(options: Options, task: Task[..., Any]) -> None:

@@ -71,12 +71,30 @@ class Execution:
         return was_placed or bool(headers.get(AGAIN)) or self.call.is_redelivered
 
     def _after_queue(self, name: str) -> Any:
-        place = self._place(self.single.lock(name))
-        had_it = place is not None and place.leave()
         conflict = self._conflict(name)
-        if not (had_it or self._is_owed) and conflict.look():
+        if not (self._end_queue(name) or self._is_owed) and conflict.look():
             return settle(conflict)
         return self._call()
+
+    def _end_queue(self, name: str) -> bool:
+        """Give the place back as the function begins, and say whether it was had."""
+        lock, how = self.single.lock(name), self.single.options.how
+        if self.single.options.at_least_for and not how.apart:
+            return self._acquire_for_now(lock)  # so that the least time counts from here
+        place = self._place(lock)
+        return place is not None and place.leave()
+
+    def _acquire_for_now(self, lock: BaseLock) -> bool:
+        lock.predecessor = self._own_place
+        held = lock.acquire(blocking=False)
+        if held:
+            lock.release()
+        return held
+
+    @property
+    def _own_place(self) -> str:
+        """The token of its message's place, if there is one."""
+        return token_of(self.call.task_id) if self.call.task_id else ""
 
     def _under_lock(self, name: str, body: Callable[[], Any], *, owed: bool) -> Any:
         conflict = self._conflict(name, owed=owed)
@@ -108,7 +126,9 @@ class Execution:
 
     def _place(self, lock: BaseLock) -> Place | None:
         """The place of the message for which it runs, if there is one."""
-        return self.single.place(lock, self.call) if self.call.task_id else None
+        if not self.call.task_id:
+            return None
+        return self.single.place(lock, self.call, expected=self.call.is_expected)
 
     def _conflict(self, name: str, *, owed: bool = False) -> Conflict:
         manager = self.single.manager
@@ -116,8 +136,7 @@ class Execution:
         return Conflict(self.call, name, self.single.options, manager, inside=inside, owed=owed)
 
     def _acquire(self, lock: BaseLock, conflict: Conflict) -> bool:
-        if self.call.task_id:
-            lock.predecessor = token_of(self.call.task_id)
+        lock.predecessor = self._own_place
         blocking = conflict.options.on_conflict == "wait" and not conflict.inside
         for _ in range(LOOKS):
             if lock.acquire(blocking=blocking):

@@ -42,8 +42,10 @@ def _when_shared(target: Any, install: Install) -> None:
 
 
 def _when_finalized(target: Any, install: Install, app: "Celery") -> None:
-    # What else is called now may come before the task is made.
-    app.on_after_finalize.connect(lambda **_: install(_task_of(target, app)), weak=False)
+    # What else is called now may come before the task is made. What is pending comes after it, and
+    # before anything is sent; and an error in it is not swallowed, as one of a signal would be.
+    state_of_app: Any = app
+    state_of_app._pending.append(PromiseProxy(lambda: install(_task_of(target, app))))
 
 
 def _task_of(target: Any, app: "Celery") -> Any:

@@ -24,6 +24,8 @@ from .single import Single, token_of
 if TYPE_CHECKING:
     from celery import Task
 
+    from django_redislock.info import Holding
+
 
 logger = logging.getLogger("django_redislock")
 
@@ -71,7 +73,8 @@ class Sending:
         self.task_id = task_id or uuid()
         self.call = single.call(task, self.task_id, args, kwargs)
         self.name = single.place_name(single.name_of(self.call))
-        self.place = single.place(single.lock(self.name), self.call)
+        lock = single.lock(self.name)
+        self.place = single.place(lock, self.call, expected=self.is_expected)
 
     def send(self) -> Any:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
@@ -82,7 +85,7 @@ class Sending:
                 return self._publish_placed()
             replaced = self._displace()
             if replaced:
-                return self._replace(replaced)
+                return self._publish_instead_of(replaced)
         return self._give_way()
 
     # A task that sends itself again: it runs, and its lock is passed on to what it sends
@@ -92,7 +95,10 @@ class Sending:
         return bool(self.task_id == self.task.request.id)
 
     def _send_again(self) -> Any:
-        how = self.single.options.how
+        how, headers = self.single.options.how, self.options.get("headers") or {}
+        if DUPLICATE in headers:  # it did not run, and is no longer one
+            self.options["headers"] = {key: headers[key] for key in headers if key != DUPLICATE}
+            return self._publish()
         if (how.apart or not how.lock) and self._take():
             return self._publish_placed()
         return self._publish({PLACE: True} if self._is_retry else None)
@@ -153,33 +159,36 @@ class Sending:
 
     # What becomes of it where its place is taken
 
-    def _displace(self) -> str | None:
+    def _displace(self) -> Holding | None:
         """Take the place from a queued task where that is wanted, and tell which lost it."""
         wanted = self.single.options.on_conflict == "replace"
         info = self.single.manager.get(self.name) if wanted else None
         for holding in info.holders if info else ():
-            queued = holding.holder.task_id
-            is_queued = queued and holding.token == token_of(queued)
+            is_queued = holding.token == token_of(holding.holder.task_id or "")
             if is_queued and self._take(holding.token):
-                return queued
+                return holding
         return None
 
-    def _replace(self, replaced: str) -> Any:
-        result = self._publish_placed()
-        logger.info("%s replaces the queued task %s", self.call, printable(replaced))
-        try:
-            self.task.app.control.revoke(replaced)
-        except Exception as trouble:  # it sees by itself, later, that it lost its place
-            logger.warning("Task %s could not be revoked: %s", printable(replaced), trouble)
+    def _publish_instead_of(self, replaced: Holding) -> Any:
+        result, task_id = self._publish_placed(), replaced.holder.task_id
+        logger.info("%s replaces the queued task %s", self.call, printable(task_id))
+        if not replaced.metadata.get("expected"):  # else it has to end, though without running
+            self._revoke(task_id or "")
         task_replaced.send_robust(
-            sender=self.task, name=self.name, task_id=replaced, by_task_id=self.task_id
+            sender=self.task, name=self.name, task_id=task_id, by_task_id=self.task_id
         )
         return result
+
+    def _revoke(self, task_id: str) -> None:
+        try:
+            self.task.app.control.revoke(task_id)
+        except Exception as trouble:  # it sees by itself, later, that it lost its place
+            logger.warning("Task %s could not be revoked: %s", printable(task_id), trouble)
 
     def _give_way(self) -> Any:
         conflict = self._conflict()
         holder = conflict.error.task_id
-        if self.is_expected or not holder:
+        if (self.is_expected and holder != self.task_id) or not holder:
             return self._publish({DUPLICATE: holder or ""})
         if self.single.options.on_conflict == "raise":
             raise conflict.error

@@ -57,9 +57,11 @@ class Single:
         """The name of the place in the queue, of an instance with that name."""
         return fit_name(f"{name}:queued") if self.options.how.apart else name
 
-    def place(self, lock: BaseLock, call: Call) -> Place:
-        """What holds `lock` for a task that was sent, or is to be."""
-        return Place(lock, token_of(call.task_id or ""), (call.name, call.task_id))
+    def place(self, lock: BaseLock, call: Call, *, expected: bool = False) -> Place:
+        """What holds `lock` for a task that was sent, or is to be; whether its very result is
+        `expected` by others is told to whoever comes to replace it."""
+        task = call.name, call.task_id
+        return Place(lock, token_of(call.task_id or ""), task, expected=expected)
 
     def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
         """The call of a task that was, or is to be, sent."""

@@ -14,11 +14,13 @@ class Place:
 
     One process takes it; any that knows the token can leave it, or take it over with a lock
     whose `predecessor` is that token. Nothing renews it. `task` is who is told as its holder,
-    and the metadata say that it is ``queued``.
+    and the metadata say that it is ``queued``, and what else
+    there is to be told.
     """
 
-    def __init__(self, lock: BaseLock, token: str, task: Task) -> None:
+    def __init__(self, lock: BaseLock, token: str, task: Task, **metadata: object) -> None:
         self.lock = lock
+        self.metadata = {"queued": True, **metadata}
         self.token = values.token("token", token)
         self.task = task
 
@@ -31,7 +33,7 @@ class Place:
         """Take over from another token, and say whether that held it; if not, nothing is held."""
         granted = self._hold(replace(self._want(seconds), predecessor=predecessor))
         if granted and not granted.took_over:
-            self._release(at_least_for=0)
+            self.leave()
         return granted is not None and granted.took_over
 
     def inherit(self, seconds: float) -> None:
@@ -39,13 +41,10 @@ class Place:
         self.lock.pass_on(self._want(seconds))
 
     def leave(self) -> bool:
-        """Let go, and say whether it was held by this token."""
-        return self._release(at_least_for=self.lock.at_least_for)
-
-    def _release(self, *, at_least_for: float) -> bool:
+        """Let go, and say whether it was held by this token. There is no least time: that is
+        for what has begun."""
         server = self.lock._server()
-        keys = server.keys.of(self.lock.name)
-        return run(server.client, flows.release(keys, self.token, at_least_for=at_least_for))
+        return run(server.client, flows.release(server.keys.of(self.lock.name), self.token))
 
     def _hold(self, want: flows.Want) -> flows.Granted | None:
         return run(self.lock._server().client, flows.hold_for(want))
@@ -53,5 +52,5 @@ class Place:
     def _want(self, seconds: float) -> flows.Want:
         keys = self.lock._server().keys.of(self.lock.name)
         want = self.lock._want(keys, self.token)
-        info = info_text({**self.lock.metadata, "queued": True}, self.task)
-        return replace(want, lease=max(seconds, self.lock.at_least_for), info=info)
+        info = info_text(self.metadata, self.task)
+        return replace(want, lease=seconds, info=info)

@@ -4,6 +4,7 @@ import gc
 import uuid
 from datetime import UTC, datetime, timedelta
 
+import celery._state
 import pytest
 from celery import Celery, Task, chain, chord, group, shared_task
 from celery.app.task import Context
@@ -374,9 +375,81 @@ def test_the_end_of_another_takes_no_place(app, name):
     assert locks.get(name).holder.task_id == result.id
 
 
+def test_what_never_began_has_no_least_time(app, name):
+    task = make(app, name, at_least_for=60)
+    result = task.delay()
+    request = Context(id=result.id, args=(), kwargs={})
+    task_revoked.send(
+        sender=app.tasks[task.name], request=request, terminated=False, signum=None, expired=False
+    )
+    assert locks.get(name) is None
+
+
+def test_in_the_queue_the_least_time_counts_from_the_begin(eager, name):
+    task = make(eager, name, "until_executing", at_least_for=60)
+    assert task.delay().get() == "ran"
+    info = locks.get(name)
+    assert (info.state, 59 < info.ttl <= 60) == ("cooldown", True)
+    assert task.delay().get() is None
+
+
+def test_the_least_time_of_one_that_runs_does_not_keep_another_from_the_queue(eager, name):
+    body = lambda: [*state_of(name), task.place_is_free()]  # noqa: E731
+    task = make(eager, name, "until_and_while_executing", at_least_for=60, body=body)
+    task.place_is_free = lambda: locks.get(f"{name}:queued") is None
+    assert task.delay().get()[1:] == [None, True]
+    assert locks.get(name).state == "cooldown"
+
+
+def test_a_duplicate_that_sends_itself_again_is_none_any_more(app, name, sent):
+    task = make(app, name)
+    first = task.delay()
+    task.push_request(id="second")
+    task.apply_async(task_id="second", headers={DUPLICATE: first.id, "tenant": "blue"})
+    task.pop_request()
+    assert sent[1]["id"] == "second"
+    assert sent[1]["tenant"] == "blue"
+    assert DUPLICATE not in sent[1]
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "raise"])
+def test_the_same_id_again_is_no_message_of_its_own(app, name, sent, on_conflict):
+    def send_again(self):
+        try:
+            return task.apply_async(task_id=self.request.id).id
+        except AlreadyRunning as error:
+            return error.task_id
+
+    task = make(app, name, on_conflict=on_conflict)
+    running = app.task(bind=True, name=f"tests.running.{name}")(send_again)
+    running = single_instance(mode="until_executed", key=name)(running)
+    assert running.apply(task_id="own").get() == "own"
+    assert not sent
+
+
+def test_one_whose_result_is_expected_is_replaced_but_not_revoked(app, name, told, monkeypatch):
+    revoked = []
+    monkeypatch.setattr(app.control, "revoke", revoked.append)
+    task = make(app, name, on_conflict="replace")
+    member = chain(task.si(), task.si()).apply_async().parent
+    second, third = task.delay(), task.delay()
+    assert told == [("replaced", member.id, second.id), ("replaced", second.id, third.id)]
+    assert revoked == [second.id]
+    assert task.apply(task_id=member.id, headers={PLACE: True}).get() is None
+
+
 # Where it stands
 
 
+@pytest.fixture
+def own_shared_tasks():
+    """What is shared is so with all apps of the process: here only until the test ends."""
+    before = set(celery._state._on_app_finalizers)
+    yield
+    celery._state._on_app_finalizers.intersection_update(before)
+
+
+@pytest.mark.usefixtures("own_shared_tasks")
 def test_a_shared_task_has_its_place_in_each_app(name):
     @single_instance(mode="until_executed", key=name)
     @shared_task(name=f"tests.shared.{name}")
@@ -425,3 +498,22 @@ def test_an_argument_that_the_task_does_not_have_is_told_when_it_is_made(app):
     single_instance(mode="until_executed", unique_on=["b"])(app.task(work))
     with pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id"):
         app.finalize()
+
+
+@pytest.mark.usefixtures("own_shared_tasks")
+def test_a_task_that_could_not_be_told_how_to_run_does_not_run():
+    def work(account_id): ...
+
+    name = f"tests.wrong.{uuid.uuid4().hex}"
+    finished = Celery("tests.finished", broker="memory://", set_as_current=False)
+    finished.finalize()
+    with pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id"):
+        single_instance(mode="until_executed", unique_on=["b"])(shared_task(name=name)(work))
+    later = Celery("tests.later", broker="memory://", set_as_current=False)
+    with pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id"):
+        later.finalize()
+    for each in (finished, later):
+        for use in ("delay", "__call__"):
+            with pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id"):
+                getattr(each.tasks[name], use)(1)
+        each.close()

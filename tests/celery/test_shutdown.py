@@ -1,5 +1,6 @@
 """A worker ends, in each of the ways in which that happens, while its tasks hold locks."""
 
+import gc
 import os
 import signal
 import time
@@ -32,7 +33,8 @@ def start(tmp_path):
     def start(**options):
         return running_worker(tmp_path, app="tests.celery.pool_app", **options)
 
-    return start
+    yield start
+    gc.collect()  # a result that goes tells the server so, which must still be there
 
 
 @pytest.fixture

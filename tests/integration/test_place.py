@@ -96,12 +96,12 @@ def test_what_a_lock_lost_or_never_had_is_not_taken_over(place):
         assert place.lock.token is None
 
 
-def test_a_least_time_outlives_it():
-    place = Place(locks.lock(NAME, at_least_for=0.3), "a-token", TASK)
-    assert place.take(0.1)
+def test_what_never_began_has_no_least_time():
+    place = Place(locks.lock(NAME, at_least_for=60), "a-token", TASK)
+    assert place.take(10)
+    assert 9 < locks.get(NAME).ttl <= 10
     assert place.leave()
-    assert locks.get(NAME).state == "cooldown"
-    wait_until(lambda: locks.get(NAME) is None)
+    assert locks.get(NAME) is None
 
 
 def test_what_was_lost_and_is_free_is_held_for_it_all_the_same(place):
