@@ -32,7 +32,7 @@ demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
 
 test: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow" $(ARGS)
 
 slow: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m slow $(ARGS)
@@ -43,7 +43,7 @@ cases: $(VENV)/.test.installed
 
 coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/coverage run -m pytest -n 3 --dist loadgroup -m "not slow" $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 	$(BIN)/coverage report --fail-under=100 --include='$(PROVEN)'

@@ -69,6 +69,7 @@ class Sending:
     ) -> None:
         self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
         self.options = options
+        self.has_own_id = bool(task_id)
         self.is_expected = bool(task_id or any(options.get(each) for each in EXPECTED))
         self.task_id = task_id or uuid()
         self.call = single.call(task, self.task_id, args, kwargs)
@@ -80,6 +81,8 @@ class Sending:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
         if self._is_sent_again:
             return self._send_again()
+        if self.has_own_id and self._is_queued_already():
+            return self._give_way()
         for _ in range(LOOKS):
             if self._take():
                 return self._publish_placed()
@@ -158,6 +161,11 @@ class Sending:
         return type(self.task).apply_async(self.task, self.args, self.kwargs, **options)
 
     # What becomes of it where its place is taken
+
+    def _is_queued_already(self) -> bool:
+        """Whether a message of this very id has the place: to its token it would seem free."""
+        info = self.single.manager.get(self.name)
+        return any(each.token == self.place.token for each in (info.holders if info else ()))
 
     def _displace(self) -> Holding | None:
         """Take the place from a queued task where that is wanted, and tell which lost it."""

@@ -76,7 +76,7 @@ def ticks(run, word):
 @pytest.mark.parametrize(
     "wanted",
     [
-        5,
+        3,
         pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(400)]),
     ],
 )

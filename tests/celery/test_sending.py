@@ -427,6 +427,13 @@ def test_the_same_id_again_is_no_message_of_its_own(app, name, sent, on_conflict
     assert not sent
 
 
+def test_the_same_id_again_while_it_is_queued_is_no_message_of_its_own(app, name, sent, told):
+    task = make(app, name)
+    assert [task.apply_async(task_id="own").id for _ in range(3)] == ["own"] * 3
+    assert len(sent) == 1
+    assert told == [("skipped", "own", "own")] * 2
+
+
 def test_one_whose_result_is_expected_is_replaced_but_not_revoked(app, name, told, monkeypatch):
     revoked = []
     monkeypatch.setattr(app.control, "revoke", revoked.append)
