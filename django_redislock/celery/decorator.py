@@ -31,6 +31,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
+Mode = Literal["while_executing", "until_executing", "until_executed", "until_and_while_executing"]
+OnConflict = Literal["skip", "raise", "retry", "wait", "replace"]
+
 
 @overload
 def single_instance(function: F, /) -> F: ...
@@ -41,8 +44,8 @@ def single_instance(
     *,
     unique_on: Collection[str] | None = None,
     key: str | Callable[..., str] | None = None,
-    mode: str = "while_executing",
-    on_conflict: str = "skip",
+    mode: Mode = "while_executing",
+    on_conflict: OnConflict = "skip",
     timeout: Seconds | None = None,
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
@@ -62,8 +65,8 @@ def single_instance(
     *,
     unique_on: Collection[str] | None = None,
     key: str | Callable[..., str] | None = None,
-    mode: str = "while_executing",
-    on_conflict: str = "skip",
+    mode: Mode = "while_executing",
+    on_conflict: OnConflict = "skip",
     timeout: Seconds | None = None,
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
@@ -229,7 +232,10 @@ def _install(options: Options, task: Task[..., Any]) -> None:
             f"Task {task.name} has single_instance more than once: above its task decorator and"
             f" below it (mode={options.mode!r} goes above), or on two tasks of that name"
         )
-    run = task.run
+    # Below what autoretry_for puts there, as the decorator is where it stands below: that may
+    # want to retry what is raised here.
+    where = "_orig_run" if hasattr(task, "_orig_run") else "run"
+    run = getattr(task, where)
     single = Single(options, key_maker(options, _signature_of(run)), above=True)
 
     @functools.wraps(run)
@@ -237,7 +243,7 @@ def _install(options: Options, task: Task[..., Any]) -> None:
         return Execution(single, run, Call(alone, task, args, kwargs, task.request.id)).run()
 
     setattr(alone, MARK, single)
-    task.run = alone  # type: ignore[method-assign]  # of this task alone, as autoretry_for does
+    setattr(task, where, alone)
     take_place_when_sent(task, single)
 
 

@@ -1,15 +1,18 @@
 """A task that ends without having run gives its place in the queue back.
 
-Revoked, expired, or failed before its body began: whichever process sees it says so.
+Revoked, expired, failed before its body began, or with a retry that can't be sent: whichever
+process sees it says so.
 """
 
 import logging
 from typing import Any
 
-from celery.signals import task_failure, task_revoked
+from celery.signals import task_failure, task_postrun, task_revoked
+from celery.states import RETRY
 
 from django_redislock.text import printable
 
+from .retries import FORESEEN, is_remembered
 from .single import single_of
 
 logger = logging.getLogger("django_redislock")
@@ -23,6 +26,12 @@ def revoked(sender: Any, request: Any, **_: Any) -> None:
 @task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
     leave_place(sender, task_id, args, kwargs)
+
+
+@task_postrun.connect
+def ended(sender: Any, task_id: str, args: Any, kwargs: Any, state: str, **_: Any) -> None:
+    if state != RETRY and is_remembered(sender, FORESEEN):  # the retry could not be sent
+        leave_place(sender, task_id, args, kwargs)
 
 
 def leave_place(task: Any, task_id: str, args: Any, kwargs: Any) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore
-from celery.states import SUCCESS
+from celery.states import REVOKED, SUCCESS
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockNotOwnedError
@@ -23,18 +23,9 @@ from .retries import comes_again
 from .single import Single, token_of
 
 if TYPE_CHECKING:
-    from celery import Task
-
     from django_redislock.primitives import BaseLock, Place
 
 logger = logging.getLogger("django_redislock")
-
-
-def _has_succeeded(task: Task[..., Any], task_id: str) -> bool:
-    try:
-        return task.AsyncResult(task_id).state == SUCCESS
-    except Exception:  # no back end, or none that answers
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +39,7 @@ class Execution:
     def run(self) -> Any:
         """Run the function, or do what is to be done where it may not run."""
         how, name = self.single.options.how, self.single.name_of(self.call)
+        self._refuse_if_replaced()
         if DUPLICATE in self.call.headers:
             return end_duplicate(self._conflict(self.single.place_name(name)))
         if not how.lock:
@@ -118,11 +110,27 @@ class Execution:
     def _refuse_to_repeat(self) -> None:
         """Raise Celery's `Ignore` where the execution that was under way when this message was
         delivered has done the work, as far as the result back end knows."""
-        task = self.call.task
-        was_met = self.call.headers.get(AGAIN)
-        if task and self.call.task_id and was_met and _has_succeeded(task, self.call.task_id):
+        if self.call.headers.get(AGAIN) and self._state() == SUCCESS:
             logger.info("%s was delivered twice, and has run", self.call)
             raise Ignore("it has run")
+
+    def _refuse_if_replaced(self) -> None:
+        """Raise Celery's `Ignore` where a newer message took its place, as far as the result back
+        end knows, and the worker did not hear that it was revoked."""
+        replaceable = self.single.options.on_conflict == "replace"
+        if replaceable and PLACE in self.call.headers and self._state() == REVOKED:
+            logger.info("%s was replaced by a newer one", self.call)
+            raise Ignore("it was replaced")
+
+    def _state(self) -> str | None:
+        """The task's state, if there is a result back end and it answers."""
+        task, task_id = self.call.task, self.call.task_id
+        if task is None or task_id is None:
+            return None
+        try:
+            return task.AsyncResult(task_id).state
+        except Exception:
+            return None
 
     def _place(self, lock: BaseLock) -> Place | None:
         """The place of the message for which it runs, if there is one."""

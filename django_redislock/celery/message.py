@@ -4,7 +4,7 @@ CONFLICTS = "redislock_conflicts"
 """How often a task was sent again because of a conflict."""
 
 AGAIN = "redislock_again"
-"""That it was sent because an execution of the same task was under way when it came."""
+"""Whether it was sent again, because of a conflict, with an execution of the same task."""
 
 PLACE = "redislock_place"
 """That a place was taken when the task was sent."""

@@ -9,6 +9,22 @@ if TYPE_CHECKING:
     from celery import Task
 
 
+SENT_AGAIN = "redislock_sent_again"
+"""Of an execution: that it has sent its task again."""
+
+FORESEEN = "redislock_foreseen"
+"""Of an execution: that Celery will retry it, as far as could be told before it did."""
+
+
+def remember(task: "Task[..., Any]", what: str) -> None:
+    """Note it with the execution that is under way."""
+    setattr(task.request, what, True)
+
+
+def is_remembered(task: "Task[..., Any]", what: str) -> bool:
+    return getattr(task.request, what, False)
+
+
 def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:
     """Seconds until a task that ends so is executed again, as far as is known; None: it is not."""
     if isinstance(error, Retry):
@@ -17,7 +33,12 @@ def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:
         # What was acknowledged before it ran can't go back to its queue.
         requeued = error.requeue and task.acks_late  # type: ignore[attr-defined]  # it is there
         return 0 if requeued else None
-    return 0 if _is_retried_by_celery(task, error) else None
+    if isinstance(error, Ignore):  # of ``self.replace()``, by the same task
+        return 0 if is_remembered(task, SENT_AGAIN) else None
+    if _is_retried_by_celery(task, error):
+        remember(task, FORESEEN)
+        return 0
+    return None
 
 
 def _delay(task: "Task[..., Any]", when: Any) -> float:

@@ -18,7 +18,8 @@ from django_redislock.signals import task_replaced
 from django_redislock.text import printable
 
 from .conflict import LOOKS, Conflict, skip
-from .message import DUPLICATE, PLACE
+from .message import CONFLICTS, DUPLICATE, PLACE
+from .retries import SENT_AGAIN, remember
 from .single import Single, token_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ logger = logging.getLogger("django_redislock")
 
 EXPECTED = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
 """Options by which somebody counts on the result of just this message."""
+
+REPLACED = "replaced by a newer one"
 
 SOONEST = 1.0
 """Seconds that a place lasts at least, also that of a task which expires at once."""
@@ -102,14 +105,13 @@ class Sending:
         if DUPLICATE in headers:  # it did not run, and is no longer one
             self.options["headers"] = {key: headers[key] for key in headers if key != DUPLICATE}
             return self._publish()
+        remember(self.task, SENT_AGAIN)
         if (how.apart or not how.lock) and self._take():
             return self._publish_placed()
-        return self._publish({PLACE: True} if self._is_retry else None)
-
-    @property
-    def _is_retry(self) -> bool:
-        """Whether it is by ``self.retry()``: that was running, and is not to give way now."""
-        return bool((self.options.get("retries") or 0) > self.task.request.retries)
+        met_before = (self.task.request.headers or {}).get(CONFLICTS)
+        is_by_conflict = headers.get(CONFLICTS) != met_before
+        # Else it is by ``self.retry()`` or ``self.replace()``: it was running, and is to run on.
+        return self._publish(None if is_by_conflict else {PLACE: True})
 
     # Its place
 
@@ -119,7 +121,7 @@ class Sending:
                 return self.place.take_from(predecessor, self._seconds())
             return self.place.take(self._seconds())
         except BaseException:
-            self._leave()
+            self.place.give_back()
             raise
 
     def _leave(self) -> None:
@@ -188,9 +190,13 @@ class Sending:
         return result
 
     def _revoke(self, task_id: str) -> None:
+        task = self.task
         try:
-            self.task.app.control.revoke(task_id)
-        except Exception as trouble:  # it sees by itself, later, that it lost its place
+            # Workers that are away now don't hear of it, and look there when it comes to run.
+            store = not task.ignore_result
+            task.backend.mark_as_revoked(task_id, REPLACED, request=None, store_result=store)
+            task.app.control.revoke(task_id)
+        except Exception as trouble:  # it sees by itself that another has its place
             logger.warning("Task %s could not be revoked: %s", printable(task_id), trouble)
 
     def _give_way(self) -> Any:

@@ -1,10 +1,12 @@
 """A holding that no process keeps."""
 
+import math
 from dataclasses import replace
 
 from .. import values
 from ..engine import flows
 from ..engine.drivers import run
+from ..engine.renewal import thread_book
 from ..holder import Task, info_text
 from .base import BaseLock
 
@@ -42,9 +44,21 @@ class Place:
 
     def leave(self) -> bool:
         """Let go, and say whether it was held by this token. There is no least time: that is
-        for what has begun."""
+        for what has begun. If Redis is away, it is tried again later, and the error raised."""
         server = self.lock._server()
-        return run(server.client, flows.release(server.keys.of(self.lock.name), self.token))
+        try:
+            return run(server.client, flows.release(server.keys.of(self.lock.name), self.token))
+        except BaseException:
+            self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Have it released as soon as Redis answers: for where it is not known whether it is held,
+        or not even whether it is yet to be taken."""
+        book = thread_book(self.lock._server())
+        lease = self.lock._new_lease(book, self.lock.name, self.token)
+        lease.seconds = math.inf  # for as long as is tried at all
+        book.give_back(lease)
 
     def _hold(self, want: flows.Want) -> flows.Granted | None:
         return run(self.lock._server().client, flows.hold_for(want))

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from kombu import Connection
 
 from tests.tools import wait_until
@@ -81,7 +82,8 @@ def _process(command: list[str], environment: dict[str, str], log: Path) -> Iter
 @contextlib.contextmanager
 def rabbitmq(folder: Path) -> Iterator[str]:
     """The URL of a server that keeps its data in `folder`."""
-    assert PROGRAM.exists(), "Debian's package rabbitmq-server is needed"
+    if not PROGRAM.exists():
+        pytest.skip("Debian's package rabbitmq-server is not installed")
     port, names_port = _free_port(), _free_port()
     environment = _environment(folder, port, names_port)
     url = f"amqp://guest:guest@127.0.0.1:{port}//"

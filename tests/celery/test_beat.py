@@ -56,7 +56,8 @@ def beat(folder, name, queue, run, **environment):
 
 @contextmanager
 def two_beats(folder, queue, run):
-    assert FAKETIME, "Debian's package faketime is needed"
+    if not FAKETIME:
+        pytest.skip("Debian's package faketime is not installed")
     # Its monotonic clock is ahead as well: else time.sleep, by which a beat waits, fails.
     ahead = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"+{SKEW}s"}
     with beat(folder, "first", queue, run), beat(folder, "second", queue, run, **ahead):

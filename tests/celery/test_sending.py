@@ -8,6 +8,7 @@ import celery._state
 import pytest
 from celery import Celery, Task, chain, chord, group, shared_task
 from celery.app.task import Context
+from celery.app.trace import build_tracer
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Reject
 from celery.result import AsyncResult, EagerResult
@@ -346,6 +347,54 @@ def test_one_that_retries_itself_keeps_its_place_from_one_execution_to_the_next(
     assert task.delay().get() == "ran"
     assert seen == sorted(set(seen))
     assert len(seen) == 3
+    assert locks.get(name) is None
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_a_retry_that_can_not_be_sent_keeps_nothing(app, name, below):
+    class Unsendable(Task):
+        def apply_async(self, *args, **options):
+            raise OperationalError("no broker")
+
+    def work():
+        raise LookupError
+
+    mode = {"key": name, "hold_on_retry": True} | ({} if below else {"mode": "until_executed"})
+    make_task = app.task(base=Unsendable, autoretry_for=(LookupError,), name=f"tests.{name}")
+    decorate = single_instance(**mode)
+    task = make_task(decorate(work)) if below else decorate(make_task(work))
+    task = app.tasks[task.name]
+    request = {"id": "own", "retries": 0, "is_eager": False, "delivery_info": {}}
+    build_tracer(task.name, task, app=app)("own", (), {}, request)
+    assert locks.get(name) is None
+
+
+def test_what_replaces_itself_by_another_call_keeps_its_place(app, name, sent):
+    def page(self, number):
+        if number < 3:
+            raise self.replace(self.si(number + 1))
+        return number
+
+    task = app.task(bind=True, name=f"tests.{name}")(page)
+    task = app.tasks[single_instance(mode="until_executed", key=name)(task).name]
+    request = {"id": "own", "retries": 0, "is_eager": False, "delivery_info": {}}
+    build_tracer(task.name, task, app=app)("own", (1,), {}, request)
+    assert locks.get(name).holder.task_id == "own"
+    assert sent[0]["id"] == "own"
+    assert sent[0][PLACE]
+    assert task.delay(1).id == "own"
+    assert len(sent) == 1
+
+
+def test_what_was_replaced_does_not_run_when_the_newer_one_has_ended(app, name):
+    ran = []
+    task = make(app, name, on_conflict="replace", body=lambda: ran.append(1))
+    first = task.delay()
+    second = task.delay()
+    assert first.state == "REVOKED"
+    task.apply(task_id=second.id, headers={PLACE: True})
+    task.apply(task_id=first.id, headers={PLACE: True})
+    assert ran == [1]
     assert locks.get(name) is None
 
 

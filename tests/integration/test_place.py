@@ -3,12 +3,13 @@
 import threading
 
 import pytest
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, TimeoutError
 
 from django_redislock import LockLost, LockNotOwnedError, locks
 from django_redislock.primitives import Place
-from testproject.server import EmbeddedServer
 from tests.tools import wait_until
+
+from .tools import free, hanging
 
 NAME = "tests:place"
 TASK = ("shop.sync", "an-id")
@@ -111,14 +112,29 @@ def test_what_was_lost_and_is_free_is_held_for_it_all_the_same(place):
     assert locks.get(NAME).token == place.token
 
 
-def test_what_can_not_be_passed_on_is_given_back(settings):
-    with EmbeddedServer() as server:
-        cache = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": server.url}
-        settings.CACHES = {**settings.CACHES, "own": cache}
-        lock = locks.using("own").lock(NAME, timeout=1)
-        place = Place(lock, "a-token", TASK)
-        assert lock.acquire()
-        server.stop()
-        with pytest.raises(ConnectionError):
-            place.inherit(60)
-        assert lock.token is None
+def test_what_can_not_be_passed_on_is_given_back(own_server, own_locks):
+    lock = own_locks.lock(NAME, timeout=1)
+    assert lock.acquire()
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        Place(lock, "a-token", TASK).inherit(60)
+    assert lock.token is None
+
+
+def test_a_place_that_can_not_be_left_is_left_as_soon_as_redis_answers(own_server, alias_on):
+    own = alias_on(own_server.url, socket_timeout=0.2)
+    place = Place(own.lock(NAME), "a-token", TASK)
+    assert place.take(60)
+    with hanging(own_server), pytest.raises(TimeoutError):
+        place.leave()
+    wait_until(lambda: own.get(NAME) is None)
+
+
+def test_what_may_yet_be_taken_is_given_back(own_server, alias_on):
+    own = alias_on(own_server.url, socket_timeout=0.2)
+    place = Place(own.lock(NAME), "a-token", TASK)
+    with hanging(own_server):
+        with pytest.raises(TimeoutError):
+            place.take(60)
+        place.give_back()
+    free(own, NAME)

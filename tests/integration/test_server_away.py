@@ -17,17 +17,7 @@ from django_redislock.engine.renewal import thread_book
 from testproject.server import EmbeddedServer
 from tests.tools import Child, wait_until
 
-from .tools import afree, awaiting, free, start, waiting
-
-
-@contextmanager
-def hanging(server):
-    """The server neither reads nor answers."""
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
+from .tools import afree, awaiting, free, hanging, start, waiting
 
 
 @contextmanager

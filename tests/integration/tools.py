@@ -1,7 +1,10 @@
-"""What the tests of this folder share: threads with a result, and a count of commands."""
+"""What the tests of this folder share: threads with a result, a server that hangs, and a count of
+commands."""
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -11,6 +14,7 @@ from typing import Any, TypeVar
 import redis
 
 from django_redislock.manager import LockManager
+from testproject.server import EmbeddedServer
 from tests.tools import wait_until
 
 T = TypeVar("T")
@@ -91,3 +95,13 @@ async def afree(manager: LockManager, name: str) -> None:
         return await manager.aget(name) is None
 
     await until(nobody)
+
+
+@contextlib.contextmanager
+def hanging(server: EmbeddedServer) -> Iterator[None]:
+    """The server neither reads nor answers."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
