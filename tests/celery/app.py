@@ -195,7 +195,7 @@ def collect(results):
     return results
 
 
-@app.task(bind=True, default_retry_delay=0, max_retries=3)
+@app.task(bind=True, default_retry_delay=0.2, max_retries=3)
 @single_instance(unique_on="*", timeout=5)
 def retries_itself(self, run):
     note(run, "begin", self.request.id)
@@ -216,7 +216,7 @@ def sends_itself_again(self, run):
     raise retry
 
 
-@app.task(autoretry_for=(LookupError,), default_retry_delay=0, max_retries=3)
+@app.task(autoretry_for=(LookupError,), default_retry_delay=0.2, max_retries=3)
 @single_instance(unique_on=["run"], timeout=5)
 def retried_for_errors(run):
     note(run, "lock", current_lock().name)
