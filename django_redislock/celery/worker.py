@@ -164,13 +164,9 @@ class Gone:
 
     def _held(self, holding: Holding) -> bool:
         """Whether that is its own, and not that of a message that it sent to itself."""
-        holder = holding.holder
-        is_its_own = (holder.task_id, holder.host, holder.pid) == (
-            self.request.id,
-            host(),
-            self.pid,
-        )
-        return is_its_own and holding.token != token_of(self.request.id)
+        holder, task_id = holding.holder, self.request.id
+        is_its_own = (holder.task_id, holder.host, holder.pid) == (task_id, host(), self.pid)
+        return is_its_own and holding.token != token_of(task_id)
 
     def _has_failed(self, single: Single, error: RedisError) -> bool:
         if not self.failed:

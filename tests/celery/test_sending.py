@@ -16,6 +16,7 @@ from celery.signals import after_task_publish, task_failure, task_revoked
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from kombu.exceptions import OperationalError
+from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
@@ -228,6 +229,25 @@ def test_what_could_not_be_sent_has_no_place(app, name):
     with pytest.raises(OperationalError):
         make(app, name, task={"base": Unsendable}).delay()
     assert locks.get(name) is None
+
+
+def test_where_redis_is_away_nothing_is_sent(app, name, sent, settings):
+    away = {"BACKEND": settings.CACHES["default"]["BACKEND"], "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "away": away}
+    with pytest.raises(ConnectionError):
+        make(app, name, using="away").delay()
+    assert not sent
+
+
+def test_a_replaced_one_that_can_not_be_revoked_is_told_of(app, name, told, monkeypatch, caplog):
+    def revoke(task_id):
+        raise OperationalError("no broker")
+
+    monkeypatch.setattr(app.control, "revoke", revoke)
+    task = make(app, name, on_conflict="replace")
+    first, second = task.delay(), task.delay()
+    assert told == [("replaced", first.id, second.id)]
+    assert f"Task {first.id} could not be revoked: no broker" in caplog.text
 
 
 LASTS = [

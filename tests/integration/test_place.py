@@ -65,6 +65,26 @@ def test_a_lock_takes_it_over(place):
     assert locks.get(NAME) is None
 
 
+def test_one_place_gives_way_to_another(place):
+    other = Place(locks.lock(NAME), "another", TASK)
+    assert place.take(60)
+    assert not other.take(60)
+    assert other.take_from(place.token, 30)
+    info = locks.get(NAME)
+    assert (info.token, info.timeout) == ("another", 30)
+    assert not place.leave()
+    assert other.leave()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_place_that_has_gone_meanwhile_gives_no_way(place, held):
+    if held:
+        assert place.take(60)
+    other = Place(locks.lock(NAME), "another", TASK)
+    assert not other.take_from("gone", 30)
+    assert not other.leave()
+
+
 def test_it_takes_over_what_a_lock_holds(place):
     lock = place.lock
     assert lock.acquire()

@@ -1,0 +1,119 @@
+"""What a worker's main process does for a child that is gone, where Redis is away meanwhile."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from celery import Celery
+from celery._state import pop_current_task, push_current_task
+
+from django_redislock import clock, locks, single_instance
+from django_redislock.celery import worker
+from django_redislock.celery.single import token_of
+from django_redislock.celery.worker import LINGER, Gone
+from testproject.server import EmbeddedServer
+from tests.integration.tools import hanging
+from tests.tools import wait_until
+
+NAME = "tests:gone"
+
+
+@pytest.fixture(scope="module")
+def own_server():
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own(settings, own_server):
+    """Locks on a server that the test may stop."""
+    core = "django.core.cache.backends.redis.RedisCache"
+    cache = {"BACKEND": core, "LOCATION": own_server.url, "OPTIONS": {"socket_timeout": 0.2}}
+    settings.CACHES = {**settings.CACHES, "own": cache}
+    return locks.using("own")
+
+
+@pytest.fixture
+def task():
+    app = Celery("tests.gone", broker="memory://", set_as_current=False)
+
+    @app.task(name="tests.gone", shared=False)
+    @single_instance(key=NAME, using="own", timeout=30)
+    def work(): ...
+
+    task = app.tasks["tests.gone"]
+    yield task
+    app.close()
+
+
+@pytest.fixture
+def held(own, task):
+    """The lock of an execution in this process, which counts as gone."""
+    lock = own.lock(NAME)
+    holder = (task.name, "its-id")
+    task.push_request(id="its-id")
+    push_current_task(task)
+    assert lock.acquire()
+    pop_current_task()
+    task.pop_request()
+    assert (own.get(NAME).holder.task_name, own.get(NAME).holder.task_id) == holder
+    yield lock
+    own.force_release(NAME)
+
+
+def gone(task, *, seconds_ago=0.0, pid=None):
+    request = SimpleNamespace(task=task, id="its-id", args=(), kwargs={})
+    return Gone(request, pid or os.getpid(), clock.now() - seconds_ago)
+
+
+def test_its_lock_is_released_and_looked_for_a_while_longer(own, task, held):
+    execution = gone(task)
+    assert not execution.is_settled()
+    assert own.get(NAME) is None
+    assert gone(task, seconds_ago=LINGER + 1).is_settled()
+
+
+def test_where_redis_is_away_it_is_tried_again(own, own_server, task, held, caplog):
+    execution = gone(task)
+    with hanging(own_server):
+        assert [execution.is_settled() for _ in range(2)] == [False, False]
+        assert gone(task, seconds_ago=31).is_settled(), "its lease has run out by now"
+    assert sum("could not be released yet" in text for text in caplog.messages) == 2
+    wait_until(lambda: execution.is_settled() or own.get(NAME) is None)
+    assert own.get(NAME) is None
+
+
+@pytest.mark.parametrize("whose", ["of another process", "of a message of its own"])
+def test_what_is_not_its_own_is_left(own, task, held, whose):
+    if whose == "of another process":
+        assert not gone(task, pid=1).is_settled()
+    else:
+        held.pass_on(held._want(own._keys.of(NAME), token_of("its-id")))
+        assert not gone(task).is_settled()
+    assert own.get(NAME) is not None
+
+
+def test_an_error_in_the_key_is_told_once_and_not_tried_again(task, caplog):
+    execution = gone(task)
+    execution.request.kwargs = {"unknown": 1}
+    assert execution.is_settled()
+    assert "could not be released in its stead" in caplog.text
+
+
+def test_a_task_that_is_no_single_instance_holds_nothing(task):
+    def work(): ...
+
+    plain = task.app.task(name="tests.plain", shared=False)(work)
+    assert gone(task.app.tasks[plain.name]).is_settled()
+
+
+@pytest.mark.parametrize("waitid", [True, False])
+def test_a_child_is_gone_when_it_has_ended(monkeypatch, waitid):
+    if not waitid:
+        monkeypatch.delattr(os, "waitid")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert not worker._is_gone(child.pid)
+    child.communicate(b"\n")
+    assert worker._is_gone(child.pid)
