@@ -12,6 +12,8 @@ from celery._state import get_current_task
 
 from django_redislock.text import printable
 
+from .message import AGAIN
+
 if TYPE_CHECKING:
     from celery import Task
 
@@ -47,10 +49,11 @@ class Call:
         return found if isinstance(found, dict) else {}
 
     @property
-    def is_redelivered(self) -> bool:
-        """Whether the broker gave the message to a worker before."""
+    def has_begun(self) -> bool:
+        """Whether an earlier execution of the message may have begun: the broker gave it to a
+        worker before, or it was sent again after it had been."""
         info = self.task.request.delivery_info if self.task is not None else None
-        return bool((info or {}).get("redelivered"))
+        return bool((info or {}).get("redelivered") or self.headers.get(AGAIN))
 
     @property
     def is_expected(self) -> bool:

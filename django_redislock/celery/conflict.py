@@ -156,7 +156,8 @@ def _conflicts(task: "Task[..., Any]") -> int:
 def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
     met_before = _conflicts(task)
     countdown = _countdown(conflict.options, met_before)
-    headers = {CONFLICTS: met_before + 1, AGAIN: conflict.with_own_past}
+    has_begun = conflict.with_own_past or conflict.call.has_begun
+    headers = {CONFLICTS: met_before + 1, AGAIN: has_begun}
     message = _message(task, countdown, headers)
     try:
         message.apply_async()

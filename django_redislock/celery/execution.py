@@ -18,7 +18,7 @@ from django_redislock.exceptions import LockNotOwnedError
 from .abort import Abort
 from .call import Call, held, runs_under
 from .conflict import LOOKS, Conflict, end_duplicate, settle
-from .message import AGAIN, DUPLICATE, PLACE
+from .message import DUPLICATE, PLACE
 from .retries import comes_again
 from .single import Single, token_of
 
@@ -58,9 +58,8 @@ class Execution:
     def _is_owed(self) -> bool:
         """Whether it is not to give way to another: it had a place, and was not replaced, or it
         had begun before, and its process was killed."""
-        headers = self.call.headers
-        was_placed = PLACE in headers and self.single.options.on_conflict != "replace"
-        return was_placed or bool(headers.get(AGAIN)) or self.call.is_redelivered
+        replaceable = self.single.options.on_conflict == "replace"
+        return self.call.has_begun or (PLACE in self.call.headers and not replaceable)
 
     def _after_queue(self, name: str) -> Any:
         conflict = self._conflict(name)
@@ -108,9 +107,9 @@ class Execution:
                 self._let_go(lock, stays)
 
     def _refuse_to_repeat(self) -> None:
-        """Raise Celery's `Ignore` where the execution that was under way when this message was
-        delivered has done the work, as far as the result back end knows."""
-        if self.call.headers.get(AGAIN) and self._state() == SUCCESS:
+        """Raise Celery's `Ignore` where an earlier execution of the message has done the work, as
+        far as the result back end knows."""
+        if self.call.has_begun and self._state() == SUCCESS:
             logger.info("%s was delivered twice, and has run", self.call)
             raise Ignore("it has run")
 

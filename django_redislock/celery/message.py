@@ -4,7 +4,7 @@ CONFLICTS = "redislock_conflicts"
 """How often a task was sent again because of a conflict."""
 
 AGAIN = "redislock_again"
-"""Whether it was sent again, because of a conflict, with an execution of the same task."""
+"""Whether an execution of the same task may have begun before it was sent again."""
 
 PLACE = "redislock_place"
 """That a place was taken when the task was sent."""
