@@ -26,6 +26,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
+class LongestFirst:
+    """What may take the longest begins first, so that nobody waits for it alone at the end."""
+
+    @pytest.hookimpl(trylast=True)  # after pytest-randomly
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=_most_seconds, reverse=True)
+
+
+def _most_seconds(item: pytest.Item) -> float:
+    timeout = item.get_closest_marker("timeout")
+    return timeout.args[0] if timeout else 0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LongestFirst())
+
+
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings_xdist_suffix() -> None:
     """Each test process has a folder of its own: no suffix, or subprocesses miss the file."""

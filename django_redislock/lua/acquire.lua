@@ -73,5 +73,8 @@ end
 
 local fence = admit(state, token)
 if fence then return { 1, fence } end
-if alive == 0 then leave(token) end -- whoever stands behind fits in no better than before
+if alive == 0 then -- whoever stands behind it may fit in where it did not
+  leave(token)
+  admit(state)
+end
 return { 0 }

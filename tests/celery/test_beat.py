@@ -78,7 +78,7 @@ def ticks(run, word):
     "wanted",
     [
         3,
-        pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(400)]),
+        pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
 def test_of_two_beats_with_clocks_apart_each_tick_runs_once(worker, run, tmp_path, wanted):

@@ -39,7 +39,7 @@ nobody freed would do so for its lease, which is longer than the whole run."""
 pytestmark = [
     pytest.mark.celery,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(800),
     # Celery 5.4 with redis-py 8.
     pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
 ]

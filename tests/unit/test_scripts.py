@@ -221,6 +221,16 @@ def test_acquire_takes_over_only_what_is_held_and_fits(lock: Lock, why: str) -> 
     assert lock.holders() == ["other", "x"]
 
 
+def test_acquire_that_waits_no_longer_lets_those_on_both_sides_of_it_in(lock: Lock) -> None:
+    how = {"kind": "semaphore", "capacity": 3}
+    lock.acquire("x", weight=3, lease=50, **how)
+    for token, weight in {"a": 2, "b": 3, "c": 1}.items():
+        lock.acquire(token, weight=weight, alive=5000, **how)
+    wait_until(lambda: not lock.client.exists(A.lock))
+    assert lock.acquire("b", weight=3, **how) == [0]
+    assert (lock.holders(), lock.waiters()) == (["a", "c"], [])
+
+
 def test_acquire_that_waits_no_longer_lets_those_behind_it_in(lock: Lock) -> None:
     share = {"kind": "semaphore", "capacity": 3}
     lock.acquire("x", **share, weight=2)
