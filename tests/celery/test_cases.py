@@ -389,7 +389,11 @@ def test_redelivered_alive(new_case, cell, mode):
     case.worker.done_with(case.id, deliveries=2)
     words = [text.split()[0] for text in case.run.notes()]
     assert words in (["begin", "end"], ["begin", "end"] * 2)
-    work = "the second runs after it" if words[2:] else "the second is dropped after it"
+    work = (
+        "the second runs after it"
+        if words[2:]
+        else "the second is dropped when the first has succeeded"
+    )
     case.freed()
     cell(lock="kept by the first; the second waits", work=work)
 
