@@ -45,6 +45,7 @@ end
 
 if state.cooling then return { 0 } end
 
+sweep(state)
 if predecessor ~= '' then
   local before = load(predecessor).mine
   if before and before.weight == weight then
@@ -56,7 +57,6 @@ if predecessor ~= '' then
   end
 end
 
-sweep(state)
 local room = state.used + weight <= capacity
 if alive == 0 and not room then
   if leave(token) then admit(state) end -- it may have stood before somebody who fits in

@@ -191,6 +191,17 @@ def test_acquire_does_not_say_that_it_took_over_what_was_free(lock: Lock) -> Non
     assert len(lock.acquire("y", predecessor="x")) == 2
 
 
+def test_acquire_that_takes_over_counts_once_although_its_own_last_lease_ran_out(
+    lock: Lock,
+) -> None:
+    how = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **how)
+    lock.acquire("y", lease=50, **how)
+    wait_until(lambda: lock.holders() == ["x"])
+    assert lock.acquire("y", predecessor="x", **how)[0] == 1
+    assert lock.client.hget(A.lock, "used") == "1"
+
+
 def test_acquire_that_takes_over_stands_in_the_queue_no_longer(lock: Lock) -> None:
     lock.acquire("x")
     lock.acquire("y", alive=5000)
