@@ -255,7 +255,7 @@ class Model:
 
     def _take_majority(self, lock: Lock, actor: Actor) -> list[Lease] | Answer:
         """Who is kept waiting at the first server asks no other; and none may refuse its kind."""
-        entered = [lease for place in lock.places if (lease := self._entered(lock, actor, place))]
+        entered = self._entered_together(lock, actor)
         if len(entered) >= lock.needed:
             return entered
         fits = [self._fits(lock, place) for place in lock.places]
@@ -267,15 +267,24 @@ class Model:
         leases = [_lease(lock, actor, place) for place in granted]
         return leases if len(leases) >= lock.needed else False
 
+    def _entered_together(self, lock: Lock, actor: Actor) -> list[Lease]:
+        """The most that were acquired together, and so have one fencing token."""
+        fit = [lease for place in lock.places for lease in self._fit(lock, actor, place)]
+        fences = {lease.fence for lease in fit}
+        together = ([each for each in fit if each.fence == fence] for fence in fences)
+        return max(together, key=len, default=[])
+
     def _entered(self, lock: Lock, actor: Actor, place: Place) -> Lease | None:
+        return next(iter(self._fit(lock, actor, place)), None)
+
+    def _fit(self, lock: Lock, actor: Actor, place: Place) -> list[Lease]:
         if not lock.reentrant:
-            return None
-        fit = (
+            return []
+        return [
             lease
             for lease in self._of(actor, place)
             if not lease.lost and lease.kind == lock.kind and lease.weight >= lock.weight
-        )
-        return next(fit, None)
+        ]
 
     def _of(self, actor: Actor, place: Place) -> list[Lease]:
         return [each for each in self.leases if each.actor is actor and each.place == place]
