@@ -31,7 +31,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
-Mode = Literal["while_executing", "until_executing", "until_executed", "until_and_while_executing"]
+ModeName = Literal[
+    "while_executing", "until_executing", "until_executed", "until_and_while_executing"
+]
 OnConflict = Literal["skip", "raise", "retry", "wait", "replace"]
 
 
@@ -44,7 +46,7 @@ def single_instance(
     *,
     unique_on: Collection[str] | None = None,
     key: str | Callable[..., str] | None = None,
-    mode: Mode = "while_executing",
+    mode: ModeName = "while_executing",
     on_conflict: OnConflict = "skip",
     timeout: Seconds | None = None,
     blocking_timeout: Seconds | None = None,
@@ -65,7 +67,7 @@ def single_instance(
     *,
     unique_on: Collection[str] | None = None,
     key: str | Callable[..., str] | None = None,
-    mode: Mode = "while_executing",
+    mode: ModeName = "while_executing",
     on_conflict: OnConflict = "skip",
     timeout: Seconds | None = None,
     blocking_timeout: Seconds | None = None,

@@ -190,9 +190,8 @@ def _leave(request: Watched | None) -> None:
 
 
 def _is_gone(pid: int) -> bool:
-    if not hasattr(
-        os, "waitid"
-    ):  # macOS before Python 3.13: as soon as the pool has waited for it
+    # macOS has none before Python 3.13: there it is gone when the pool has waited for it.
+    if not hasattr(os, "waitid"):
         return not _exists(pid)
     try:  # and leave it to the pool to wait for it
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

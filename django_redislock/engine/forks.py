@@ -3,7 +3,6 @@ thread was in, the connection pool's for one, and nobody there to let go of them
 
 import os
 import threading
-from types import TracebackType
 
 LONGEST = 2.0
 """Seconds that a fork waits at most, where Redis does not answer."""
@@ -26,12 +25,7 @@ class Gate:
             self._changed.wait_for(lambda: not self._forks)
             self._inside += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._changed:
             self._inside -= 1
             self._changed.notify_all()
