@@ -111,11 +111,12 @@ def single_instance(
     - ``"wait"``: waits at most `blocking_timeout` seconds (None: for ever) for
       its turn, then raises `AlreadyRunning`.
 
-    Two cases are not left to `on_conflict`. A task that meets an earlier
+    Some cases are not left to `on_conflict`. A task that meets an earlier
     execution of its own message (one that just retried itself, or was
-    delivered twice) is run again later, so that its work is not lost. A call
-    from inside the running instance is never sent again nor made to wait:
-    both could not end.
+    delivered twice), or that the broker delivers again, is run again later, so
+    that its work is not lost; unless the result back end says by then that it
+    has succeeded. A call from inside the running instance is never sent again
+    nor made to wait: both could not end.
 
     `mode` says when there is one at a time. Those other than
     ``"while_executing"`` take a place when the task is sent, bound to the
