@@ -15,7 +15,7 @@ from django_redislock.engine.renewal import loop_book
 from django_redislock.signals import lock_lost
 from tests.tools import wait_until
 
-from .tools import awaiting, commands, free, start, until, waiting
+from .tools import awaiting, commands, cut_connections, free, start, until, waiting
 
 
 async def renewed_past(manager, name, seconds):
@@ -268,7 +268,7 @@ def test_a_task_renews(manager, redis_server):
             names = [task.get_name() for task in asyncio.all_tasks()]
             assert names.count("redislock-renewal") == 1
             await renewed_past(manager, "a", 1)
-            redis_server.client_kill_filter(_type="normal", skipme=True)
+            cut_connections(redis_server)
             await asyncio.sleep(0.1)  # for redis-py to see that its connections are closed
             await renewed_past(manager, "a", 1)
             redis_server.script_flush()

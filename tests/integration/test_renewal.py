@@ -17,7 +17,7 @@ from django_redislock.engine.renewal import loop_book, thread_book
 from django_redislock.signals import lock_lost
 from tests.tools import Child, wait_until
 
-from .tools import awaiting, commands, free, start, until, waiting
+from .tools import awaiting, commands, cut_connections, free, start, until, waiting
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_longer_lease_is_not_cut_short_by_its_renewal(manager):
 def test_renewal_survives_killed_connections(manager, redis_server):
     with manager.lock("a", timeout=1) as lock:
         for _ in range(3):
-            redis_server.client_kill_filter(_type="normal", skipme=True)
+            cut_connections(redis_server)
             renewed_past(manager, "a", 0.5)
         assert not lock.lost
 

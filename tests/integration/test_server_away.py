@@ -17,7 +17,7 @@ from django_redislock.engine.renewal import thread_book
 from testproject.server import EmbeddedServer
 from tests.tools import Child, wait_until
 
-from .tools import afree, awaiting, free, hanging, start, waiting
+from .tools import afree, awaiting, cut_connections, free, hanging, start, waiting
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def test_a_waiter_whose_connection_is_killed_keeps_its_place(own_locks, own_redi
         for number in range(3):
             futures.append(start(hold, number))
             waiting(own_locks, "a", number + 1)
-        own_redis.client_kill_filter(_type="normal", skipme=True)
+        cut_connections(own_redis)
         waiting(own_locks, "a", 3)
     for future in futures:
         future.result(10)

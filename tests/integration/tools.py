@@ -97,6 +97,14 @@ async def afree(manager: LockManager, name: str) -> None:
     await until(nobody)
 
 
+def cut_connections(client: redis.Redis) -> None:
+    """Close all connections to the database of `client` but its own; Celery's are to others."""
+    own = client.client_info()
+    for other in client.client_list():
+        if other["db"] == str(own["db"]) and other["id"] != str(own["id"]):
+            client.client_kill_filter(_id=other["id"])
+
+
 @contextlib.contextmanager
 def hanging(server: EmbeddedServer) -> Iterator[None]:
     """The server neither reads nor answers."""
