@@ -1,0 +1,46 @@
+"""What the subcommands' arguments can be, and what their exit statuses mean."""
+
+from argparse import ArgumentTypeError
+
+from django.conf import settings
+
+from django_redislock.names import check_name
+from django_redislock.text import parse_duration, printable
+
+NOT_DONE, USAGE = 1, 2
+"""Exit statuses: what was named is not held, or refused; the call makes no sense."""
+
+
+def name(text: str) -> str:
+    return _checked(text, "NAME")
+
+
+def pattern(text: str) -> str:
+    return _checked(text, "PATTERN")
+
+
+def limit(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"must be a whole number from 1, got {printable(repr(text))}")
+    return int(text)
+
+
+def duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def alias(text: str) -> str:
+    if text not in settings.CACHES:
+        known = ", ".join(sorted(settings.CACHES))
+        raise ArgumentTypeError(f"{text!r} is no alias in CACHES (there are: {known})")
+    return text
+
+
+def _checked(text: str, argument: str) -> str:
+    try:
+        return check_name(text, argument)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error

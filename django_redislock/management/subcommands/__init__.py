@@ -1,0 +1,23 @@
+"""What `manage.py locks` can do, a file each: its `HELP`, `add_arguments` and `run`."""
+
+from typing import Any, Protocol
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from django_redislock.manager import LockManager
+
+from . import list, release
+
+
+class Subcommand(Protocol):
+    HELP: str
+
+    def add_arguments(self, parser: CommandParser) -> None: ...
+
+    def run(self, command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None: ...
+
+
+SUBCOMMANDS: dict[str, Subcommand] = {
+    "list": list,
+    "release": release,
+}

@@ -1,0 +1,41 @@
+"""`locks list`: the active locks, as a table or as JSON."""
+
+from itertools import islice
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from django_redislock.management.arguments import limit, pattern
+from django_redislock.management.presenting import as_json, as_table
+from django_redislock.manager import LockManager
+
+HELP = "Show the active locks."
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument(
+        "pattern",
+        nargs="?",
+        type=pattern,
+        metavar="PATTERN",
+        help="Only names that match: * is any text, ? any one character.",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json"),
+        default="table",
+        help="json has all there is to know, the owners' tokens too.",
+    )
+    parser.add_argument("--limit", type=limit, metavar="N", help="At most N locks.")
+
+
+def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
+    found = islice(manager.active(options["pattern"]), options["limit"])
+    if options["format"] == "json":
+        for part in as_json(found):
+            command.stdout.write(part, ending="")
+    elif infos := tuple(found):
+        for line in as_table(infos):
+            command.stdout.write(line)
+    else:
+        command.stdout.write("No active locks.")
