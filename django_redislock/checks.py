@@ -98,8 +98,7 @@ def _database(alias: str) -> tuple[str, int] | None:
         found = server(alias)
     except (ImproperlyConfigured, ImportError):
         return None
-    told = found.client.connection_pool.connection_kwargs
-    return (found.address, int(told.get("db") or 0)) if found.address else None
+    return found.database
 
 
 def _trouble(alias: str) -> str | None:

@@ -1,5 +1,6 @@
 """The settings, with their defaults. Read live, so `override_settings` works."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -29,6 +30,16 @@ class Setting(Generic[T]):
         return value
 
 
+class Count(Setting[int]):
+    """``REDISLOCK_<NAME>``, a number from 0, or `ImproperlyConfigured`."""
+
+    def __get__(self, instance: object, owner: type) -> int:
+        count = super().__get__(instance, owner)
+        if isinstance(count, bool) or count < 0:
+            raise ImproperlyConfigured(f"{self.name} must be a number from 0, got {count!r}")
+        return count
+
+
 class Conf:
     cache = Setting("default", str)
     """The alias of ``CACHES`` whose server keeps the locks."""
@@ -38,6 +49,12 @@ class Conf:
 
     timeout: Setting[Seconds] = Setting(30.0, int, float, timedelta)
     """The lease in seconds where a lock names none."""
+
+    history = Count(1000, int)
+    """How many of the latest events each of the 16 buckets keeps of each sort; 0: none."""
+
+    redact = Setting[Sequence[str]]((), list, tuple)
+    """Patterns of the metadata's keys whose values are not to be shown."""
 
 
 conf = Conf()

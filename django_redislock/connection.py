@@ -47,6 +47,12 @@ class Server:
         host = str(told.get("host") or "localhost").replace("localhost", "127.0.0.1")
         return f"{host}:{told.get('port') or 6379}"
 
+    @property
+    def database(self) -> tuple[str, int] | None:
+        """Its address and the number of the database; None where the address is not known."""
+        told = self.client.connection_pool.connection_kwargs if self.address else {}
+        return (self.address, int(told.get("db") or 0)) if self.address else None
+
     async def async_client(self) -> AsyncClient:
         """The client of the running event loop, closed when the loop is shut down."""
         loop = asyncio.get_running_loop()

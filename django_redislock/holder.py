@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .info import Holder
 
@@ -49,7 +49,22 @@ Task: TypeAlias = tuple[str | None, str | None]
 """A Celery task's name and id."""
 
 
-def info_text(metadata: Mapping[str, Any], task: Task | None = None) -> str:
+class Told(NamedTuple):
+    """What a holder says of itself."""
+
+    holder: Holder
+    metadata: Mapping[str, Any]
+    renewed: bool
+    on_conflict: str
+
+
+def info_text(
+    metadata: Mapping[str, Any],
+    *,
+    renewed: bool,
+    on_conflict: str = "",
+    task: Task | None = None,
+) -> str:
     """The JSON that Redis keeps beside a holding; `task` is the one that runs, unless given."""
     task_name, task_id = task or _celery_task()
     told = {
@@ -59,23 +74,30 @@ def info_text(metadata: Mapping[str, Any], task: Task | None = None) -> str:
         "task_name": task_name,
         "task_id": task_id,
         "metadata": metadata,
+        "renewed": renewed,
+        "on_conflict": on_conflict,
     }
     return json.dumps(told, separators=(",", ":"))
 
 
-def read_info(text: str) -> tuple[Holder, Mapping[str, Any]]:
-    """The holder and its metadata; whatever is not as `info_text` writes it is left out."""
+def read_info(text: str) -> Told:
+    """What `info_text` told; whatever is not as that writes it is left out."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        return Holder(), {}
+        told = {}
     fit: dict[str, Any] = {
         name: told[name] for name, kind in _KINDS.items() if type(told.get(name)) is kind
     }
-    metadata = told.get("metadata")
-    return Holder(**fit), metadata if isinstance(metadata, dict) else {}
+    metadata, on_conflict = told.get("metadata"), told.get("on_conflict")
+    return Told(
+        Holder(**fit),
+        metadata if isinstance(metadata, dict) else {},
+        told.get("renewed") is True,
+        on_conflict if isinstance(on_conflict, str) else "",
+    )
 
 
 _KINDS = {"host": str, "pid": int, "thread": str, "task_name": str, "task_id": str}

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+STALE_BELOW = 0.5
+"""The part of a renewed lease that is left only where a renewal is overdue."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -42,6 +45,9 @@ class Holding:
     timeout: float
     """The lease in seconds, as asked for; 0 once it was released and only cools down."""
 
+    waited: float
+    """Seconds that it stood in the queue before."""
+
     acquired_at: datetime
     """When it was acquired; aware, by Redis's clock."""
 
@@ -56,6 +62,18 @@ class Holding:
 
     metadata: Mapping[str, Any]
     """What the holder chose to tell. Untrusted, like the lock's name."""
+
+    renewed: bool
+    """Whether the holder renews its lease for as long as it lives."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its renewal is overdue: the holder is dead, paused, or can't reach Redis.
+
+        Renewed leases never have less than about two thirds left. One that is not renewed is
+        never stale: it just runs down.
+        """
+        return self.renewed and 0 < self.ttl < self.timeout * STALE_BELOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +121,19 @@ class LockInfo:
         return self.first.timeout if self.first else None
 
     @property
+    def waited(self) -> float | None:
+        return self.first.waited if self.first else None
+
+    @property
+    def renewed(self) -> bool | None:
+        return self.first.renewed if self.first else None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether any of its holders' renewals is overdue."""
+        return any(holding.is_stale for holding in self.holders)
+
+    @property
     def acquired_at(self) -> datetime | None:
         return self.first.acquired_at if self.first else None
 
@@ -121,3 +152,89 @@ class LockInfo:
     @property
     def metadata(self) -> Mapping[str, Any] | None:
         return self.first.metadata if self.first else None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """One who stands in a lock's queue."""
+
+    since: datetime
+    """When it came; aware, by Redis's clock."""
+
+    waited: float
+    """Seconds that it had waited when this was read."""
+
+    weight: int
+    """How much of the lock's capacity it wants."""
+
+    timeout: float
+    """The lease in seconds that it asks for."""
+
+    holder: Holder
+    """Who waits."""
+
+    metadata: Mapping[str, Any]
+    """What it chose to tell. Untrusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A holding that is over, or an acquisition that was refused."""
+
+    name: str
+    """The lock's name. Untrusted."""
+
+    kind: str
+    """Which primitive it was."""
+
+    outcome: str
+    """How it ended: ``"released"``; ``"passed"``, on to the one who took over; ``"expired"``, its
+    lease ran out; ``"lost"``, likewise, or to a failure, and its holder was alive and came to
+    release it; ``"forced"``, by an operator; ``"refused"``, it was not acquired; ``"skipped"``,
+    likewise, by a task that then ended without having run."""
+
+    at: datetime
+    """When that was; aware, by Redis's clock."""
+
+    acquired_at: datetime | None
+    """When it was acquired; None if it never was, or nothing is known but its loss."""
+
+    waited: float
+    """Seconds that it stood in the queue."""
+
+    held: float
+    """Seconds from when it was acquired until it ended; 0 if it never was."""
+
+    fence_token: int | None
+    """Its fencing token, if it was held."""
+
+    weight: int
+    """How much of the lock's capacity it took, or wanted; 0 if that is not known."""
+
+    holder: Holder
+    """Who it was."""
+
+    metadata: Mapping[str, Any]
+    """What it chose to tell. Untrusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How often something happened in each of the last 60 minutes, the running one last."""
+
+    minutes: tuple[datetime, ...]
+    """When each minute began; aware, by Redis's clock."""
+
+    counts: Mapping[str, tuple[int, ...]]
+    """``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"``, ``"lost"``: a count a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the locks that are held."""
+
+    infos: tuple[LockInfo, ...]
+    """Those whose leases end first come first."""
+
+    total: int
+    """How many there are that match."""

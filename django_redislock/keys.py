@@ -3,7 +3,7 @@
 ``<prefix>:{<bucket>}:<part>[:...]``: a lock's name picks one of 16 buckets, and
 the bucket is the hash tag, so that all of a lock, with its bucket's index and
 fencing counter, lies in one slot of a Cluster. `lua/_lib.lua` says what each
-part holds. Of all of them only the index stays when a lock is free.
+part holds. Of all of them only the index and the history stay when a lock is free.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,11 @@ class LockKeys:
     waiting: str
     index: str
     grants: str
+    history: str
 
     @property
     def all(self) -> tuple[str, ...]:
-        return self.lock, self.queue, self.waiting, self.index, self.grants
+        return self.lock, self.queue, self.waiting, self.index, self.grants, self.history
 
     def grant(self, token: str) -> str:
         return f"{self.grants}{token}:{self.name}"
@@ -47,9 +48,15 @@ class Keys:
             f"{base}waiting:{name}",
             f"{base}index",
             f"{base}grant:",
+            f"{base}history:",
         )
 
-    def inspect(self, bucket: int) -> tuple[str, str, str]:
-        """The index, and the bases of the lock and waiting keys."""
+    def inspect(self, bucket: int) -> tuple[str, str, str, str]:
+        """The index, and the bases of the lock and waiting keys and of the history."""
         base = f"{self.prefix}:{{{bucket}}}:"
-        return f"{base}index", f"{base}lock:", f"{base}waiting:"
+        return f"{base}index", f"{base}lock:", f"{base}waiting:", f"{base}history:"
+
+    def history(self, bucket: int) -> tuple[str, str, str]:
+        """The index, and the bases of the lock keys and of the history."""
+        index, lock, _, history = self.inspect(bucket)
+        return index, lock, history

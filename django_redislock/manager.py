@@ -2,22 +2,25 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
 from fnmatch import translate
 from functools import partial
 from typing import TypeVar, Unpack
 
+from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
 
 from . import values
 from .conf import conf
 from .connection import Server, server
-from .engine import flows, listing
+from .engine import flows, listing, past
 from .engine.drivers import arun, run
 from .engine.lease import held_by
 from .engine.ops import Flow
 from .exceptions import LockLost, LockNotOwnedError
 from .holder import current_owner
-from .info import LockInfo
+from .info import Event, LockInfo, Page, Rates, Waiter
 from .keys import Keys
 from .names import check_name
 from .primitives import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
@@ -52,6 +55,20 @@ class LockManager:
         if alias is not None and not isinstance(alias, str):
             raise TypeError(f"alias must be a str, got {alias!r}")
         return type(self)(alias)
+
+    def everywhere(self) -> "tuple[LockManager, ...]":
+        """The managers of all aliases of ``CACHES`` that locks can live on, this one's first.
+        Aliases with the same keys in the same database are one. Does not connect."""
+        found = {self._identity(): self}
+        for alias in caches.settings:
+            with suppress(ImproperlyConfigured, ImportError):
+                other = self.using(alias)
+                found.setdefault(other._identity(), other)
+        return tuple(found.values())
+
+    def _identity(self) -> tuple[object, str]:
+        server = self._server()
+        return server.database or self.alias, server.keys.prefix
 
     def lock(self, name: str, **options: Unpack[Options]) -> Mutex:
         """A mutex: of all who ask for `name`, one holds it.
@@ -199,6 +216,64 @@ class LockManager:
             for info in filter(wanted, infos):
                 yield info
 
+    def page(self, pattern: str | None = None, *, start: int = 0, stop: int = 100) -> Page:
+        """Of the locks that are held, those whose leases end first, from `start` to `stop`, and
+        how many there are. `pattern` as of `active`. It costs what it tells, and a look at the
+        names."""
+        return self._run(self._page(pattern, start, stop))
+
+    async def apage(self, pattern: str | None = None, *, start: int = 0, stop: int = 100) -> Page:
+        """See page()."""
+        return await self._arun(self._page(pattern, start, stop))
+
+    def _page(self, pattern: str | None, start: int, stop: int) -> Flow[Page]:
+        _check_pattern(pattern)
+        if not 0 <= start <= stop:
+            raise ValueError(f"start must be from 0 to stop={stop!r}, got {start!r}")
+        return listing.ending_first(self._keys, pattern, start, stop)
+
+    def get_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
+        """What is known of several locks, by name; who is free is left out."""
+        infos = self._run(listing.several(self._keys, [check_name(name) for name in names]))
+        return {info.name: info for info in infos}
+
+    async def aget_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
+        """See get_many()."""
+        flow = listing.several(self._keys, [check_name(name) for name in names])
+        return {info.name: info for info in await self._arun(flow)}
+
+    def queue(self, name: str, limit: int = 100) -> tuple[Waiter, ...]:
+        """Who waits for a lock, first to last, `limit` of them at most."""
+        return self._run(self._queue(name, limit))
+
+    async def aqueue(self, name: str, limit: int = 100) -> tuple[Waiter, ...]:
+        """See queue()."""
+        return await self._arun(self._queue(name, limit))
+
+    def _queue(self, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
+        return listing.queue(self._keys, check_name(name), values.count("limit", limit))
+
+    def history(self, name: str | None = None, limit: int = 100) -> tuple[Event, ...]:
+        """What happened lately, to one lock or to all, the latest first: at most `limit` events,
+        and no more than ``REDISLOCK_HISTORY`` allows to be kept."""
+        return self._run(self._history(name, limit))
+
+    async def ahistory(self, name: str | None = None, limit: int = 100) -> tuple[Event, ...]:
+        """See history()."""
+        return await self._arun(self._history(name, limit))
+
+    def _history(self, name: str | None, limit: int) -> Flow[tuple[Event, ...]]:
+        checked = None if name is None else check_name(name)
+        return past.history(self._keys, checked, values.count("limit", limit))
+
+    def rates(self) -> Rates:
+        """How often locks were acquired, refused and lost in each minute of the last hour."""
+        return self._run(past.rates(self._keys))
+
+    async def arates(self) -> Rates:
+        """See rates()."""
+        return await self._arun(past.rates(self._keys))
+
     def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
         """Release a lock for its holders, and say how many were released.
 
@@ -257,11 +332,15 @@ def _filter(pattern: str | None, kind: str | None) -> Callable[[LockInfo], bool]
     return lambda info: (kind is None or info.kind == kind) and matches(info.name)
 
 
+def _check_pattern(pattern: str | None) -> None:
+    if pattern is not None and not isinstance(pattern, str):
+        raise TypeError(f"pattern must be a str, got {pattern!r}")
+
+
 def _matcher(pattern: str | None) -> Callable[[str], bool]:
+    _check_pattern(pattern)
     if pattern is None:
         return lambda name: True
-    if not isinstance(pattern, str):
-        raise TypeError(f"pattern must be a str, got {pattern!r}")
     found = re.compile(translate(pattern.replace("[", "[[]")))  # no character classes
     return lambda name: found.match(name) is not None
 

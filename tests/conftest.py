@@ -100,12 +100,19 @@ def wait_for_none_left(client: redis.Redis) -> list[str]:
 def leftovers(client: redis.Redis) -> list[str]:
     """The names of keys, and of members of an index, that should be gone."""
     left: list[str] = []
+    seconds, microseconds = client.time()
+    now = seconds * 1000 + microseconds / 1000
     for key in sorted(client.scan_iter(count=1000)):
         match = KEY.search(key)
-        if match is None:
+        if match is None or match["part"].startswith("history:"):
             continue
-        if match["part"] != "index":
+        if match["part"] == "index":
+            left += [f"{key} -> {name}" for name in client.zrangebyscore(key, now, "inf") if name]
+        elif not match["part"].startswith("lock:") or _is_held(client, key, now):
             left.append(key)
-            continue
-        left += [f"{key} -> {name}" for name in client.zrange(key, 0, -1) if name]
     return left
+
+
+def _is_held(client: redis.Redis, key: str, now: float) -> bool:
+    """Whether a lease is running. Where none is, its end is still to be noted in the history."""
+    return float(client.hget(key, "latest") or 0) > now

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
 from .. import clock
+from ..conf import conf
 from ..exceptions import LockError
 from ..keys import LockKeys
 from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
@@ -103,7 +104,7 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     what = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
     times = (ms(want.lease), ms(want.claim), alive)
     limit = _limit(left, want.patience)
-    more = (want.predecessor, want.info)
+    more = (want.predecessor, want.info, conf.history)
     verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*what, *times, *more), limit)
     if verdict < 0:
         raise LockError(
@@ -184,7 +185,11 @@ def let_go(lease: Lease) -> Flow[bool]:
     try:
         return (
             yield from release(
-                lease.keys, lease.token, at_least_for=lease.at_least_for, limit=lease.patience
+                lease.keys,
+                lease.token,
+                at_least_for=lease.at_least_for,
+                limit=lease.patience,
+                believed=True,
             )
         )
     except BaseException:  # an interrupt too
@@ -234,11 +239,16 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
 
 
 def release(
-    keys: LockKeys, token: str, *, at_least_for: float = 0, limit: float | None = None
+    keys: LockKeys,
+    token: str,
+    *,
+    at_least_for: float = 0,
+    limit: float | None = None,
+    believed: bool = False,
 ) -> Flow[bool]:
     """Whether it was held, and no longer is. It stays taken for `at_least_for` seconds after
-    it was acquired."""
-    args = (keys.name, token, ms(at_least_for))
+    it was acquired. Not to hold what was `believed` to be held goes down as a loss."""
+    args = (keys.name, token, ms(at_least_for), int(believed), conf.history)
     return bool((yield Call(RELEASE, keys.all, args, limit, vital=True)))
 
 
@@ -246,15 +256,16 @@ def renew(
     keys: LockKeys, token: str, seconds: float, mode: Mode, *, limit: float | None = None
 ) -> Flow[float]:
     """The seconds that are left of the lease now, 0 if it is not held."""
-    args = (keys.name, token, ms(seconds), mode)
-    [left] = yield Call(RENEW, (keys.index, keys.lock), args, limit)
+    args = (keys.name, token, ms(seconds), mode, conf.history)
+    [left] = yield Call(RENEW, (keys.index, keys.lock, keys.history), args, limit)
     return float(left) / 1000
 
 
 def raise_fence(lease: Lease, fence_token: int) -> Flow[bool]:
     """Give a greater fencing token to a lease, and say whether it is still running."""
-    args = (lease.keys.name, lease.token, fence_token)
-    raised = yield Call(FENCE, (lease.keys.index, lease.keys.lock), args, lease.patience)
+    keys = lease.keys
+    args = (keys.name, lease.token, fence_token, conf.history)
+    raised = yield Call(FENCE, (keys.index, keys.lock, keys.history), args, lease.patience)
     if raised:
         lease.fence_token = fence_token
     return bool(raised)
@@ -262,8 +273,11 @@ def raise_fence(lease: Lease, fence_token: int) -> Flow[bool]:
 
 def release_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, bool]]]:
     """Release leases of one server in one round trip, each with its verdict as `release`'s."""
-    calls = (Call(RELEASE, lease.keys.all, (lease.keys.name, lease.token, 0)) for lease in leases)
-    answers = yield Batch(tuple(calls), limit)
+    calls = tuple(
+        Call(RELEASE, lease.keys.all, (lease.keys.name, lease.token, 0, 0, conf.history))
+        for lease in leases
+    )
+    answers = yield Batch(calls, limit)
     return [(lease, bool(answer)) for lease, answer in zip(leases, answers, strict=True)]
 
 
@@ -288,13 +302,15 @@ def _renewal(leases: Sequence[Lease]) -> Call:
     args: list[str | int] = []
     for lease in leases:
         args += (lease.keys.name, lease.token, ms(lease.at_least(lease.seconds)), "renew")
-    keys = (leases[0].keys.index, *(lease.keys.lock for lease in leases))
-    return Call(RENEW, keys, tuple(args))
+    first = leases[0].keys
+    keys = (first.index, *(lease.keys.lock for lease in leases), first.history)
+    return Call(RENEW, keys, (*args, conf.history))
 
 
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
     """The tokens of those who were released: all who held it, or `token`'s holder only."""
-    gone: list[Any] = yield Call(FORCE, keys.all, (keys.name, token or ""), vital=True)
+    args = (keys.name, token or "", conf.history)
+    gone: list[Any] = yield Call(FORCE, keys.all, args, vital=True)
     return tuple(text(token) for token in gone)
 
 

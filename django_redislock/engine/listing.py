@@ -1,13 +1,16 @@
 """Reading what is held: one lock by name, or all of them, a page of each bucket at a time."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from ..conf import conf
 from ..holder import read_info
-from ..info import Holding, LockInfo
+from ..info import Holding, LockInfo, Page, Waiter
 from ..keys import BUCKETS, Keys
-from ..lua import INSPECT
+from ..lua import INSPECT, NAMES, QUEUE
 from .drivers import text
 from .ops import Batch, Call, Flow
 
@@ -28,7 +31,7 @@ class Cursor:
 
 def get(keys: Keys, name: str, limit: float | None = None) -> Flow[LockInfo | None]:
     page = keys.inspect(keys.of(name).bucket)
-    now, *_, rows = yield Call(INSPECT, page, ("", "", "", name), limit)
+    now, *_, rows = yield Call(INSPECT, page, ("", "", "", name, conf.history), limit)
     return _lock_info(rows[0], now) if rows else None
 
 
@@ -40,8 +43,74 @@ def holds(keys: Keys, name: str, token: str, limit: float | None = None) -> Flow
 
 def count(keys: Keys) -> Flow[int]:
     pages = [keys.inspect(bucket) for bucket in range(BUCKETS)]
-    answers = yield Batch(tuple(Call(INSPECT, page, ("-inf", 0, 0)) for page in pages))
+    args = ("-inf", 0, 0, conf.history)
+    answers = yield Batch(tuple(Call(INSPECT, page, args) for page in pages))
     return sum(held for _, held, *_ in answers)
+
+
+def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
+    """Of the locks whose names match, those from `start` to `stop` in the order in which their
+    leases end, in two round trips: names first."""
+    pieces: tuple[str, ...] = () if pattern is None else _pieces(pattern)
+    buckets = [keys.history(bucket) for bucket in range(BUCKETS)]
+    args: tuple[str | int, ...] = (stop, *pieces, conf.history)
+    answers = yield Batch(tuple(Call(NAMES, bucket, args) for bucket in buckets))
+    ends = sorted(
+        (float(text(end)), text(name))
+        for _, flat in answers
+        for name, end in zip(flat[::2], flat[1::2], strict=True)
+    )
+    names = [name for _, name in ends[start:stop]]
+    infos = yield from several(keys, names)
+    order = {name: place for place, name in enumerate(names)}
+    found = sorted(infos, key=lambda info: order[info.name])
+    return Page(tuple(found), sum(total for total, _ in answers))
+
+
+def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
+    """What is known of these locks, in no order, in one round trip."""
+    by_bucket: dict[int, list[str]] = {}
+    for name in names:
+        by_bucket.setdefault(keys.of(name).bucket, []).append(name)
+    parts = [
+        (bucket, of_one[at : at + PAGE])
+        for bucket, of_one in by_bucket.items()
+        for at in range(0, len(of_one), PAGE)
+    ]
+    if not parts:
+        return []
+    answers = yield Batch(
+        tuple(
+            Call(INSPECT, keys.inspect(bucket), ("", "", "", *part, conf.history))
+            for bucket, part in parts
+        )
+    )
+    return [_lock_info(row, now) for now, *_, rows in answers for row in rows]
+
+
+def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
+    """Who waits for a lock, first to last."""
+    of_name = keys.of(name)
+    wanted = (of_name.queue, of_name.waiting, of_name.history)
+    now, flat = yield Call(QUEUE, wanted, (limit, conf.history))
+    rows = zip(flat[1::3], flat[2::3], strict=True)
+    return tuple(_waiter(float(text(since)), text(told), int(text(now))) for since, told in rows)
+
+
+_ANY_ONE = r"[%z\1-\127\194-\244][\128-\191]*"
+"""One character of UTF-8, as a pattern of Lua."""
+
+
+def _pieces(pattern: str) -> tuple[str, ...]:
+    """What stands between the stars, as patterns of Lua that repeat nothing."""
+    return tuple(
+        "".join(_ANY_ONE if char == "?" else _literal(char) for char in piece)
+        for piece in re.split(r"\*+", pattern)
+    )
+
+
+def _literal(char: str) -> str:
+    return f"%{char}" if char.isascii() and not char.isalnum() else char
 
 
 def beginning() -> list[Cursor]:
@@ -59,13 +128,27 @@ def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[C
 
 
 def _call(keys: Keys, cursor: Cursor) -> Call:
-    return Call(INSPECT, keys.inspect(cursor.bucket), (cursor.start, cursor.skip, PAGE))
+    args = (cursor.start, cursor.skip, PAGE, conf.history)
+    return Call(INSPECT, keys.inspect(cursor.bucket), args)
 
 
 def _untold(cursor: Cursor, infos: list[LockInfo]) -> list[LockInfo]:
     new = [info for info in infos if info.name not in cursor.told]
     cursor.told.update(info.name for info in new)
     return new
+
+
+def _waiter(since: float, record: str, now: int) -> Waiter:
+    _, weight, _, lease, _, told = record.split(" ", 5)
+    said = read_info(told)
+    return Waiter(
+        since=moment(round(since / 1000)),
+        waited=max(now - since / 1000, 0) / 1000,
+        weight=int(weight),
+        timeout=int(lease) / 1000,
+        holder=said.holder,
+        metadata=said.metadata,
+    )
 
 
 def _lock_info(row: list[Any], now: str | bytes) -> LockInfo:
@@ -93,21 +176,23 @@ def _fence(holding: Holding) -> int:
 
 
 def _holding(token: str, record: str, now: int) -> Holding:
-    *numbers, told = record.split(" ", 5)
-    weight, expires, fence, acquired, lease = map(int, numbers)
-    holder, metadata = read_info(told)
+    *numbers, told = record.split(" ", 6)
+    weight, expires, fence, acquired, waited, lease = map(int, numbers)
+    said = read_info(told)
     return Holding(
         token=token,
         fence_token=fence,
         weight=weight,
         timeout=lease / 1000,
-        acquired_at=_moment(acquired),
-        expires_at=_moment(expires),
+        waited=waited / 1000,
+        acquired_at=moment(acquired),
+        expires_at=moment(expires),
         ttl=(expires - now) / 1000,
-        holder=holder,
-        metadata=metadata,
+        holder=said.holder,
+        metadata=said.metadata,
+        renewed=said.renewed,
     )
 
 
-def _moment(ms: int) -> datetime:
+def moment(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)

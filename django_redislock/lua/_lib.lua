@@ -7,7 +7,7 @@
 --              used            the weight of those who hold
 --              soonest         no lease ends before this (ms)
 --              latest          no lease ends after this (ms)
---              h:<token>       a holder: "weight expires fence acquired lease info";
+--              h:<token>       a holder: "weight expires fence acquired waited lease info";
 --                              a lease of 0: released, and kept for its cooldown
 --   queue    sorted set: who waits, by the time of arrival (us)
 --   waiting  hash, token -> "alive weight claim lease kind info"; a waiter shows life
@@ -16,10 +16,20 @@
 --              blocking pop; a grant pushed there is its fencing token
 --   index    sorted set of the whole bucket: name -> `latest`; the member '' is the
 --              last fencing token given in this bucket, and the only one that stays
+--   history  base of what is told of the whole bucket's past, if any is kept:
+--              ended    stream, a holding that is over
+--              refused  stream, an acquisition that was not let in
+--              rates    hash, "<minute> <what>" -> how often in that minute
 --
 -- Times are Redis's own, in ms since the epoch; `info` is JSON that is stored unread.
+-- The last of KEYS is always the base of the history, the last of ARGV how many of the
+-- latest events each stream keeps (0: there is no history). While one is kept, a lock
+-- whose last lease ran out stays for an hour, so that somebody can note its end.
 
 local lock, queue, waiting, index, grants, name
+local history, kept = KEYS[#KEYS], tonumber(ARGV[#ARGV])
+local HOUR = 3600000
+local FENCE_ABOVE = 100000000000000 -- scores of the index from here on are the fencing token (us)
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -31,17 +41,18 @@ end
 
 local function read_holder(record)
   if not record then return nil end
-  local weight, expires, fence, acquired, lease, info =
-    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  local weight, expires, fence, acquired, waited, lease, info =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
   return {
     weight = tonumber(weight), expires = tonumber(expires), fence = fence,
-    acquired = acquired, lease = tonumber(lease), info = info,
+    acquired = acquired, waited = waited, lease = tonumber(lease), info = info,
   }
 end
 
 local function holder_record(holder)
   return table.concat({
-    holder.weight, digits(holder.expires), holder.fence, holder.acquired, holder.lease, holder.info,
+    holder.weight, digits(holder.expires), holder.fence, holder.acquired, holder.waited,
+    holder.lease, holder.info,
   }, ' ')
 end
 
@@ -53,6 +64,32 @@ local function read_waiter(record)
     alive = tonumber(alive), weight = tonumber(weight), claim = tonumber(claim),
     lease = tonumber(lease), kind = kind, info = info,
   }
+end
+
+-- One more of `what` in the minute of `at`; what is older than an hour goes.
+local function count(what, at)
+  local rates, minute = history .. 'rates', math.floor(at / 60000)
+  if redis.call('HINCRBY', rates, digits(minute) .. ' ' .. what, 1) > 1 then return end
+  for _, field in ipairs(redis.call('HKEYS', rates)) do
+    if tonumber(string.match(field, '^%d+')) <= minute - 60 then redis.call('HDEL', rates, field) end
+  end
+end
+
+-- A holding is over: 'released', 'passed' on, 'expired', 'forced', or 'lost' to a holder that
+-- came to let go of it (who has no record then).
+local function note_end(kind, token, record, how, at)
+  if kept == 0 then return end
+  redis.call('XADD', history .. 'ended', 'MAXLEN', '~', kept, '*', 'name', name, 'kind', kind,
+    'token', token, 'how', how, 'at', digits(at), 'holder', record)
+  if how ~= 'released' and how ~= 'passed' then count(how, at) end
+end
+
+-- Somebody was not let in, after having waited for so many ms.
+local function note_refusal(kind, weight, waited, info)
+  if kept == 0 then return end
+  redis.call('XADD', history .. 'refused', 'MAXLEN', '~', kept, '*', 'name', name, 'kind', kind,
+    'weight', weight, 'at', digits(now), 'waited', digits(waited), 'info', info)
+  count('refused', now)
 end
 
 -- The lock as it stands, with `token`'s own holding if its lease is running.
@@ -81,20 +118,22 @@ local function write(state, token, holder)
     'kind', state.kind, 'capacity', state.capacity, 'used', state.used,
     'soonest', digits(state.soonest), 'latest', digits(state.latest),
     'h:' .. token, holder_record(holder))
-  redis.call('PEXPIREAT', lock, digits(state.latest))
+  local stays = kept > 0 and holder.lease > 0 and HOUR or 0
+  redis.call('PEXPIREAT', lock, digits(state.latest + stays))
 end
 
--- Let `token` in. Answers its fencing token: above every one before it, also when
--- Redis lost its data (then by the clock).
-local function enter(state, token, weight, lease, expires, info)
+-- Let `token` in, who came at `arrived` (us). Answers its fencing token: above every one
+-- before it, also when Redis lost its data (then by the clock).
+local function enter(state, token, arrived, weight, lease, expires, info)
   local last = redis.call('ZSCORE', index, '')
   local fence = digits(math.max(now_us, (last and tonumber(last) or 0) + 1))
   state.used = state.used + weight
   write(state, token, {
     weight = weight, expires = expires, fence = fence, acquired = digits(now),
-    lease = lease, info = info,
+    waited = digits(math.max(0, math.floor((now_us - arrived) / 1000))), lease = lease, info = info,
   })
   redis.call('ZADD', index, digits(state.latest), name, fence, '')
+  if kept > 0 then count('acquired', now) end
   return fence
 end
 
@@ -108,6 +147,9 @@ local function sweep(state)
       local holder = read_holder(fields[i + 1])
       if holder.expires <= now then
         redis.call('HDEL', lock, fields[i])
+        if holder.lease > 0 then
+          note_end(state.kind, string.sub(fields[i], 3), fields[i + 1], 'expired', holder.expires)
+        end
       else
         state.used = state.used + holder.weight
         state.soonest = math.min(state.soonest, holder.expires)
@@ -145,16 +187,17 @@ end
 local function admit(state, me)
   local fence
   while state.used < state.capacity do
-    local token = redis.call('ZRANGE', queue, 0, 0)[1]
+    local token, arrived = unpack(redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES'))
     if not token then break end
     local waiter = read_waiter(redis.call('HGET', waiting, token))
     if waiter and waiter.alive >= now then
       if state.used + waiter.weight > state.capacity then break end
       if token == me then
-        fence = enter(state, token, waiter.weight, waiter.lease, now + waiter.lease, waiter.info)
+        fence = enter(
+          state, token, arrived, waiter.weight, waiter.lease, now + waiter.lease, waiter.info)
       else
-        local granted =
-          enter(state, token, waiter.weight, waiter.lease, now + waiter.claim, waiter.info)
+        local granted = enter(
+          state, token, arrived, waiter.weight, waiter.lease, now + waiter.claim, waiter.info)
         local grant = grants .. token .. ':' .. name
         redis.call('RPUSH', grant, granted)
         redis.call('PEXPIRE', grant, waiter.claim)
@@ -174,4 +217,19 @@ local function hand_over(state)
   else
     redis.call('HSET', lock, 'used', state.used)
   end
+end
+
+-- Locks of the bucket whose last lease ran out: note how they ended, and let them go.
+local function forget_the_expired(locks)
+  for _, each in ipairs(redis.call(
+    'ZRANGEBYSCORE', index, '-inf', digits(now), 'LIMIT', 0, 100)) do
+    name, lock = each, locks .. each
+    sweep(load(''))
+    redis.call('ZREM', index, each)
+  end
+end
+
+-- The same where only the index is at hand: what nobody can note any more.
+local function trim_index()
+  redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(kept > 0 and now - HOUR or now))
 end

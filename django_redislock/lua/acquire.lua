@@ -1,11 +1,11 @@
 -- Hold a lock, or stand in its queue.
 --
--- KEYS  lock, queue, waiting, index, grants
+-- KEYS  lock, queue, waiting, index, grants, history
 -- ARGV  name, token, kind, capacity, weight,
 --       lease (ms), claim (ms: what a grant is worth until it is confirmed),
 --       alive (ms until the caller asks again; 0: it does not wait),
 --       predecessor ('' for none: the token whose holding, if it has one of the same
---       weight, this one takes over), info (JSON)
+--       weight, this one takes over), info (JSON), kept
 --
 -- Answer  {1, fence}  held, with a full lease from now. Asking again with the same
 --                     token answers the same: a repeated call is harmless, and it is
@@ -23,7 +23,7 @@ local predecessor, info = ARGV[9], ARGV[10]
 
 if redis.call('EXISTS', lock, queue) == 0 then
   local free = { kind = kind, capacity = capacity, used = 0, soonest = math.huge, latest = 0 }
-  return { 1, enter(free, token, weight, lease, now + lease, info) }
+  return { 1, enter(free, token, now_us, weight, lease, now + lease, info) }
 end
 
 local state = load(token)
@@ -52,16 +52,21 @@ if predecessor ~= '' then
     redis.call('HDEL', lock, 'h:' .. predecessor)
     redis.call('DEL', grants .. predecessor .. ':' .. name)
     leave(token)
+    note_end(kind, predecessor, holder_record(before), 'passed', now)
     state.used = state.used - weight
-    return { 1, enter(state, token, weight, lease, now + lease, info), predecessor }
+    return { 1, enter(state, token, now_us, weight, lease, now + lease, info), predecessor }
   end
 end
 
-local room = state.used + weight <= capacity
-if alive == 0 and not room then
-  if leave(token) then admit(state) end -- it may have stood before somebody who fits in
+local arrived = redis.call('ZSCORE', queue, token) or now_us
+local function refuse()
+  if leave(token) then admit(state) end -- whoever stands behind it may fit in where it did not
+  note_refusal(kind, weight, (now_us - arrived) / 1000, info)
   return { 0 }
 end
+
+local room = state.used + weight <= capacity
+if alive == 0 and not room then return refuse() end
 
 redis.call('ZADD', queue, 'NX', digits(now_us), token)
 redis.call('HSET', waiting, token, table.concat({
@@ -73,8 +78,4 @@ end
 
 local fence = admit(state, token)
 if fence then return { 1, fence } end
-if alive == 0 then -- whoever stands behind it may fit in where it did not
-  leave(token)
-  admit(state)
-end
-return { 0 }
+return alive == 0 and refuse() or { 0 }

@@ -1,7 +1,7 @@
 -- Give a greater fencing token to a holder, and let all that come after it have greater ones.
 --
--- KEYS  index, lock
--- ARGV  name, token, fence
+-- KEYS  index, lock, history
+-- ARGV  name, token, fence, kept
 --
 -- Answer  1  done
 --         0  it is not held by this token

@@ -1,7 +1,7 @@
 -- Release a lock for its holder, or holders, and hand it to the next who waits.
 --
--- KEYS  lock, queue, waiting, index, grants
--- ARGV  name, token ('' for every holder)
+-- KEYS  lock, queue, waiting, index, grants, history
+-- ARGV  name, token ('' for every holder), kept
 --
 -- Answer  the tokens of those who held it and no longer do
 
@@ -18,7 +18,9 @@ for i = 1, #fields, 2 do
   if token and (chosen == '' or chosen == token) then
     redis.call('HDEL', lock, fields[i])
     redis.call('DEL', grants .. token .. ':' .. name) -- it may not know of its turn yet
-    state.used = state.used - read_holder(fields[i + 1]).weight
+    local holder = read_holder(fields[i + 1])
+    state.used = state.used - holder.weight
+    if holder.lease > 0 then note_end(state.kind, token, fields[i + 1], 'forced', now) end
     gone[#gone + 1] = token
   end
 end

@@ -1,9 +1,9 @@
 -- Tell of the locks of one bucket: a page of them, or some by name. Changes nothing
--- but to forget, in the index, what has run out.
+-- but to forget what has run out.
 --
--- KEYS  index, then the bases of the lock and waiting keys
+-- KEYS  index, the bases of the lock and waiting keys, history
 -- ARGV  from (ms: locks whose last lease ends then or later), skip, limit,
---       then names, if only these are wanted (from, skip and limit are then unread)
+--       then names, if only these are wanted (from, skip and limit are then unread), kept
 --
 -- Answer  {now (ms), number of locks held in the bucket, from and skip of the next page
 --          (from is '' where there is none),
@@ -13,9 +13,8 @@
 index = KEYS[1]
 local locks, waitings = KEYS[2], KEYS[3]
 local from, skip, limit = ARGV[1], ARGV[2], ARGV[3]
-local FENCE_ABOVE = 100000000000000 -- scores from here on are the fencing token's (us)
 
-redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(now))
+forget_the_expired(locks)
 
 local function live_holders(fields)
   local holders = {}
@@ -57,12 +56,12 @@ local function next_page(page)
 end
 
 local rows, next_from, next_skip = {}, '', 0
-if #ARGV > 3 then
-  for i = 4, #ARGV do rows[#rows + 1] = row(ARGV[i]) end
+if #ARGV > 4 then
+  for i = 4, #ARGV - 1 do rows[#rows + 1] = row(ARGV[i]) end
 elseif limit ~= '0' then
   local page = redis.call(
     'ZRANGEBYSCORE', index, from, FENCE_ABOVE, 'WITHSCORES', 'LIMIT', skip, limit)
   for i = 1, #page, 2 do rows[#rows + 1] = row(page[i]) end
   if #page == limit * 2 then next_from, next_skip = next_page(page) end
 end
-return { digits(now), redis.call('ZCOUNT', index, '-inf', FENCE_ABOVE), next_from, next_skip, rows }
+return { digits(now), redis.call('ZCOUNT', index, '(' .. digits(now), FENCE_ABOVE), next_from, next_skip, rows }

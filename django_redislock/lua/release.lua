@@ -1,7 +1,8 @@
 -- Let go of a lock and hand it to the next who waits; or give up waiting for it.
 --
--- KEYS  lock, queue, waiting, index, grants
--- ARGV  name, token, ms for which it is to stay taken, counted from when it was acquired
+-- KEYS  lock, queue, waiting, index, grants, history
+-- ARGV  name, token, ms for which it is to stay taken, counted from when it was acquired,
+--       1 if the caller took itself for the holder (if it is none, that is a loss), else 0, kept
 --
 -- Answer  1  it was held by this token, and is no longer
 --         0  it was not held by this token, which waits no longer either
@@ -18,9 +19,14 @@ if not state.mine then
     sweep(state)
     admit(state)
   end
-  redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(now))
+  if ARGV[4] == '1' then
+    sweep(state) -- which may note how its own holding ended
+    note_end(state.kind or '', token, '', 'lost', now)
+  end
+  trim_index()
   return 0
 end
+note_end(state.kind, token, holder_record(state.mine), 'released', now)
 
 local stays = tonumber(state.mine.acquired) + tonumber(ARGV[3])
 if stays > now then

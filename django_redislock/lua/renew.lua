@@ -1,7 +1,7 @@
 -- Set new lease ends, for many locks of one bucket at once, each with its own verdict.
 --
--- KEYS  index, then the lock hash of each
--- ARGV  for each lock: name, token, ms, mode
+-- KEYS  index, then the lock hash of each, history
+-- ARGV  for each lock: name, token, ms, mode; kept
 --         mode 'renew'  at least ms from now: never shorter than it is
 --              'set'    ms from now
 --              'add'    ms more than it has
@@ -17,7 +17,7 @@ local function lease_end(mode, expires, ms)
   return math.max(expires, now + ms)
 end
 
-for i = 2, #KEYS do
+for i = 2, #KEYS - 1 do
   local at = (i - 2) * 4
   lock, name = KEYS[i], ARGV[at + 1]
   local token, ms, mode = ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
@@ -32,5 +32,5 @@ for i = 2, #KEYS do
   end
 end
 
-redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(now))
+trim_index()
 return verdicts

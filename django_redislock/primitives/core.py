@@ -68,6 +68,9 @@ class Core:
     predecessor = ""
     """The token whose holding it takes over when it is acquired, if there is one."""
 
+    on_conflict = ""
+    """What its caller does if it is refused, for the history."""
+
     drift: tuple[float, float] = (0.0, 0.0)
     """What to take off for clocks that drift: a part of the lease, and seconds."""
 
@@ -310,6 +313,7 @@ class Core:
         return bool(held) and sum(lease.weight for lease in held) + self.weight > self.capacity
 
     def _want(self, keys: LockKeys, token: str) -> flows.Want:
+        renewed = self.auto_renewal and not self.at_least_for
         return flows.Want(
             keys=keys,
             token=token,
@@ -317,8 +321,8 @@ class Core:
             capacity=self.capacity,
             weight=self.weight,
             lease=max(self.timeout, self.at_least_for),
-            info=info_text(self.metadata),
-            renewed=self.auto_renewal and not self.at_least_for,
+            info=info_text(self.metadata, renewed=renewed, on_conflict=self.on_conflict),
+            renewed=renewed,
             patience=self.patience,
             predecessor=self.predecessor,
         )

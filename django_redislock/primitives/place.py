@@ -66,5 +66,7 @@ class Place:
     def _want(self, seconds: float) -> flows.Want:
         keys = self.lock._server().keys.of(self.lock.name)
         want = self.lock._want(keys, self.token)
-        info = info_text(self.metadata, self.task)
+        info = info_text(
+            self.metadata, renewed=False, on_conflict=self.lock.on_conflict, task=self.task
+        )
         return replace(want, lease=seconds, info=info)

@@ -32,14 +32,15 @@ SCRIPTS = {each.name: each for each in vars(lua).values() if isinstance(each, Sc
 class Lock:
     """The scripts, asked about the lock `a` as the engine asks them."""
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, kept: int = 0) -> None:
         self.client = client
+        self.kept = kept
 
     def ask(self, script: Script, keys: tuple[str, ...], *args: str | int) -> Any:
         try:
-            return self.client.evalsha(script.sha, len(keys), *keys, *args)
+            return self.client.evalsha(script.sha, len(keys), *keys, *args, self.kept)
         except NoScriptError:
-            return self.client.eval(script.source, len(keys), *keys, *args)
+            return self.client.eval(script.source, len(keys), *keys, *args, self.kept)
 
     def acquire(
         self,
@@ -55,15 +56,15 @@ class Lock:
         what = ("a", token, kind, capacity, weight)
         return self.ask(ACQUIRE, A.all, *what, lease, 2000, alive, predecessor, '{"is":"unread"}')
 
-    def release(self, token: str, at_least: int = 0) -> Any:
-        return self.ask(RELEASE, A.all, "a", token, at_least)
+    def release(self, token: str, at_least: int = 0, *, believed: bool = False) -> Any:
+        return self.ask(RELEASE, A.all, "a", token, at_least, int(believed))
 
     def renew(self, token: str, ms: int, mode: str) -> Any:
-        [left] = self.ask(RENEW, (A.index, A.lock), "a", token, ms, mode)
+        [left] = self.ask(RENEW, (A.index, A.lock, A.history), "a", token, ms, mode)
         return left
 
     def fence(self, token: str, fence: int) -> Any:
-        return self.ask(FENCE, (A.index, A.lock), "a", token, fence)
+        return self.ask(FENCE, (A.index, A.lock, A.history), "a", token, fence)
 
     def force(self, token: str = "") -> Any:
         return self.ask(FORCE, A.all, "a", token)
@@ -391,7 +392,7 @@ def test_renew_answers_for_each_of_many(lock: Lock) -> None:
     lock.acquire("x")
     [left, none, again] = lock.ask(
         RENEW,
-        (A.index, A.lock, KEYS.of("q").lock, A.lock),
+        (A.index, A.lock, KEYS.of("q").lock, A.lock, A.history),
         *("a", "x", LEASE, "renew", "q", "x", LEASE, "renew", "a", "y", LEASE, "renew"),
     )
     assert left > 0

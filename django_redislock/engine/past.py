@@ -1,0 +1,127 @@
+"""Reading what was: holdings that are over, acquisitions that were refused, and how often."""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from ..conf import conf
+from ..holder import read_info
+from ..info import Event, Rates
+from ..keys import BUCKETS, Keys
+from ..lua import HISTORY
+from .drivers import text
+from .listing import moment
+from .ops import Batch, Call, Flow
+
+COUNTED = ("acquired", "refused", "expired", "forced", "lost")
+MINUTES = 60
+
+Fields = dict[str, str]
+
+
+def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]:
+    """The latest events first."""
+    answers = yield from _ask(keys, name, limit)
+    events = [
+        event
+        for _, ended, refused, _ in answers
+        for event in (*_endings(map(_pairs, ended)), *map(_refusal, map(_pairs, refused)))
+    ]
+    return tuple(sorted(events, key=_moment_of, reverse=True)[:limit])
+
+
+def rates(keys: Keys) -> Flow[Rates]:
+    """Of all locks, in each of the last 60 minutes."""
+    answers = yield from _ask(keys, None, 0)
+    last = max(int(text(now)) for now, *_ in answers) // 60_000
+    counts = {what: [0] * MINUTES for what in COUNTED}
+    for *_, flat in answers:
+        for field, times in _pairs(flat).items():
+            minute, _, what = field.partition(" ")
+            place = int(minute) - last + MINUTES - 1
+            if what in counts and 0 <= place < MINUTES:
+                counts[what][place] += int(times)
+    first = moment((last - MINUTES + 1) * 60_000)
+    return Rates(
+        minutes=tuple(first + timedelta(minutes=number) for number in range(MINUTES)),
+        counts={what: tuple(each) for what, each in counts.items()},
+    )
+
+
+def _ask(keys: Keys, name: str | None, limit: int) -> Flow[list[Any]]:
+    buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
+    args = (name or "", limit, conf.history)
+    answers: list[Any] = yield Batch(
+        tuple(Call(HISTORY, keys.history(bucket), args) for bucket in buckets)
+    )
+    return answers
+
+
+def _endings(entries: Iterable[Fields]) -> Iterator[Event]:
+    """The latest come first. A holder that came to release what it no longer had tells that the
+    holding, which had ended before, was lost; or that a release was only asked for twice."""
+    late: dict[tuple[str, str], Fields] = {}
+    for entry in entries:
+        which = entry["name"], entry["token"]
+        if not entry["holder"]:
+            late[which] = entry
+            continue
+        told = late.pop(which, None)
+        outcome = "lost" if told and entry["how"] == "expired" else entry["how"]
+        yield _ending(entry, outcome)
+    yield from (_bare_loss(entry) for entry in late.values())
+
+
+def _ending(entry: Fields, outcome: str) -> Event:
+    weight, _, fence, acquired, waited, _, told = entry["holder"].split(" ", 6)
+    said = read_info(told)
+    return Event(
+        name=entry["name"],
+        kind=entry["kind"],
+        outcome=outcome,
+        at=moment(int(entry["at"])),
+        acquired_at=moment(int(acquired)),
+        waited=int(waited) / 1000,
+        held=(int(entry["at"]) - int(acquired)) / 1000,
+        fence_token=int(fence),
+        weight=int(weight),
+        holder=said.holder,
+        metadata=said.metadata,
+    )
+
+
+def _bare_loss(entry: Fields) -> Event:
+    return _unheld(entry, "lost", entry["kind"], 0, 0.0, "")
+
+
+def _refusal(entry: Fields) -> Event:
+    skipped = read_info(entry["info"]).on_conflict == "skip"
+    outcome, waited = "skipped" if skipped else "refused", int(entry["waited"]) / 1000
+    return _unheld(entry, outcome, entry["kind"], int(entry["weight"]), waited, entry["info"])
+
+
+def _unheld(
+    entry: Fields, outcome: str, kind: str, weight: int, waited: float, told: str
+) -> Event:
+    said = read_info(told)
+    return Event(
+        name=entry["name"],
+        kind=kind,
+        outcome=outcome,
+        at=moment(int(entry["at"])),
+        acquired_at=None,
+        waited=waited,
+        held=0.0,
+        fence_token=None,
+        weight=weight,
+        holder=said.holder,
+        metadata=said.metadata,
+    )
+
+
+def _pairs(flat: list[Any]) -> Fields:
+    return {text(key): text(value) for key, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _moment_of(event: Event) -> Any:
+    return event.at

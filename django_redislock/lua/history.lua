@@ -1,0 +1,27 @@
+-- Tell what happened lately to the locks of one bucket, or to one of them.
+--
+-- KEYS  index, the base of the lock keys, history
+-- ARGV  name ('' for all), limit, kept
+--
+-- Answer  {now (ms), {ended, ...}, {refused, ...}, rates}: events as they are in the streams,
+--         the latest first, each a list of field, value, ...; the hash of rates, likewise flat
+
+index = KEYS[1]
+local wanted, limit = ARGV[1], tonumber(ARGV[2])
+local CHUNK = 200
+forget_the_expired(KEYS[2])
+
+local function latest(stream)
+  local found, before = {}, '+'
+  repeat
+    local chunk = redis.call('XREVRANGE', history .. stream, before, '-', 'COUNT', CHUNK)
+    for _, entry in ipairs(chunk) do
+      local fields = entry[2]
+      if #found < limit and (wanted == '' or fields[2] == wanted) then found[#found + 1] = fields end
+      before = '(' .. entry[1]
+    end
+  until #chunk < CHUNK or #found >= limit
+  return found
+end
+
+return { digits(now), latest('ended'), latest('refused'), redis.call('HGETALL', history .. 'rates') }
