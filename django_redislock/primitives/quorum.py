@@ -100,13 +100,15 @@ class Quorum(BaseLock):
             yield Pause(random.uniform(*BACK_OFF))  # noqa: S311  jitter, no secret
 
     def _entered_before(self, places: Sequence[Place]) -> list[Lease]:
-        """The most leases of one token that the caller may enter once more."""
+        """The most leases of one token that the caller may enter once more, the latest if there
+        are as many of another."""
         by_token: defaultdict[str, list[Lease]] = defaultdict(list)
         for book, name in places:
             for lease in held_by(self._owner(), book.server, name):
                 if self._may_enter(lease):
                     by_token[lease.token].append(lease)
-        return max(by_token.values(), key=len, default=[])
+        together = by_token.values()
+        return max(together, key=lambda each: (len(each), each[0].fence_token), default=[])
 
     def _try(self, leases: Sequence[Lease], until: float | None) -> Flow[Sequence[Lease]]:
         """The leases of a majority, or none, and then none is left."""

@@ -268,11 +268,11 @@ class Model:
         return leases if len(leases) >= lock.needed else False
 
     def _entered_together(self, lock: Lock, actor: Actor) -> list[Lease]:
-        """The most that were acquired together, and so have one fencing token."""
+        """The most that were acquired together, and so have one fencing token; else the latest."""
         fit = [lease for place in lock.places for lease in self._fit(lock, actor, place)]
         fences = {lease.fence for lease in fit}
-        together = ([each for each in fit if each.fence == fence] for fence in fences)
-        return max(together, key=len, default=[])
+        together = ([each for each in fit if each.fence == fence] for fence in sorted(fences))
+        return max(together, key=lambda each: (len(each), each[0].fence), default=[])
 
     def _entered(self, lock: Lock, actor: Actor, place: Place) -> Lease | None:
         return next(iter(self._fit(lock, actor, place)), None)

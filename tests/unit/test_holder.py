@@ -27,10 +27,10 @@ GOOD: dict[str, Any] = {
 
 
 def test_what_is_told_is_read_again() -> None:
-    holder, metadata = read_info(info_text({"order": [1, "ä"]}))
+    said = read_info(info_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
     thread = threading.current_thread().name
-    assert holder == Holder(host=socket.gethostname(), pid=os.getpid(), thread=thread)
-    assert metadata == {"order": [1, "ä"]}
+    holder = Holder(host=socket.gethostname(), pid=os.getpid(), thread=thread)
+    assert said == (holder, {"order": [1, "ä"]}, True, "skip")
 
 
 def test_a_task_of_asyncio_is_told_by_its_name() -> None:
@@ -38,7 +38,7 @@ def test_a_task_of_asyncio_is_told_by_its_name() -> None:
         task = asyncio.current_task()
         assert task
         task.set_name("import")
-        return info_text({})
+        return info_text({}, renewed=True)
 
     assert read_info(asyncio.run(tell()))[0].thread == "import"
 
@@ -48,16 +48,16 @@ def test_a_task_of_celery_is_told() -> None:
 
     @app.task(name="own.tell", bind=True)
     def tell(self: "Task[Any, Any]") -> tuple[str, str]:
-        return self.request.id, info_text({})
+        return self.request.id, info_text({}, renewed=True)
 
     task_id, text = tell.apply().get()
-    holder, _ = read_info(text)
+    holder = read_info(text).holder
     assert (holder.task_name, holder.task_id) == ("own.tell", task_id)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"h"', "[" * 100_000])
 def test_what_is_no_object_tells_of_nobody(text: str) -> None:
-    assert read_info(text) == (Holder(), {})
+    assert read_info(text) == (Holder(), {}, False, "")
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,13 @@ def test_what_is_no_object_tells_of_nobody(text: str) -> None:
     [("host", 1), ("host", None), ("pid", "1"), ("pid", True), ("thread", []), ("task_id", {})],
 )
 def test_a_part_of_another_type_is_left_out(part: str, value: object) -> None:
-    holder, _ = read_info(json.dumps(GOOD | {part: value}))
+    holder = read_info(json.dumps(GOOD | {part: value})).holder
     parts = {name: told for name, told in GOOD.items() if name not in (part, "metadata")}
     assert holder == Holder(**parts)
+
+
+def test_what_it_does_on_conflict_is_a_word() -> None:
+    assert read_info(json.dumps(GOOD | {"on_conflict": 1})).on_conflict == ""
 
 
 def test_metadata_that_is_no_object_is_left_out() -> None:
