@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
@@ -14,7 +15,18 @@ from redis.exceptions import NoScriptError
 
 from django_redislock import lua
 from django_redislock.keys import Keys
-from django_redislock.lua import ACQUIRE, FENCE, FORCE, INSPECT, RELEASE, RENEW, Script
+from django_redislock.lua import (
+    ACQUIRE,
+    FENCE,
+    FORCE,
+    HISTORY,
+    INSPECT,
+    NAMES,
+    QUEUE,
+    RELEASE,
+    RENEW,
+    Script,
+)
 from tests.tools import ROOT, wait_until
 
 KEYS = Keys("scripts")
@@ -27,6 +39,13 @@ SOURCES = {
     if path.name.endswith(".lua") and not path.name.startswith("_")
 }
 SCRIPTS = {each.name: each for each in vars(lua).values() if isinstance(each, Script)}
+
+
+Fields = dict[str, str]
+
+
+def pairs(flat: list[str]) -> Fields:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Lock:
@@ -72,6 +91,32 @@ class Lock:
     def inspect(self, *args: str | int) -> Any:
         return self.ask(INSPECT, KEYS.inspect(A.bucket), *args)
 
+    def names(self, limit: int, *pieces: str) -> Any:
+        count, flat = self.ask(NAMES, KEYS.history(A.bucket), limit, *pieces)
+        return count, flat[::2]
+
+    def queue(self, limit: int = 10) -> list[str]:
+        _, flat = self.ask(QUEUE, (A.queue, A.waiting, A.history), limit)
+        return flat[::3]
+
+    def past(self, name: str = "", limit: int = 10) -> tuple[list[Fields], list[Fields], Fields]:
+        """What ended and what was refused, the latest first, and the rates."""
+        _, *streams, rates = self.ask(HISTORY, KEYS.history(A.bucket), name, limit)
+        ended, refused = ([pairs(entry) for entry in stream] for stream in streams)
+        return ended, refused, pairs(rates)
+
+    def ends(self) -> list[tuple[str, str]]:
+        """Whose holdings ended, and how; the first one first."""
+        ended, _, _ = self.past()
+        return [(each["token"], each["how"]) for each in reversed(ended)]
+
+    def counts(self) -> Counter[str]:
+        _, _, rates = self.past()
+        counted: Counter[str] = Counter()
+        for field, times in rates.items():
+            counted[field.split()[1]] += int(times)
+        return counted
+
     def holders(self) -> list[str]:
         [*_, rows] = self.inspect("", "", "", "a")
         return sorted(rows[0][4][::2]) if rows else []
@@ -91,8 +136,16 @@ class Lock:
 
 @pytest.fixture
 def lock(redis_server: redis.Redis) -> Iterator[Lock]:
+    """Without a history."""
     yield Lock(redis_server)
     redis_server.delete(*redis_server.keys("scripts:*"), "none")
+
+
+@pytest.fixture
+def told(lock: Lock) -> Lock:
+    """With a history."""
+    lock.kept = 1000
+    return lock
 
 
 # The files
@@ -507,3 +560,217 @@ def test_inspect_answers_pages_that_are_all_there_is(lock: Lock) -> None:
         pages += 1
     assert found == sorted(names[:3]) + sorted(names[3:])
     assert pages == 3
+
+
+# names
+
+
+def hold_names(lock: Lock, names: list[str]) -> None:
+    for name in names:
+        asked = (name, "x", "mutex", 1, 1, LEASE, 2000, 0, "", "{}")
+        lock.ask(ACQUIRE, KEYS.of(name).all, *asked)
+        lock.client.zadd(A.index, {name: 9e12})
+
+
+def test_names_are_told_in_the_order_in_which_their_leases_end(lock: Lock) -> None:
+    hold_names(lock, ["b", "c", "a"])
+    lock.client.zadd(A.index, {"b": 9.2e12, "c": 9.1e12})
+    assert lock.names(10) == (3, ["a", "c", "b"])
+    assert lock.names(2) == (3, ["a", "c"])
+    assert lock.names(0) == (3, [])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "found"),
+    [
+        (["ab"], ["ab"]),
+        (["a", ""], ["a", "ab", "aba", "abcabd"]),
+        (["", "b"], ["ab", "b"]),
+        (["", "b", ""], ["ab", "aba", "abcabd", "b"]),
+        (["ab", "ab", ""], ["abcabd"]),
+        (["a", "b", "d"], ["abcabd"]),
+        (["a", "x", "d"], []),
+        (["ab", "ba"], []),
+        (["", "", ""], ["a", "ab", "aba", "abcabd", "b"]),
+    ],
+    ids=str,
+)
+def test_names_match_by_pieces(lock: Lock, pieces: list[str], found: list[str]) -> None:
+    hold_names(lock, ["a", "ab", "aba", "abcabd", "b"])
+    assert lock.names(10, *pieces) == (len(found), found)
+
+
+def test_all_names_that_match_are_counted_and_a_part_is_told(lock: Lock) -> None:
+    names = [f"n{number:04}" for number in range(1500)]
+    lock.client.zadd(A.index, dict.fromkeys(names, 9e12))
+    assert lock.names(2, "n", "") == (1500, names[:2])
+
+
+# queue
+
+
+def test_the_queue_is_told_first_to_last_without_the_dead(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("dead", alive=1)
+    for token in "yz":
+        lock.acquire(token, alive=60_000)
+    wait_until(lambda: lock.queue() == ["y", "z"])
+    assert lock.queue(limit=1) == ["y"]
+
+
+# The history
+
+
+def test_without_a_history_nothing_of_it_is_written(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y")
+    lock.release("x")
+    lock.release("x", believed=True)
+    assert lock.past() == ([], [], {})
+    assert not lock.client.keys(f"{A.history}*")
+
+
+def test_a_release_is_told_with_all_that_was_known_of_the_holder(told: Lock) -> None:
+    told.acquire("x")
+    holder = told.client.hget(A.lock, "h:x")
+    told.release("x")
+    [ended], refused, _ = told.past()
+    assert ended | {"at": ""} == {
+        "name": "a",
+        "kind": "mutex",
+        "token": "x",
+        "how": "released",
+        "at": "",
+        "holder": holder,
+    }
+    assert not refused
+    assert told.counts() == {"acquired": 1}
+
+
+def test_a_release_that_begins_a_cooldown_is_told_once(told: Lock) -> None:
+    told.acquire("x")
+    for _ in range(2):
+        told.release("x", LEASE, believed=True)
+    assert told.force() == ["x"]
+    assert told.ends() == [("x", "released")]
+
+
+def test_the_history_leaves_out_a_cooldown_that_is_over(told: Lock) -> None:
+    told.acquire("x", lease=60)
+    told.release("x", 50)
+    told.pass_lease("x")
+    told.acquire("y")
+    told.release("y")
+    assert told.ends() == [("x", "released"), ("y", "released")]
+
+
+def test_a_lease_that_ran_out_is_told_by_the_next_who_acquires(told: Lock) -> None:
+    told.acquire("x", lease=20)
+    wait_until(lambda: told.acquire("y")[0] == 1)
+    ended, _, _ = told.past()
+    [x] = [each for each in ended if each["token"] == "x"]
+    assert (x["how"], x["at"]) == ("expired", x["holder"].split()[1])
+    assert told.counts()["expired"] == 1
+
+
+def test_a_lease_that_ran_out_is_told_by_who_looks(told: Lock) -> None:
+    told.acquire("x", lease=20)
+    told.pass_lease("x")
+    assert told.ends() == [("x", "expired")]
+    assert told.is_gone()
+
+
+def test_what_nobody_looked_at_for_an_hour_goes(told: Lock) -> None:
+    told.acquire("x", lease=1000)
+    left = told.client.pttl(A.lock)
+    assert 3_600_000 < left <= 3_601_000
+    told.client.zadd(A.index, {"long gone": 1})
+    told.release("nobody")
+    assert told.client.zscore(A.index, "long gone") is None
+
+
+def test_who_comes_to_release_what_ran_out_has_lost_it(told: Lock) -> None:
+    told.acquire("x", lease=10)
+    told.pass_lease("x")
+    told.release("x", believed=True)
+    assert told.ends() == [("x", "expired"), ("x", "lost")]
+    assert told.counts() == {"acquired": 1, "expired": 1, "lost": 1}
+
+
+def test_who_gives_up_has_lost_nothing(told: Lock) -> None:
+    told.acquire("x")
+    told.release("y")
+    assert told.ends() == []
+
+
+def test_a_forced_release_is_told(told: Lock) -> None:
+    told.acquire("x")
+    told.force()
+    assert told.ends() == [("x", "forced")]
+    assert told.counts()["forced"] == 1
+
+
+def test_who_gives_way_to_its_heir_passes_it_on(told: Lock) -> None:
+    told.acquire("x")
+    told.acquire("y", predecessor="x")
+    assert told.ends() == [("x", "passed")]
+
+
+def test_a_refusal_is_told_with_how_long_it_waited(told: Lock) -> None:
+    told.acquire("x")
+    told.acquire("y")
+    told.acquire("z", alive=60_000)
+    wait_until(lambda: told.client.zscore(A.queue, "z") < time.time() * 1e6 - 5000)
+    told.acquire("z")
+    _, [z, y], _ = told.past()
+    assert int(z["waited"]) >= 5
+    assert y["waited"] == "0"
+    assert (y["kind"], y["weight"], y["info"]) == ("mutex", "1", '{"is":"unread"}')
+    assert told.counts() == {"acquired": 1, "refused": 2}
+
+
+def test_who_waited_tells_how_long(told: Lock) -> None:
+    told.acquire("x")
+    told.acquire("y", alive=60_000)
+    wait_until(lambda: told.client.zscore(A.queue, "y") < time.time() * 1e6 - 5000)
+    told.release("x")
+    assert int(told.client.hget(A.lock, "h:y").split()[4]) >= 5
+
+
+def test_the_history_of_one_name_is_found_among_others(told: Lock) -> None:
+    other = next(name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket)
+    told.acquire("first")
+    told.release("first")
+    for number in range(450):
+        asked = (other, f"t{number}", "mutex", 1, 1, LEASE, 2000, 0, "", "{}")
+        told.ask(ACQUIRE, KEYS.of(other).all, *asked)
+        told.ask(RELEASE, KEYS.of(other).all, other, f"t{number}", 0, 1)
+    told.acquire("last")
+    told.release("last")
+    ended, _, _ = told.past("a")
+    assert [each["token"] for each in ended] == ["last", "first"]
+    assert [each["token"] for each in told.past("a", limit=1)[0]] == ["last"]
+    assert len(told.past(limit=300)[0]) == 300
+
+
+def test_the_history_is_bounded(told: Lock) -> None:
+    told.kept = 100
+    for number in range(500):
+        told.acquire(f"t{number}")
+        told.acquire("refused")
+        told.release(f"t{number}")
+    for stream in ("ended", "refused"):
+        assert 100 <= told.client.xlen(f"{A.history}{stream}") <= 200
+
+
+def test_rates_of_the_history_go_after_an_hour(told: Lock) -> None:
+    rates = f"{A.history}rates"
+    minute = int(time.time() // 60)
+    old, young = f"{minute - 61} acquired", f"{minute - 50} acquired"
+    told.client.hset(rates, mapping={old: 1, young: 1})
+    for token in "xy":
+        told.acquire(token)
+        told.release(token)
+    assert old not in told.client.hgetall(rates)
+    assert young in told.client.hgetall(rates)
+    assert told.counts() == {"acquired": 3}
