@@ -3,7 +3,7 @@ finalized, and of a `shared_task` one for each app."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import celery._state
 from celery import Task
@@ -36,16 +36,37 @@ def when_made(target: Any, install: Install) -> None:
 
 def _when_shared(target: Any, install: Install) -> None:
     state.connect_on_app_finalize(partial(_when_finalized, target, install))
-    for app in list(state._get_active_apps()):
-        if app.finalized:
-            install(_task_of(target, app))
+    finished = [app for app in list(state._get_active_apps()) if app.finalized]
+    errors = [error for app in finished if (error := _error_of(target, install, app))]
+    if errors:
+        raise errors[0]
 
 
 def _when_finalized(target: Any, install: Install, app: "Celery") -> None:
     # What else is called now may come before the task is made. What is pending comes after it, and
     # before anything is sent; and an error in it is not swallowed, as one of a signal would be.
-    state_of_app: Any = app
-    state_of_app._pending.append(PromiseProxy(lambda: install(_task_of(target, app))))
+    pending: Any = cast("Any", app)._pending
+    pending.appendleft(PromiseProxy(lambda: _install_or_fail_later(target, install, app, pending)))
+
+
+def _install_or_fail_later(target: Any, install: Install, app: "Celery", pending: Any) -> None:
+    # After an error Celery leaves what is still pending: the other tasks would have no lock.
+    error = _error_of(target, install, app)
+    if error:
+        pending.append(PromiseProxy(partial(_fail, error)))
+
+
+def _error_of(target: Any, install: Install, app: "Celery") -> Exception | None:
+    """Install in that app; the error if that can't be, for it concerns all apps."""
+    try:
+        install(_task_of(target, app))
+    except Exception as error:
+        return error
+    return None
+
+
+def _fail(error: Exception) -> NoReturn:
+    raise error
 
 
 def _task_of(target: Any, app: "Celery") -> Any:

@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.message import DUPLICATE, PLACE
+from django_redislock.celery.single import single_of
 from django_redislock.signals import task_replaced, task_skipped
 
 WHEN_SENT = ["until_executing", "until_executed", "until_and_while_executing"]
@@ -576,20 +577,57 @@ def test_an_argument_that_the_task_does_not_have_is_told_when_it_is_made(app):
         app.finalize()
 
 
+@pytest.fixture
+def make_app():
+    apps = []
+
+    def make():
+        apps.append(Celery(f"tests.{len(apps)}", broker="memory://", set_as_current=False))
+        return apps[-1]
+
+    yield make
+    for each in apps:
+        each.close()
+
+
 @pytest.mark.usefixtures("own_shared_tasks")
-def test_a_task_that_could_not_be_told_how_to_run_does_not_run():
+def test_a_task_that_could_not_be_told_how_to_run_does_not_run_in_any_app(make_app):
     def work(account_id): ...
 
+    wrong = pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id")
     name = f"tests.wrong.{uuid.uuid4().hex}"
-    finished = Celery("tests.finished", broker="memory://", set_as_current=False)
-    finished.finalize()
-    with pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id"):
+    finished = [make_app() for _ in range(3)]
+    for each in finished:
+        each.finalize()
+    with wrong:
         single_instance(mode="until_executed", unique_on=["b"])(shared_task(name=name)(work))
-    later = Celery("tests.later", broker="memory://", set_as_current=False)
-    with pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id"):
+    later = make_app()
+    with wrong:
         later.finalize()
-    for each in (finished, later):
+    for each in (*finished, later):
         for use in ("delay", "__call__"):
-            with pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id"):
+            with wrong:
                 getattr(each.tasks[name], use)(1)
-        each.close()
+
+
+@pytest.mark.usefixtures("own_shared_tasks")
+@pytest.mark.parametrize("shared", [True, False])
+def test_where_one_task_is_wrong_the_others_have_their_place(make_app, name, shared):
+    def work(account_id): ...
+
+    def right(): ...
+
+    wrong = pytest.raises(ImproperlyConfigured, match=r"'b'.*account_id")
+    make_app().finalize()
+    app = make_app()
+    if shared:
+        with wrong:  # in the finished app
+            single_instance(mode="until_executed", unique_on=["b"])(shared_task(name=name)(work))
+    else:
+        single_instance(mode="until_executed", unique_on=["b"])(app.task(shared=False)(work))
+    names = [f"tests.right.{name}.{number}" for number in range(5)]
+    for each in names:
+        single_instance(mode="until_executed", key=each)(shared_task(name=each)(right))
+    with wrong:
+        app.finalize()
+    assert [single_of(app.tasks[each]) is not None for each in names] == [True] * 5
