@@ -49,9 +49,13 @@ class Single:
             "at_least_for": options.at_least_for,
             "on_lost": on_lost,
         }
-        if options.limit is None:
-            return self.manager.lock(name, **more)
-        return self.manager.semaphore(name, options.limit, **more)
+        lock = (
+            self.manager.lock(name, **more)
+            if options.limit is None
+            else self.manager.semaphore(name, options.limit, **more)
+        )
+        lock.on_conflict = options.on_conflict
+        return lock
 
     def place_name(self, name: str) -> str:
         """The name of the place in the queue, of an instance with that name."""

@@ -97,20 +97,14 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     return tuple(_waiter(float(text(since)), text(told), int(text(now))) for since, told in rows)
 
 
-_ANY_ONE = r"[%z\1-\127\194-\244][\128-\191]*"
-"""One character of UTF-8, as a pattern of Lua."""
-
-
 def _pieces(pattern: str) -> tuple[str, ...]:
-    """What stands between the stars, as patterns of Lua that repeat nothing."""
-    return tuple(
-        "".join(_ANY_ONE if char == "?" else _literal(char) for char in piece)
-        for piece in re.split(r"\*+", pattern)
-    )
+    """What stands between the stars, as patterns of Lua, but for question marks."""
+    return tuple("".join(map(_literal, piece)) for piece in re.split(r"\*+", pattern))
 
 
 def _literal(char: str) -> str:
-    return f"%{char}" if char.isascii() and not char.isalnum() else char
+    plain = char == "?" or char.isalnum() or not char.isascii()
+    return char if plain else f"%{char}"
 
 
 def beginning() -> list[Cursor]:

@@ -123,5 +123,5 @@ def _pairs(flat: list[Any]) -> Fields:
     return {text(key): text(value) for key, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def _moment_of(event: Event) -> Any:
-    return event.at
+def _moment_of(event: Event) -> tuple[Any, int]:
+    return event.at, event.fence_token or 0

@@ -2,7 +2,8 @@
 --
 -- KEYS  index, the base of the lock keys, history
 -- ARGV  limit, then the pieces of a pattern between its wildcards, if only names that match
---       it are wanted (each a pattern of Lua without repetitions), kept
+--       it are wanted (each a pattern of Lua without repetitions, but for ?, which is any
+--       one character), kept
 --
 -- Answer  {how many there are, {name, lease end (ms), name, lease end, ...}}: not more than limit
 
@@ -11,16 +12,22 @@ local limit = tonumber(ARGV[1])
 local CHUNK = 1000
 forget_the_expired(KEYS[2])
 
+local pieces = {}
+for i = 2, #ARGV - 1 do
+  pieces[i - 1] = string.gsub(ARGV[i], '?', function() -- in UTF-8
+    return '[%z\1-\127\194-\244][\128-\191]*'
+  end)
+end
+
 -- Whether all pieces stand in `text`, the first at its beginning, the last at its end. To take
 -- the first place that fits is enough for each but the last.
 local function matches(text)
-  local last = #ARGV - 1
-  if last == 2 then return string.find(text, '^' .. ARGV[2] .. '$') end
-  local _, at = string.find(text, '^' .. ARGV[2])
-  for i = 3, last - 1 do
-    if at then _, at = string.find(text, ARGV[i], at + 1) end
+  if #pieces == 1 then return string.find(text, '^' .. pieces[1] .. '$') end
+  local _, at = string.find(text, '^' .. pieces[1])
+  for i = 2, #pieces - 1 do
+    if at then _, at = string.find(text, pieces[i], at + 1) end
   end
-  return at and string.find(string.sub(text, at + 1), ARGV[last] .. '$')
+  return at and string.find(string.sub(text, at + 1), pieces[#pieces] .. '$')
 end
 
 local function within(skip, count)
@@ -28,7 +35,7 @@ local function within(skip, count)
     'WITHSCORES', 'LIMIT', skip, count)
 end
 
-if #ARGV == 2 then
+if #pieces == 0 then
   return { redis.call('ZCOUNT', index, '(' .. digits(now), FENCE_ABOVE), within(0, limit) }
 end
 
