@@ -9,11 +9,15 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import RedisError
 
-from .conf import conf
+from .conf import Conf, Setting, conf
 from .connection import fits, server, unfit
 from .engine.drivers import text
 
 Apps = Sequence[AppConfig] | None
+
+SETTINGS = tuple(
+    name for name, each in vars(Conf).items() if isinstance(each, Setting) and name != "cache"
+)
 
 
 @register(Tags.caches)
@@ -38,6 +42,20 @@ def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
         "Name an alias on Redis in REDISLOCK_CACHE; the site's other caches can stay as they are."
     )
     return [Error(trouble, hint=hint, id="redislock.E002")]
+
+
+@register(Tags.caches)
+def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """E003: a setting other than ``REDISLOCK_CACHE`` has a value that it can't have."""
+    errors: list[CheckMessage] = []
+    for setting in SETTINGS:
+        try:
+            getattr(conf, setting)
+        except ImproperlyConfigured as error:
+            errors.append(
+                Error(str(error), hint="Correct it, or leave it out.", id="redislock.E003")
+            )
+    return errors
 
 
 @register(Tags.caches, deploy=True)

@@ -40,6 +40,16 @@ class Count(Setting[int]):
         return count
 
 
+class Patterns(Setting[Sequence[str]]):
+    """``REDISLOCK_<NAME>``, a list of texts, or `ImproperlyConfigured`."""
+
+    def __get__(self, instance: object, owner: type) -> Sequence[str]:
+        patterns = super().__get__(instance, owner)
+        if not all(patterns) or set(map(type, patterns)) - {str}:
+            raise ImproperlyConfigured(f"{self.name} must list patterns, got {patterns!r}")
+        return patterns
+
+
 class Conf:
     cache = Setting("default", str)
     """The alias of ``CACHES`` whose server keeps the locks."""
@@ -53,7 +63,7 @@ class Conf:
     history = Count(1000, int)
     """How many of the latest events each of the 16 buckets keeps of each sort; 0: none."""
 
-    redact = Setting[Sequence[str]]((), list, tuple)
+    redact = Patterns((), list, tuple)
     """Patterns of the metadata's keys whose values are not to be shown."""
 
 

@@ -2,9 +2,20 @@
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import timedelta
+from fnmatch import translate
+from functools import lru_cache
+from typing import Any
 
+from .conf import conf
 from .info import Holding
+
+HIDDEN = "***"
+"""What stands for a value that is not to be shown."""
+
+DEEPEST = 50
+"""Levels of metadata that are shown. What is nested deeper was made to break its reader."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -73,6 +84,39 @@ def task_text(holding: Holding) -> str:
     if not holder.task_id:
         return printable(holder.task_name or "")
     return printable(f"{holder.task_name or '?'} [{holder.task_id}]")
+
+
+def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `metadata` without what ``REDISLOCK_REDACT`` hides: values of keys that match, at
+    any depth and whatever their case, are ``"***"``.
+
+    The keys and the other values are as they were, so still untrusted. Raises
+    `ImproperlyConfigured` if the setting is wrong, rather than show what it was to hide.
+    """
+    return _shown_mapping(metadata, _any_of(tuple(conf.redact)), DEEPEST)
+
+
+@lru_cache(maxsize=16)
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    each = (translate(pattern.replace("[", "[[]")) for pattern in patterns)  # no classes
+    return re.compile("|".join(each) or "(?!)", re.IGNORECASE)
+
+
+def _shown_mapping(
+    metadata: Mapping[str, Any], hidden: re.Pattern[str], deep: int
+) -> dict[str, Any]:
+    return {
+        key: HIDDEN if hidden.match(str(key)) else _shown(value, hidden, deep - 1)
+        for key, value in metadata.items()
+    }
+
+
+def _shown(value: Any, hidden: re.Pattern[str], deep: int) -> Any:
+    if isinstance(value, Mapping):
+        return _shown_mapping(value, hidden, deep) if deep else HIDDEN
+    if isinstance(value, list | tuple):
+        return [_shown(each, hidden, deep - 1) for each in value] if deep else HIDDEN
+    return value
 
 
 def _escaped(char: str) -> str:

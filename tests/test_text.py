@@ -1,6 +1,7 @@
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
-from django_redislock.text import parse_duration, printable, short_duration
+from django_redislock.text import parse_duration, printable, short_duration, shown_metadata
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,66 @@ def test_durations_are_read(text, seconds):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
+
+
+METADATA = {
+    "why": "close",
+    "Password": "x",
+    "user": {"api_token": [1, 2], "name": "Ada", "tags": [{"token": "t", "n": 1}]},
+}
+
+
+def test_metadata_is_shown_as_it_is_without_patterns():
+    assert shown_metadata(METADATA) == METADATA
+
+
+def test_values_are_hidden_by_their_keys_at_any_depth_and_in_any_case(settings):
+    settings.REDISLOCK_REDACT = ["pass*", "*TOKEN"]
+
+    assert shown_metadata(METADATA) == {
+        "why": "close",
+        "Password": "***",
+        "user": {"api_token": "***", "name": "Ada", "tags": [{"token": "***", "n": 1}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hidden"),
+    [
+        ("*", {"a", "ab", "a\nb", "[a]"}),
+        ("a", {"a"}),
+        ("a?", {"ab"}),
+        ("a*b", {"ab", "a\nb"}),
+        ("[a]", {"[a]"}),
+        ("B", set()),
+    ],
+)
+def test_a_pattern_is_for_the_whole_key(settings, pattern, hidden):
+    settings.REDISLOCK_REDACT = [pattern]
+
+    shown = shown_metadata(dict.fromkeys(["a", "ab", "a\nb", "[a]"], 1))
+
+    assert {key for key, value in shown.items() if value == "***"} == hidden
+
+
+def test_hiding_leaves_what_it_was_given_alone(settings):
+    settings.REDISLOCK_REDACT = ("*",)
+
+    assert shown_metadata(METADATA)["user"] == "***"
+    assert METADATA["user"]["name"] == "Ada"
+
+
+def test_what_is_nested_to_break_its_reader_is_not_shown():
+    deep = "bottom"
+    for _ in range(10_000):
+        deep = [{"x": deep}]
+
+    assert "bottom" not in str(shown_metadata({"x": deep}))
+
+
+@pytest.mark.parametrize("wrong", ["password", [1], [""], None, {"password": 1}])
+def test_wrong_patterns_show_nothing(settings, wrong):
+    settings.REDISLOCK_REDACT = wrong
+
+    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_REDACT"):
+        shown_metadata(METADATA)

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..info import Holding, LockInfo
-from ..text import age, holder_text, printable, short_duration, task_text
+from ..text import age, holder_text, printable, short_duration, shown_metadata, task_text
 
 NAMES_IN_MESSAGE = 5
 
@@ -71,7 +71,7 @@ def holding_facts(holding: Holding) -> Facts:
 def metadata_text(holding: Holding) -> str:
     if not holding.metadata:
         return ""
-    text = json.dumps(dict(holding.metadata), ensure_ascii=False, indent=2, default=str)
+    text = json.dumps(shown_metadata(holding.metadata), ensure_ascii=False, indent=2, default=str)
     return "\n".join(printable(line) for line in text.split("\n"))
 
 

@@ -7,7 +7,14 @@ from typing import Any
 from unicodedata import combining, east_asian_width
 
 from django_redislock.info import Holding, LockInfo
-from django_redislock.text import age, holder_text, printable, short_duration, task_text
+from django_redislock.text import (
+    age,
+    holder_text,
+    printable,
+    short_duration,
+    shown_metadata,
+    task_text,
+)
 
 HEADER = ("NAME", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
 
@@ -89,7 +96,7 @@ def holding_facts(holding: Holding) -> dict[str, Any]:
             "task_name": holder.task_name,
             "task_id": holder.task_id,
         },
-        "metadata": dict(holding.metadata),
+        "metadata": shown_metadata(holding.metadata),
     }
 
 

@@ -6,7 +6,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_redislock import locks
-from django_redislock.checks import check_backend
+from django_redislock.checks import check_backend, check_settings
 
 from .test_connection import LOCMEM, UNFIT
 
@@ -51,6 +51,33 @@ def test_a_backend_that_can_not_be_imported_is_E002(settings, backend):
     assert message.id == "redislock.E002"
     assert "'broken'" in message.msg
     assert backend in message.msg
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"),
+    [
+        ("REDISLOCK_HISTORY", -1),
+        ("REDISLOCK_HISTORY", "many"),
+        ("REDISLOCK_HISTORY", True),
+        ("REDISLOCK_REDACT", "password"),
+        ("REDISLOCK_REDACT", [b"password"]),
+        ("REDISLOCK_PREFIX", None),
+        ("REDISLOCK_TIMEOUT", "soon"),
+    ],
+)
+def test_another_setting_that_is_wrong_is_E003(settings, setting, wrong):
+    setattr(settings, setting, wrong)
+
+    [message] = check_settings(None)
+
+    assert message.id == "redislock.E003"
+    assert setting in message.msg
+    assert repr(wrong) in message.msg
+
+
+def test_settings_that_are_right_are_quiet(settings):
+    settings.REDISLOCK_HISTORY, settings.REDISLOCK_REDACT = 0, ["*password*"]
+    assert check_settings(None) == []
 
 
 @pytest.mark.parametrize("alias", ["nope", "locmem"])
