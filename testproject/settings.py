@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import django
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -47,7 +49,22 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django.middleware.csp.ContentSecurityPolicyMiddleware"
+    if django.VERSION >= (6, 0)
+    else "testproject.csp.ContentSecurityPolicyMiddleware",
 ]
+
+# As strict as one can be: no page may have a script or a style of its own in it.
+SECURE_CSP = {
+    "default-src": ["'self'"],
+    "script-src": ["'self'"],
+    "style-src": ["'self'"],
+    "img-src": ["'self'", "data:"],
+    "object-src": ["'none'"],
+    "base-uri": ["'none'"],
+    "form-action": ["'self'"],
+    "frame-ancestors": ["'none'"],
+}
 
 TEMPLATES = [
     {

@@ -1,0 +1,23 @@
+"""The Content-Security-Policy that `settings.SECURE_CSP` says, on Django 5.2.
+
+Django 6.0 has a middleware for it, ``django.middleware.csp``, and the settings name that one.
+"""
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+
+class ContentSecurityPolicyMiddleware:
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+        policy = settings.SECURE_CSP
+        self.header = "; ".join(f"{name} {' '.join(policy[name])}" for name in policy)
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Content-Security-Policy", self.header)
+        return response

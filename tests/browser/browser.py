@@ -1,0 +1,245 @@
+"""A Chromium, and the tab that a test has of it.
+
+Elements are found as a reader finds them, by role and name, through the browser's own
+accessibility tree. It is there without JavaScript too.
+"""
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from selenium import webdriver
+from selenium.common.exceptions import (
+    NoSuchElementException,
+    StaleElementReferenceException,
+    TimeoutException,
+)
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.expected_conditions import staleness_of
+from selenium.webdriver.support.ui import WebDriverWait
+
+T = TypeVar("T")
+
+CHROMIUM = Path("/usr/bin/chromium")
+CHROMEDRIVER = Path("/usr/bin/chromedriver")
+"""Of Debian's packages chromium and chromium-driver."""
+
+WIDTH, HEIGHT = 1280, 900
+
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+    "--lang=en-US",
+    "--no-first-run",
+)
+
+PATIENCE = 10
+"""Seconds to wait for anything at all."""
+
+ON_ITS_WAY = (NoSuchElementException, StaleElementReferenceException)
+
+
+def start(profile: Path) -> webdriver.Chrome:
+    """A headless Chromium that keeps all that it writes in `profile`, a new folder."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for option in (*OPTIONS, f"--window-size={WIDTH},{HEIGHT}", f"--user-data-dir={profile}"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options, Service(str(CHROMEDRIVER)))
+
+
+class Tab:
+    """A tab that nothing is left in from another test: no cookie, storage or emulation.
+
+    `origin` is the address of the site; what is opened is a path on it.
+    """
+
+    def __init__(self, driver: webdriver.Chrome, origin: str) -> None:
+        self.driver = driver
+        self.origin = origin
+        self._home = driver.current_window_handle
+        self._complaints: list[dict[str, Any]] = []
+        self._expected: list[str] = []
+
+    def __enter__(self) -> "Tab":
+        self.driver.get_log("browser")  # whatever came after the last test's end
+        self.driver.switch_to.new_window("tab")
+        self.show()
+        self.cdp("Storage.clearDataForOrigin", origin=self.origin, storageTypes="all")
+        self.resize(WIDTH, HEIGHT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Closed before the server goes, so that no page asks it for more.
+        for handle in self.driver.window_handles:
+            if handle != self._home:
+                self.driver.switch_to.window(handle)
+                self.driver.close()
+        self.driver.switch_to.window(self._home)
+
+    def cdp(self, command: str, **arguments: Any) -> Any:
+        """What Chromium's DevTools answer to that command of their protocol."""
+        return self.driver.execute_cdp_cmd(command, arguments)
+
+    def script(self, code: str, *arguments: Any) -> Any:
+        """What the body of a JavaScript function returns; whatever the page's policy says."""
+        return self.driver.execute_script(code, *arguments)
+
+    # What the visitor is and has
+
+    def log_in(self, cookie: str, *, name: str = "sessionid") -> None:
+        self.cdp("Network.setCookie", name=name, value=cookie, url=self.origin, httpOnly=True)
+
+    def emulate(
+        self, *, scheme: str = "light", media: str = "screen", reduced_motion: bool = False
+    ) -> None:
+        """`scheme` is ``"light"`` or ``"dark"``, `media` ``"screen"`` or ``"print"``."""
+        features = {
+            "prefers-color-scheme": scheme,
+            "prefers-reduced-motion": "reduce" if reduced_motion else "no-preference",
+        }
+        told = [{"name": name, "value": value} for name, value in features.items()]
+        self.cdp("Emulation.setEmulatedMedia", media=media, features=told)
+
+    def without_scripts(self) -> None:
+        """Run no JavaScript in the pages that are opened from now on."""
+        self.cdp("Emulation.setScriptExecutionDisabled", value=True)
+
+    def resize(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.cdp("Emulation.setDeviceMetricsOverride", **size)
+
+    def hide(self) -> None:
+        """Make ``document.visibilityState`` ``"hidden"``, as another tab in front would."""
+        self.driver.minimize_window()
+
+    def show(self) -> None:
+        self.driver.set_window_rect(0, 0, WIDTH, HEIGHT)
+
+    # Going about
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.origin + path)
+
+    @property
+    def path(self) -> str:
+        return self.driver.current_url.removeprefix(self.origin)
+
+    @property
+    def text(self) -> str:
+        """What a reader sees of the page."""
+        return self.driver.find_element(By.TAG_NAME, "body").text
+
+    def wait(self, condition: Callable[[], T], what: str = "") -> T:
+        """The first true answer of `condition`; AssertionError if none comes in time."""
+        waiting = WebDriverWait(
+            self.driver, PATIENCE, poll_frequency=0.05, ignored_exceptions=ON_ITS_WAY
+        )
+        try:
+            return waiting.until(lambda _: condition())
+        except TimeoutException:
+            wanted = what or condition
+            raise AssertionError(
+                f"waited {PATIENCE} s in vain for {wanted}; {self.path} says:\n{self.text}"
+            ) from None
+
+    def wait_for_text(self, text: str) -> None:
+        self.wait(lambda: text in self.text, f"the text {text!r}")
+
+    def follow(self, element: WebElement) -> None:
+        """Click on what leads to another page, and wait until this one has gone."""
+        page = self.driver.find_element(By.TAG_NAME, "html")
+        element.click()
+        self.wait(lambda: staleness_of(page)(self.driver), "another page")
+
+    # Finding
+
+    def all(self, role: str, name: str | None = None) -> list[WebElement]:
+        """The elements of that role (and of just that name, in any case), in the page's order."""
+        document = self.driver.find_element(By.TAG_NAME, "html")
+        of_page, _, number = document.id.rpartition(".")
+        tree = self.cdp("Accessibility.queryAXTree", backendNodeId=int(number), role=role)
+        # chromedriver's name of an element ends with the number that DevTools know it by.
+        return [
+            WebElement(self.driver, f"{of_page}.{node['backendDOMNodeId']}")
+            for node in tree["nodes"]
+            if not node["ignored"] and (name is None or _is_named(node, name))
+        ]
+
+    def get(self, role: str, name: str | None = None) -> WebElement:
+        """The only element of that role and name; waits for it to come."""
+
+        def only() -> WebElement | None:
+            found = self.all(role, name)
+            assert len(found) < 2, f"{len(found)} elements are a {role} named {name!r}"
+            return found[0] if found else None
+
+        return self.wait(only, f"a {role} named {name!r}")  # type: ignore[return-value]
+
+    def names(self, role: str) -> list[str]:
+        return [element.accessible_name for element in self.all(role)]
+
+    def row(self, text: str) -> WebElement:
+        """The only row of a table that has `text` in it."""
+
+        def only() -> WebElement | None:
+            found = [row for row in self.all("row") if text in row.text]
+            assert len(found) < 2, f"{len(found)} rows have {text!r} in them"
+            return found[0] if found else None
+
+        return self.wait(only, f"a row with {text!r}")  # type: ignore[return-value]
+
+    # What it looks like
+
+    def picture(self) -> bytes:
+        """The whole page as a PNG, however long it is."""
+        told = self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        return base64.b64decode(told["data"])
+
+    def scrolls_sideways(self) -> bool:
+        wide = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        return bool(self.script(wide))
+
+    # What it complains of
+
+    def expect_complaint(self, text: str) -> None:
+        """Let a complaint that has `text` in it pass; one must come."""
+        self._expected.append(text)
+
+    def complaints(self) -> list[str]:
+        """The errors, warnings and breaches of the policy so far that no test expected."""
+        self._complaints += self.driver.get_log("browser")
+        told = [each["message"] for each in self._complaints if _is_serious(each)]
+        return [text for text in told if not any(expected in text for expected in self._expected)]
+
+    def expected_in_vain(self) -> list[str]:
+        told = [each["message"] for each in self._complaints]
+        return [text for text in self._expected if not any(text in one for one in told)]
+
+
+def _is_named(node: dict[str, Any], name: str) -> bool:
+    # A style sheet may write a name in capitals.
+    return bool(node["name"]["value"].casefold() == name.casefold())
+
+
+def _is_serious(entry: dict[str, Any]) -> bool:
+    # Django's admin names no icon, and the browser asks for one.
+    return entry["level"] in ("SEVERE", "WARNING") and "/favicon.ico" not in entry["message"]
+
+
+def path_of_lock(name: str) -> str:
+    """The address of a plain lock's own page."""
+    return f"/admin/django_redislock/activelock/{quote(name)}/change/"

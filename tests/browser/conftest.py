@@ -1,0 +1,69 @@
+"""One Chromium for each test process, and a tab of its own for each test."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from selenium import webdriver
+
+from .browser import CHROMEDRIVER, CHROMIUM, Tab, start
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which names the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # One process runs them all, so that one Chromium does.
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    for program in (CHROMIUM, CHROMEDRIVER):
+        if not program.exists():
+            pytest.skip(f"{program} is missing: apt-get install chromium chromium-driver")
+    driver = start(tmp_path_factory.mktemp("chromium"))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def tab(chromium: webdriver.Chrome, live_server) -> Iterator[Tab]:
+    """A tab on the test's site. The test fails if a page of it complained to the console."""
+    with Tab(chromium, live_server.url) as tab:
+        yield tab
+        complaints = tab.complaints()
+    assert not complaints, "\n".join(complaints)
+    assert not tab.expected_in_vain(), tab.expected_in_vain()
+
+
+LogIn = Callable[..., User]
+
+
+@pytest.fixture
+def log_in(tab: Tab) -> LogIn:
+    """Make a member of staff with those permissions of ours, or a superuser, the visitor."""
+
+    def log_in(*permissions: str, superuser: bool = False) -> User:
+        user = User.objects.create_user("ada", is_staff=True, is_superuser=superuser)
+        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        client = Client()
+        client.force_login(user)
+        tab.log_in(client.cookies["sessionid"].value)
+        return user
+
+    return log_in
+
+
+@pytest.fixture
+def viewer(log_in: LogIn) -> User:
+    return log_in("view_activelock")
+
+
+@pytest.fixture
+def releaser(log_in: LogIn) -> User:
+    return log_in("view_activelock", "release_activelock")
