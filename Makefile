@@ -75,7 +75,7 @@ peers:
 	$(PEERS_VENV)/bin/python -m tests.benchmarks.peers $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) build dist docs/_build tests/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # One file for each dependency group that is installed; a change of pyproject.toml makes it stale.
 $(VENV)/.%.installed: pyproject.toml | $(BIN)/python
