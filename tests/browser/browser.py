@@ -8,7 +8,6 @@ import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from selenium import webdriver
 from selenium.common.exceptions import (
@@ -167,10 +166,12 @@ class Tab:
 
     # Finding
 
-    def all(self, role: str, name: str | None = None) -> list[WebElement]:
+    def all(
+        self, role: str, name: str | None = None, *, within: WebElement | None = None
+    ) -> list[WebElement]:
         """The elements of that role (and of just that name, in any case), in the page's order."""
-        document = self.driver.find_element(By.TAG_NAME, "html")
-        of_page, _, number = document.id.rpartition(".")
+        root = within or self.driver.find_element(By.TAG_NAME, "html")
+        of_page, _, number = root.id.rpartition(".")
         tree = self.cdp("Accessibility.queryAXTree", backendNodeId=int(number), role=role)
         # chromedriver's name of an element ends with the number that DevTools know it by.
         return [
@@ -179,28 +180,18 @@ class Tab:
             if not node["ignored"] and (name is None or _is_named(node, name))
         ]
 
-    def get(self, role: str, name: str | None = None) -> WebElement:
-        """The only element of that role and name; waits for it to come."""
+    def get(self, role: str, *names: str) -> WebElement:
+        """The only element of that role and of one of the names; waits for it to come."""
 
         def only() -> WebElement | None:
-            found = self.all(role, name)
-            assert len(found) < 2, f"{len(found)} elements are a {role} named {name!r}"
+            found = [each for name in names or (None,) for each in self.all(role, name)]
+            assert len(found) < 2, f"{len(found)} elements are a {role} named {names}"
             return found[0] if found else None
 
-        return self.wait(only, f"a {role} named {name!r}")  # type: ignore[return-value]
+        return self.wait(only, f"a {role} named {names}")  # type: ignore[return-value]
 
     def names(self, role: str) -> list[str]:
         return [element.accessible_name for element in self.all(role)]
-
-    def row(self, text: str) -> WebElement:
-        """The only row of a table that has `text` in it."""
-
-        def only() -> WebElement | None:
-            found = [row for row in self.all("row") if text in row.text]
-            assert len(found) < 2, f"{len(found)} rows have {text!r} in them"
-            return found[0] if found else None
-
-        return self.wait(only, f"a row with {text!r}")  # type: ignore[return-value]
 
     # What it looks like
 
@@ -238,8 +229,3 @@ def _is_named(node: dict[str, Any], name: str) -> bool:
 def _is_serious(entry: dict[str, Any]) -> bool:
     # Django's admin names no icon, and the browser asks for one.
     return entry["level"] in ("SEVERE", "WARNING") and "/favicon.ico" not in entry["message"]
-
-
-def path_of_lock(name: str) -> str:
-    """The address of a plain lock's own page."""
-    return f"/admin/django_redislock/activelock/{quote(name)}/change/"

@@ -3,9 +3,8 @@
 import pytest
 
 from .axe import serious_violations
-from .browser import Tab, path_of_lock
-
-LIST = "/admin/django_redislock/activelock/"
+from .browser import Tab
+from .pages import LIST, path_of
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -16,7 +15,7 @@ def page(request: pytest.FixtureRequest, tab: Tab, releaser, hold) -> Tab:
     return tab
 
 
-PATHS = [LIST, LIST + "?q=voice", LIST + "?q=none", path_of_lock("report")]
+PATHS = [LIST, LIST + "?q=voice", LIST + "?q=none", path_of("report")]
 
 
 @pytest.mark.parametrize("path", PATHS)

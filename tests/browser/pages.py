@@ -1,0 +1,54 @@
+"""What a visitor does on our pages, said once for all tests."""
+
+from urllib.parse import quote
+
+from selenium.webdriver.support.ui import Select
+
+from .browser import Tab
+
+LIST = "/admin/django_redislock/activelock/"
+RELEASE = f"{LIST}release/"
+
+SURE = "Yes, I\N{RIGHT SINGLE QUOTATION MARK}m sure"
+
+
+def path_of(name: str) -> str:
+    """The address of a lock's own page, whatever its name."""
+    return f"{LIST}{quote(name, safe='')}/change/"
+
+
+def search(tab: Tab, text: str) -> None:
+    field = tab.get("textbox", "Search")
+    field.clear()
+    field.send_keys(text)
+    tab.follow(tab.get("button", "Search"))
+
+
+def lists(tab: Tab, name: str) -> bool:
+    return bool(tab.all("link", name, within=tab.get("main")))
+
+
+def open_lock(tab: Tab, name: str) -> None:
+    tab.follow(tab.get("link", name))
+
+
+def may_release(tab: Tab) -> bool:
+    """Whether the page offers it, in whatever way."""
+    offers = tab.names("button") + tab.names("option") + tab.names("checkbox")
+    return any(word in name.lower() for name in offers for word in ("release", "for an action"))
+
+
+def ask_to_release_selected(tab: Tab, *names: str) -> None:
+    for name in names:
+        tab.get("checkbox", f"Select this object for an action - {name}").click()
+    Select(tab.get("combobox", "Action:")).select_by_value("release_selected")
+    tab.follow(tab.get("button", "Run", "Go"))  # Django 6.1 says Run
+
+
+def ask_to_release(tab: Tab) -> None:
+    """From the lock's own page."""
+    tab.follow(tab.get("button", "Release…"))
+
+
+def confirm(tab: Tab) -> None:
+    tab.follow(tab.get("button", SURE))
