@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from django_redislock import LockLost, locks
+from django_redislock import LockLost, locks, single_instance
 from tests.tools import Child, wait_until
 
 from .tools import commands, start, waiting
@@ -113,6 +113,17 @@ def test_a_refusal_tells_who_and_how_long_it_waited(manager):
     assert (at_once.outcome, at_once.waited, at_once.fence_token) == ("refused", 0, None)
     assert waited.waited >= 0.05
     assert total(manager, "refused") == 2
+
+
+@pytest.mark.parametrize(("on_conflict", "outcome"), [("skip", "skipped"), ("raise", "refused")])
+def test_what_a_task_does_on_conflict_is_told(on_conflict, outcome):
+    @single_instance(key="a", on_conflict=on_conflict)
+    def work():
+        raise AssertionError("it runs")
+
+    with locks.lock("a"):
+        start(work).exception(10)
+    assert outcomes(locks) == ["released", outcome]
 
 
 def test_who_waited_tells_so(manager):
