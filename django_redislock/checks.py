@@ -11,7 +11,8 @@ from redis.exceptions import RedisError
 
 from .conf import Conf, Setting, conf
 from .connection import fits, server, unfit
-from .engine.drivers import text
+from .engine.drivers import run
+from .health import eviction_policy
 
 Apps = Sequence[AppConfig] | None
 
@@ -62,7 +63,7 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W001: the server may drop locks to make room. W002: it could not be asked."""
     try:
-        policy = _eviction_policy(conf.cache)
+        policy = run(server(conf.cache).client, eviction_policy())
     except ImproperlyConfigured:
         return []  # told by E001 or E002
     except RedisError as error:
@@ -124,9 +125,3 @@ def _trouble(alias: str) -> str | None:
         return None if fits(alias) else unfit(alias)
     except (InvalidCacheBackendError, ImportError) as error:
         return f"The cache alias {alias!r} can't be used: {error}"
-
-
-def _eviction_policy(alias: str) -> str:
-    # INFO, as CONFIG is often forbidden; absent on servers that never evict.
-    memory = server(alias).client.info("memory")
-    return text(memory.get("maxmemory_policy", "noeviction"))

@@ -18,7 +18,9 @@ from .engine import flows, listing, past
 from .engine.drivers import arun, run
 from .engine.lease import held_by
 from .engine.ops import Flow
+from .engine.renewal import loop_book, thread_book
 from .exceptions import LockLost, LockNotOwnedError
+from .health import Health, examine, ping
 from .holder import current_owner
 from .info import Event, LockInfo, Page, Rates, Waiter
 from .keys import Keys
@@ -323,6 +325,33 @@ class LockManager:
 
     async def _arun(self, flow: Flow[T]) -> T:
         return await arun(await self._server().async_client(), flow)
+
+    def ping(self, *, timeout: Seconds = 2) -> float:
+        """Acquire and release a lock of a name of its own, and say how many seconds that took.
+
+        Raises redis-py's errors within about `timeout` seconds if no lock can be had: the server
+        is away, hangs, is read-only or out of memory, or refuses scripts. Nothing is left
+        behind, and no two pings wait for each other.
+        """
+        return self._run(ping(self._server(), thread_book, values.lease("timeout", timeout)))
+
+    async def aping(self, *, timeout: Seconds = 2) -> float:  # noqa: ASYNC109  as its twin
+        """See ping()."""
+        limit = values.lease("timeout", timeout)
+        return await self._arun(ping(self._server(), loop_book, limit))
+
+    def health(self, *, timeout: Seconds = 5) -> Health:
+        """Whether locking works now, and on what it stands: findings, some with a warning.
+
+        A server that is away or refuses something is a finding and no error. It takes about
+        `timeout` seconds at most, and some 20 round trips.
+        """
+        return self._run(examine(self._server(), thread_book, values.lease("timeout", timeout)))
+
+    async def ahealth(self, *, timeout: Seconds = 5) -> Health:  # noqa: ASYNC109  as its twin
+        """See health()."""
+        limit = values.lease("timeout", timeout)
+        return await self._arun(examine(self._server(), loop_book, limit))
 
 
 def _filter(pattern: str | None, kind: str | None) -> Callable[[LockInfo], bool]:

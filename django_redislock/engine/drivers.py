@@ -6,18 +6,17 @@ import time
 from collections.abc import Coroutine, Sequence
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Thread
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client
 from ..exceptions import LockError
-from .ops import Batch, Call, Flow, OnServer, Op, Pause, Wait
+from .ops import Ask, Batch, Call, Command, Flow, OnServer, Op, Pause, Wait
 from .pools import PATIENCE, PAUSE, STANDING, connection_of, is_exhausted, seat
 
 T = TypeVar("T")
-Command: TypeAlias = tuple[str | int | float, ...]
 
 
 def run(client: Client, flow: Flow[T]) -> T:
@@ -87,6 +86,8 @@ def _perform(client: Client, op: Op) -> Any:
                 _call(client, call) if isinstance(answer, NoScriptError) else _good(answer)
                 for call, answer in zip(calls, answers, strict=True)
             ]
+        case Ask(commands, limit):
+            return _ask(client, commands, limit)
         case Wait():
             with seat(client) as seated:
                 if seated:
@@ -110,6 +111,8 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                 await _acall(client, call) if isinstance(answer, NoScriptError) else _good(answer)
                 for call, answer in zip(calls, answers, strict=True)
             ]
+        case Ask(commands, limit):
+            return await _aask(client, commands, limit)
         case Wait():
             with seat(client) as seated:
                 if seated:

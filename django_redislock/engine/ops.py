@@ -8,6 +8,7 @@ from ..connection import Server
 from ..lua import Script
 
 T = TypeVar("T")
+Command: TypeAlias = tuple[str | int | float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,15 @@ class Batch:
     """Run several scripts in one round trip; answers a list of their answers."""
 
     calls: tuple[Call, ...]
+    limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send commands that are no scripts in one round trip; answers a list of their answers, with
+    the errors that Redis answers among them. A client may have parsed what it knows."""
+
+    commands: tuple[Command, ...]
     limit: float | None = None
 
 
@@ -59,6 +69,6 @@ class Each:
     flows: "tuple[OnServer[Any], ...]"
 
 
-Op: TypeAlias = Call | Batch | Wait | Pause | Each
+Op: TypeAlias = Call | Batch | Ask | Wait | Pause | Each
 Flow: TypeAlias = Generator[Op, Any, T]
 OnServer: TypeAlias = tuple[Server, Flow[T]]

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.manager import LockManager
 
-from . import list, release
+from . import check, list, release
 
 
 class Subcommand(Protocol):
@@ -18,6 +18,7 @@ class Subcommand(Protocol):
 
 
 SUBCOMMANDS: dict[str, Subcommand] = {
+    "check": check,
     "list": list,
     "release": release,
 }

@@ -1,0 +1,225 @@
+"""Asking a server all that is to be found, in bounded time and without an error."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, TypeAlias
+
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from .. import clock
+from ..connection import Server
+from ..engine.flows import GRACE
+from ..engine.ops import Ask, Flow
+from ..lua import ACQUIRE
+from . import resources, told
+from .client import address, client
+from .finding import Finding, Health, words
+from .probing import BookOf, Rehearsal, ping
+
+SAMPLES = 10
+"""Round trips that are measured."""
+
+CLOCKS_APART = 1.0
+"""Seconds by which two clocks can differ until people read wrong times."""
+
+Judge: TypeAlias = Callable[[told.Told], Finding]
+
+CHECKS = (
+    "connection",
+    "locking",
+    "round_trip",
+    "scripts",
+    "eviction",
+    "memory",
+    "persistence",
+    "replication",
+    "clock",
+    "version",
+    "client",
+)
+"""The ids of the findings, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One round trip, in which the server was asked for its time."""
+
+    seconds: float
+
+    offset: float | None
+    """Seconds by which the server's clock is ahead, give or take half of the round trip; None
+    where it would not tell."""
+
+
+def examine(server: Server, book: BookOf, timeout: float) -> Flow[Health]:
+    """All findings; what could not be asked by then is unknown or failed."""
+    until = clock.now() + timeout
+    findings = [client(server)]
+    try:
+        samples = yield from _samples(until)
+    except Exception as error:  # noqa: BLE001  whatever it is, every lock would meet it
+        findings.append(_unreached(server, error))
+    else:
+        findings += [_connected(server), _round_trip(samples), _clock(samples)]
+        findings += yield from _locking(server, book, until)
+        findings += _judged((yield from told.ask(_left(until))))
+    found = {each.id: each for each in findings}
+    return Health(server.alias, tuple(found.get(id) or _not_asked(id) for id in CHECKS))
+
+
+def _left(until: float) -> float:
+    return max(until - clock.now(), GRACE)
+
+
+def _samples(until: float) -> Flow[list[Sample]]:
+    yield from _sample(until)  # connects, and is not counted
+    samples: list[Sample] = []
+    while len(samples) < SAMPLES:
+        samples += [(yield from _sample(until))]
+    return samples
+
+
+def _sample(until: float) -> Flow[Sample]:
+    wall, began = time.time(), clock.now()
+    [answer] = yield Ask((("TIME",),), _left(until))
+    seconds = clock.now() - began
+    if isinstance(answer, Exception):
+        return Sample(seconds, None)
+    there = int(answer[0]) + int(answer[1]) / 1_000_000
+    return Sample(seconds, there - (wall + seconds / 2))
+
+
+def _unreached(server: Server, error: Exception) -> Finding:
+    facts = address(server) | {"error": type(error).__name__}
+    summary = f"The server can't be reached: {words(error)}."
+    return Finding("connection", "failed", summary, facts)
+
+
+def _connected(server: Server) -> Finding:
+    facts = address(server)
+    where = facts["address"] or "a server that its client looks up"
+    return Finding("connection", "ok", f"Connected to {where}.", facts)
+
+
+def _not_asked(id: str) -> Finding:
+    return Finding(id, "unknown", "Not asked, as the server can't be reached.", {})
+
+
+def _round_trip(samples: list[Sample]) -> Finding:
+    middle = median(each.seconds for each in samples)
+    worst = max(each.seconds for each in samples)
+    facts = {"median_ms": _ms(middle), "worst_ms": _ms(worst), "samples": len(samples)}
+    summary = f"{_ms(middle)} ms in the median, {_ms(worst)} ms at worst, of {len(samples)}"
+    if worst < GRACE:
+        return Finding("round_trip", "ok", f"{summary}.", facts)
+    return Finding("round_trip", "warning", f"{summary}: too slow for short waits.", facts)
+
+
+def _clock(samples: list[Sample]) -> Finding:
+    best = min(samples, key=lambda sample: sample.seconds)
+    if best.offset is None:
+        return Finding("clock", "unknown", "The server refuses TIME.", {"needs": "+time"})
+    uncertain = best.seconds / 2
+    facts = {"offset_ms": _ms(best.offset), "uncertainty_ms": _ms(uncertain)}
+    side = "ahead" if best.offset > 0 else "behind"
+    summary = (
+        f"The server's clock is {abs(_ms(best.offset))} ms {side}"
+        f" (give or take {_ms(uncertain)} ms)"
+    )
+    if abs(best.offset) < CLOCKS_APART + uncertain:
+        return Finding("clock", "ok", f"{summary}; exclusion does not depend on it.", facts)
+    summary += ": exclusion does not depend on it, but the times that people read are off."
+    return Finding("clock", "warning", summary, facts)
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _locking(server: Server, book: BookOf, until: float) -> Flow[list[Finding]]:
+    try:
+        seconds = yield from ping(server, book, _left(until))
+    except RedisError as error:
+        facts = {"error": type(error).__name__}
+        summary = f"No lock could be acquired and released: {words(error)}."
+        locking = Finding("locking", "failed", summary, facts)
+    else:
+        summary = f"A lock was acquired and released in {_ms(seconds)} ms."
+        locking = Finding("locking", "ok", summary, {"ping_ms": _ms(seconds)})
+    return [locking, (yield from _scripts(server, book, until, locking.status == "ok"))]
+
+
+def _scripts(server: Server, book: BookOf, until: float, works: bool) -> Flow[Finding]:
+    try:
+        refused = yield from _refused(until)
+        if works and "EVALSHA" not in refused:
+            return (yield from _rehearsed(server, book, until, refused))
+    except RedisError as error:
+        return Finding("scripts", "unknown", f"Not answered: {type(error).__name__}.", {})
+    if not refused:
+        summary = "Not all tried, as no lock could be had; the server takes scripts."
+        return Finding("scripts", "unknown", summary, {})
+    names = " and ".join(refused)
+    facts = _needs(refused)
+    return Finding(
+        "scripts",
+        "failed",
+        f"The server refuses {names}: {words(next(iter(refused.values())))}.",
+        facts,
+    )
+
+
+def _needs(refused: Iterable[str]) -> dict[str, Any]:
+    return {"refused": [*refused], "needs": " ".join(f"+{each.lower()}" for each in refused)}
+
+
+def _refused(until: float) -> Flow[dict[str, Any]]:
+    """What runs scripts and is refused, with the server's words."""
+    by_digest = ("EVALSHA", "0" * len(ACQUIRE.sha), 0)  # known to no server
+    answers = yield Ask((by_digest, ("EVAL", "return 1", 0)), _left(until))
+    return {
+        name: answer
+        for name, answer in zip(("EVALSHA", "EVAL"), answers, strict=True)
+        if isinstance(answer, ResponseError) and not isinstance(answer, NoScriptError)
+    }
+
+
+def _rehearsed(
+    server: Server, book: BookOf, until: float, refused: dict[str, Any]
+) -> Flow[Finding]:
+    rehearsal = Rehearsal(server, book, _left(until))
+    try:
+        yield from rehearsal.run()
+    except RedisError as error:
+        facts = {"step": rehearsal.step, "error": type(error).__name__}
+        summary = f"Locks fail when they {rehearsal.step}: {words(error)}."
+        return Finding("scripts", "failed", summary, facts)
+    if refused:
+        summary = (
+            "The scripts run, but the server refuses EVAL: they can't be sent again after it "
+            "forgot them."
+        )
+        return Finding("scripts", "warning", summary, _needs(refused))
+    summary = "The scripts run: acquire, renew, inspect, queue, hand over and release."
+    return Finding("scripts", "ok", summary, {})
+
+
+def _judged(answers: told.Told) -> list[Finding]:
+    judges: dict[str, Judge] = {
+        "eviction": resources.eviction,
+        "memory": resources.memory,
+        "persistence": resources.persistence,
+        "replication": resources.replication,
+        "version": resources.version,
+    }
+    return [_judge(id, judge, answers) for id, judge in judges.items()]
+
+
+def _judge(id: str, judge: Judge, answers: told.Told) -> Finding:
+    try:
+        return judge(answers)
+    except told.NotTold as error:
+        facts = {"needs": error.needs} if error.needs else {}
+        return Finding(id, "unknown", str(error), facts)

@@ -1,0 +1,190 @@
+"""Acquiring and releasing for the sake of it, under names that nobody else uses."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
+from redis.exceptions import ConnectionError, TimeoutError
+
+from .. import clock
+from ..conf import conf
+from ..connection import Server
+from ..engine import flows, listing
+from ..engine.lease import Lease
+from ..engine.ops import Ask, Call, Flow, Op
+from ..engine.renewal import Book
+from ..exceptions import LockLost
+from ..holder import current_owner, info_text
+from ..keys import LockKeys
+
+T = TypeVar("T")
+BookOf: TypeAlias = Callable[[Server], Book]
+
+PREFIX = "django-redislock:probe:"
+"""What the name of every probe's lock begins with."""
+
+SPARE = 1.0
+"""Seconds by which a probe's lease is longer than what it waits for its answers."""
+
+LATE = 60.0
+"""Seconds for which a server that did not answer may still read what it was asked."""
+
+
+def ping(server: Server, book: BookOf, limit: float) -> Flow[float]:
+    """Hold a lock of a name of its own and release it; the seconds that this took.
+
+    It does not go down in the history, which who pings each second would fill.
+    """
+    return _without_history(_ping(server, book, limit))
+
+
+def _ping(server: Server, book: BookOf, limit: float) -> Flow[float]:
+    began = clock.now()
+    want = _want(server, limit)
+    try:
+        yield from flows.hold_for(want)
+        if conf.history:
+            yield from _may_note(want.keys, began + limit)
+        kept = yield from _release(want, began + limit)
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # an interrupt too
+        yield from _tidy(server, book, [want], error)
+        raise
+    if not kept:
+        raise _lost(want)
+    return clock.now() - began
+
+
+class Rehearsal:
+    """All that locks do in their daily life, once: a second one waits, and is handed the lock."""
+
+    def __init__(self, server: Server, book: BookOf, limit: float) -> None:
+        self.step = "acquire"
+        """What was done last, or is to blame."""
+
+        self._server, self._book = server, book
+        self._until = clock.now() + limit
+        self._first = _want(server, limit)
+        self._second = _want(server, limit, self._first.keys.name)
+
+    def run(self) -> Flow[None]:
+        """Raises redis-py's errors; `step` says then what was refused."""
+        try:
+            yield from self._steps()
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            wants = [self._second, self._first]  # who waits goes first, or it is handed the lock
+            yield from _tidy(self._server, self._book, wants, error)
+            raise
+
+    def _steps(self) -> Flow[None]:
+        first, second = self._first, self._second
+        yield from flows.hold_for(first)
+        self.step = "renew"
+        yield from flows.renew(first.keys, first.token, 0, "renew", limit=_left(self._until))
+        self.step = "inspect"
+        yield from listing.get(self._server.keys, first.keys.name, _left(self._until))
+        self.step = "queue"
+        turn = flows.acquire(second, self._until)
+        wait = turn.send((yield next(turn)))
+        self.step = "hand over"
+        yield from _release(first, self._until)
+        self.step = "wait"
+        granted = yield from _resume(turn, wait)
+        self.step = "release"
+        kept = yield from _release(second, self._until)
+        if not (granted and kept):
+            raise _lost(second)
+
+
+def _want(server: Server, limit: float, name: str | None = None) -> flows.Want:
+    token = uuid.uuid4().hex
+    return flows.Want(
+        keys=server.keys.of(name or PREFIX + token),
+        token=token,
+        kind="mutex",
+        capacity=1,
+        weight=1,
+        lease=limit + SPARE,
+        info=info_text({}, renewed=False),
+        renewed=False,
+        patience=limit,
+    )
+
+
+def _release(want: flows.Want, until: float) -> Flow[bool]:
+    return flows.release(want.keys, want.token, limit=_left(until))
+
+
+def _left(until: float) -> float:
+    return max(until - clock.now(), flows.GRACE)
+
+
+def _may_note(keys: LockKeys, until: float) -> Flow[None]:
+    """Raise the server's error if it refuses what the history is written with. Writes nothing,
+    as there is no such stream."""
+    note = ("XADD", f"{keys.history}probe", "NOMKSTREAM", "*", "name", keys.name)
+    [answer] = yield Ask((note,), _left(until))
+    if isinstance(answer, Exception):
+        raise answer
+
+
+def _without_history(flow: Flow[T]) -> Flow[T]:
+    """A flow whose scripts keep none: how much they keep is the last argument of each."""
+    try:
+        op = next(flow)
+        while True:
+            if isinstance(op, Call):
+                op = replace(op, args=(*op.args[:-1], 0))
+            try:
+                answer = yield op
+            except BaseException as error:  # an interrupt too
+                op = flow.throw(error)
+            else:
+                op = flow.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _resume(flow: Flow[T], op: Op) -> Flow[T]:
+    """Go on with a flow that was begun by hand, and wants `op` next."""
+    try:
+        while True:
+            op = flow.send((yield op))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _tidy(
+    server: Server, book: BookOf, wants: list[flows.Want], error: BaseException
+) -> Flow[None]:
+    """Leave nothing behind: now, or, where Redis may yet read what it did not answer, later."""
+    for want in wants:
+        gone = yield from flows.give_up(want, error)
+        if not gone and isinstance(error, ConnectionError | TimeoutError):
+            book(server).give_back(_lease(book(server), want))
+
+
+def _lease(book: Book, want: flows.Want) -> Lease:
+    return Lease(
+        book,
+        want.keys,
+        want.token,
+        LATE,
+        owner=current_owner(),
+        kind=want.kind,
+        weight=want.weight,
+        renewed=False,
+    )
+
+
+def _lost(want: flows.Want) -> LockLost:
+    return LockLost(
+        "The probe's lock was gone before it was released: the server dropped it",
+        lock_name=want.keys.name,
+    )

@@ -1,0 +1,66 @@
+"""`locks check`: whether locking works now, and on what it stands."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_redislock.health import Health
+from django_redislock.management.arguments import NOT_DONE
+from django_redislock.management.presenting import aligned
+from django_redislock.manager import LockManager
+from django_redislock.text import printable
+
+HELP = "Say whether locking works now, and on what it stands."
+
+HEADER = ("CHECK", "STATUS", "FOUND")
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="json has all numbers."
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=("failed", "warning"),
+        default="failed",
+        help="What makes the exit status 1; default: failed.",
+    )
+
+
+def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
+    health = manager.health()
+    if options["format"] == "json":
+        command.stdout.write(as_json(health))
+    else:
+        for line in as_table(health):
+            command.stdout.write(line)
+    refuse(health, {"failed", options["fail_on"]})
+
+
+def refuse(health: Health, statuses: set[str]) -> None:
+    """Raise `CommandError`, naming the findings, if any is of these statuses."""
+    bad = [f"{each.id} ({each.status})" for each in health.findings if each.status in statuses]
+    if bad:
+        raise CommandError(f"Locks on {health.alias!r}: {', '.join(bad)}", returncode=NOT_DONE)
+
+
+def as_table(health: Health) -> Iterator[str]:
+    rows = [(each.id, each.status, printable(each.summary)) for each in health.findings]
+    return aligned([HEADER, *rows])
+
+
+def as_json(health: Health) -> str:
+    """One JSON object. Non-ASCII is escaped, so nothing in it can steer a terminal."""
+    findings = [
+        {
+            "id": each.id,
+            "status": each.status,
+            "summary": each.summary,
+            "facts": dict(each.facts),
+        }
+        for each in health.findings
+    ]
+    told = {"alias": health.alias, "status": health.status, "findings": findings}
+    return json.dumps(told, indent=2)
