@@ -12,11 +12,13 @@ from .tools import ROOT, Child
 LEAVES_A_KEY = """
 def test_tidy(redis_server):
     redis_server.set("theirs:1:cached", 1)
-    redis_server.zadd("theirs:redislock:{3}:index", {"": 1})
+    redis_server.zadd("theirs:redislock:{3}:index", {"": 1, "ran out": 2})
+    redis_server.hset("theirs:redislock:{3}:lock:ran out", "latest", 2)
+    redis_server.xadd("theirs:redislock:{3}:history:ended", {"name": "a"})
 
 def test_untidy(redis_server):
-    redis_server.zadd("theirs:redislock:{3}:index", {"": 1, "invoice": 1})
-    redis_server.set("theirs:redislock:{3}:lock:invoice", 1)
+    redis_server.zadd("theirs:redislock:{3}:index", {"": 1, "invoice": 9e12})
+    redis_server.hset("theirs:redislock:{3}:lock:invoice", "latest", 9e12)
 """
 
 SKIPS = """

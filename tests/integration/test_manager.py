@@ -168,7 +168,8 @@ def test_what_ran_out_is_forgotten_by_a_look_at_it(redis_server):
     wait_until(lambda: locks.get("n") is None)
     locks.count()
     for key in redis_server.scan_iter():
-        assert redis_server.zrange(key, 0, -1) == [""]
+        if "history" not in key:
+            assert redis_server.zrange(key, 0, -1) == [""]
 
 
 @pytest.mark.parametrize(
@@ -284,8 +285,8 @@ def test_a_lock_between_two_holders_is_told_as_waiting(redis_server):
     keys = locks._keys.of("a")
     lock = locks.lock("a", auto_renewal=False)
     assert lock.acquire()
-    asked = ("a", "next", "mutex", 1, 1, 30_000, 2000, 60_000, "", "{}")
-    assert redis_server.eval(ACQUIRE.source, 5, *keys.all, *asked) == [0]
+    asked = ("a", "next", "mutex", 1, 1, 30_000, 2000, 60_000, "", "{}", 0)
+    assert redis_server.eval(ACQUIRE.source, 6, *keys.all, *asked) == [0]
     assert locks.get("a").state == "held"
     lock.extend(0.05, replace_ttl=True)
     wait_until(lambda: not locks.get("a").holders)
@@ -293,7 +294,7 @@ def test_a_lock_between_two_holders_is_told_as_waiting(redis_server):
     assert (info.state, info.waiters, info.first, info.token) == ("waiting", 1, None, None)
     with pytest.raises(LockLost):
         lock.release()
-    assert redis_server.eval(RELEASE.source, 5, *keys.all, "a", "next", 0) == 0
+    assert redis_server.eval(RELEASE.source, 6, *keys.all, "a", "next", 0, 0, 0) == 0
 
 
 def test_two_managers_of_one_alias_are_one():

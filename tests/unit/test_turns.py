@@ -185,8 +185,8 @@ def test_asking_again_with_the_same_token_answers_the_same(stage: Stage) -> None
 
 
 def acquire_as_semaphore(stage: Stage) -> object:
-    asked = (stage.keys.name, "t", "semaphore", 3, 1, 1000, 1000, 0, "", "{}")
-    return stage.client.eval(ACQUIRE.source, 5, *stage.keys.all, *asked)
+    asked = (stage.keys.name, "t", "semaphore", 3, 1, 1000, 1000, 0, "", "{}", 1000)
+    return stage.client.eval(ACQUIRE.source, 6, *stage.keys.all, *asked)
 
 
 def test_another_kind_is_refused_while_somebody_waits_for_a_lock_that_ran_out(
