@@ -28,6 +28,9 @@ class ActiveLock(models.Model):
     info: LockInfo
     """What Redis told of it; only on instances made by `of`."""
 
+    using: str = ""
+    """The alias of ``CACHES`` that it lives on; empty: ``REDISLOCK_CACHE``."""
+
     class Meta:
         managed = False
         base_manager_name = "objects"
@@ -40,7 +43,8 @@ class ActiveLock(models.Model):
         return self.name
 
     @classmethod
-    def of(cls, info: LockInfo) -> ActiveLock:
+    def of(cls, info: LockInfo, using: str = "") -> ActiveLock:
         lock = cls(name=info.name)
         lock.info = info
+        lock.using = using
         return lock

@@ -13,7 +13,6 @@ from django.urls import reverse
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.signals import lock_force_released
-from django_redislock.text import age
 
 from .tools import wait_until
 
@@ -81,8 +80,21 @@ def messages_of(response) -> list[str]:
     return [str(message) for message in get_messages(response.wsgi_request)]
 
 
+def boxes(client, **query) -> dict[str, str]:
+    """What the boxes of the rows that are listed say of them, by name."""
+    values = re.findall(
+        r'name="_selected_action" value="([^"]*)"', text_of(client.get(LIST, query))
+    )
+    return {json.loads(html.unescape(value))[0][0]: html.unescape(value) for value in values}
+
+
 def select(client, *names, **extra):
-    data = {"action": "release_selected", "_selected_action": names, "index": 0} | extra
+    there = boxes(client)
+    return post_selected(client, *(there[name] for name in names), **extra)
+
+
+def post_selected(client, *values, **extra):
+    data = {"action": "release_selected", "_selected_action": values, "index": 0} | extra
     return client.post(LIST, data)
 
 
@@ -129,14 +141,13 @@ def test_list_without_locks_says_so(viewer):
     assert "Nothing is locked now." in text_of(viewer.get(LIST))
 
 
-def test_oldest_lock_stands_first(hold, viewer):
-    for name in ("b", "c", "a"):
-        hold(name)
-        wait_until(lambda name=name: age(locks.get(name).first) > 0)
+def test_the_lease_that_ends_first_stands_first(hold, viewer):
+    for name, timeout in (("b", 40), ("c", 60), ("a", 50)):
+        hold(name, timeout=timeout)
 
     rows = viewer.get(LIST).context["cl"].result_list
 
-    assert [row.name for row in rows] == ["b", "c", "a"]
+    assert [row.name for row in rows] == ["b", "a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -182,15 +193,19 @@ def test_list_has_pages(hold, viewer, monkeypatch):
 
 
 def test_list_takes_a_part_and_says_so(hold, viewer, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "page_depth", 2)
     monkeypatch.setattr(ActiveLockAdmin, "list_max", 2)
     for number in range(3):
-        hold(f"n{number}")
+        hold(f"n{number}", timeout=30 + number)
 
-    every, some = viewer.get(LIST), viewer.get(LIST, {"q": "n"})
+    every, some = viewer.get(LIST), viewer.get(LIST, {"q": "n", "kind": "mutex"})
 
-    assert "There are 3 active locks; 2 of them are listed." in text_of(every)
-    assert "More than 2 active locks match" in text_of(some)
-    assert len(every.context["cl"].result_list) == 2
+    assert "There are 3 active locks. The pages go as far as the 2 whose" in text_of(every)
+    assert "3 active locks match the search. The filters and the order are of the 2" in text_of(
+        some
+    )
+    for page in (every, some):
+        assert [row.name for row in page.context["cl"].result_list] == ["n0", "n1"]
 
 
 # One lock
@@ -268,7 +283,9 @@ def test_release_of_one_asks_then_releases_then_logs(hold, releaser):
 
     lock_force_released.disconnect(listener)
     assert locks.get("invoice:42") is None
-    assert messages_of(done) == ["Released “invoice:42”."]
+    assert messages_of(done) == [
+        "Released “invoice:42”. Who held learns within 10s, and may work on until then."
+    ]
     (entry,) = LogEntry.objects.all()
     assert (entry.object_id, entry.object_repr) == ("invoice:42", "invoice:42")
     assert entry.is_change()
@@ -286,7 +303,7 @@ def test_release_of_several_is_an_action(hold, releaser):
     done = confirm(releaser, confirmation.context["seen"])
 
     assert [info.name for info in locks.active()] == [kept.name]
-    assert messages_of(done) == ["Released 2 locks."]
+    assert messages_of(done)[0].startswith("Released 2 locks. ")
     assert set(LogEntry.objects.values_list("object_id", flat=True)) == {"b", "c"}
 
 
@@ -294,6 +311,7 @@ def test_new_holder_is_not_released(hold, releaser):
     hold("stays")
     old = hold("changes")
     confirmation = select(releaser, "stays", "changes")
+    was = old.fence_token
     old.release()
     new = hold("changes")
 
@@ -301,22 +319,26 @@ def test_new_holder_is_not_released(hold, releaser):
 
     assert new.owned()
     assert locks.get("stays") is None
-    assert messages_of(done) == [
-        "Released “stays”.",
-        "1 has changed hands or come free since, and was left alone: changes",
-    ]
+    released, left_alone = messages_of(done)
+    assert released.startswith("Released “stays”. Who held learns within 10s")
+    assert left_alone.startswith("1 was left alone: “changes” changed hands: it was held by ")
+    assert f"(fencing token {was}), now by " in left_alone
+    assert f"(fencing token {new.fence_token})." in left_alone
     assert LogEntry.objects.count() == 1
 
 
 def test_confirmation_tells_who_changed_since_the_page(hold, releaser):
     old = hold("changes")
-    text = seen(old, hold("stays"))
+    text, was = seen(old, hold("stays")), old.fence_token
     old.release()
-    hold("changes")
+    new = hold("changes")
 
     confirmation = releaser.post(RELEASE, {"seen": text})
 
-    assert confirmation.context["gone"] == ["changes"]
+    (change,) = confirmation.context["changes"]
+    assert f"it was held by ? (fencing token {was}), now by " in change
+    assert f"(fencing token {new.fence_token})" in change
+    assert change in html.unescape(text_of(confirmation))
     assert [row["name"] for row in confirmation.context["held"]] == ["stays"]
 
 
@@ -327,7 +349,7 @@ def test_nothing_left_to_release_leads_back_to_the_list(hold, releaser):
 
     for response in (releaser.post(RELEASE, {"seen": text}), confirm(releaser, text)):
         assert response.url == LIST
-        assert "come free since" in messages_of(response)[-1]
+        assert "“x” came free." in messages_of(response)[-1]
     assert LogEntry.objects.count() == 0
 
 
@@ -339,32 +361,35 @@ def test_released_holder_learns_it(hold, releaser):
     assert not lock.owned()
 
 
-def test_all_that_is_listed_can_be_selected(hold, releaser, monkeypatch):
-    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
-    for number in range(5):
-        hold(f"n{number}")
+def test_selected_lock_that_left_the_list_is_found(hold, releaser, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 1)
+    held = [hold(name) for name in ("a", "b", "c")]
 
-    confirmation = select(releaser, "n0", select_across="1")
-
-    assert len(confirmation.context["held"]) == 5
-
-
-def test_selected_lock_beyond_the_end_of_the_list_is_found(hold, releaser, monkeypatch):
-    monkeypatch.setattr(ActiveLockAdmin, "list_max", 1)
-    for name in ("a", "b", "c"):
-        hold(name)
-
-    confirmation = select(releaser, "a", "b", "c", "gone", "\x1b")
+    confirmation = post_selected(releaser, *(seen(lock) for lock in held))
 
     assert {row["name"] for row in confirmation.context["held"]} == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}x", "[1]", "[[1, 2]]", '[["x", "y"]]', '[["", 1]]', '[["x"]]', "null", "[[]]", "NaN"],
+    [
+        "",
+        "{}x",
+        "[1]",
+        "[[1, 2]]",
+        '[["x", 1, 2]]',
+        '[["x", 1, "else"]]',
+        '[["x", "y"]]',
+        '[["", 1]]',
+        '[["x"]]',
+        "null",
+        "[[]]",
+        "NaN",
+    ],
 )
 def test_crafted_forms_are_bad_requests(releaser, text):
     assert releaser.post(RELEASE, {"seen": text}).status_code == 400
+    assert post_selected(releaser, text).status_code == 400
     assert confirm(releaser, text).status_code == 400
 
 
@@ -409,7 +434,7 @@ def test_nothing_without_the_view_permission(hold, codenames):
         client.get(RELEASE),
         client.post(RELEASE, {"seen": seen(lock)}),
         confirm(client, seen(lock)),
-        select(client, "x"),
+        post_selected(client, seen(lock)),
     ]
 
     assert [response.status_code for response in responses] == [403] * len(responses)
@@ -424,11 +449,14 @@ def test_view_permission_alone_releases_nothing(hold, viewer):
         viewer.get(RELEASE),
         viewer.post(RELEASE, {"seen": seen(lock)}),
         confirm(viewer, seen(lock)),
-        select(viewer, "x"),
-        select(viewer, "x", confirmed="yes", seen=seen(lock)),
+        viewer.post(RELEASE, {"all": "yes"}),
+        viewer.post(LIST),
+        post_selected(viewer, seen(lock)),
+        post_selected(viewer, seen(lock), confirmed="yes", seen=seen(lock)),
     ]
 
-    assert "release_selected" not in text_of(listing)
+    for part in ("release_selected", "_selected_action", "action-toggle", RELEASE):
+        assert part not in text_of(listing)
     assert RELEASE not in text_of(page)
     assert [response.status_code for response in responses] == [403] * len(responses)
     assert lock.owned()
@@ -461,8 +489,7 @@ def test_admin_index_links_the_list(viewer):
 @pytest.fixture
 def redis_away(settings):
     caches = settings.CACHES
-    away = {**caches["default"], "LOCATION": "redis://127.0.0.1:1/0"}
-    settings.CACHES = {**caches, "away": away}
+    settings.CACHES = {"away": {**caches["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
     settings.REDISLOCK_CACHE = "away"
 
 
@@ -473,7 +500,7 @@ def test_pages_say_when_redis_is_away(redis_away, releaser):
         releaser.get(LIST),
         releaser.get(f"{LIST}x/change/"),
         releaser.post(RELEASE, {"seen": text}),
-        select(releaser, "x"),
+        post_selected(releaser, text),
     ]
 
     assert [response.status_code for response in responses] == [503] * 4
@@ -485,7 +512,9 @@ def test_release_says_when_redis_is_away(redis_away, releaser):
     done = confirm(releaser, json.dumps([("x", 1)]))
 
     assert done.url == LIST
-    assert messages_of(done)[-1] == "Nothing was released."
+    nothing, away = messages_of(done)
+    assert nothing == "Nothing was released."
+    assert away.startswith("The locks of “away” can't be read: ")
 
 
 def test_wrong_backend_is_told_plainly(settings, viewer):

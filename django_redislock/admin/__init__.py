@@ -6,17 +6,21 @@ for users, permissions and the log of admin actions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import django
 from django.contrib import admin, messages
-from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.views.main import ORDER_VAR
+from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
+from django.forms import Media
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
@@ -24,24 +28,24 @@ from redis.exceptions import RedisError
 from ..info import Holding
 from ..manager import locks
 from ..models import ActiveLock
-from ..text import holder_text, printable, task_text
+from ..text import printable
+from . import columns, filters
 from .addresses import unquote_name, url_name
-from .rows import LockChangeList, LockRows, find_row
-from .seen import Seen, seen_of
+from .finding import LockRows
+from .rows import LockChangeList, find_row
+from .seen import Look, Seen, look_again, seen_of
 from .wording import (
-    age_text,
+    alias_away_text,
     away_text,
+    change_text,
     confirmation_row,
-    fence_text,
     gone_text,
     holding_facts,
-    left_text,
+    learnt_text,
     level_of,
     lock_facts,
     log_text,
-    of_first,
     released_text,
-    with_others,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +54,10 @@ else:
     BaseAdmin = admin.ModelAdmin
 
 TEMPLATES = "admin/django_redislock/activelock"
+
+REFRESH_SECONDS = (2, 5, 15)
+
+STYLES = ["django_redislock/admin.css"]
 
 
 View = Callable[..., HttpResponse]
@@ -68,28 +76,28 @@ def plain_when_redis_is_away(view: View) -> View:
 
 @admin.register(ActiveLock)
 class ActiveLockAdmin(BaseAdmin):
-    list_display = (
-        "shown_name",
-        "kind",
-        "holder",
-        "task",
-        "age",
-        "time_left",
-        "waiters",
-        "fencing_token",
-    )
-    sortable_by = ()
+    list_display = (columns.name, *columns.CHOICES)
+    list_filter = filters.ALL
+    show_facets = admin.ShowFacets.NEVER
     search_fields = ("name",)
     search_help_text = gettext_lazy(
         "Part of a name, or a pattern in which * is any text and ? any one character."
     )
     show_full_result_count = False
     actions = ("release_selected",)
-    list_max = 1000
-    """How many locks the list takes from Redis at most; it says so when there are more."""
+    list_max = 5_000
+    """How many locks of each alias a filter or an order looks at; the page says so when there
+    are more."""
+
+    page_depth = 100_000
+    """How far one can page through the locks of one alias, unfiltered and in the order in which
+    leases end. A page costs Redis a look at all names before it, so there is an end to it."""
+
+    release_max = 500
+    """How many holders one confirmation releases."""
 
     class Media:
-        css: ClassVar = {"all": ["django_redislock/admin.css"]}
+        css: ClassVar = {"all": STYLES}
 
     # Permissions
 
@@ -109,46 +117,52 @@ class ActiveLockAdmin(BaseAdmin):
 
     # The list
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LockChangeList]:
         return LockChangeList
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return [columns.name, *columns.shown(request)]
 
     @plain_when_redis_is_away
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        if "release_selected" in request.POST.getlist("action"):
+        if request.method == "POST":
             self._require_release(request)
-        return super().changelist_view(request, extra_context)
+        elif columns.PARAMETER in request.GET and self.has_view_permission(request):
+            return self._keep_columns(request)
+        return super().changelist_view(
+            request, self._list_context(request) | (extra_context or {})
+        )
 
-    @admin.display(description=gettext_lazy("name"))
-    def shown_name(self, lock: ActiveLock) -> str:
-        return printable(lock.name)
+    def _keep_columns(self, request: HttpRequest) -> HttpResponse:
+        columns.keep(request, request.GET.getlist(columns.PARAMETER))
+        rest = request.GET.copy()
+        for name in (columns.PARAMETER, ORDER_VAR):  # an order counts the columns by place
+            rest.pop(name, None)
+        return HttpResponseRedirect(self._list_url(rest))
 
-    @admin.display(description=gettext_lazy("kind"))
-    def kind(self, lock: ActiveLock) -> str:
-        return printable(lock.info.kind)
+    def _list_context(self, request: HttpRequest) -> dict[str, Any]:
+        return {
+            # Django's actions.js knows only the rows that the page began with.
+            "media": Media(css={"all": STYLES}, js=["django_redislock/list.js"]),
+            "columns": columns.form(request),
+            "column_parameter": columns.PARAMETER,
+            "refresh_choices": REFRESH_SECONDS,
+            "may_release": self.has_release_permission(request),
+            "release_url": self._url("release"),
+        }
 
-    @admin.display(description=gettext_lazy("holder"))
-    def holder(self, lock: ActiveLock) -> str | None:
-        return of_first(lock.info, holder_text) and with_others(lock.info)
-
-    @admin.display(description=gettext_lazy("task"))
-    def task(self, lock: ActiveLock) -> str | None:
-        return of_first(lock.info, task_text)
-
-    @admin.display(description=gettext_lazy("age"))
-    def age(self, lock: ActiveLock) -> str | None:
-        return of_first(lock.info, age_text)
-
-    @admin.display(description=gettext_lazy("time left"))
-    def time_left(self, lock: ActiveLock) -> str | None:
-        return of_first(lock.info, left_text)
-
-    @admin.display(description=gettext_lazy("waiters"))
-    def waiters(self, lock: ActiveLock) -> int:
-        return lock.info.waiters
-
-    @admin.display(description=gettext_lazy("fencing token"))
-    def fencing_token(self, lock: ActiveLock) -> str | None:
-        return of_first(lock.info, fence_text)
+    @admin.display(description=SafeString('<input type="checkbox" id="action-toggle">'))
+    def action_checkbox(self, lock: ActiveLock) -> SafeString:
+        """Return a box that says whom the page showed; none where there is nobody to release."""
+        if not lock.info.holders:
+            return SafeString()
+        return format_html(
+            '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
+            ACTION_CHECKBOX_NAME,
+            Seen.dump(seen_of(lock.info, lock.using)),
+            # As Django says it, and translates it.
+            _("Select this object for an action - {}").format(printable(lock.name)),
+        )
 
     # One lock
 
@@ -199,8 +213,7 @@ class ActiveLockAdmin(BaseAdmin):
     def release_selected(self, request: HttpRequest, rows: LockRows) -> HttpResponse:
         """Ask for confirmation; only `release_view` releases."""
         self._require_release(request)
-        held = [(row.name, holding) for row in rows for holding in row.info.holders]
-        return self._confirm(request, held, gone=[])
+        return self._ask(request, Seen.parse(*request.POST.getlist(ACTION_CHECKBOX_NAME)))
 
     @plain_when_redis_is_away
     def release_view(self, request: HttpRequest) -> HttpResponse:
@@ -208,49 +221,98 @@ class ActiveLockAdmin(BaseAdmin):
         self._require_release(request)
         if request.method != "POST":
             return HttpResponseRedirect(self._list_url())
+        if "all" in request.POST:
+            return self._ask_for_all(request)
         seen = Seen.parse(request.POST.get("seen", ""))
-        if "confirmed" in request.POST:
-            return self._release(request, seen)
-        pairs = [(one, one.holding()) for one in seen]
-        held = [(one.name, holding) for one, holding in pairs if holding]
-        return self._confirm(request, held, gone=[one.name for one, h in pairs if not h])
+        if "confirmed" not in request.POST:
+            return self._ask(request, seen)
+        if len(seen) > self.release_max:
+            raise BadRequest(f"At most {self.release_max} holders are released at a time")
+        if "part_of" in request.POST and "only_these" not in request.POST:
+            text = _("Nothing was released: it was not confirmed that it is only a part.")
+            return self._back_to_list(request, text, messages.WARNING)
+        return self._release(request, seen)
 
     def _require_release(self, request: HttpRequest) -> None:
         if not self.has_release_permission(request):
             raise PermissionDenied
 
-    def _confirm(
-        self, request: HttpRequest, held: Sequence[tuple[str, Holding]], gone: Sequence[str]
+    def _ask_for_all(self, request: HttpRequest) -> HttpResponse:
+        """Ask for confirmation to release what matches the search and the filters now."""
+        shown: LockChangeList = self.get_changelist_instance(request)  # type: ignore[assignment]
+        found = shown.rows if shown.is_sifted else shown.wanted.rows(0, self.release_max)
+        seen = [one for row in found for one in seen_of(row.info, row.using)]
+        told = request.POST.get("told", "")
+        context = {
+            "matching": found.matching,
+            "told": int(told) if told.isdecimal() and len(told) < 10 else found.matching,
+            "notes": shown.notes if shown.is_sifted else [],
+        }
+        # Each of those that were not asked for has one holder at least.
+        return self._ask(request, seen, more=max(found.matching - len(found), 0), **context)
+
+    def _ask(
+        self, request: HttpRequest, seen: Sequence[Seen], *, more: int = 0, **context: Any
     ) -> HttpResponse:
+        """Show who would be released, and what changed since they were seen; `more` are known to
+        match beside them."""
+        look = look_again(seen)
+        if look.away and not (look.held or look.gone):
+            raise look.away[0][1]
+        held = look.held[: self.release_max]
+        notes = context.pop("notes", []) + [alias_away_text(*each) for each in look.away]
         if not held:
-            return self._back_to_list(request, _("Nothing to release."), messages.WARNING, gone)
+            self._warn(request, notes)
+            return self._nothing_to_release(request, look)
         return self._page(
             request,
             "release_confirmation",
             title=_("Release locks"),
-            held=[confirmation_row(name, holding) for name, holding in held],
-            gone=[printable(name) for name in gone],
-            seen=Seen.dump(Seen(name, holding.fence_token) for name, holding in held),
+            held=[confirmation_row(*each) for each in held],
+            several_aliases=len(locks.everywhere()) > 1,
+            changes=[change_text(*each) for each in look.gone],
+            notes=notes,
+            learnt=learnt_text(holding for _seen, holding in held),
+            part_of=len(look.held) + more if more or len(look.held) > len(held) else None,
+            seen=Seen.dump(each for each, _holding in held),
+            query_string=_query_string(request),
+            **context,
         )
 
-    def _release(self, request: HttpRequest, seen: Iterable[Seen]) -> HttpResponse:
-        released: list[str] = []
-        gone: list[str] = []
+    def _nothing_to_release(self, request: HttpRequest, look: Look) -> HttpResponse:
+        self.message_user(request, _("Nothing to release."), messages.WARNING)
+        return self._back(request, look)
+
+    def _release(self, request: HttpRequest, seen: Sequence[Seen]) -> HttpResponse:
+        look = look_again(seen)
+        released: list[tuple[Seen, Holding]] = []
         try:
-            for one in seen:
-                (released if self._release_one(request, one) else gone).append(one.name)
+            for one, holding in look.held:
+                if self._release_one(request, one, holding):
+                    released.append((one, holding))
+                else:
+                    look.gone.append((one, None))
         except RedisError as error:
             self.message_user(request, away_text(error), messages.ERROR)
-        return self._back_to_list(request, released_text(released), level_of(released), gone)
+        self.message_user(request, released_text(released), level_of(released))
+        return self._back(request, look)
 
-    def _release_one(self, request: HttpRequest, seen: Seen) -> bool:
-        holding = seen.holding()
-        if holding is None:
+    def _release_one(self, request: HttpRequest, seen: Seen, holding: Holding) -> bool:
+        if not seen.manager.force_release(seen.name, holding.token, user=request.user):
             return False
-        if not locks.force_release(seen.name, holding.token, user=request.user):
-            return False
-        self.log_change(request, ActiveLock(name=seen.name), log_text(holding))
+        self.log_change(request, ActiveLock(name=seen.name), log_text(seen, holding))
         return True
+
+    def _back(self, request: HttpRequest, look: Look) -> HttpResponse:
+        """Return to the list, and say who was left alone there."""
+        self._warn(request, [alias_away_text(*each) for each in look.away])
+        if look.gone:
+            self._warn(request, [gone_text(look.gone)])
+        return HttpResponseRedirect(self._list_url(request.GET))
+
+    def _warn(self, request: HttpRequest, texts: Sequence[str]) -> None:
+        for text in texts:
+            self.message_user(request, text, messages.WARNING)
 
     # Pages
 
@@ -275,16 +337,17 @@ class ActiveLockAdmin(BaseAdmin):
             request, f"{TEMPLATES}/{template}.html", {**common, **context}, status=status
         )
 
-    def _back_to_list(
-        self, request: HttpRequest, text: str, level: int, gone: Sequence[str] = ()
-    ) -> HttpResponse:
+    def _back_to_list(self, request: HttpRequest, text: str, level: int) -> HttpResponse:
         self.message_user(request, text, level)
-        if gone:
-            self.message_user(request, gone_text(gone), messages.WARNING)
         return HttpResponseRedirect(self._list_url())
 
-    def _list_url(self) -> str:
-        return self._url("changelist")
+    def _list_url(self, query: QueryDict | None = None) -> str:
+        """Return the address of the list, as it was filtered and ordered."""
+        return self._url("changelist") + (f"?{query.urlencode()}" if query else "")
 
     def _url(self, page: str) -> str:
         return reverse(url_name(page), current_app=self.admin_site.name)
+
+
+def _query_string(request: HttpRequest) -> str:
+    return f"?{request.GET.urlencode()}" if request.GET else ""

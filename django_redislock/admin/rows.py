@@ -2,69 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
-from django.contrib import messages
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.http import urlencode
 
-from ..info import LockInfo
-from ..manager import locks
+from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
-from ..text import printable
+from . import filters
 from .addresses import quote_name, url_name
+from .finding import LockRows, Wanted
+from .sorting import KEYS
+from .wording import alias_away_text, part_text
 
-
-class LockRows(list[ActiveLock]):
-    """What the admin's list asks of a query set, over rows that are there."""
-
-    def filter(self, *, pk__in: Iterable[str]) -> LockRows:
-        known = {row.name: row for row in self}
-        # What has moved beyond the end of the list since it was drawn is asked for by name.
-        rows = (known.get(name) or find_row(name) for name in dict.fromkeys(pk__in))
-        return LockRows(row for row in rows if row)
-
-    def _clone(self) -> LockRows:
-        return self
+DEFAULT_ORDER = "lease"
 
 
 class LockChangeList(ChangeList):
     """Django's own list, filled from Redis."""
 
-    has_more = False
-    total: int | None = None
+    wanted: Wanted
+    rows: LockRows
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        self.query_string = f"?{request.GET.urlencode()}" if request.GET else ""
         super().__init__(request, *args, **kwargs)
         self.title = str(self.opts.verbose_name_plural).capitalize()
 
+    @property
+    def looked_at(self) -> Sequence[ActiveLock]:
+        return self.rows.looked_at
+
+    @property
+    def is_part(self) -> bool:
+        """Whether more locks match the search than were looked at, or than can be paged to."""
+        reached = len(self.looked_at) if self.is_sifted else self.rows.total
+        return reached < self.rows.held
+
+    @property
+    def notes(self) -> list[str]:
+        """What is missing in the list, and why."""
+        notes = [alias_away_text(*each) for each in self.rows.away]
+        return [*notes, part_text(self.rows, sifted=self.is_sifted)] if self.is_part else notes
+
+    @property
+    def is_sifted(self) -> bool:
+        return bool(self.wanted.conditions or self.wanted.order)
+
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         # Django asks again for the rows when an action is posted.
-        if not hasattr(self, "queryset"):
-            self.queryset = self._load(request)
-        return self.queryset
+        if not hasattr(self, "rows"):
+            self._set_filters(request)
+            self.wanted = self._wanted()
+            self.rows = self.wanted.rows(*self._bounds())
+        return self.rows
+
+    def _set_filters(self, request: HttpRequest) -> None:
+        params, classes = self.get_filters_params(), cast(Sequence[Any], self.list_filter)
+        self.filters: list[filters.LockFilter] = [
+            each(request, params, self.model, self.model_admin) for each in classes
+        ]
+        self.filter_specs = [*(each for each in self.filters if each.has_output())]
+        self.has_filters = bool(self.filter_specs)
+        self.has_active_filters = any(each.is_set() for each in self.filters)
+        self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
+
+    def _wanted(self) -> Wanted:
+        return Wanted(
+            managers=self._managers(),
+            pattern=as_pattern(self.query),
+            conditions=filters.conditions(self.filters),
+            order=self._order(),
+            most=self.model_admin.list_max,  # type: ignore[attr-defined]
+            depth=self.model_admin.page_depth,  # type: ignore[attr-defined]
+        )
+
+    def _managers(self) -> Sequence[LockManager]:
+        for each in self.filters:
+            if isinstance(each, filters.Using) and each.is_set():
+                return [locks.using(each.value())]
+        return locks.everywhere()
+
+    def _order(self) -> list[tuple[str, bool]]:
+        if ORDER_VAR not in self.params:
+            return []
+        order = [
+            (str(self.get_ordering_field(self.list_display[place])), direction == "desc")
+            for place, direction in self.get_ordering_field_columns().items()
+            if self._is_sortable(place)
+        ]
+        return [] if order == [(DEFAULT_ORDER, False)] else order
+
+    def _is_sortable(self, place: int) -> bool:
+        within = 0 <= place < len(self.list_display)
+        return within and self.get_ordering_field(self.list_display[place]) in KEYS
+
+    def _get_default_ordering(self) -> list[str]:
+        return [DEFAULT_ORDER]
+
+    def _bounds(self) -> tuple[int, int]:
+        page = min(max(self.page_num, 1), self.wanted.depth)
+        start, stop = (page - 1) * self.list_per_page, page * self.list_per_page
+        return (0, max(stop, self.list_max_show_all)) if self.show_all else (start, stop)
 
     def url_for_result(self, result: Any) -> str:
-        return reverse(
+        address = reverse(
             url_name("change"),
             args=(quote_name(result.name),),
             current_app=self.model_admin.admin_site.name,
         )
-
-    def _load(self, request: HttpRequest) -> LockRows:
-        most = self.model_admin.list_max  # type: ignore[attr-defined]
-        try:
-            found = list(islice(locks.active(as_pattern(self.query)), most + 1))
-        except ValueError as error:
-            messages.error(request, printable(error))
-            return LockRows()
-        self.has_more = len(found) > most
-        self.total = locks.count() if self.has_more and not self.query.strip() else None
-        return LockRows(ActiveLock.of(info) for info in sorted(found[:most], key=oldest_first))
+        if result.using in ("", locks.alias):
+            return address
+        return f"{address}?{urlencode({'using': result.using})}"
 
 
 def as_pattern(query: str) -> str | None:
@@ -75,14 +128,10 @@ def as_pattern(query: str) -> str | None:
     return f"*{query}*"
 
 
-def find_row(name: str) -> ActiveLock | None:
+def find_row(name: str, using: str = "") -> ActiveLock | None:
+    """Return the lock of that name on that alias, or None if it is free, or no name at all."""
     try:
-        info = locks.get(check_name(name))
+        info = locks.using(using or None).get(check_name(name))
     except ValueError:  # a URL or a form can ask for what is no name at all
         return None
-    return ActiveLock.of(info) if info else None
-
-
-def oldest_first(info: LockInfo) -> tuple[bool, float, str]:
-    since = info.acquired_at
-    return since is None, since.timestamp() if since else 0.0, info.name
+    return ActiveLock.of(info, using=using) if info else None

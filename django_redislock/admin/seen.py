@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.core.exceptions import BadRequest
+from redis.exceptions import RedisError
 
 from ..info import Holding, LockInfo
-from ..manager import locks
+from ..manager import LockManager, locks
 from ..names import check_name
+from ..text import holder_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,26 +21,83 @@ class Seen:
     """A holder as a page showed it, by its fencing token: unlike the owner's it is no secret."""
 
     name: str
+
     fence_token: int
 
+    using: str = ""
+    """The alias of ``CACHES``; empty: ``REDISLOCK_CACHE``."""
+
+    holder: str = ""
+    """Who it was, as the page said; for the reader alone."""
+
     @classmethod
-    def parse(cls, text: str) -> list[Seen]:
+    def parse(cls, *texts: str) -> list[Seen]:
         """Read what `dump` wrote and a browser sent back; `BadRequest` if it is anything else."""
+        aliases = {"", *(manager.alias for manager in locks.everywhere())}
         try:
-            return [cls(check_name(name), int(fence)) for name, fence in json.loads(text)]
+            seen = [cls._of(*one) for text in texts for one in json.loads(text)]
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise BadRequest("seen is not a list of names and fencing tokens") from error
+        if not all(one.using in aliases for one in seen):
+            raise BadRequest("seen names an alias that no lock lives on")
+        return list(dict.fromkeys(seen))
+
+    @classmethod
+    def _of(cls, name: Any, fence_token: Any, using: Any = "", holder: Any = "") -> Seen:
+        if not isinstance(using, str) or not isinstance(holder, str):
+            raise TypeError("using and holder must be str")
+        return cls(check_name(name), int(fence_token), using, holder)
 
     @staticmethod
     def dump(seen: Iterable[Seen]) -> str:
-        return json.dumps([(one.name, one.fence_token) for one in seen], ensure_ascii=False)
+        told = [(one.name, one.fence_token, one.using, one.holder) for one in seen]
+        return json.dumps(told, ensure_ascii=False)
 
-    def holding(self) -> Holding | None:
-        """Return what is still held of it; None if it is over, whoever came after."""
-        info = locks.get(self.name)
-        holders = info.holders if info else ()
-        return next((h for h in holders if h.fence_token == self.fence_token), None)
+    @property
+    def manager(self) -> LockManager:
+        return locks.using(self.using or None)
 
 
-def seen_of(info: LockInfo) -> list[Seen]:
-    return [Seen(info.name, holding.fence_token) for holding in info.holders]
+def seen_of(info: LockInfo, using: str = "") -> list[Seen]:
+    return [
+        Seen(info.name, holding.fence_token, using, holder_text(holding))
+        for holding in info.holders
+    ]
+
+
+@dataclass(slots=True)
+class Look:
+    """What became of the holders that were seen."""
+
+    held: list[tuple[Seen, Holding]] = field(default_factory=list)
+    """Those who still hold."""
+
+    gone: list[tuple[Seen, LockInfo | None]] = field(default_factory=list)
+    """Those who do not, and the lock as it stands now; None if it is free."""
+
+    away: list[tuple[str, Exception]] = field(default_factory=list)
+    """The aliases that could not be asked, and why."""
+
+
+def look_again(seen: Sequence[Seen]) -> Look:
+    """Ask Redis for all that were seen: one round trip for each alias."""
+    look = Look()
+    for using in dict.fromkeys(one.using for one in seen):
+        there = [one for one in seen if one.using == using]
+        try:
+            infos = there[0].manager.get_many({one.name for one in there})
+        except RedisError as error:
+            look.away.append((there[0].manager.alias, error))
+            continue
+        for one in there:
+            _sort_out(look, one, infos.get(one.name))
+    return look
+
+
+def _sort_out(look: Look, seen: Seen, info: LockInfo | None) -> None:
+    holders = info.holders if info else ()
+    holding = next((each for each in holders if each.fence_token == seen.fence_token), None)
+    if holding:
+        look.held.append((seen, holding))
+    else:
+        look.gone.append((seen, info))

@@ -1,26 +1,31 @@
 """What the pages say of locks and holders, as text that is safe to show."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import TYPE_CHECKING
 
 from django.contrib import messages
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..info import Holding, LockInfo
+from ..manager import locks
 from ..text import age, holder_text, printable, short_duration, shown_metadata, task_text
+
+if TYPE_CHECKING:
+    from .finding import LockRows
+    from .seen import Seen
 
 NAMES_IN_MESSAGE = 5
 
+RENEWED_AFTER = 1 / 3
+"""The part of a lease after which it is renewed."""
 
-def of_first(info: LockInfo, text: Callable[[Holding], str]) -> str | None:
-    return text(info.first) or None if info.first else None
-
-
-def with_others(info: LockInfo) -> str | None:
-    others = len(info.holders) - 1
-    text = of_first(info, holder_text)
-    return f"{text} (+{others})" if others > 0 else text
+Released = Sequence[tuple["Seen", Holding]]
+"""The holders that were released."""
 
 
 def age_text(holding: Holding) -> str:
@@ -75,23 +80,53 @@ def metadata_text(holding: Holding) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-def confirmation_row(name: str, holding: Holding) -> dict[str, str]:
+def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
     return {
-        "name": printable(name),
+        "name": printable(seen.name),
+        "using": printable(seen.manager.alias),
         "holder": holder_text(holding),
         "task": task_text(holding),
         "age": age_text(holding),
         "left": left_text(holding),
         "fence": fence_text(holding),
+        "learns": learns_text(holding),
     }
 
 
-def log_text(holding: Holding) -> str:
+def learns_text(holding: Holding) -> str:
+    """Return when a holder that lives learns that its lock was taken away."""
+    if not holding.renewed:
+        return _("when it releases, or asks")
+    return _("within %(seconds)s") % {"seconds": short_duration(learns_within(holding))}
+
+
+def learns_within(holding: Holding) -> float:
+    return holding.timeout * RENEWED_AFTER
+
+
+def change_text(seen: Seen, info: LockInfo | None) -> str:
+    """Return what happened to a holder that was seen and holds no more."""
+    was = _who(seen.holder, seen.fence_token)
+    facts = {"name": printable(seen.name), "was": was}
+    now = info.first if info else None
+    if now is None:
+        return _("“%(name)s” came free. It was held by %(was)s.") % facts
+    facts["now"] = _who(holder_text(now), now.fence_token)
+    return _("“%(name)s” changed hands: it was held by %(was)s, now by %(now)s.") % facts
+
+
+def _who(holder: str, fence_token: int) -> str:
+    facts = {"holder": printable(holder) or "?", "fence": str(fence_token)}
+    return _("%(holder)s (fencing token %(fence)s)") % facts
+
+
+def log_text(seen: Seen, holding: Holding) -> str:
     """Return the line for the log of admin actions: plain text, in one language as logs are."""
     task = task_text(holding)
     held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
+    where = f" on {printable(seen.using)}" if seen.using not in ("", locks.alias) else ""
     return (
-        f"Released by force. Held by {held_by} for {age_text(holding)};"
+        f"Released by force{where}. Held by {held_by} for {age_text(holding)};"
         f" fencing token {fence_text(holding)}."
     )
 
@@ -100,24 +135,59 @@ def away_text(error: Exception) -> str:
     return _("The locks can't be read: %(error)s") % {"error": printable(error)}
 
 
-def released_text(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return _("Released “%(name)s”.") % {"name": printable(names[0])}
-    if not names:
+def alias_away_text(alias: str, error: Exception) -> str:
+    facts = {"alias": printable(alias), "error": printable(error)}
+    return _("The locks of “%(alias)s” can't be read: %(error)s") % facts
+
+
+def part_text(rows: LockRows, *, sifted: bool) -> str:
+    """Return what the list does not show."""
+    facts = {"held": rows.held, "looked": len(rows.looked_at), "total": rows.total}
+    if sifted:
+        text = _(
+            "%(held)d active locks match the search. The filters and the order are of the "
+            "%(looked)d whose leases end first. Search by name for the others."
+        )
+    else:
+        text = _(
+            "There are %(held)d active locks. The pages go as far as the %(total)d whose leases "
+            "end first. Search by name for the others."
+        )
+    return text % facts
+
+
+def released_text(released: Released) -> str:
+    if not released:
         return _("Nothing was released.")
+    return f"{_released(released)} {learnt_text([holding for _seen, holding in released])}"
+
+
+def _released(released: Released) -> str:
+    names = {(seen.using, seen.name) for seen, _holding in released}
+    if len(names) == 1:
+        return _("Released “%(name)s”.") % {"name": printable(released[0][0].name)}
     return _("Released %(count)d locks.") % {"count": len(names)}
 
 
-def level_of(released: Sequence[str]) -> int:
+def learnt_text(holdings: Iterable[Holding]) -> str:
+    """Return by when the holders know that their locks are lost, and what they do until then."""
+    seconds = [learns_within(each) if each.renewed else inf for each in holdings]
+    if inf in seconds:
+        return _("Who held without renewal learns only when it releases or asks.")
+    facts = {"seconds": short_duration(max(seconds))}
+    return _("Who held learns within %(seconds)s, and may work on until then.") % facts
+
+
+def level_of(released: Released) -> int:
     return messages.SUCCESS if released else messages.WARNING
 
 
-def gone_text(names: Sequence[str]) -> str:
-    shown = ", ".join(printable(name) for name in names[:NAMES_IN_MESSAGE])
-    if len(names) > NAMES_IN_MESSAGE:
-        shown += ", …"
+def gone_text(gone: Sequence[tuple[Seen, LockInfo | None]]) -> str:
+    shown = " ".join(change_text(*each) for each in gone[:NAMES_IN_MESSAGE])
+    if len(gone) > NAMES_IN_MESSAGE:
+        shown += " …"
     return ngettext(
-        "%(count)d has changed hands or come free since, and was left alone: %(names)s",
-        "%(count)d have changed hands or come free since, and were left alone: %(names)s",
-        len(names),
-    ) % {"count": len(names), "names": shown}
+        "%(count)d was left alone: %(changes)s",
+        "%(count)d were left alone: %(changes)s",
+        len(gone),
+    ) % {"count": len(gone), "changes": shown}

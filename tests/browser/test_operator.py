@@ -210,7 +210,7 @@ def _brightness(tab: Tab) -> float:
 
 def test_locks_that_are_away_are_said_to_be(tab: Tab, viewer: User, settings) -> None:
     away = settings.CACHES["default"] | {"LOCATION": "redis://127.0.0.1:1/0"}
-    settings.CACHES = {**settings.CACHES, "default": away}
+    settings.CACHES = {"default": away}
     tab.expect_complaint("status of 503")
 
     tab.open(LIST)

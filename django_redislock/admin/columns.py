@@ -1,0 +1,179 @@
+"""The columns of the list: what stands in them, and which of them a user has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from ..info import Holding, LockInfo
+from ..manager import locks
+from ..models import ActiveLock
+from ..text import age as age_of
+from ..text import holder_text, printable, short_duration, task_text
+from .states import LABELS, MARKS, shown_of, state_of
+from .wording import fence_text
+
+PARAMETER = "columns"
+SESSION_KEY = "redislock_columns"
+
+Column = Callable[[ActiveLock], Any]
+
+
+@admin.display(description=_("name"), ordering="name")
+def name(row: ActiveLock) -> str:
+    return printable(row.name)
+
+
+@admin.display(description=_("kind"), ordering="kind")
+def kind(row: ActiveLock) -> str:
+    return printable(row.info.kind)
+
+
+@admin.display(description=_("state"), ordering="state")
+def state(row: ActiveLock) -> str:
+    found = state_of(row.info)
+    return format_html(
+        '<span class="redislock-state is-{}"><span aria-hidden="true">{}</span> {}</span>{}',
+        found,
+        MARKS[found],
+        LABELS[found],
+        _renewed(row.info, found),
+    )
+
+
+def _renewed(info: LockInfo, state: str) -> str:
+    holding = shown_of(info)
+    if holding is None or state not in ("held", "stale"):
+        return ""
+    text = short_duration(holding.timeout - holding.ttl)
+    said = gettext("renewed {} ago").format(text)
+    return format_html(' <span class="redislock-renewed">{}</span>', said)
+
+
+@admin.display(description=_("holder"), ordering="holder")
+def holder(row: ActiveLock) -> str | None:
+    holding, others = shown_of(row.info), len(row.info.holders) - 1
+    if holding is None:
+        return None
+    text = holder_text(holding)
+    return f"{text} (+{others})" if others else text
+
+
+@admin.display(description=_("task"), ordering="task")
+def task(row: ActiveLock) -> str | None:
+    holding = shown_of(row.info)
+    return (task_text(holding) or None) if holding else None
+
+
+@admin.display(description=_("age"), ordering="age")
+def age(row: ActiveLock) -> str | None:
+    holding = shown_of(row.info)
+    if holding is None:
+        return None
+    seconds = age_of(holding)
+    return format_html('<span data-age="{}">{}</span>', _number(seconds), short_duration(seconds))
+
+
+@admin.display(description=_("lease"), ordering="lease")
+def lease(row: ActiveLock) -> str | None:
+    holding = shown_of(row.info)
+    return _lease(holding) if holding else None
+
+
+def _lease(holding: Holding) -> SafeString:
+    left = format_html(
+        '<span data-left="{}">{}</span>', _number(holding.ttl), short_duration(holding.ttl)
+    )
+    if not holding.timeout:  # it only cools down
+        return left
+    return format_html(
+        '<span class="redislock-lease"><meter min="0" max="{}" low="{}" optimum="{}" value="{}" '
+        'aria-label="{}"></meter> {}</span>',
+        _number(holding.timeout),
+        _number(holding.timeout / 2 if holding.renewed else 0),
+        _number(holding.timeout),
+        _number(min(max(holding.ttl, 0), holding.timeout)),
+        gettext("Left of a lease of {}").format(short_duration(holding.timeout)),
+        gettext_of_lease(left, short_duration(holding.timeout)),
+    )
+
+
+def gettext_of_lease(left: SafeString, whole: str) -> SafeString:
+    return format_html(gettext("{} of {}"), left, whole)
+
+
+def _number(seconds: float) -> str:
+    # As text, so that no locale puts a comma in.
+    return f"{seconds:.3f}"
+
+
+@admin.display(description=_("waiters"), ordering="waiters")
+def waiters(row: ActiveLock) -> int:
+    return row.info.waiters
+
+
+@admin.display(description=_("fencing token"), ordering="fence")
+def fencing_token(row: ActiveLock) -> str | None:
+    holding = shown_of(row.info)
+    return fence_text(holding) if holding else None
+
+
+@admin.display(description=_("cache alias"), ordering="using")
+def using(row: ActiveLock) -> str:
+    return printable(row.using)
+
+
+CHOICES: tuple[Column, ...] = (
+    kind,
+    state,
+    holder,
+    task,
+    age,
+    lease,
+    waiters,
+    fencing_token,
+    using,
+)
+"""The columns that a user can leave out; the name always stands first."""
+
+
+def available() -> list[Column]:
+    several = len(locks.everywhere()) > 1
+    return [column for column in CHOICES if several or column is not using]
+
+
+def shown(request: HttpRequest) -> list[Column]:
+    """Return the columns that the user of `request` has chosen, else all."""
+    chosen = request.session.get(SESSION_KEY)
+    if not isinstance(chosen, list):
+        return available()
+    return [column for column in available() if column.__name__ in chosen]
+
+
+def keep(request: HttpRequest, chosen: Sequence[str]) -> None:
+    """Keep what was chosen for as long as the session lasts; all is kept as no choice at all."""
+    names = [column.__name__ for column in available() if column.__name__ in chosen]
+    if len(names) == len(available()):
+        request.session.pop(SESSION_KEY, None)
+    else:
+        request.session[SESSION_KEY] = names
+
+
+def form(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return what the form of columns shows."""
+    now = shown(request)
+    return [
+        {
+            "name": column.__name__,
+            "label": getattr(column, "short_description", column.__name__),
+            "shown": column in now,
+        }
+        for column in available()
+    ]

@@ -1,0 +1,151 @@
+"""The filters beside the list. What they can be set to is known, or found among the rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin import SimpleListFilter
+from django.http import HttpRequest
+from django.utils.text import Truncator
+from django.utils.translation import gettext_lazy as _
+
+from ..info import Holder
+from ..manager import KINDS, locks
+from ..models import ActiveLock
+from ..text import age, printable
+from .states import LABELS, state_of
+
+if TYPE_CHECKING:
+    from .rows import LockChangeList
+
+MOST_CHOICES = 30
+
+
+class LockFilter(SimpleListFilter):
+    """A filter whose `matches` says which rows are wanted when it is set."""
+
+    known: Sequence[tuple[str, Any]] = ()
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
+        return self.known
+
+    def is_set(self) -> bool:
+        return self.value() is not None
+
+    def matches(self, row: ActiveLock) -> bool:
+        raise NotImplementedError
+
+
+class Found(LockFilter):
+    """A filter by what the locks that were looked at say of their holders."""
+
+    def has_output(self) -> bool:
+        return True
+
+    def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
+        self.lookup_choices = [(value, _shown(value)) for value in self._found(changelist)]
+        return super().choices(changelist)
+
+    def matches(self, row: ActiveLock) -> bool:
+        return self.value() in set(self._told(row))
+
+    def _found(self, changelist: LockChangeList) -> list[str]:
+        told = Counter(value for row in changelist.looked_at for value in set(self._told(row)))
+        values = {value for value, _times in told.most_common(MOST_CHOICES)}
+        value = self.value()
+        return sorted(values if value is None else values | {value})
+
+    def _told(self, row: ActiveLock) -> Iterator[str]:
+        return (printable(self.of(holding.holder)) for holding in row.info.holders)
+
+    def of(self, holder: Holder) -> str:
+        raise NotImplementedError
+
+
+def _shown(value: str) -> Any:
+    return Truncator(printable(value)).chars(60) if value else _("(none)")
+
+
+class Kind(LockFilter):
+    title = _("kind")
+    parameter_name = "kind"
+    known = tuple((kind, kind) for kind in KINDS)
+
+    def matches(self, row: ActiveLock) -> bool:
+        return row.info.kind == self.value()
+
+
+class State(LockFilter):
+    title = _("state")
+    parameter_name = "state"
+    known = tuple(LABELS.items())
+
+    def matches(self, row: ActiveLock) -> bool:
+        return state_of(row.info) == self.value()
+
+
+class Waiters(LockFilter):
+    title = _("waiters")
+    parameter_name = "waiters"
+    known = (("yes", _("Somebody waits")), ("no", _("Nobody waits")))
+
+    def matches(self, row: ActiveLock) -> bool:
+        return ("yes" if row.info.waiters else "no") == self.value()
+
+
+class Task(Found):
+    title = _("task")
+    parameter_name = "task"
+
+    def of(self, holder: Holder) -> str:
+        return holder.task_name or ""
+
+
+class Host(Found):
+    title = _("host")
+    parameter_name = "host"
+
+    def of(self, holder: Holder) -> str:
+        return holder.host
+
+
+class Age(LockFilter):
+    title = _("age")
+    parameter_name = "age"
+    known = (
+        ("60", _("Older than 1 minute")),
+        ("600", _("Older than 10 minutes")),
+        ("3600", _("Older than 1 hour")),
+        ("86400", _("Older than 1 day")),
+    )
+
+    def is_set(self) -> bool:
+        return self.value() in dict(self.known)
+
+    def matches(self, row: ActiveLock) -> bool:
+        first = row.info.first
+        return first is not None and age(first) > float(self.value() or 0)
+
+
+class Using(LockFilter):
+    """Says whom to ask, and so costs no look at any lock."""
+
+    title = _("cache alias")
+    parameter_name = "using"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
+        aliases = [manager.alias for manager in locks.everywhere()]
+        return [(alias, alias) for alias in aliases] if len(aliases) > 1 else []
+
+    def is_set(self) -> bool:
+        return self.value() in dict(self.lookup_choices)
+
+
+ALL = (State, Kind, Waiters, Age, Task, Host, Using)
+
+
+def conditions(filters: Iterable[Any]) -> list[Any]:
+    """Return what each of the filters that are set asks of a row."""
+    return [each.matches for each in filters if each.is_set() and not isinstance(each, Using)]

@@ -1,0 +1,51 @@
+"""The orders that the list can be brought into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..info import Holding
+from ..models import ActiveLock
+from ..text import age, holder_text, task_text
+from .states import RANKS, ends_in, shown_of, state_of
+
+Key = Callable[[ActiveLock], Any]
+
+
+def by_end(row: ActiveLock) -> tuple[float, str]:
+    return ends_in(row.info), row.name
+
+
+def _of_shown(value: Callable[[Holding], Any]) -> Key:
+    def key(row: ActiveLock) -> Any:
+        holding = shown_of(row.info)
+        return value(holding) if holding else None
+
+    return key
+
+
+KEYS: dict[str, Key] = {
+    "name": lambda row: row.name,
+    "kind": lambda row: row.info.kind,
+    "state": lambda row: RANKS[state_of(row.info)],
+    "holder": _of_shown(holder_text),
+    "task": _of_shown(lambda holding: task_text(holding) or None),
+    "age": _of_shown(age),
+    "lease": lambda row: ends_in(row.info),
+    "waiters": lambda row: row.info.waiters,
+    "fence": _of_shown(lambda holding: holding.fence_token),
+    "using": lambda row: row.using,
+}
+"""What a column is sorted by; None stands last either way."""
+
+
+def in_order(rows: list[ActiveLock], order: Sequence[tuple[str, bool]]) -> list[ActiveLock]:
+    """Return `rows` sorted by columns, the first of them first, each downwards or not."""
+    rows = sorted(rows, key=by_end)
+    for column, downwards in reversed(order):
+        key = KEYS[column]
+        known = [row for row in rows if key(row) is not None]
+        unknown = [row for row in rows if key(row) is None]
+        rows = sorted(known, key=key, reverse=downwards) + unknown
+    return rows

@@ -1,0 +1,41 @@
+"""How a lock stands, at a glance: one word, and the holder that it is told of."""
+
+from __future__ import annotations
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from ..info import Holding, LockInfo
+
+LABELS: dict[str, str | Promise] = {
+    "stale": _("stale"),
+    "unrenewed": _("not renewed"),
+    "held": _("alive"),
+    "cooldown": _("cooldown"),
+    "waiting": _("waiting"),
+}
+"""What a state is called; who needs attention comes first."""
+
+MARKS = {"stale": "▲", "unrenewed": "○", "held": "●", "cooldown": "◆", "waiting": "…"}
+
+RANKS = {state: rank for rank, state in enumerate(LABELS)}
+
+
+def state_of(info: LockInfo) -> str:
+    """Return a key of `LABELS`."""
+    holding = shown_of(info)
+    if holding is None or info.state != "held":
+        return info.state
+    if holding.is_stale:
+        return "stale"
+    return "held" if holding.renewed else "unrenewed"
+
+
+def shown_of(info: LockInfo) -> Holding | None:
+    """Return the holder that a row tells of: one whose renewal is overdue, else the first."""
+    return next((each for each in info.holders if each.is_stale), info.first)
+
+
+def ends_in(info: LockInfo) -> float:
+    """Return the seconds after which the last of its leases ends; 0 where nobody holds it."""
+    return max((holding.ttl for holding in info.holders), default=0.0)

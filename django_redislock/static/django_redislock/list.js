@@ -1,0 +1,251 @@
+/* The list of active locks: what runs down between two looks at it, the boxes that are checked,
+ * and the live refresh. Without this file the list is a plain page. */
+"use strict";
+{
+    const SWAPPED = [
+        "#redislock-notes",
+        "#redislock-pages",
+        "#redislock-all",
+        "#toolbar span.quiet",
+    ];
+    const KEPT = "django_redislock.refresh";
+    const PATIENCE = 20000;
+
+    const find = (selector, root = document) => root.querySelector(selector);
+    const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+    // What runs down. Only seconds since the page was drawn count: the clock may be wrong.
+
+    let drawn = performance.now();
+
+    function duration(seconds) {
+        const two = (number) => String(number).padStart(2, "0");
+        if (seconds < 10) return `${Math.max(seconds, 0).toFixed(1)}s`;
+        if (seconds < 60) return `${Math.floor(seconds)}s`;
+        const minutes = Math.floor(seconds / 60);
+        if (minutes < 60) return `${minutes}m ${two(Math.floor(seconds) % 60)}s`;
+        const hours = Math.floor(minutes / 60);
+        if (hours < 24) return `${hours}h ${two(minutes % 60)}m`;
+        return `${Math.floor(hours / 24)}d ${hours % 24}h`;
+    }
+
+    function runDown() {
+        const passed = (performance.now() - drawn) / 1000;
+        for (const age of all("[data-age]")) {
+            age.textContent = duration(Number(age.dataset.age) + passed);
+        }
+        for (const text of all("[data-left]")) {
+            const left = Number(text.dataset.left) - passed;
+            text.textContent = left > 0 ? duration(left) : choice.dataset.over;
+            const meter = text.closest(".redislock-lease")?.querySelector("meter");
+            if (meter) meter.value = Math.max(left, 0);
+        }
+    }
+
+    // The boxes. What is checked stays what its user saw: a lock that changes hands afterwards
+    // is not released.
+
+    const form = find("#changelist-form");
+    const elsewhere = find("#redislock-elsewhere");
+    let lastClicked = null;
+
+    const boxes = () => all("#result_list input.action-select");
+    const rowOf = (element) => element.closest("tr");
+    const keyOf = (row) => find("th a, td a", row)?.getAttribute("href");
+
+    function showSelection() {
+        const now = boxes();
+        const checked = now.filter((box) => box.checked);
+        now.forEach((box) => rowOf(box).classList.toggle("selected", box.checked));
+        const counter = find(".action-counter");
+        if (counter) {
+            const counts = { sel: checked.length, cnt: now.length };
+            counter.textContent = interpolate(
+                ngettext("%(sel)s of %(cnt)s selected", "%(sel)s of %(cnt)s selected", counts.sel),
+                counts,
+                true,
+            );
+        }
+        const toggle = find("#action-toggle");
+        if (toggle) toggle.checked = now.length > 0 && checked.length === now.length;
+    }
+
+    function clicked(event) {
+        const box = event.target;
+        if (box.id === "action-toggle") {
+            boxes().forEach((each) => (each.checked = box.checked));
+            showSelection();
+        } else if (box.matches("input.action-select")) {
+            if (event.shiftKey) checkBetween(boxes(), box);
+            lastClicked = keyOf(rowOf(box));
+            showSelection();
+        }
+    }
+
+    function checkBetween(now, box) {
+        const from = now.findIndex((each) => keyOf(rowOf(each)) === lastClicked);
+        const to = now.indexOf(box);
+        if (from < 0) return;
+        const between = now.slice(Math.min(from, to), Math.max(from, to) + 1);
+        between.forEach((each) => (each.checked = box.checked));
+    }
+
+    // Row by row: its key, and of a checked one what was seen and a name to show.
+    function selection() {
+        const chosen = new Map();
+        for (const box of all("input.action-select:checked", form)) {
+            const label = find("th a, td a", rowOf(box)) ?? box.parentElement;
+            const key = box.dataset.key ?? keyOf(rowOf(box));
+            chosen.set(key, { seen: box.value, name: label.textContent.trim() });
+        }
+        return chosen;
+    }
+
+    function select(chosen) {
+        for (const box of boxes()) {
+            const kept = chosen.get(keyOf(rowOf(box)));
+            if (!kept) continue;
+            box.checked = true;
+            box.value = kept.seen;
+            chosen.delete(keyOf(rowOf(box)));
+        }
+        elsewhere.hidden = chosen.size === 0;
+        elsewhere.replaceChildren(`${chosen.size} ${choice.dataset.elsewhere} `);
+        for (const [key, kept] of chosen) elsewhere.append(boxElsewhere(key, kept));
+        showSelection();
+    }
+
+    // A lock that was checked and then came free, or went to another page.
+    function boxElsewhere(key, kept) {
+        const label = document.createElement("label");
+        const box = document.createElement("input");
+        Object.assign(box, {
+            type: "checkbox",
+            name: "_selected_action",
+            value: kept.seen,
+            className: "action-select",
+            checked: true,
+        });
+        box.dataset.key = key;
+        label.append(box, ` ${kept.name}`);
+        return label;
+    }
+
+    // The live refresh.
+
+    const choice = find("#redislock-refresh");
+    const status = find("#redislock-status");
+    let timer = null;
+    let underWay = null;
+    let failed = false;
+
+    async function refresh() {
+        if (underWay || document.hidden) return;
+        underWay = new AbortController();
+        const limit = setTimeout(() => underWay.abort(), PATIENCE);
+        try {
+            const options = { signal: underWay.signal, cache: "no-store" };
+            const response = await fetch(location.href, options);
+            const page = new DOMParser().parseFromString(await response.text(), "text/html");
+            if (!response.ok || !find("#redislock-pages", page)) throw new Error(response.status);
+            swap(page);
+            tell(false);
+        } catch (error) {
+            tell(true);
+        } finally {
+            clearTimeout(limit);
+            underWay = null;
+            plan();
+        }
+    }
+
+    // Said once, when it begins to fail and when it works again.
+    function tell(failing) {
+        if (failing !== failed) {
+            status.textContent = failing ? choice.dataset.failed : choice.dataset.works;
+        }
+        failed = failing;
+    }
+
+    function swap(page) {
+        if (Number(choice.value) === 0) return; // turned off meanwhile
+        const chosen = selection();
+        const focused = focus();
+        SWAPPED.forEach((selector) => {
+            find(selector)?.replaceWith(find(selector, page) ?? "");
+        });
+        swapRows(find(".results", page));
+        drawn = performance.now();
+        if (elsewhere) select(chosen);
+        focused?.();
+        document.dispatchEvent(new CustomEvent("redislock:refreshed"));
+    }
+
+    function swapRows(results) {
+        const here = find(".results");
+        const [body, bodyHere] = [results, here].map((each) => each && find("tbody", each));
+        if (body && bodyHere) bodyHere.replaceWith(body);
+        else if (here) here.remove();
+        else if (results) find("#redislock-pages").before(results);
+    }
+
+    // What gives the focus back to the same thing in the same row.
+    function focus() {
+        const active = document.activeElement;
+        const row = active?.closest("#result_list tbody tr");
+        if (row) {
+            const key = keyOf(row);
+            const place = all("a, input", row).indexOf(active);
+            return () => {
+                const again = all("#result_list tbody tr").find((each) => keyOf(each) === key);
+                if (again) all("a, input", again)[place]?.focus({ preventScroll: true });
+            };
+        }
+        const part = SWAPPED.find((selector) => find(selector)?.contains(active));
+        if (!part) return null;
+        const place = all("a, button", find(part)).indexOf(active);
+        return () => all("a, button", find(part) ?? document.body)[place]?.focus({ preventScroll: true });
+    }
+
+    function plan() {
+        clearTimeout(timer);
+        const seconds = Number(choice.value);
+        if (seconds && !document.hidden) timer = setTimeout(refresh, seconds * 1000);
+    }
+
+    function remembered() {
+        try {
+            return localStorage.getItem(KEPT);
+        } catch {
+            return null; // a browser that keeps nothing
+        }
+    }
+
+    function choose() {
+        try {
+            localStorage.setItem(KEPT, choice.value);
+        } catch {
+            // It holds for this page alone.
+        }
+        plan();
+    }
+
+    function begin() {
+        choice.form.hidden = false;
+        const kept = remembered();
+        if (all("option", choice).some((option) => option.value === kept)) choice.value = kept;
+        choice.addEventListener("change", choose);
+        choice.form.addEventListener("submit", (event) => event.preventDefault());
+        form.addEventListener("click", clicked);
+        addEventListener("pageshow", showSelection);
+        document.addEventListener("visibilitychange", () => {
+            if (document.hidden) clearTimeout(timer);
+            else if (Number(choice.value)) refresh();
+        });
+        showSelection();
+        setInterval(() => document.hidden || runDown(), 1000);
+        plan();
+    }
+
+    begin();
+}
