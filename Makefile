@@ -5,6 +5,7 @@
 #   make test ARGS="-k renewal"  a part of it
 #   make peers                   this package beside three others, where things go wrong
 #   make cases                   write the docs' table of cases anew, from a run of its tests
+#   make screenshots             take the docs' pictures of the admin pages anew
 #
 # PYTHON picks the interpreter of a new $(VENV). SET=oldest or SET=newest picks one end of
 # what is supported, best with a folder of its own: make test SET=oldest VENV=.venv-oldest
@@ -26,7 +27,7 @@ PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow cases coverage lint format types docs wheel peers clean
+.PHONY: demo test slow cases screenshots coverage lint format types docs wheel peers clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -40,6 +41,10 @@ slow: $(VENV)/.test.installed
 cases: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.celery.cases_table --cases docs/reference/cases.md \
 		tests/celery/test_cases.py $(ARGS)
+
+screenshots: $(VENV)/.test.installed
+	$(BIN)/python -m pytest -p tests.browser.screenshots --screenshots docs/images \
+		tests/browser/test_screenshots.py -k pictures $(ARGS)
 
 coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage erase

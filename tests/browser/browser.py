@@ -197,7 +197,11 @@ class Tab:
 
     def picture(self) -> bytes:
         """The whole page as a PNG, however long it is."""
-        told = self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        size = self.cdp("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        told = self.cdp(
+            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+        )
         return base64.b64decode(told["data"])
 
     def scrolls_sideways(self) -> bool:

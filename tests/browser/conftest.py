@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -22,13 +23,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+def chromium() -> Iterator[webdriver.Chrome]:
     for program in (CHROMIUM, CHROMEDRIVER):
         if not program.exists():
             pytest.skip(f"{program} is missing: apt-get install chromium chromium-driver")
-    driver = start(tmp_path_factory.mktemp("chromium"))
-    yield driver
-    driver.quit()
+    # A process of Chromium's may write on for a moment after its end.
+    with TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
+        driver = start(Path(profile))
+        yield driver
+        driver.quit()
 
 
 @pytest.fixture

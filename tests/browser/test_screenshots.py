@@ -1,0 +1,63 @@
+"""The pictures in the docs, taken of a busy shop; `make screenshots` keeps them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .browser import Tab
+from .pages import LIST, ask_to_release, path_of
+from .shop import NOW, SHOWN, busy_shop
+from .timed_server import TimedServer
+
+MOST = 200_000
+"""Bytes of a picture."""
+
+SCHEMES = ("light", "dark")
+
+
+def list_of_locks(tab: Tab) -> None:
+    tab.open(LIST)
+
+
+def one_lock(tab: Tab) -> None:
+    tab.open(path_of(SHOWN))
+
+
+def release(tab: Tab) -> None:
+    one_lock(tab)
+    ask_to_release(tab)
+
+
+PAGES: dict[str, Callable[[Tab], None]] = {
+    "list": list_of_locks,
+    "lock": one_lock,
+    "release": release,
+}
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return request.config.getoption("--screenshots", default=None) or tmp_path
+
+
+@pytest.fixture
+def shop(tmp_path: Path, settings) -> Iterator[TimedServer]:
+    with TimedServer(tmp_path).running(NOW) as server:
+        entry = settings.CACHES["default"] | {"LOCATION": server.url}
+        settings.CACHES = {**settings.CACHES, "default": entry}
+        with busy_shop(server):
+            yield server
+            server.go_from(NOW)
+
+
+def test_pictures_of_the_main_pages(shop, tab: Tab, releaser, folder: Path) -> None:
+    tab.open(LIST)
+    tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
+    for scheme in SCHEMES:
+        tab.emulate(scheme=scheme)
+        for name, go in PAGES.items():
+            go(tab)
+            picture = tab.picture()
+            assert len(picture) < MOST, f"{name} in {scheme}: {len(picture)} bytes"
+            folder.joinpath(f"{name}-{scheme}.png").write_bytes(picture)
