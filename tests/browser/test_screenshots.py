@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from .axe import serious_violations
 from .browser import Tab
 from .pages import LIST, ask_to_release, path_of
 from .shop import NOW, SHOWN, busy_shop
@@ -42,22 +43,30 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, settings) -> Iterator[TimedServer]:
+def server(tmp_path: Path, settings) -> Iterator[TimedServer]:
     with TimedServer(tmp_path).running(NOW) as server:
         entry = settings.CACHES["default"] | {"LOCATION": server.url}
         settings.CACHES = {**settings.CACHES, "default": entry}
         with busy_shop(server):
             yield server
-            server.go_from(NOW)
 
 
-def test_pictures_of_the_main_pages(shop, tab: Tab, releaser, folder: Path) -> None:
+def test_pictures_of_a_busy_shop(server, tab: Tab, releaser, folder: Path) -> None:
     tab.open(LIST)
     tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     for scheme in SCHEMES:
         tab.emulate(scheme=scheme)
         for name, go in PAGES.items():
+            server.stop_at(NOW)
             go(tab)
             picture = tab.picture()
-            assert len(picture) < MOST, f"{name} in {scheme}: {len(picture)} bytes"
+            server.go_from(NOW)
+            _is_well_made(tab, picture)
             folder.joinpath(f"{name}-{scheme}.png").write_bytes(picture)
+
+
+def _is_well_made(tab: Tab, picture: bytes) -> None:
+    assert len(picture) < MOST
+    assert serious_violations(tab) == []
+    assert not tab.scrolls_sideways()
+    assert tab.complaints() == []
