@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.manager import LockManager
 
-from . import check, list, release
+from . import check, list, release, run
 
 
 class Subcommand(Protocol):
@@ -21,4 +21,5 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "check": check,
     "list": list,
     "release": release,
+    "run": run,
 }

@@ -1,0 +1,129 @@
+"""`locks run`: run a command while a lock is held."""
+
+import threading
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_redislock import values
+from django_redislock.exceptions import LockError
+from django_redislock.management import running
+from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name
+from django_redislock.manager import LockManager
+from django_redislock.text import printable
+
+HELP = "Run a command while a lock is held, and stop it if the lock is lost."
+
+USAGE_LINE = (
+    "%(prog)s NAME [--timeout S] [--wait S | --skip] [--grace S] [--conflict-exit-code N]"
+    " [--using A] -- COMMAND..."
+)
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.usage = USAGE_LINE
+    parser.epilog = (
+        f"Exit status: the command's own, 128 + n for signal n; 126 it can't be executed, 127 not"
+        f" found; {running.LOST} the lock was lost; 1 the lock was not acquired, or Redis is"
+        f" away; 2 usage."
+    )
+    parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
+    parser.add_argument(
+        "--timeout",
+        type=lease,
+        metavar="S",
+        help="The lease, renewed while the command runs; default: REDISLOCK_TIMEOUT.",
+    )
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument(
+        "--wait", type=duration, metavar="S", help="Wait so long at most; default: for ever."
+    )
+    waiting.add_argument("--skip", action="store_true", help="Don't wait.")
+    parser.add_argument(
+        "--grace",
+        type=duration,
+        default=running.GRACE,
+        metavar="S",
+        help="From SIGTERM to SIGKILL, if the lock is lost; default: 10.",
+    )
+    parser.add_argument(
+        "--conflict-exit-code",
+        type=exit_code,
+        default=NOT_DONE,
+        metavar="N",
+        help="Exit status if the lock was not acquired; default: 1.",
+    )
+    parser.set_defaults(argv=())
+    # What argparse makes of "--" differs from version to version, and a command may have its own.
+    parser.parse_known_args = _UpToDashes(parser)  # type: ignore[method-assign,assignment]
+
+
+def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        raise CommandError("locks run passes signals on, so it needs the main thread.")
+
+    def say(text: str) -> None:
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            command.stderr.write(text)
+
+    try:
+        status = running.run(manager, job_of(options), say)
+    except running.NotAcquired as conflict:
+        raise CommandError(
+            f"Not run: {conflict}", returncode=options["conflict_exit_code"]
+        ) from conflict
+    except LockError as error:
+        raise CommandError(printable(error), returncode=NOT_DONE) from error
+    if status:
+        raise SystemExit(status)
+
+
+def job_of(options: dict[str, Any]) -> running.Job:
+    """Return what is to be run; `CommandError` if there is no command."""
+    argv = tuple(options["argv"])
+    if not argv or not argv[0]:
+        raise CommandError("Give the command after --, as in: NAME -- ls -l", returncode=USAGE)
+    if any("\0" in argument for argument in argv):
+        raise CommandError("A command can't have a NUL character in it.", returncode=USAGE)
+    return running.Job(
+        name=options["name"],
+        argv=argv,
+        timeout=options["timeout"],
+        wait=0 if options["skip"] else options["wait"],
+        grace=options["grace"],
+    )
+
+
+def lease(text: str) -> float:
+    try:
+        return values.lease("the lease", duration(text))
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def exit_code(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 255:
+        raise ArgumentTypeError(f"must be from 0 to 255, got {printable(repr(text))}")
+    return int(text)
+
+
+class _UpToDashes:
+    """Parses what stands before the first ``--``; the rest is the command."""
+
+    def __init__(self, parser: CommandParser) -> None:
+        self._parser = parser
+        self._parse = parser.parse_known_args
+
+    def __call__(
+        self, args: Sequence[str], namespace: Namespace | None = None
+    ) -> tuple[Namespace, list[str]]:
+        given = list(args)
+        end = given.index("--") if "--" in given else len(given)
+        parsed, rest = self._parse(given[:end], namespace)
+        if rest:
+            self._parser.error(f"not known: {' '.join(rest)} (the command goes after --)")
+        parsed.argv = tuple(given[end + 1 :])
+        return parsed, rest
