@@ -369,7 +369,7 @@ def test_signal_at_any_moment_leaves_nothing(tmp_path, redis_server):
     seed = random.randrange(10**6)
     print("seed", seed)
     rng = random.Random(seed)
-    for number in range(30):
+    for number in range(16):
         command = f"echo $$ >> {note}; " + ("sleep 1000; true" if number % 2 else "true")
         with Run("x", "--", "sh", "-c", command) as run:
             time.sleep(usual * rng.uniform(0.5, 1.1))
@@ -378,6 +378,27 @@ def test_signal_at_any_moment_leaves_nothing(tmp_path, redis_server):
             assert leftovers(redis_server) == []
             gone(*note.read_text().split() if note.exists() else [])
         assert "Traceback" not in "".join(run.complained), run.complained
+
+
+WITHOUT_SIGTIMEDWAIT = """
+import signal, sys
+del signal.sigtimedwait
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", "locks", "run", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_signal_is_passed_on_where_a_system_can_not_wait_for_one(name, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "RUN", [sys.executable, "-c", WITHOUT_SIGTIMEDWAIT])
+    with listener("x") as run:
+        run.expect("ready")
+        run.send(name)
+        run.expect(f"got {name}")
+        locks.force_release("x")
+        run.tell("end")
+
+        assert run.wait() == 75
 
 
 # The lock is not to be had
@@ -650,6 +671,17 @@ class Terminal:
             self.expect("ready")
         return locks.get(name).holder.pid
 
+    def end(self, status):
+        """Have the listener end, and see how the run ends."""
+        self.type("end\n")
+        self.expect("ended")
+        self.expect("$ ")
+        self.has_status(status)
+
+    def has_status(self, status):
+        self.type("echo status $?\n")
+        self.expect(f"status {status}")
+
     def __enter__(self):
         self.expect("$ ")
         return self
@@ -670,10 +702,7 @@ def test_what_the_terminal_sends_to_all_arrives_once(key, name):
         terminal.run("x", LISTENER)
         terminal.type(key)
         terminal.expect(f"got {name}")
-        terminal.type("end\n")
-        terminal.expect("ended")
-        terminal.type("echo status $?\n")
-        terminal.expect("status 7")
+        terminal.end(7)
 
     assert terminal.text.count(f"got {name}") == 1
 
@@ -684,8 +713,7 @@ def test_signal_from_elsewhere_is_passed_on_at_a_terminal_too(name):
         pid = terminal.run("x", LISTENER)
         os.kill(pid, getattr(signal, name))
         terminal.expect(f"got {name}")
-        terminal.type("end\n")
-        terminal.expect("ended")
+        terminal.end(7)
 
     assert terminal.text.count(f"got {name}") == 1
 
@@ -695,8 +723,7 @@ def test_interrupt_at_a_terminal_ends_both():
         terminal.run("x", 'import time; print("ready", flush=True); time.sleep(1000)')
         terminal.type("\x03")
         terminal.expect("KeyboardInterrupt")
-        terminal.type("echo status $?\n")
-        terminal.expect("status 130")
+        terminal.has_status(130)
         assert locks.get("x") is None
 
 
@@ -707,8 +734,8 @@ def test_interrupt_at_a_terminal_ends_the_wait(hold):
         terminal.expect("Waiting for x")
         wait_until(lambda: locks.get("x").waiters == 1)
         terminal.type("\x03")
-        terminal.type("echo status $?\n")
-        terminal.expect("status 130")
+        terminal.expect("$ ")
+        terminal.has_status(130)
         assert none_waits("x")
     assert "Traceback" not in terminal.text
 
@@ -722,8 +749,7 @@ def test_job_control_stops_and_resumes_both():
         terminal.expect("locks run")
         terminal.type("hello\n")
         terminal.expect("heard hello")
-        terminal.type("end\n")
-        terminal.expect("ended")
+        terminal.end(7)
 
 
 def test_job_that_was_stopped_past_its_lease_has_lost_it():
@@ -734,10 +760,7 @@ def test_job_that_was_stopped_past_its_lease_has_lost_it():
         wait_until(lambda: locks.get("x") is None)
         terminal.type("fg\n")
         terminal.expect("got SIGTERM")
-        terminal.type("end\n")
-        terminal.expect("ended")
-        terminal.type("echo status $?\n")
-        terminal.expect("status 75")
+        terminal.end(75)
 
 
 # From code

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,21 +187,31 @@ class Command:
                 os.kill(self.pid, number)
 
     def has_rest(self) -> bool:
-        """Whether it has ended, and others of its group have not."""
+        """Whether others of its group run on; it has ended itself, and was waited for."""
         if not self.has_group:
             return False
-        try:
-            while os.waitpid(-self.pid, os.WNOHANG)[0]:  # where this process is their reaper
+        with suppress(ChildProcessError):  # in a container this process may be their reaper
+            while os.waitpid(-self.pid, os.WNOHANG)[0]:
                 pass
-        except ChildProcessError:
-            pass
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return True
+        with suppress(PermissionError):
+            try:
+                os.killpg(self.pid, 0)
+            except ProcessLookupError:
+                return False
+        return not only_zombies(self.pid)
+
+
+def only_zombies(group: int) -> bool:
+    """Whether all of a group have ended, though nobody has waited for them; False if unknown."""
+    states = [state for state, _, its_group, *_ in _stats() if its_group == str(group)]
+    return bool(states) and all(state in "ZX" for state in states)
+
+
+def _stats() -> Iterator[list[str]]:
+    """Of each process what ``/proc`` tells, from its state on; nothing where there is none."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            yield file.read_text(errors="replace").rpartition(")")[2].split()
 
 
 class Guard:
