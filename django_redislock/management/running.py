@@ -150,7 +150,8 @@ class Run:
                 self._say(f"{printable(self._job.name)} was lost when the command ended")
             return LOST
         except (RedisError, TooLate) as error:
-            self._say_not_released(str(error) or "Redis did not answer in time")
+            if status != LOST:
+                self._say_not_released(str(error) or "Redis did not answer in time")
         return status
 
     def _say_not_released(self, why: str) -> None:
