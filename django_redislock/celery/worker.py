@@ -12,6 +12,9 @@ import atexit
 import logging
 import os
 import threading
+from collections import deque
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -50,7 +53,7 @@ def watch_tasks(sender: Any, **kwargs: Any) -> None:
 @worker_ready.connect
 def start_watching(sender: Any, **kwargs: Any) -> None:
     if any(map(single_of, sender.app.tasks.values())):
-        _watch.start()
+        _watch.start(sender.pool)
 
 
 class Watched:
@@ -65,6 +68,11 @@ class Watched:
         super().__init__(*args, **kwargs)
         _watch.waits(self)
 
+    @property
+    def is_in_pool(self) -> bool:
+        """Whether a child may have begun with it."""
+        return getattr(self, "_apply_result", None) is not None
+
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         _watch.runs(self, pid)
         super().on_accepted(pid, time_accepted)  # type: ignore[misc]  # a mixin
@@ -72,11 +80,19 @@ class Watched:
 
 class Watch:
     """Looks at the last request of each child, and at those that wait here and are revoked. One
-    that its child survives is over when the next one comes, or when it holds no lock any more."""
+    that its child survives is over when the next one comes, or when it holds no lock any more.
+
+    Of a child that is killed as it begins, Celery may never hear that it did: then it gives the
+    request to another child, which meets the lock of the first. So it also looks at those that
+    the dead may have had.
+    """
 
     def __init__(self) -> None:
         self._requests: dict[int, Watched] = {}
         self._waiting: dict[str, ref[Watched]] = {}
+        self._just_begun: deque[Watched] = deque()
+        self._pool: Any = None
+        self._children: set[int] = set()
         self._gone: list[Gone] = []
         self._looking = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -88,10 +104,13 @@ class Watch:
         self._waiting.pop(request.id, None)
         if pid != os.getpid():  # else it runs in a thread of this process
             self._requests[pid] = request
+            self._just_begun.append(request)
 
-    def start(self) -> None:
+    def start(self, pool: Any) -> None:
         """Once started, does nothing."""
         if self._thread is None:
+            self._pool = pool
+            self._note_children()
             self._thread = threading.Thread(target=self._run, name="redislock-watch", daemon=True)
             self._thread.start()
             # A cold shutdown ends as soon as the last child is gone.
@@ -114,9 +133,34 @@ class Watch:
     def _look(self) -> None:
         with self._looking:
             for pid in [pid for pid in list(self._requests) if _is_gone(pid)]:
-                self._gone.append(Gone(self._requests.pop(pid), pid, clock.now()))
+                self._gone.append(Gone(self._requests.pop(pid), {pid}, clock.now()))
+            self._suspect()
             self._gone = [gone for gone in self._gone if not gone.is_settled()]
             self._leave_revoked()
+
+    def _suspect(self) -> None:
+        """Have the requests looked at that the children which died just now may have begun."""
+        suspects, dead = self._maybe_unheard(), self._just_died()
+        if dead:
+            now = clock.now()
+            self._gone += [Gone(each, dead, now, linger=LOOK_EVERY) for each in suspects]
+
+    def _maybe_unheard(self) -> list[Watched]:
+        waiting = [request() for request in list(self._waiting.values())]
+        begun = [self._just_begun.popleft() for _ in range(len(self._just_begun))]
+        return [*(each for each in waiting if each is not None and each.is_in_pool), *begun]
+
+    def _just_died(self) -> set[int]:
+        self._note_children()
+        dead = {pid for pid in self._children if _is_gone(pid)}
+        self._children -= dead
+        return dead
+
+    def _note_children(self) -> None:
+        with suppress(AttributeError):  # the pool is there no more
+            pids = self._pool.info.get("processes", ())
+            # A child has none until it is forked; and a pool without children names its own.
+            self._children.update(pid for pid in pids if pid and pid != os.getpid())
 
     def _leave_revoked(self) -> None:
         """Celery itself looks at a task only when its time has come."""
@@ -130,11 +174,12 @@ class Watch:
 
 @dataclass(slots=True)
 class Gone:
-    """An execution whose process is gone."""
+    """An execution whose process is gone: one of `pids`."""
 
     request: Watched
-    pid: int
+    pids: Collection[int]
     since: float
+    linger: float = LINGER
     failed: bool = False
 
     def is_settled(self) -> bool:
@@ -149,23 +194,23 @@ class Gone:
         except Exception:
             logger.exception("The lock of %s could not be released in its stead", self)
             return True
-        return clock.now() - self.since > LINGER
+        return clock.now() - self.since > self.linger
 
     def _release(self, single: Single) -> None:
         request, manager = self.request, single.manager
         name = single.name_of(single.call(request.task, request.id, request.args, request.kwargs))
         info = manager.get(name)
-        for token in [each.token for each in info.holders if self._held(each)] if info else ():
-            if manager.release_for(name, token, at_least_for=single.options.at_least_for):
+        for each in [each for each in info.holders if self._held(each)] if info else ():
+            if manager.release_for(name, each.token, at_least_for=single.options.at_least_for):
                 logger.warning(
                     "%s is gone with its process %s: lock %r is released in its stead",
-                    *(self, self.pid, name),
+                    *(self, each.holder.pid, name),
                 )
 
     def _held(self, holding: Holding) -> bool:
         """Whether that is its own, and not that of a message that it sent to itself."""
         holder, task_id = holding.holder, self.request.id
-        is_its_own = (holder.task_id, holder.host, holder.pid) == (task_id, host(), self.pid)
+        is_its_own = (holder.task_id, holder.host) == (task_id, host()) and holder.pid in self.pids
         return is_its_own and holding.token != token_of(task_id)
 
     def _has_failed(self, single: Single, error: RedisError) -> bool:

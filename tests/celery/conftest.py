@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 from celery.result import AsyncResult
 from kombu import Connection
 
@@ -82,6 +83,21 @@ class Worker:
         lines = self.log.read_text().splitlines()
         return [line for line in lines if all(text in line for text in texts)]
 
+    def active(self) -> set[str]:
+        """The ids of the tasks of which its main process has heard that a child runs them."""
+        with Celery(broker=self.broker or tasks.app.conf.broker_url, set_as_current=False) as app:
+            told = app.control.inspect([self.name]).active() or {}
+        return {request["id"] for request in told.get(self.name, ())}
+
+    def kill_child(self, pid: int, task_id: str) -> None:
+        """SIGKILL to the child that runs that task.
+
+        Where another child ends at that moment, as in the test before, a task of which the main
+        process has not heard yet would be given to another child, and not fail.
+        """
+        wait_until(lambda: task_id in self.active())
+        os.kill(pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """SIGKILL to all its processes, those too that outlived their parent."""
         with contextlib.suppress(ProcessLookupError):
@@ -140,6 +156,13 @@ class Run:
 
 @pytest.fixture
 def run() -> Iterator[Run]:
+    run = Run()
+    yield run
+    run.close()
+
+
+@pytest.fixture
+def other_run() -> Iterator[Run]:
     run = Run()
     yield run
     run.close()

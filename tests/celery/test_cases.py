@@ -4,8 +4,6 @@ A test is a row of the table in the docs, by its first line; its parameter is th
 """
 
 import gc
-import os
-import signal
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -261,8 +259,7 @@ def test_hard_limit_stuck(case, cell):
 
 def test_killed_child(case, cell):
     """SIGKILL of the task's process, under `timeout=60`."""
-    pid = case.start()
-    os.kill(pid, signal.SIGKILL)
+    case.worker.kill_child(case.start(), case.id)
     killed = time.monotonic()
     freed_with_process(case, cell, killed, "failed: `WorkerLostError`", BY_PARENT)
     assert error_of(case) == "WorkerLostError"
@@ -401,7 +398,7 @@ def test_redelivered_alive(new_case, cell, mode):
 def test_redelivered_dead(new_case, cell, mode):
     """Delivered again after the death of its process (`reject_on_worker_lost`)."""
     case = new_case("stubborn")
-    os.kill(case.start(), signal.SIGKILL)
+    case.worker.kill_child(case.start(), case.id)
     killed, tokens = time.monotonic(), case.tokens()
     wait_until(lambda: not tokens & case.tokens(), timeout=2)
     seconds = time.monotonic() - killed

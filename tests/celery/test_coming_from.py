@@ -2,9 +2,7 @@
 
 import io
 import json
-import os
 import re
-import signal
 import uuid
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -174,7 +172,7 @@ class TestAllThree:
     def test_killed_child(self, worker, run, task):
         result = worker.send(task, run.id)
         run.wait_for("begin")
-        os.kill(locks.get(place(run)).holder.pid, signal.SIGKILL)
+        worker.kill_child(locks.get(place(run)).holder.pid, result.id)
         assert is_free(place(run), timeout=FREE_WITHIN)
         assert type(outcome(result)).__name__ == "WorkerLostError"
 

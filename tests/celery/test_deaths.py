@@ -1,15 +1,13 @@
 """A task's process is gone while it holds its lock, whose lease is a minute."""
 
-import os
-import signal
-
+import psutil
 import pytest
 
 from django_redislock import locks
 from tests.tools import wait_until
 
 from . import app as tasks
-from .conftest import outcome
+from .conftest import outcome, running_worker
 
 pytestmark = [
     pytest.mark.celery,
@@ -37,7 +35,7 @@ def test_a_killed_process_leaves_no_lock(worker, run):
     result = worker.send(tasks.long, run.id)
     task_id, pid = begun(run)
     assert locks.get(f"long:{run.id}").holder.pid == pid
-    os.kill(pid, signal.SIGKILL)
+    worker.kill_child(pid, task_id)
     assert freed(run)
     assert type(outcome(result)).__name__ == "WorkerLostError"
     wait_until(lambda: worker.logged(task_id, "released in its stead"))
@@ -63,7 +61,7 @@ def test_a_revoked_task_that_is_terminated_leaves_no_lock(worker, run, by):
 def test_a_task_that_is_delivered_again_runs(worker, run):
     result = worker.send(tasks.stubborn, run.id)
     _, first = begun(run)
-    os.kill(first, signal.SIGKILL)
+    worker.kill_child(first, result.id)
     task_id, second = begun(run, times=2)
     assert task_id == result.id
     assert second != first
@@ -75,7 +73,7 @@ def test_a_task_that_is_delivered_again_runs(worker, run):
 def test_a_task_that_is_delivered_again_does_not_give_way_to_one_that_came_between(worker, run):
     killed = worker.send(tasks.stubborn, run.id)
     _, pid = begun(run)
-    os.kill(pid, signal.SIGKILL)
+    worker.kill_child(pid, killed.id)
     with locks.lock(f"long:{run.id}", blocking_timeout=20):
         met = ("retry:", "AlreadyRunning")
         wait_until(lambda: len(worker.logged(killed.id, *met)) == 2, timeout=20)
@@ -88,10 +86,10 @@ def test_a_task_that_is_delivered_again_does_not_give_way_to_one_that_came_betwe
 
 def test_who_waits_has_its_turn_and_keeps_it(worker, run):
     worker.send(tasks.long, run.id)
-    _, pid = begun(run)
+    killed, pid = begun(run)
     waiter = worker.send(tasks.long_waiting, run.id)
     wait_until(lambda: locks.get(f"long:{run.id}").waiters == 1)
-    os.kill(pid, signal.SIGKILL)
+    worker.kill_child(pid, killed)
     task_id, _ = begun(run, times=2)
     assert task_id == waiter.id
     # The worker tells of the death first; a second release would be of another's lock.
@@ -104,7 +102,55 @@ def test_who_waits_has_its_turn_and_keeps_it(worker, run):
 
 def test_the_least_time_of_a_place_outlives_the_process(worker, run):
     worker.send(tasks.rare_and_long, run.id)
-    _, pid = begun(run)
-    os.kill(pid, signal.SIGKILL)
+    task_id, pid = begun(run)
+    worker.kill_child(pid, task_id)
     wait_until(lambda: locks.get(f"long:{run.id}").state == "cooldown", timeout=FREE_WITHIN)
     wait_until(lambda: locks.get(f"long:{run.id}") is None)
+
+
+@pytest.fixture
+def worker_of_two(tmp_path):
+    with running_worker(tmp_path, concurrency=2) as worker:
+        yield worker
+
+
+def suspend(process):
+    process.suspend()
+    wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+def kill(process):
+    process.kill()
+    wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE)
+
+
+def is_free_of(run, process):
+    info = locks.get(f"long:{run.id}")
+    return info is None or info.holder.pid != process.pid
+
+
+def test_one_that_is_killed_before_the_worker_heard_of_it_leaves_no_lock(
+    worker_of_two, run, other_run
+):
+    # The worker sees the end of the first child, and before the begin in the second its end too.
+    worker, main = worker_of_two, psutil.Process(worker_of_two.process.pid)
+    heard = worker.send(tasks.long, run.id)
+    first = psutil.Process(begun(run)[1])
+    wait_until(lambda: heard.id in worker.active())
+    [second] = set(main.children()) - {first}
+    suspend(second)
+    unheard = worker.send(tasks.long, other_run.id)
+    wait_until(lambda: worker.logged("received", unheard.id))
+    for _ in range(2):  # rounds of its loop, of which the first gives it to the second child
+        assert unheard.id not in worker.active()
+    suspend(main)
+    kill(first)
+    second.resume()
+    other_run.wait_for("begin")
+    kill(second)
+    main.resume()
+    wait_until(lambda: is_free_of(run, first), timeout=FREE_WITHIN)
+    wait_until(lambda: is_free_of(other_run, second), timeout=FREE_WITHIN)
+    other_run.go()  # for Celery may run it again
+    assert outcome(unheard) == "ran" or unheard.state == "FAILURE"
+    assert freed(other_run)

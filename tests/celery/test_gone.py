@@ -65,7 +65,7 @@ def held(own, task):
 
 def gone(task, *, seconds_ago=0.0, pid=None):
     request = SimpleNamespace(task=task, id="its-id", args=(), kwargs={})
-    return Gone(request, pid or os.getpid(), clock.now() - seconds_ago)
+    return Gone(request, {pid or os.getpid()}, clock.now() - seconds_ago)
 
 
 def test_its_lock_is_released_and_looked_for_a_while_longer(own, task, held):
@@ -117,3 +117,9 @@ def test_a_child_is_gone_when_it_has_ended(monkeypatch, waitid):
     assert not worker._is_gone(child.pid)
     child.communicate(b"\n")
     assert worker._is_gone(child.pid)
+
+
+def test_a_child_that_is_being_forked_and_a_pool_without_children_do_not_count():
+    watch = worker.Watch()
+    watch._pool = SimpleNamespace(info={"processes": [None, os.getpid()]})
+    assert watch._just_died() == set()

@@ -1,8 +1,5 @@
 """`single_instance` with RabbitMQ for a broker; the results stay in Redis."""
 
-import os
-import signal
-
 import pytest
 
 from django_redislock import AlreadyRunning, locks
@@ -70,7 +67,7 @@ def test_all_that_retry_run_one_after_the_other(worker, run):
 
 def test_a_killed_process_leaves_no_lock(worker, run):
     result = worker.send(long, run.id)
-    os.kill(pid_of(run), signal.SIGKILL)
+    worker.kill_child(pid_of(run), result.id)
     assert freed(f"long:{run.id}")
     assert type(outcome(result)).__name__ == "WorkerLostError"
 
@@ -78,7 +75,7 @@ def test_a_killed_process_leaves_no_lock(worker, run):
 def test_what_was_killed_is_delivered_again_and_runs(worker, run):
     result = worker.send(stubborn, run.id)
     first = pid_of(run)
-    os.kill(first, signal.SIGKILL)
+    worker.kill_child(first, result.id)
     assert pid_of(run, 2) != first
     assert locks.get(f"long:{run.id}").holder.task_id == result.id
     run.go()

@@ -12,7 +12,7 @@ from tests.tools import wait_until
 
 from . import pool_app as tasks
 from .app import long
-from .conftest import Run, outcome, running_worker
+from .conftest import outcome, running_worker
 from .test_never_two_at_once import ids_that_ran_one_after_the_other
 
 pytestmark = [pytest.mark.celery]
@@ -35,13 +35,6 @@ def start(tmp_path):
 
     yield start
     gc.collect()  # a result that goes tells the server so, which must still be there
-
-
-@pytest.fixture
-def other_run():
-    run = Run()
-    yield run
-    run.close()
 
 
 def pid_of(run, times=1):
