@@ -26,6 +26,8 @@ class Hold:
         self.leases = leases
         self.needed = needed
         self.lock = lock
+        self.is_first = any(not lease.entered for lease in leases)
+        self.acquisition: Any = None  # who listens to it is told of
         self._when_lost = when_lost
         self._told = threading.Lock()  # renewals of several servers may find it out at once
         self._aborted = False

@@ -15,7 +15,7 @@ from ..engine.hold import Hold, Holds
 from ..engine.renewal import loop_book, thread_book
 from ..names import Template, arguments, check_name
 from ..values import Seconds
-from . import transactions
+from . import telling, transactions
 from .core import Core
 
 P = ParamSpec("P")
@@ -95,9 +95,14 @@ class BaseLock(Core):
         """See acquire()."""
         self._refuse_async()
         until = self._until(blocking, blocking_timeout)
-        places = self._places(loop_book)
+        places, before = self._places(loop_book), self._own()
         client = await places[0][0].server.async_client()
-        return await arun(client, self._acquire(places, until, token))
+        try:
+            return await arun(client, self._acquire(places, until, token))
+        except BaseException:
+            if (hold := self._own()) is not before and hold:
+                self._abandon(hold)
+            raise
 
     def release(self) -> None:
         """Let go of it, for the next who waits.
@@ -261,6 +266,7 @@ class BaseLock(Core):
         for lease in hold.leases:
             if lease.leave(hold) and not lease.over:
                 flows.abandon(lease)
+        telling.released(self, hold)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., "BaseLock"]:
         """What makes the lock for a call, from its args and kwargs."""

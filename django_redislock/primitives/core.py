@@ -4,7 +4,7 @@ import logging
 import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, TypeVar, cast
 from weakref import ref
 
 from redis.exceptions import RedisError
@@ -25,6 +25,7 @@ from ..keys import LockKeys
 from ..names import check_name
 from ..signals import lock_lost
 from ..values import Seconds
+from . import telling
 
 if TYPE_CHECKING:
     from .base import BaseLock
@@ -114,11 +115,21 @@ class Core:
     def _acquire(
         self, places: Sequence[Place], until: float | None, token: str | bytes | None
     ) -> Flow[bool]:
+        flow = self._take_hold(places, until, token)
+        if telling.anybody_listens():
+            using = ", ".join(dict.fromkeys(book.server.alias for book, _ in places))
+            flow = telling.told(cast("BaseLock", self), using, flow)
+        return (yield from flow) is not None
+
+    def _take_hold(
+        self, places: Sequence[Place], until: float | None, token: str | bytes | None
+    ) -> Flow[Hold | None]:
         leases = yield from self._take_all(places, until, token)
-        if leases:
-            hold = Hold(leases, self.needed, ref(self), _tell_lost)
-            self._holds.add(self._owner(), hold)
-        return bool(leases)
+        if not leases:
+            return None
+        hold = Hold(leases, self.needed, ref(self), _tell_lost)
+        self._holds.add(self._owner(), hold)
+        return hold
 
     def _take_all(
         self, places: Sequence[Place], until: float | None, token: str | bytes | None
@@ -144,13 +155,17 @@ class Core:
     def _pass_on(self, hold: Hold, heir: flows.Want) -> Flow[None]:
         [lease] = hold.leases
         self._judge(hold, [lease], [(yield from flows.pass_on(lease, heir))], "pass on")
+        telling.released(self, hold)
 
     def _release(self, hold: Hold) -> Flow[None]:
         last = [lease for lease in hold.leases if lease.leave(hold)]
         enough = len(last) - self.needed + 1  # then fewer than it needs may be held yet
         wanted = [(lease.server, flows.let_go(lease)) for lease in last]
-        kept = yield from self._each(wanted, enough)
-        self._judge(hold, last, kept, "release")
+        try:
+            kept = yield from self._each(wanted, enough)
+            self._judge(hold, last, kept, "release")
+        finally:
+            telling.released(self, hold)
 
     def _release_late(self, hold: Hold) -> None:
         if hold.inherited:  # the transaction is the parent's, as the lock is
@@ -339,10 +354,14 @@ class Core:
 def _tell_lost(hold: Hold, lease: Lease, found_by_holder: bool) -> None:
     lock: BaseLock | None = hold.lock()
     logger.error("Lock %r was lost while it was held", lease.keys.name)
-    lock_lost.send_robust(
+    telling.tell(
+        lock_lost,
         sender=type(lock),
         lock=lock,
+        using=hold.acquisition.using if hold.acquisition else lease.server.alias,
         name=lease.keys.name,
+        kind=lease.kind,
+        acquisition=hold.acquisition,
         token=lease.token,
         fence_token=lease.fence_token,
     )

@@ -156,7 +156,10 @@ def test_a_force_released_lock_is_lost_and_that_is_told_once(manager, heard):
     assert about == {
         "sender": type(lock),
         "lock": lock,
+        "using": manager.alias,
         "name": "a",
+        "kind": "mutex",
+        "acquisition": about["acquisition"],
         "token": token,
         "fence_token": fence,
     }
