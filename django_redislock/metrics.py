@@ -1,0 +1,374 @@
+"""What Prometheus is told of locks, through ``prometheus_client``.
+
+>>> from django_redislock import metrics
+>>> metrics.install()
+
+That line belongs into `AppConfig.ready`. The extra ``django-redislock[prometheus]`` brings
+``prometheus_client``.
+"""
+
+import inspect
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from threading import RLock
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from django.core.cache import caches
+from django.dispatch import Signal
+
+from . import signals
+from .connection import fits, server, unfit
+from .engine import listing
+from .engine.drivers import run
+from .engine.ops import Batch, Flow
+from .manager import locks
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.core import GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise ImportError(
+        "django_redislock.metrics needs prometheus_client: "
+        "pip install 'django-redislock[prometheus]'"
+    ) from error
+
+T = TypeVar("T")
+
+logger = logging.getLogger("django_redislock")
+
+Labels: TypeAlias = Mapping[str, Callable[[str], object]]
+Values: TypeAlias = tuple[str, ...]
+
+WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
+HOLD_BUCKETS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)
+
+PATIENCE = 2.0
+"""Seconds after which a server that does not answer a scrape counts as down."""
+
+OWN_LABELS = ("using", "kind", "task", "le", "pid")
+LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def install(
+    *,
+    registry: CollectorRegistry = REGISTRY,
+    using: Iterable[str] | None = None,
+    labels: Labels | None = None,
+) -> None:
+    """Begin to count. Called again with the same arguments it does nothing.
+
+    registry
+        The registry to be exposed.
+    using
+        Aliases of ``CACHES`` whose servers are asked at each scrape how many locks are held there
+        (None: ``REDISLOCK_CACHE``; empty: none is asked).
+    labels
+        More labels, each with a callable that makes its value from a lock's name:
+        ``{"area": lambda name: name.partition(":")[0]}``. It must give few different values, or
+        Prometheus drowns in time series. One that raises is logged, and its label is empty.
+
+    Raises `TypeError` or `ValueError`, naming the argument and its value, and `ValueError` if
+    there are metrics in this registry already, with other arguments.
+    """
+    if not isinstance(registry, CollectorRegistry):
+        raise TypeError(f"registry must be a CollectorRegistry, got {registry!r}")
+    aliases, labels = _aliases(using), _labels(labels)
+    with _installing:
+        found = _installed.get(registry, _nobody)()
+        if found is None:
+            _installed[registry] = ref(_Metrics(registry, aliases, labels))
+        elif (found.using, found.labels) != (aliases, labels):
+            raise ValueError(
+                f"registry has the metrics of locks already, with using={found.using!r} "
+                f"and labels={found.labels!r}; got using={aliases!r} and labels={labels!r}"
+            )
+
+
+def _nobody() -> None:
+    return None
+
+
+_installing = RLock()
+_installed: "WeakKeyDictionary[CollectorRegistry, ref[_Metrics]]" = WeakKeyDictionary()
+
+
+class Servers(Collector):
+    """What the servers of aliases say at a scrape; `install` puts one into its registry. For
+    the registry of prometheus_client's multiprocess mode, which is made anew for each scrape:
+
+    >>> registry.register(metrics.Servers())
+    """
+
+    def __init__(self, using: Iterable[str] | None = None) -> None:
+        self.using = _aliases(using)
+
+    def describe(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        up = GaugeMetricFamily(
+            "redislock_server_up",
+            "Whether the server answered how many locks are held.",
+            labels=["using"],
+        )
+        held = GaugeMetricFamily(
+            "redislock_server_held_locks",
+            "Locks that are held on the server, by whomever.",
+            labels=["using"],
+        )
+        return up, held
+
+    def collect(self) -> Iterable[Metric]:
+        up, held = self.describe()
+        for alias in (locks.alias,) if self.using is None else self.using:
+            count = _count(alias)
+            up.add_metric([alias], count is not None)
+            if count is not None:
+                held.add_metric([alias], count)
+        return up, held
+
+
+def _count(alias: str) -> int | None:
+    """How many locks are held; None if that can't be known now."""
+    try:
+        found = server(alias)
+        return run(found.client, _soon(listing.count(found.keys)))
+    except Exception as error:  # whatever it is, the other metrics are to be scraped
+        logger.warning("The number of locks of alias %r can't be told: %s", alias, error)
+        return None
+
+
+def _soon(flow: Flow[T]) -> Flow[T]:
+    """The same flow, whose answers are not waited for any longer than `PATIENCE`."""
+    answer = None
+    while True:
+        try:
+            op = flow.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        answer = yield replace(op, limit=PATIENCE) if isinstance(op, Batch) else op
+
+
+class _Metrics(Servers):
+    """Counts what the signals tell. Its registry keeps it, and drops it as it goes."""
+
+    def __init__(
+        self, registry: CollectorRegistry, using: Values | None, labels: dict[str, Any]
+    ) -> None:
+        super().__init__(using)
+        self.labels = labels
+        registry.register(self)  # first, so that it is asked before its gauges
+        self._families = _Families(registry, tuple(labels))
+        self._by_values: dict[Values, _Series] = {}
+        self._by_acquisition: WeakKeyDictionary[object, _Series] = WeakKeyDictionary()
+        for signal, listener in self._listeners():
+            signal.connect(listener)
+
+    def collect(self) -> Iterable[Metric]:
+        for series in list(self._by_values.values()):
+            series.held.show()
+            series.waiters.show()
+        return super().collect()
+
+    def forget(self) -> None:
+        """This is a forked child, which holds nothing yet."""
+        self._by_acquisition.clear()
+        for series in self._by_values.values():
+            series.held.forget()
+            series.waiters.forget()
+
+    def _listeners(self) -> Iterator[tuple[Signal, Callable[..., None]]]:
+        yield signals.lock_waiting, self._waiting
+        yield signals.lock_acquired, self._acquired
+        yield signals.lock_refused, self._refused
+        yield signals.lock_failed, self._failed
+        yield signals.lock_released, self._released
+        yield signals.lock_lost, self._lost
+        yield signals.lock_force_released, self._force_released
+        yield signals.task_skipped, self._task_skipped
+
+    def _waiting(self, acquisition: object, **about: Any) -> None:
+        self._series(acquisition, about).waiters.add(acquisition)
+
+    def _acquired(self, acquisition: object, waited: float, **about: Any) -> None:
+        series = self._series(acquisition, about)
+        series.waiters.discard(acquisition)
+        series.held.add(acquisition)
+        series.acquired.inc()
+        series.wait_seconds.observe(waited)
+
+    def _refused(self, acquisition: object, **about: Any) -> None:
+        series = self._series(acquisition, about)
+        series.waiters.discard(acquisition)
+        series.refused.inc()
+
+    def _failed(self, acquisition: object, **about: Any) -> None:
+        series = self._series(acquisition, about)
+        series.waiters.discard(acquisition)
+        series.failed.inc()
+
+    def _released(self, acquisition: object, held: float, **about: Any) -> None:
+        series = self._series(acquisition, about)
+        series.held.discard(acquisition)
+        series.hold_seconds.observe(held)
+
+    def _lost(self, acquisition: object, **about: Any) -> None:
+        if acquisition is None:  # it entered again what another object acquired, and that is told
+            return
+        series = self._series(acquisition, about)
+        series.held.discard(acquisition)
+        series.lost.inc()
+
+    def _force_released(self, using: str, name: str, tokens: Values, **about: Any) -> None:
+        self._families.force_released.labels(using, *self._more(name)).inc(len(tokens))
+
+    def _task_skipped(self, sender: Any, name: str, **about: Any) -> None:
+        task = getattr(sender, "name", None) or f"{sender.__module__}.{sender.__qualname__}"
+        self._families.skipped.labels(task, *self._more(name)).inc()
+
+    def _series(self, acquisition: object, about: Mapping[str, Any]) -> "_Series":
+        series = self._by_acquisition.get(acquisition)
+        if series is None:
+            values = about["using"], about["kind"], *self._more(about["name"])
+            series = self._by_values.get(values) or self._by_values.setdefault(
+                values, _Series(self._families, values)
+            )
+            self._by_acquisition[acquisition] = series
+        return series
+
+    def _more(self, name: str) -> Values:
+        return tuple(_value(label, make, name) for label, make in self.labels.items())
+
+
+class _Families:
+    """The metrics, whatever their labels."""
+
+    def __init__(self, registry: CollectorRegistry, more: Values) -> None:
+        labels = ("using", "kind", *more)
+
+        def counter(name: str, about: str, labels: Values = labels) -> Counter:
+            return Counter(f"redislock_{name}", about, labels, registry=registry)
+
+        def gauge(name: str, about: str) -> Gauge:
+            # Who is dead holds nothing and waits for nothing.
+            return Gauge(
+                f"redislock_{name}", about, labels, registry=registry, multiprocess_mode="livesum"
+            )
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(
+                f"redislock_{name}", about, labels, registry=registry, buckets=buckets
+            )
+
+        self.held = gauge("held_locks", "Locks that are held by this process.")
+        self.waiters = gauge("waiters", "Acquisitions that wait for their turn in this process.")
+        self.acquired = counter("acquired_total", "Locks that were acquired.")
+        self.refused = counter("refused_total", "Acquisitions whose turn did not come in time.")
+        self.failed = counter("failed_total", "Acquisitions that ended by an error.")
+        self.lost = counter("lost_total", "Locks that were lost while they were held.")
+        self.wait_seconds = histogram(
+            "wait_seconds", "From the call to its lock, where it was acquired.", WAIT_BUCKETS
+        )
+        self.hold_seconds = histogram(
+            "hold_seconds", "From the acquisition of a lock to its release.", HOLD_BUCKETS
+        )
+        self.force_released = counter(
+            "force_released_total",
+            "Holders from whom this process took their lock away.",
+            ("using", *more),
+        )
+        self.skipped = counter(
+            "tasks_skipped_total",
+            "Tasks that met a running instance of themselves and did not run.",
+            ("task", *more),
+        )
+
+
+class _Series:
+    """What is counted under the same values of the labels. All begin at 0 together: what is not
+    there before it first happens is no increase to Prometheus."""
+
+    def __init__(self, families: _Families, values: Values) -> None:
+        self.held = _Present(families.held.labels(*values))
+        self.waiters = _Present(families.waiters.labels(*values))
+        self.acquired = families.acquired.labels(*values)
+        self.refused = families.refused.labels(*values)
+        self.failed = families.failed.labels(*values)
+        self.lost = families.lost.labels(*values)
+        self.wait_seconds = families.wait_seconds.labels(*values)
+        self.hold_seconds = families.hold_seconds.labels(*values)
+
+
+class _Present:
+    """The acquisitions that a gauge shows. They are held weakly, and not counted up and down:
+    a lock that nobody has any more is never released."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self.forget()
+
+    def forget(self) -> None:
+        self._lock = RLock()
+        self._there: WeakSet[object] = WeakSet()
+
+    def add(self, acquisition: object) -> None:
+        with self._lock:
+            self._there.add(acquisition)
+            self.show()
+
+    def discard(self, acquisition: object) -> None:
+        with self._lock:
+            if acquisition in self._there:
+                self._there.discard(acquisition)
+                self.show()
+
+    def show(self) -> None:
+        with self._lock:
+            self._gauge.set(len(self._there))
+
+
+def _value(label: str, make: Callable[[str], object], name: str) -> str:
+    try:
+        value = str(make(name))
+    except Exception:
+        logger.exception("The label %s can't be made from the lock's name %r", label, name)
+        return ""
+    return value.encode(errors="replace").decode()  # else no scrape could be sent
+
+
+def _aliases(using: object) -> Values | None:
+    if using is None:
+        return None
+    if isinstance(using, str) or not isinstance(using, Iterable):
+        raise TypeError(f"using must be several aliases of CACHES, got {using!r}")
+    aliases = tuple(using)
+    for alias in aliases:
+        if alias not in caches.settings:
+            raise ValueError(f"using must name aliases of CACHES, got {alias!r}")
+        if not fits(alias):
+            raise ValueError(f"using: {unfit(alias)}")
+    return aliases
+
+
+def _labels(labels: object) -> dict[str, Callable[[str], object]]:
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise TypeError(f"labels must be a mapping of names to callables, got {labels!r}")
+    for name, make in labels.items():
+        if not isinstance(name, str) or not LABEL.fullmatch(name) or name in OWN_LABELS:
+            raise ValueError(f"labels must have names that Prometheus takes, got {name!r}")
+        if not callable(make) or inspect.iscoroutinefunction(make):
+            raise TypeError(f"labels[{name!r}] must be an ordinary function, got {make!r}")
+    return dict(labels)
+
+
+def _forget() -> None:
+    for metrics in [found for each in _installed.values() if (found := each())]:
+        metrics.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
