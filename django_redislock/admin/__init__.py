@@ -7,10 +7,11 @@ for users, permissions and the log of admin actions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import django
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ORDER_VAR
@@ -25,14 +26,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
+from ..conf import conf
 from ..info import Holding
-from ..manager import locks
+from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..text import printable
-from . import columns, filters
-from .addresses import unquote_name, url_name
+from . import columns, dashboard, filters, one, timeline
+from .addresses import URL_PREFIX, page_address, unquote_name, url_name, using_of
 from .finding import LockRows
-from .rows import LockChangeList, find_row
+from .results import result_links
+from .rows import LockChangeList
 from .seen import Look, Seen, look_again, seen_of
 from .wording import (
     alias_away_text,
@@ -40,10 +43,8 @@ from .wording import (
     change_text,
     confirmation_row,
     gone_text,
-    holding_facts,
     learnt_text,
     level_of,
-    lock_facts,
     log_text,
     released_text,
 )
@@ -59,6 +60,8 @@ REFRESH_SECONDS = (2, 5, 15)
 
 STYLES = ["django_redislock/admin.css"]
 
+
+PAGES = forms.Media(css={"all": ["django_redislock/pages.css"]})
 
 View = Callable[..., HttpResponse]
 
@@ -178,33 +181,114 @@ class ActiveLockAdmin(BaseAdmin):
     ) -> HttpResponse:
         if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        name = unquote_name(object_id)
-        row = find_row(name)
-        if row is None:
+        name, manager = unquote_name(object_id), locks.using(request.GET.get("using") or None)
+        try:
+            seen = one.look(manager, name)
+        except ValueError:  # an address can ask for what is no name at all
+            seen = None
+        if seen is None or not (seen.info or seen.events):
             text = _("“%(name)s” is not locked now.") % {"name": printable(name)}
             return self._back_to_list(request, text, messages.WARNING)
-        return self._page(request, "detail", **self._detail(request, row), **(extra_context or {}))
+        context = self._detail(request, seen, manager)
+        return self._page(request, "detail", **context, **(extra_context or {}))
 
-    def _detail(self, request: HttpRequest, row: ActiveLock) -> dict[str, Any]:
-        info = row.info
+    def _detail(
+        self, request: HttpRequest, seen: one.Look, manager: LockManager
+    ) -> dict[str, Any]:
+        links = result_links(self.admin_site, request, seen.task_ids)
+
+        def link(task_id: str | None) -> str:
+            return links.get(task_id or "", "")
+
+        queue, past = one.queue_rows(seen, link), one.past_rows(seen, link)
+        row = ActiveLock.of(seen.info) if seen.info else ActiveLock(name=seen.name)
         return {
-            "title": printable(info.name),
+            "title": printable(seen.name),
             "original": row,
             "change": True,
             # Django before 6.1 draws the object tools inside of the content block.
             "tools_in_content": django.VERSION < (6, 1),
-            "facts": lock_facts(info),
-            "holders": [holding_facts(holding) for holding in info.holders],
-            "seen": Seen.dump(seen_of(info)),
-            "may_release": self.has_release_permission(request) and info.holders,
+            "media": self.media + PAGES,
+            "alias": manager.alias if len(locks.everywhere()) > 1 else "",
+            "lock": seen.info,
+            "state": one.state_text(seen),
+            "verdict": one.verdict(seen),
+            "cards": one.cards(seen, link),
+            "more_holders": max(len(seen.holders) - one.HOLDERS, 0),
+            "queue": queue,
+            "queue_tells": any(each.metadata for each in queue),
+            "past": past,
+            "past_tells": any(each.metadata for each in past),
+            "chart": one.chart(seen),
+            "keeps_history": conf.history,
+            "dashboard_url": self._address("dashboard", using=using_of(manager)),
+            "seen": Seen.dump(seen_of(seen.info, using_of(manager))) if seen.info else "",
+            "may_release": self.has_release_permission(request) and seen.holders,
         }
+
+    # The dashboard
+
+    @plain_when_redis_is_away
+    def dashboard_view(self, request: HttpRequest) -> HttpResponse:
+        """What happened lately to all locks of one alias (`using`), in so many `minutes`."""
+        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
+            raise PermissionDenied
+        manager = locks.using(request.GET.get("using") or None)
+        seen = dashboard.look(manager, dashboard.minutes_of(request.GET.get("minutes")))
+        return self._page(request, "dashboard", **self._dashboard(seen, manager))
+
+    def _dashboard(self, seen: dashboard.Look, manager: LockManager) -> dict[str, Any]:
+        using = using_of(manager)
+        address = partial(self._lock_address, using)
+        minutes = seen.minutes
+        chart, names = dashboard.chart(seen, address)
+        stale = dashboard.stale_rows(seen, address)
+        return {
+            "title": _("Dashboard of locks"),
+            "media": self.media + PAGES,
+            "minutes": minutes,
+            "now": timeline.clock(seen.now, seen.now),
+            "windows": [
+                (each, self._address("dashboard", using=using, minutes=each))
+                for each in dashboard.WINDOWS
+            ],
+            "alias": manager.alias,
+            "aliases": [
+                (
+                    each.alias,
+                    self._address("dashboard", using=using_of(each), minutes=seen.minutes),
+                )
+                for each in locks.everywhere()
+            ],
+            "total": seen.total,
+            "looked_at": len(seen.infos),
+            "waiting": dashboard.waiting(seen),
+            "stale": stale[: dashboard.STALE],
+            "stale_count": len(stale),
+            "chart": chart,
+            "names": names,
+            "more_names": max(len(seen.stories) - len(names), 0),
+            "contention": dashboard.contention(seen, address),
+            "rates": dashboard.rate_chart(seen.rates),
+            "reach": dashboard.reach_text(seen),
+            "kept": conf.history,
+        }
+
+    def _lock_address(self, using: str, name: str) -> str:
+        return self._address("change", name, using=using)
+
+    def _address(self, page: str, *names: str, **query: str | int) -> str:
+        return page_address(page, self.admin_site.name, *names, **query)
 
     # Release
 
     def get_urls(self) -> list[URLPattern]:
-        release = self.admin_site.admin_view(self.release_view)
-        name = url_name("release").removeprefix("admin:")
-        return [path("release/", release, name=name), *super().get_urls()]
+        pages = {"release": self.release_view, "dashboard": self.dashboard_view}
+        own = [
+            path(f"{page}/", self.admin_site.admin_view(view), name=f"{URL_PREFIX}{page}")
+            for page, view in pages.items()
+        ]
+        return [*own, *super().get_urls()]
 
     @admin.action(
         permissions=["release"],

@@ -12,7 +12,6 @@ from django.utils.http import urlencode
 
 from ..manager import LockManager, locks
 from ..models import ActiveLock
-from ..names import check_name
 from . import filters
 from .addresses import quote_name, url_name
 from .finding import LockRows, Wanted
@@ -126,12 +125,3 @@ def as_pattern(query: str) -> str | None:
     if not query or "*" in query or "?" in query:
         return query or None
     return f"*{query}*"
-
-
-def find_row(name: str, using: str = "") -> ActiveLock | None:
-    """Return the lock of that name on that alias, or None if it is free, or no name at all."""
-    try:
-        info = locks.using(using or None).get(check_name(name))
-    except ValueError:  # a URL or a form can ask for what is no name at all
-        return None
-    return ActiveLock.of(info, using=using) if info else None

@@ -1,0 +1,206 @@
+"""The geometry of the charts: from moments and counts to places. Knows no words and no colours.
+
+Places along the axis are percents of its width, so that a chart is as wide as
+its page and its texts keep their size; heights are pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+ROW = 26
+"""Height of a row of a timeline."""
+
+HEAD = 24
+"""Height of what stands above the first row: the times."""
+
+THINNEST = 0.3
+"""Width that a bar has at least, or nobody would see it."""
+
+GAPS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 100.0)
+"""How near to each other bars may come before they are drawn as one, in percents."""
+
+_STEPS = (1, 2, 5, 10, 15, 30, *(60 * m for m in (1, 2, 5, 10, 15, 30)))
+_LONG_STEPS = tuple(3600 * h for h in (1, 2, 3, 6, 12, 24, 48, 168, 336, 672))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The time that is drawn, from the left edge to the right one."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start).total_seconds()
+
+    def x(self, at: datetime) -> float:
+        """Where a moment lies, in percents; what lies outside is at the edge."""
+        part = (at - self.start) / (self.end - self.start)
+        return round(min(max(part, 0.0), 1.0) * 100, 2)
+
+    def shows(self, span: Span) -> bool:
+        """Whether any of it lies inside."""
+        return span.end >= self.start and span.start <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that lasted from one moment to another."""
+
+    start: datetime
+    end: datetime
+
+    what: str
+    """What it was, or how it ended: a word that the style sheet knows."""
+
+    text: str = ""
+    """What to say of it."""
+
+    weight: int = 0
+    """How much it matters: of spans that are drawn as one, the weightiest is marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One span, or several that are too near to each other to be drawn apart."""
+
+    x: float
+    width: float
+    spans: tuple[Span, ...]
+
+    @property
+    def first(self) -> Span:
+        return self.spans[0]
+
+    @property
+    def is_many(self) -> bool:
+        return len(self.spans) > 1
+
+    @property
+    def weightiest(self) -> Span:
+        """Of several that weigh the same, the last."""
+        return max(reversed(self.spans), key=_weight)
+
+    @property
+    def what(self) -> str:
+        """What most of them are: it lends its colour."""
+        return Counter(span.what for span in self.spans).most_common(1)[0][0]
+
+    @property
+    def end(self) -> float:
+        return round(self.x + self.width, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A time that is written above the chart."""
+
+    x: float
+    at: datetime
+
+    @property
+    def anchor(self) -> str:
+        """Where its text begins, so that none is cut off at the edges."""
+        if self.x < 4:
+            return "start"
+        return "end" if self.x > 96 else "middle"
+
+
+def bars(spans: Iterable[Span], scale: Scale, gap: float = 0.0) -> list[Bar]:
+    """Return what is drawn of `spans`, with those nearer than `gap` percents as one bar."""
+    found: list[Bar] = []
+    for span in sorted(filter(scale.shows, spans), key=_start):
+        bar = _bar(span, scale)
+        if found and _touch(found[-1], bar, gap):
+            found[-1] = _together(found[-1], bar)
+        else:
+            found.append(bar)
+    return found
+
+
+def fitted(rows: Sequence[Sequence[Span]], scale: Scale, most: int) -> list[list[Bar]]:
+    """Return the bars of each row, `most` of them at most, but for one in each row.
+
+    What has the most bars is drawn more coarsely first, so that a busy row takes nothing from
+    the others.
+    """
+    drawn = [bars(row, scale) for row in rows]
+    coarser = [iter(GAPS) for _ in rows]
+    while sum(map(len, drawn)) > most:
+        fullest = max(range(len(rows)), key=lambda number: len(drawn[number]))
+        gap = next(coarser[fullest], None)
+        if gap is None:
+            break
+        drawn[fullest] = bars(rows[fullest], scale, gap)
+    return drawn
+
+
+def ticks(scale: Scale, zone: tzinfo, most: int = 7) -> list[Tick]:
+    """Return the times that are round in a time zone, `most` of them at most."""
+    step = next(
+        (step for step in (*_STEPS, *_LONG_STEPS) if scale.seconds / step <= most - 1),
+        math.ceil(scale.seconds / (most - 1)),
+    )
+    # To the clock on the wall no hour is skipped, so it is counted without a zone.
+    wall = scale.start.astimezone(zone).replace(tzinfo=None)
+    midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
+    before = math.ceil((wall - midnight).total_seconds() / step)
+    found = [
+        (midnight + timedelta(seconds=step * number)).replace(tzinfo=zone)
+        for number in range(before, before + most + 1)
+    ]
+    return [Tick(scale.x(at), at) for at in found if scale.start <= at <= scale.end]
+
+
+def height(rows: int) -> int:
+    """Return the height of a timeline of so many rows."""
+    return HEAD + ROW * rows
+
+
+def columns(counts: Sequence[int]) -> str:
+    """Return the counts as columns: path data in a box that is 1 wide for each, and 100 high."""
+    top = max(counts, default=0)
+    return "".join(
+        f"M{place} 100v{-_tall(count, top):g}h.8V100z"
+        for place, count in enumerate(counts)
+        if count
+    )
+
+
+def share(part: float, whole: float) -> float:
+    """Return `part` as percents of `whole`, for the width of a bar."""
+    return round(100 * part / whole, 1) if whole else 0.0
+
+
+def _tall(count: int, top: int) -> float:
+    # One among a thousand is to be seen too.
+    return max(round(100 * count / top, 1), 4.0)
+
+
+def _bar(span: Span, scale: Scale) -> Bar:
+    x = scale.x(span.start)
+    width = max(round(scale.x(span.end) - x, 2), THINNEST)
+    return Bar(round(min(x, 100 - width), 2), width, (span,))
+
+
+def _touch(left: Bar, right: Bar, gap: float) -> bool:
+    return right.x - left.end < gap - 0.005
+
+
+def _together(left: Bar, right: Bar) -> Bar:
+    width = round(max(left.end, right.end) - left.x, 2)
+    return Bar(left.x, width, left.spans + right.spans)
+
+
+def _start(span: Span) -> datetime:
+    return span.start
+
+
+def _weight(span: Span) -> int:
+    return span.weight

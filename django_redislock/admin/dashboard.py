@@ -1,0 +1,422 @@
+"""What the dashboard tells: who holds and waits lately, and how often what happened."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from ..conf import conf
+from ..info import Event, Holding, LockInfo, Rates
+from ..keys import Keys
+from ..manager import LockManager
+from ..text import printable, short_duration
+from . import timeline
+from .charts import Scale, columns, share
+from .one import renewed_ago
+from .outcomes import OUTCOMES, Outcome, outcome
+from .timeline import BELOW, Row, Timeline, clock, read_at, who
+
+WINDOWS = (5, 15, 60)
+"""Minutes that can be looked at."""
+
+NAMES = 30
+"""Locks that are drawn: those that were held and waited for the longest."""
+
+CONTENDED = 20
+"""Locks that are told of as waited for."""
+
+LOCKS = 1000
+"""Locks that are asked for, those whose leases end first."""
+
+EVENTS = 16_000
+"""Events that are asked for, the latest."""
+
+STALE = 50
+"""Stale locks that are listed."""
+
+Address = Callable[[str], str]
+"""From a lock's name to its page."""
+
+
+@dataclass(slots=True)
+class Story:
+    """One lock's part in what happened."""
+
+    name: str
+    events: list[Event] = field(default_factory=list)
+    info: LockInfo | None = None
+
+    @property
+    def holders(self) -> tuple[Holding, ...]:
+        holders = self.info.holders if self.info else ()
+        return tuple(holding for holding in holders if holding.timeout)
+
+    @property
+    def waiters(self) -> int:
+        return self.info.waiters if self.info else 0
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(event.outcome for event in self.events)
+
+    @property
+    def waits(self) -> list[float]:
+        """Seconds in the queue, of those who stood there."""
+        waited = [event.waited for event in self.events] + [h.waited for h in self.holders]
+        return [seconds for seconds in waited if seconds > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was read for the page."""
+
+    minutes: int
+    now: datetime
+    total: int
+    infos: tuple[LockInfo, ...]
+    events: tuple[Event, ...]
+    rates: Rates
+    stories: dict[str, Story]
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.now - timedelta(minutes=self.minutes), self.now)
+
+
+def look(manager: LockManager, minutes: int) -> Look:
+    """Ask Redis, in five round trips at most, whatever there is."""
+    page = manager.page(stop=LOCKS)
+    events = manager.history(limit=EVENTS) if conf.history else ()
+    rates = manager.rates()
+    now = _now(page.infos, events)
+    since = now - timedelta(minutes=minutes)
+    stories = _stories(page.infos, [event for event in events if event.at >= since])
+    if page.total > len(page.infos):
+        _complete(manager, stories, now, since)
+    return Look(minutes, now, page.total, page.infos, events, rates, stories)
+
+
+def minutes_of(text: str | None) -> int:
+    """Return the window that was asked for, or the middle one."""
+    return next((each for each in WINDOWS if str(each) == text), WINDOWS[1])
+
+
+def _now(infos: Iterable[LockInfo], events: Sequence[Event]) -> datetime:
+    read = (read_at(info.first) for info in infos if info.first)
+    return next(read, None) or max([timezone.now(), *(event.at for event in events[:1])])
+
+
+def _stories(infos: Iterable[LockInfo], events: Iterable[Event]) -> dict[str, Story]:
+    stories: dict[str, Story] = {}
+    for event in events:
+        stories.setdefault(event.name, Story(event.name)).events.append(event)
+    for info in infos:
+        stories.setdefault(info.name, Story(info.name)).info = info
+    return stories
+
+
+def _complete(
+    manager: LockManager, stories: dict[str, Story], now: datetime, since: datetime
+) -> None:
+    """There are too many locks to read all, but those that are told of are."""
+    told = [*_busiest(stories.values(), now, since), *_contended(stories.values())]
+    missing = {story.name for story in told if story.info is None}
+    for name, info in manager.get_many(missing).items():
+        stories[name].info = info
+
+
+# At one look
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    what: str
+    count: int
+
+
+def waiting(seen: Look) -> int:
+    return sum(info.waiters for info in seen.infos)
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRow:
+    name: str
+    href: str
+    who: str
+    silent: str
+    left: str
+    waiters: int
+
+
+def stale_rows(seen: Look, address: Address) -> list[StaleRow]:
+    """Return the holders whose renewal is overdue, those that are silent the longest first."""
+    found = [
+        (renewed_ago(holding) or 0.0, info, holding)
+        for info in seen.infos
+        for holding in info.holders
+        if holding.is_stale
+    ]
+    found.sort(key=lambda each: each[0], reverse=True)
+    return [
+        StaleRow(
+            name=printable(info.name),
+            href=address(info.name),
+            who=who(holding.holder),
+            silent=short_duration(silent),
+            left=short_duration(holding.ttl),
+            waiters=info.waiters,
+        )
+        for silent, info, holding in found
+    ]
+
+
+# The timeline
+
+
+@dataclass(frozen=True, slots=True)
+class NameRow:
+    """The figures of a row of the timeline."""
+
+    name: str
+    href: str
+    holds: int
+    held: str
+    part: str
+    waited: str
+    outcomes: list[tuple[Outcome, int]]
+
+
+def chart(seen: Look, address: Address) -> tuple[Timeline | None, list[NameRow]]:
+    """Return the timeline of the busiest locks, and the same as figures."""
+    stories = _busiest(seen.stories.values(), seen.now, seen.scale.start)
+    if not stories:
+        return None, []
+    rows = [_row(story, seen, address) for story in stories]
+    drawn = timeline.draw(rows, seen.scale, waits=BELOW)
+    reach = reach_of(seen.events)
+    if reach and reach > seen.scale.start:
+        drawn.unknown = seen.scale.x(reach)
+    return drawn, [_name_row(story, seen, address) for story in stories]
+
+
+def _busiest(stories: Iterable[Story], now: datetime, since: datetime) -> list[Story]:
+    ranked = sorted(stories, key=lambda story: _busy(story, now, since), reverse=True)
+    return ranked[:NAMES]
+
+
+def _busy(story: Story, now: datetime, since: datetime) -> tuple[float, int]:
+    seconds = _held_seconds(story, now, since) + sum(story.waits)
+    return seconds, len(story.events) + len(story.holders)
+
+
+def _held_seconds(story: Story, now: datetime, since: datetime) -> float:
+    over = (_within(event.acquired_at, event.at, since) for event in story.events)
+    running = (_within(holding.acquired_at, now, since) for holding in story.holders)
+    return sum(over) + sum(running)
+
+
+def _within(start: datetime | None, end: datetime, since: datetime) -> float:
+    if start is None:
+        return 0.0
+    return max((end - max(start, since)).total_seconds(), 0.0)
+
+
+def _row(story: Story, seen: Look, address: Address) -> Row:
+    waits = [timeline.wait_of_event(event) for event in story.events]
+    waits += [timeline.wait_of_holding(holding) for holding in story.holders]
+    held = [timeline.span_of_event(event) for event in story.events if _was_held(event)]
+    held += [timeline.span_of_holding(holding, seen.now) for holding in story.holders]
+    name, waited = printable(story.name), [wait for wait in waits if wait]
+    return Row(name, name, held, waited, href=address(story.name))
+
+
+def _was_held(event: Event) -> bool:
+    return event.acquired_at is not None or event.outcome == "lost"
+
+
+def _name_row(story: Story, seen: Look, address: Address) -> NameRow:
+    held = _held_seconds(story, seen.now, seen.scale.start)
+    counts = story.counts
+    counts["held"] = sum(not holding.is_stale for holding in story.holders)
+    counts["stale"] = len(story.holders) - counts["held"]
+    return NameRow(
+        name=printable(story.name),
+        href=address(story.name),
+        holds=sum(map(_was_held, story.events)) + len(story.holders),
+        held=short_duration(held),
+        part=f"{share(held, seen.scale.seconds):.0f} %",
+        waited=short_duration(sum(story.waits)),
+        outcomes=[(each, counts[each.what]) for each in OUTCOMES.values() if counts[each.what]],
+    )
+
+
+# Contention
+
+
+@dataclass(frozen=True, slots=True)
+class ContentionRow:
+    name: str
+    href: str
+    longest: str
+    median: str
+    total: str
+    waits: int
+    waiters: int
+    refused: int
+    skipped: int
+    bar: float
+    """The longest wait in percents of the longest of all."""
+
+
+def contention(seen: Look, address: Address) -> list[ContentionRow]:
+    """Return the locks that were waited for or refused, the longest wait first."""
+    stories = _contended(seen.stories.values())
+    top = max((max(story.waits, default=0.0) for story in stories), default=0.0)
+    return [_contention_row(story, top, address) for story in stories]
+
+
+def _contended(stories: Iterable[Story]) -> list[Story]:
+    wanted = [story for story in stories if any(_contention(story))]
+    return sorted(wanted, key=_contention, reverse=True)[:CONTENDED]
+
+
+def _contention(story: Story) -> tuple[float, int, int]:
+    counts = story.counts
+    return max(story.waits, default=0.0), story.waiters, counts["refused"] + counts["skipped"]
+
+
+def _contention_row(story: Story, top: float, address: Address) -> ContentionRow:
+    waits, counts = story.waits, story.counts
+    return ContentionRow(
+        name=printable(story.name),
+        href=address(story.name),
+        longest=short_duration(max(waits)) if waits else "",
+        median=short_duration(median(waits)) if waits else "",
+        total=short_duration(sum(waits)) if waits else "",
+        waits=len(waits),
+        waiters=story.waiters,
+        refused=counts["refused"],
+        skipped=counts["skipped"],
+        bar=share(max(waits, default=0.0), top),
+    )
+
+
+# Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    what: str
+    word: str
+    total: int
+    most: int
+    path: str
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class RateChart:
+    series: list[Series]
+    absent: list[str]
+    """What did not happen in this hour."""
+
+    times: Sequence[timeline.Time]
+    columns: list[tuple[float, str]]
+    """Of each minute in which something happened: its place in percents, and its figures."""
+
+    height: int
+    rows: list[tuple[str, list[int]]]
+
+
+BAND = 64
+"""Height of one series, with its heading."""
+
+RATE_HEAD = 24
+
+
+def rate_chart(rates: Rates) -> RateChart:
+    """Return the rates, each drawn on a scale of its own; what never happened is left out."""
+    words = rate_words()
+    there = [what for what in words if sum(rates.counts.get(what, ()))]
+    series = [
+        Series(
+            what=what,
+            word=words[what],
+            total=sum(rates.counts[what]),
+            most=max(rates.counts[what]),
+            path=columns(rates.counts[what]),
+            y=RATE_HEAD + BAND * place,
+        )
+        for place, what in enumerate(there)
+    ]
+    figures = [
+        (clock(minute)[:-3], [rates.counts[what][place] for what in there])
+        for place, minute in enumerate(rates.minutes)
+    ]
+    return RateChart(
+        series=series,
+        absent=[words[what] for what in words if what not in there],
+        times=timeline.times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
+        columns=[
+            (round(place * 100 / len(figures), 3), _figures_text(minute, counts, there))
+            for place, (minute, counts) in enumerate(figures)
+            if any(counts)
+        ],
+        height=RATE_HEAD + BAND * len(series),
+        rows=[each for each in reversed(figures) if any(each[1])],
+    )
+
+
+def rate_words() -> dict[str, str]:
+    return {"acquired": _("acquired")} | {
+        what: str(outcome(what).word) for what in ("refused", "expired", "forced", "lost")
+    }
+
+
+def _figures_text(minute: str, counts: Sequence[int], there: Sequence[str]) -> str:
+    words = rate_words()
+    told = [f"{words[what]} {count}" for what, count in zip(there, counts, strict=True) if count]
+    return f"{minute}: {', '.join(told)}"
+
+
+# How far back
+
+
+def reach_of(events: Sequence[Event]) -> datetime | None:
+    """Return from when on all events are there; None if none was dropped yet.
+
+    Each bucket keeps its own latest of each sort, so the busiest of them reaches back least.
+    """
+    sorts: dict[tuple[int, bool], list[Event]] = defaultdict(list)
+    keys = Keys("")
+    buckets: dict[str, int] = {}
+    for event in events:
+        bucket = buckets.setdefault(event.name, keys.of(event.name).bucket)
+        sorts[bucket, event.outcome in ("refused", "skipped")].append(event)
+    # A stream is cut in blocks, and an end that was noted twice is one event.
+    full = [each[-1].at for each in sorts.values() if len(each) >= conf.history * 0.9]
+    cut = [events[-1].at] if len(events) >= EVENTS else []
+    return max(full + cut, default=None)
+
+
+def reach_text(seen: Look) -> str:
+    """Return in a sentence how far back what is kept goes; nothing if nothing is kept."""
+    if not conf.history:
+        return ""
+    if not seen.events:
+        return _("No events are kept yet.")
+    reach = reach_of(seen.events)
+    since = clock(reach or seen.events[-1].at, seen.now)
+    if reach is None:
+        return _("The events kept go back to %(time)s; none was dropped yet.") % {"time": since}
+    text = _(
+        "The events kept go back to %(time)s; of what was before, only a part is here. Each of "
+        "the 16 buckets keeps its latest %(kept)s (REDISLOCK_HISTORY)."
+    )
+    return text % {"time": since, "kept": conf.history}

@@ -1,0 +1,390 @@
+"""What the page of one lock tells: how it stands, who holds, who waits, and what was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..conf import conf
+from ..info import Event, Holder, Holding, LockInfo, Waiter
+from ..manager import LockManager
+from ..text import age, printable, short_duration, shown_metadata
+from . import timeline
+from .charts import Span
+from .outcomes import Outcome, outcome
+from .timeline import BEFORE, Row, Timeline, clock, process, read_at, who
+
+QUEUED = 100
+"""Waiters that are listed."""
+
+PAST = 50
+"""Events that are listed."""
+
+DRAWN = 20
+"""Events that are drawn, and waiters at most half as many."""
+
+HOLDERS = 50
+"""Holders that are shown."""
+
+Link = Callable[[str | None], str]
+"""From a task's id to the page of its result; empty where there is none to be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All that is known of one lock."""
+
+    name: str
+    info: LockInfo | None
+    waiters: tuple[Waiter, ...]
+    events: tuple[Event, ...]
+    now: datetime
+
+    @property
+    def holders(self) -> tuple[Holding, ...]:
+        return self.info.holders if self.info else ()
+
+    @property
+    def task_ids(self) -> set[str]:
+        parts: tuple[Holding | Waiter | Event, ...]
+        parts = (*self.holders, *self.waiters, *self.events)
+        return {part.holder.task_id for part in parts if part.holder.task_id}
+
+
+def look(manager: LockManager, name: str) -> Look:
+    """Ask Redis, in three round trips at most. Raises `ValueError` for what is no name."""
+    info = manager.get(name)
+    events = manager.history(name, PAST) if conf.history else ()
+    waiters = manager.queue(name, QUEUED) if info and info.waiters else ()
+    if info and info.first:
+        now = read_at(info.first)
+    else:
+        now = max([timezone.now(), *(event.at for event in events)])
+    return Look(name, info, waiters, events, now)
+
+
+# At one look
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether it is safe to release, as far as that is known."""
+
+    level: str
+    """``"alive"``, ``"stale"``, ``"unknown"``, ``"cooldown"``, ``"waiting"`` or ``"free"``."""
+
+    head: str
+
+    text: str
+
+
+def state_text(seen: Look) -> str:
+    """Return in a sentence how it stands."""
+    parts = [_held_text(seen), *_renewal_texts(seen), *_waiting_texts(seen)]
+    return "; ".join(parts) + "."
+
+
+def _held_text(seen: Look) -> str:
+    if not seen.info:
+        return _("Nobody holds it now")
+    if not seen.info.first:
+        return _("Nobody holds it at this moment")
+    longest = short_duration(max(map(age, seen.holders)))
+    if seen.info.state == "cooldown":
+        return _("Released, and kept for a while so that nobody else begins too soon")
+    if len(seen.holders) > 1:
+        told = {"count": len(seen.holders), "time": longest}
+        return _("Held by %(count)d, the longest for %(time)s") % told
+    told = {"holder": who(seen.info.first.holder), "time": longest}
+    return _("Held by %(holder)s for %(time)s") % told
+
+
+def _renewal_texts(seen: Look) -> list[str]:
+    if not seen.info or not seen.info.first or seen.info.state == "cooldown":
+        return []
+    ages = [ago for holding in seen.holders if (ago := renewed_ago(holding)) is not None]
+    if not ages:
+        left = short_duration(max(holding.ttl for holding in seen.holders))
+        return [_("not renewed, ends in %(time)s") % {"time": left}]
+    if len(seen.holders) > 1:
+        return [_("the last renewal of one is %(time)s ago") % {"time": short_duration(max(ages))}]
+    return [_("renewed %(time)s ago") % {"time": short_duration(ages[0])}]
+
+
+def _waiting_texts(seen: Look) -> list[str]:
+    count = seen.info.waiters if seen.info else 0
+    if not count:
+        return [_("nobody waits")] if seen.info else []
+    if not seen.waiters:
+        return [ngettext("%(count)d waits", "%(count)d wait", count) % {"count": count}]
+    text = ngettext(
+        "%(count)d waits, since %(time)s",
+        "%(count)d wait, the first since %(time)s",
+        count,
+    )
+    return [text % {"count": count, "time": short_duration(seen.waiters[0].waited)}]
+
+
+def renewed_ago(holding: Holding) -> float | None:
+    """Return how many seconds ago its lease began to run; None if it is not renewed."""
+    if not holding.renewed or not holding.timeout:
+        return None
+    return min(max(holding.timeout - holding.ttl, 0.0), age(holding))
+
+
+def verdict(seen: Look) -> Verdict:
+    """Return what is known of whether a release is safe."""
+    if not seen.info:
+        text = _("There is nothing to release. Its past is below.")
+        return Verdict("free", _("Free"), text)
+    if not seen.info.first:
+        text = _("There is nothing to release: who waits first is let in next.")
+        return Verdict("waiting", _("Between two holders"), text)
+    if seen.info.state == "cooldown":
+        return _cooling(seen.info.first)
+    stale = [holding for holding in seen.holders if holding.is_stale]
+    alive = [holding for holding in seen.holders if holding.renewed and not holding.is_stale]
+    if stale and len(stale) < len(seen.holders):
+        return _some_stale(stale, seen)
+    if stale:
+        return _stale(stale)
+    return _alive(alive) if alive else _unknown(seen)
+
+
+def _cooling(holding: Holding) -> Verdict:
+    text = _(
+        "Its holder has let go of it; as asked, it stays taken for %(left)s more. A release only "
+        "ends this sooner."
+    )
+    told = {"left": short_duration(holding.ttl)}
+    return Verdict("cooldown", _("Cools down"), text % told)
+
+
+def _stale(stale: list[Holding]) -> Verdict:
+    ago = max(renewed_ago(holding) or 0.0 for holding in stale)
+    left = max(holding.ttl for holding in stale)
+    text = _(
+        "The holder has not renewed its lease for %(ago)s: it is dead or paused, or cannot reach "
+        "Redis. Once you know that its process is gone, a release is safe. Left alone, the lease "
+        "ends in %(left)s."
+    )
+    told = {"ago": short_duration(ago), "left": short_duration(left)}
+    return Verdict("stale", _("Stale: probably safe to release"), text % told)
+
+
+def _some_stale(stale: list[Holding], seen: Look) -> Verdict:
+    text = _(
+        "%(stale)d of %(all)d holders have not renewed their leases. Their leases end by "
+        "themselves; a release takes the lock from the others too, who are at work."
+    )
+    told = {"stale": len(stale), "all": len(seen.holders)}
+    return Verdict("stale", _("Some holders are stale"), text % told)
+
+
+def _alive(alive: list[Holding]) -> Verdict:
+    text = _(
+        "The holder is at work: it renewed its lease %(ago)s ago. After a release it goes on "
+        "beside the next one until it notices, at its next renewal, within %(third)s."
+    )
+    told = {
+        "ago": short_duration(min(renewed_ago(holding) or 0.0 for holding in alive)),
+        "third": short_duration(max(holding.timeout for holding in alive) / 3),
+    }
+    return Verdict("alive", _("Alive: not safe to release"), text % told)
+
+
+def _unknown(seen: Look) -> Verdict:
+    text = _(
+        "Nobody renews its lease, so it does not tell whether the holder is still at work. It "
+        "ends by itself in %(left)s."
+    )
+    told = {"left": short_duration(max(holding.ttl for holding in seen.holders))}
+    return Verdict("unknown", _("Not known whether it is safe to release"), text % told)
+
+
+# Holders, the queue, the past
+
+
+@dataclass(frozen=True, slots=True)
+class HolderCard:
+    level: str
+    word: str
+    left: float
+    timeout: float
+    left_text: str
+    facts: list[tuple[str, str, str]]
+    """Label, value, and the address that the value leads to, if it leads anywhere."""
+
+    metadata: str
+
+
+def cards(seen: Look, link: Link) -> list[HolderCard]:
+    return [_card(holding, seen, link) for holding in seen.holders[:HOLDERS]]
+
+
+def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
+    level, word = _life(holding)
+    left = _("%(left)s of %(lease)s left") % {
+        "left": short_duration(holding.ttl),
+        "lease": short_duration(holding.timeout),
+    }
+    return HolderCard(
+        level=level,
+        word=word,
+        left=round(min(max(holding.ttl, 0.0), holding.timeout or holding.ttl), 3),
+        timeout=round(holding.timeout or holding.ttl, 3),
+        left_text=left if holding.timeout else short_duration(holding.ttl),
+        facts=[fact for fact in _facts(holding, seen, link) if fact[1]],
+        metadata=metadata_text(holding.metadata),
+    )
+
+
+def _life(holding: Holding) -> tuple[str, str]:
+    if not holding.timeout:
+        return "cooldown", _("cools down")
+    if holding.is_stale:
+        return "stale", _("stale")
+    return ("alive", _("alive")) if holding.renewed else ("unknown", _("not renewed"))
+
+
+def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str]]:
+    holder = holding.holder
+    times = {"acquired": clock(holding.acquired_at, seen.now), "age": short_duration(age(holding))}
+    return [
+        (_("Holder"), process(holder), ""),
+        (_("Thread"), printable(holder.thread), ""),
+        (_("Task"), printable(holder.task_name or ""), ""),
+        (_("Task id"), printable(holder.task_id or ""), link(holder.task_id)),
+        (_("Held since"), _("%(acquired)s, for %(age)s") % times, ""),
+        (_("Waited before"), short_duration(holding.waited) if holding.waited else "", ""),
+        (_("Renewed"), _ago_text(renewed_ago(holding)), ""),
+        (_("Lease ends"), clock(holding.expires_at, seen.now), ""),
+        (_("Fencing token"), str(holding.fence_token), ""),
+        (_("Weight"), str(holding.weight) if seen.info and seen.info.capacity > 1 else "", ""),
+    ]
+
+
+def _ago_text(ago: float | None) -> str:
+    return "" if ago is None else _("%(time)s ago") % {"time": short_duration(ago)}
+
+
+def metadata_text(metadata: Mapping[str, Any]) -> str:
+    if not metadata:
+        return ""
+    text = json.dumps(shown_metadata(metadata), ensure_ascii=False, indent=2, default=str)
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Who waited or held, in the parts that a cell shows."""
+
+    process: str
+    task: str
+    task_id: str
+    href: str
+
+
+def _party(holder: Holder, link: Link) -> Party:
+    return Party(
+        process=process(holder),
+        task=printable(holder.task_name or ""),
+        task_id=printable(holder.task_id or ""),
+        href=link(holder.task_id),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    place: int
+    party: Party
+    since: str
+    waited: str
+    weight: str
+    metadata: str
+
+
+def queue_rows(seen: Look, link: Link) -> list[QueueRow]:
+    return [
+        QueueRow(
+            place=place,
+            party=_party(waiter.holder, link),
+            since=clock(waiter.since, seen.now),
+            waited=short_duration(waiter.waited),
+            weight=str(waiter.weight),
+            metadata=metadata_text(waiter.metadata),
+        )
+        for place, waiter in enumerate(seen.waiters, 1)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PastRow:
+    at: str
+    party: Party
+    waited: str
+    held: str
+    outcome: Outcome
+    fence: str
+    metadata: str
+
+
+def past_rows(seen: Look, link: Link) -> list[PastRow]:
+    return [
+        PastRow(
+            at=clock(event.at, seen.now),
+            party=_party(event.holder, link),
+            waited=short_duration(event.waited),
+            held=short_duration(event.held) if event.acquired_at else "",
+            outcome=outcome(event.outcome),
+            fence=str(event.fence_token or ""),
+            metadata=metadata_text(event.metadata),
+        )
+        for event in seen.events
+    ]
+
+
+# The timeline
+
+
+def chart(seen: Look) -> Timeline | None:
+    """Return its last holders, one below the other, then who holds and who waits."""
+    rows = [
+        *(_past_row(event) for event in reversed(seen.events[:DRAWN])),
+        *(_held_row(holding, seen.now) for holding in seen.holders[:DRAWN]),
+        *(_queue_row(waiter, seen.now) for waiter in seen.waiters[: DRAWN // 2]),
+    ]
+    spans = [span for row in rows for span in (*row.held, *row.waited)]
+    if not spans:
+        return None
+    return timeline.draw(rows, timeline.scale_of(spans, seen.now), waits=BEFORE, mark_all=True)
+
+
+def _past_row(event: Event) -> Row:
+    wait = timeline.wait_of_event(event)
+    never = event.acquired_at is None and event.outcome != "lost"
+    held = () if never else (timeline.span_of_event(event),)
+    return _row(event.holder, clock(event.at), held, wait)
+
+
+def _held_row(holding: Holding, now: datetime) -> Row:
+    held = (timeline.span_of_holding(holding, now),)
+    return _row(holding.holder, _("now"), held, timeline.wait_of_holding(holding))
+
+
+def _queue_row(waiter: Waiter, now: datetime) -> Row:
+    said = _("waits since %(time)s") % {"time": clock(waiter.since)}
+    text = f"{who(waiter.holder)} · {said} ({short_duration(waiter.waited)})"
+    return _row(waiter.holder, _("waits"), (), Span(min(waiter.since, now), now, "waiting", text))
+
+
+def _row(holder: Holder, note: str, held: tuple[Span, ...], wait: Span | None) -> Row:
+    waited = (wait,) if wait else ()
+    return Row(process(holder), who(holder), held, waited, note=note)

@@ -1,0 +1,64 @@
+"""How a holding ended, or an acquisition: the word, and how much it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    what: str
+    """What it is called in the data, in the style sheet, and as a mark."""
+
+    word: str | Promise
+
+    meaning: str | Promise
+
+    weight: int = 0
+    """Above 0 it is nothing usual, and is marked wherever it is drawn."""
+
+    @property
+    def is_end(self) -> bool:
+        return self.what not in ("held", "waiting")
+
+    @property
+    def is_wait(self) -> bool:
+        """Whether it is a time in the queue and not one at work."""
+        return self.what in ("waiting", "skipped", "refused")
+
+
+OUTCOMES = {
+    each.what: each
+    for each in (
+        Outcome("held", _("held now"), _("its lease is running")),
+        Outcome("waiting", _("waiting"), _("it stood in the queue")),
+        Outcome("released", _("released"), _("by its holder, when it was done")),
+        Outcome("passed", _("passed on"), _("to the one who took over")),
+        Outcome("skipped", _("skipped"), _("a task that ended without having run"), 1),
+        Outcome("refused", _("refused"), _("it was not acquired"), 2),
+        Outcome("stale", _("stale"), _("its renewal is overdue"), 3),
+        Outcome("forced", _("forced"), _("released by an operator"), 4),
+        Outcome("expired", _("expired"), _("its lease ran out"), 5),
+        Outcome(
+            "lost",
+            pgettext_lazy("of a lock", "lost"),
+            _("its lease ran out, and its holder was still there"),
+            6,
+        ),
+    )
+}
+
+
+def outcome(what: str) -> Outcome:
+    return OUTCOMES.get(what) or Outcome(what, what, "")
+
+
+def legend(whats: Iterable[str]) -> list[Outcome]:
+    """Return the outcomes that occur, in the order of their weights."""
+    occurring = set(whats)
+    return [each for each in OUTCOMES.values() if each.what in occurring]

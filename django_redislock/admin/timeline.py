@@ -1,0 +1,220 @@
+"""A timeline as a template draws it: rows of bars, marks where they end, times above."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from ..info import Event, Holder, Holding
+from ..text import printable, short_duration
+from .charts import HEAD, ROW, Bar, Scale, Span, Tick, fitted, height, ticks
+from .outcomes import Outcome, legend, outcome
+
+MOST_BARS = 120
+"""Bars of holdings in one chart, but for one in each row."""
+
+MOST_WAITS = 60
+"""Bars of waiting likewise."""
+
+BAR = (5, 12)
+"""Where in its row a bar begins, and its height."""
+
+BELOW = (20, 4)
+"""The same of waiting where it is drawn below of who held meanwhile."""
+
+BEFORE = (9, 4)
+"""The same of waiting where it is drawn before what came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    x: float
+    y: int
+    width: float
+    height: int
+    what: str
+    is_many: bool
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    x: float
+    y: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A time above the chart."""
+
+    tick: Tick
+    text: str
+
+
+@dataclass(slots=True)
+class Row:
+    """What happened to one lock, or one holder."""
+
+    label: str
+    title: str = ""
+    held: Sequence[Span] = ()
+    waited: Sequence[Span] = ()
+    href: str = ""
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Timeline:
+    rows: Sequence[Row]
+    scale: Scale
+    height: int
+    times: Sequence[Time]
+    rects: list[Rect] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    legend: Sequence[Outcome] = ()
+    has_many: bool = False
+    """Whether some bars are several spans that are too near to each other."""
+
+    mark_all: bool = False
+    """Whether usual ends are marked too."""
+
+    unknown: float = 0.0
+    """The part on the left, in percents, of which nothing is known any more."""
+
+
+def draw(
+    rows: Sequence[Row], scale: Scale, *, waits: tuple[int, int], mark_all: bool = False
+) -> Timeline:
+    """Return the timeline of some rows; `waits` is `BELOW` or `BEFORE`."""
+    chart = Timeline(rows, scale, height(len(rows)), times(scale), mark_all=mark_all)
+    whats: set[str] = set()
+    for lane, spans, most in (
+        (waits, [row.waited for row in rows], MOST_WAITS),
+        (BAR, [row.held for row in rows], MOST_BARS),
+    ):
+        for number, found in enumerate(fitted(spans, scale, most)):
+            top = HEAD + ROW * number + lane[0]
+            chart.rects += [_rect(bar, top, lane[1]) for bar in found]
+            chart.marks += _marks(found, scale, top + lane[1] // 2, mark_all)
+            whats.update(span.what for bar in found for span in bar.spans)
+    chart.legend = legend(whats)
+    chart.has_many = any(rect.is_many for rect in chart.rects)
+    return chart
+
+
+def _rect(bar: Bar, top: int, tall: int) -> Rect:
+    return Rect(bar.x, top, bar.width, tall, bar.what, bar.is_many, _title(bar))
+
+
+def _marks(found: Iterable[Bar], scale: Scale, middle: int, mark_all: bool) -> list[Mark]:
+    ends = [bar.weightiest for bar in found]
+    return [
+        Mark(scale.x(span.end), middle, span.what)
+        for span in ends
+        if outcome(span.what).weight or (mark_all and outcome(span.what).is_end)
+    ]
+
+
+def _title(bar: Bar) -> str:
+    if not bar.is_many:
+        return bar.first.text
+    counts = Counter(span.what for span in bar.spans)
+    told = ", ".join(f"{counts[each.what]} {each.word}" for each in legend(counts))
+    last = max(span.end for span in bar.spans)
+    return f"{clock(bar.first.start)} - {clock(last)}: {told}"
+
+
+def times(scale: Scale) -> list[Time]:
+    found = ticks(scale, timezone.get_current_timezone())
+    exact = any(timezone.localtime(tick.at).second for tick in found)
+    days = scale.seconds > 86400
+    form = "%m-%d %H:%M" if days else "%H:%M:%S" if exact else "%H:%M"
+    return [Time(tick, timezone.localtime(tick.at).strftime(form)) for tick in found]
+
+
+def scale_of(spans: Sequence[Span], now: datetime) -> Scale:
+    """Return a scale that shows all of them, and now."""
+    start = min((span.start for span in spans), default=now)
+    room = max((now - start) * 0.02, timedelta(seconds=0.5))
+    return Scale(start, now + room)
+
+
+# What is drawn of what is known
+
+
+def span_of_event(event: Event, told: str = "") -> Span:
+    """Return the holding, or a moment where it never was held."""
+    start = event.acquired_at or event.at
+    text = _joined(told, who(event.holder), _lasted(start, event.at, event.held), word(event))
+    return Span(start, event.at, event.outcome, text, outcome(event.outcome).weight)
+
+
+def wait_of_event(event: Event, told: str = "") -> Span | None:
+    """Return for how long it stood in the queue, if it did; a refusal is told all the same."""
+    held = event.acquired_at is not None
+    if event.waited <= 0 and (held or event.outcome == "lost"):
+        return None
+    end = event.acquired_at or event.at
+    what = "waiting" if held else event.outcome
+    said = _("waited %(time)s") % {"time": short_duration(event.waited)}
+    text = _joined(told, who(event.holder), clock(end), said, "" if held else word(event))
+    start = end - timedelta(seconds=event.waited)
+    return Span(start, end, what, text, outcome(what).weight)
+
+
+def span_of_holding(holding: Holding, now: datetime, told: str = "") -> Span:
+    what = "stale" if holding.is_stale else "held"
+    start = min(holding.acquired_at, now)
+    lasted = _lasted(start, now, (now - start).total_seconds())
+    text = _joined(told, who(holding.holder), lasted, str(outcome(what).word))
+    return Span(start, now, what, text, outcome(what).weight)
+
+
+def wait_of_holding(holding: Holding, told: str = "") -> Span | None:
+    if holding.waited <= 0:
+        return None
+    start = holding.acquired_at - timedelta(seconds=holding.waited)
+    said = _("waited %(time)s") % {"time": short_duration(holding.waited)}
+    text = _joined(told, who(holding.holder), clock(holding.acquired_at), said)
+    return Span(start, holding.acquired_at, "waiting", text)
+
+
+def process(holder: Holder) -> str:
+    return printable(f"{holder.host or '?'}:{holder.pid or '?'}")
+
+
+def who(holder: Holder) -> str:
+    """Return host and process, or the task's name and these."""
+    if not holder.task_name:
+        return process(holder)
+    return f"{printable(holder.task_name)} ({process(holder)})"
+
+
+def word(event: Event) -> str:
+    return str(outcome(event.outcome).word)
+
+
+def read_at(holding: Holding) -> datetime:
+    """Return when it was read, by Redis's clock."""
+    return holding.expires_at - timedelta(seconds=holding.ttl)
+
+
+def clock(at: datetime, now: datetime | None = None) -> str:
+    """Return the time of day in Django's current time zone, with the date if it is not today."""
+    local = timezone.localtime(at)
+    today = timezone.localtime(now or datetime.now(UTC)).date()
+    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def _lasted(start: datetime, end: datetime, seconds: float) -> str:
+    return f"{clock(start)} - {clock(end)} ({short_duration(seconds)})"
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(filter(None, parts))
