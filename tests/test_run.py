@@ -253,11 +253,11 @@ def test_a_long_command_is_shortened(tmp_path):
 
 
 def test_lock_is_renewed_and_then_free():
-    with listener("x", "--timeout", "0.5") as run:
+    with listener("x", "--timeout", "2") as run:
         run.expect("ready")
         first = locks.get("x")
         wait_until(
-            lambda: locks.get("x").acquired_at + timedelta(seconds=2) < locks.get("x").expires_at
+            lambda: locks.get("x").acquired_at + timedelta(seconds=4) < locks.get("x").expires_at
         )
         assert locks.get("x").fence_token == first.fence_token
         run.tell("end")
@@ -486,7 +486,7 @@ def test_many_at_once_never_overlap(tmp_path):
 
 
 def test_lost_lock_ends_the_command():
-    with Run("x", "--timeout", "1", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
+    with Run("x", "--timeout", "3", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
         pid = run.expect("pid")
         locks.force_release("x")
 
@@ -497,7 +497,7 @@ def test_lost_lock_ends_the_command():
 
 def test_who_ends_well_when_told_is_exit_75_too():
     code = SLOW.replace("sys.stdin.readline()", "")
-    with Run("x", "--timeout", "1", "--", sys.executable, "-c", code) as run:
+    with Run("x", "--timeout", "3", "--", sys.executable, "-c", code) as run:
         run.expect("ready")
         locks.force_release("x")
 
@@ -507,7 +507,7 @@ def test_who_ends_well_when_told_is_exit_75_too():
 
 def test_who_does_not_end_is_killed_after_the_grace_with_its_children():
     command = "trap '' TERM; sleep 1000 & echo child $!; echo pid $$; while :; do sleep 1; done"
-    with Run("x", "--timeout", "1", "--grace", "0.5", "--", "sh", "-c", command) as run:
+    with Run("x", "--timeout", "3", "--grace", "0.5", "--", "sh", "-c", command) as run:
         child, pid = run.expect("child"), run.expect("pid")
         began = time.monotonic()
         locks.force_release("x")
@@ -521,7 +521,7 @@ def test_who_does_not_end_is_killed_after_the_grace_with_its_children():
 
 
 def test_next_one_may_be_in_when_it_was_lost():
-    with Run("x", "--timeout", "1", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
+    with Run("x", "--timeout", "3", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
         run.expect("ready")
         locks.force_release("x")
         with locks.lock("x", blocking_timeout=5) as mine:
@@ -530,7 +530,7 @@ def test_next_one_may_be_in_when_it_was_lost():
 
 
 def test_a_stopped_command_is_ended_too():
-    with Run("x", "--timeout", "1", "--grace", "60", "--", "sleep", "1000") as run:
+    with Run("x", "--timeout", "3", "--grace", "60", "--", "sleep", "1000") as run:
         (command,) = wait_until(lambda: psutil.Process(run.pid).children())
         wait_until(lambda: command.name() == "sleep")
         command.suspend()
@@ -540,7 +540,7 @@ def test_a_stopped_command_is_ended_too():
 
 
 def test_lost_while_it_was_stopped():
-    with Run("x", "--timeout", "0.5", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
+    with Run("x", "--timeout", "1.5", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
         run.expect("ready")
         run.send("SIGSTOP")
         wait_until(lambda: locks.get("x") is None)
@@ -560,7 +560,7 @@ def test_lost_just_before_the_end():
 
 
 def test_lost_with_its_server():
-    with EmbeddedServer() as server, listener("x", "--timeout", "1", REDIS_URL=server.url) as run:
+    with EmbeddedServer() as server, listener("x", "--timeout", "3", REDIS_URL=server.url) as run:
         run.expect("ready")
         server.stop()
 
@@ -570,7 +570,7 @@ def test_lost_with_its_server():
 
 
 def test_server_that_hangs_for_less_than_a_lease_is_nothing():
-    with EmbeddedServer() as server, listener("x", "--timeout", "4", REDIS_URL=server.url) as run:
+    with EmbeddedServer() as server, listener("x", "--timeout", "9", REDIS_URL=server.url) as run:
         run.expect("ready")
         os.kill(server.pid, signal.SIGSTOP)
         run.expect_complaint("Renewal of 1 lock(s) failed")
@@ -604,7 +604,7 @@ def test_server_that_hangs_at_the_end_does_not_hold_it_up():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems can't tell a child")
 def test_killed_itself_it_takes_the_command_along(redis_server):
-    with Run("x", "--timeout", "1", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
+    with Run("x", "--timeout", "3", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
         pid = run.expect("pid")
         run.process.kill()
 
@@ -662,12 +662,14 @@ class Terminal:
             raise AssertionError(f"no {text!r} in {self.text[self._from :]!r}") from None
         self._from = self.text.index(text, self._from) + len(text)
 
-    def run(self, name, code):
+    def run(self, name, code, lease=20):
         """Begin `locks run` in the foreground, and return its process id."""
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             file.write(code)
             file.flush()
-            self.type(f"{' '.join(RUN)} {name} --timeout 2 -- {sys.executable} {file.name}\n")
+            self.type(
+                f"{' '.join(RUN)} {name} --timeout {lease} -- {sys.executable} {file.name}\n"
+            )
             self.expect("ready")
         return locks.get(name).holder.pid
 
@@ -754,7 +756,7 @@ def test_job_control_stops_and_resumes_both():
 
 def test_job_that_was_stopped_past_its_lease_has_lost_it():
     with Terminal() as terminal:
-        terminal.run("x", LISTENER)
+        terminal.run("x", LISTENER, lease=3)
         terminal.type("\x1a")
         terminal.expect("Stopped")
         wait_until(lambda: locks.get("x") is None)
