@@ -20,6 +20,7 @@ from django_redislock.exceptions import LockError, LockLost
 from django_redislock.info import LockInfo
 from django_redislock.manager import LockManager
 from django_redislock.primitives import Mutex
+from django_redislock.signals import lock_waiting
 from django_redislock.text import printable, short_duration
 from django_redislock.values import LONGEST_METADATA
 
@@ -108,13 +109,17 @@ class Run:
         return self._released(status)
 
     def _acquire(self) -> None:
-        if self._lock.acquire(blocking=False, token=self._token):
-            return
-        if self._job.wait != 0:
-            self._say(f"Waiting for {self._holder()}")
-            if self._lock.acquire(blocking_timeout=self._job.wait, token=self._token):
-                return
-        raise NotAcquired(self._holder())
+        wait = self._job.wait
+        lock_waiting.connect(self._say_for_whom_it_waits, sender=Mutex)
+        try:
+            acquired = self._lock.acquire(wait != 0, wait, token=self._token)
+        finally:
+            lock_waiting.disconnect(self._say_for_whom_it_waits, sender=Mutex)
+        if not acquired:
+            raise NotAcquired(self._holder())
+
+    def _say_for_whom_it_waits(self, **told: object) -> None:
+        self._say(f"Waiting for {self._holder()}")
 
     def _holder(self) -> str:
         return told(self._job.name, self._manager.get(self._job.name))
