@@ -23,12 +23,18 @@ from .wording import fence_text
 PARAMETER = "columns"
 SESSION_KEY = "redislock_columns"
 
+LONG_NAME = 150
+"""Characters after which the list shows only the first lines of a name."""
+
 Column = Callable[[ActiveLock], Any]
 
 
 @admin.display(description=_("name"), ordering="name")
 def name(row: ActiveLock) -> str:
-    return printable(row.name)
+    text = printable(row.name)
+    if len(text) <= LONG_NAME:
+        return text
+    return format_html('<span class="redislock-long" title="{}">{}</span>', text, text)
 
 
 @admin.display(description=_("kind"), ordering="kind")
@@ -101,12 +107,8 @@ def _lease(holding: Holding) -> SafeString:
         _number(holding.timeout),
         _number(min(max(holding.ttl, 0), holding.timeout)),
         gettext("Left of a lease of {}").format(short_duration(holding.timeout)),
-        gettext_of_lease(left, short_duration(holding.timeout)),
+        format_html(gettext("{} of {}"), left, short_duration(holding.timeout)),
     )
-
-
-def gettext_of_lease(left: SafeString, whole: str) -> SafeString:
-    return format_html(gettext("{} of {}"), left, whole)
 
 
 def _number(seconds: float) -> str:
@@ -131,17 +133,18 @@ def using(row: ActiveLock) -> str:
 
 
 CHOICES: tuple[Column, ...] = (
-    kind,
     state,
     holder,
-    task,
-    age,
     lease,
+    age,
     waiters,
+    task,
+    kind,
     fencing_token,
     using,
 )
-"""The columns that a user can leave out; the name always stands first."""
+"""The columns that a user can leave out; the name always stands first, and what tells of trouble
+before what tells of identity."""
 
 
 def available() -> list[Column]:

@@ -60,6 +60,12 @@ class LockChangeList(ChangeList):
             self.rows = self.wanted.rows(*self._bounds())
         return self.rows
 
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not (self.query or self.has_active_filters):
+            # So Django does not offer to show all where all are shown.
+            self.full_result_count = self.result_count
+
     def _set_filters(self, request: HttpRequest) -> None:
         params, classes = self.get_filters_params(), cast(Sequence[Any], self.list_filter)
         self.filters: list[filters.LockFilter] = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from math import inf
 from typing import TYPE_CHECKING
 
 from django.contrib import messages
@@ -95,6 +94,8 @@ def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
 
 def learns_text(holding: Holding) -> str:
     """Return when a holder that lives learns that its lock was taken away."""
+    if not holding.timeout:
+        return _("it has released already")
     if not holding.renewed:
         return _("when it releases, or asks")
     return _("within %(seconds)s") % {"seconds": short_duration(learns_within(holding))}
@@ -159,7 +160,8 @@ def part_text(rows: LockRows, *, sifted: bool) -> str:
 def released_text(released: Released) -> str:
     if not released:
         return _("Nothing was released.")
-    return f"{_released(released)} {learnt_text([holding for _seen, holding in released])}"
+    learnt = learnt_text(holding for _seen, holding in released)
+    return f"{_released(released)} {learnt}".rstrip()
 
 
 def _released(released: Released) -> str:
@@ -171,11 +173,15 @@ def _released(released: Released) -> str:
 
 def learnt_text(holdings: Iterable[Holding]) -> str:
     """Return by when the holders know that their locks are lost, and what they do until then."""
-    seconds = [learns_within(each) if each.renewed else inf for each in holdings]
-    if inf in seconds:
-        return _("Who held without renewal learns only when it releases or asks.")
-    facts = {"seconds": short_duration(max(seconds))}
-    return _("Who held learns within %(seconds)s, and may work on until then.") % facts
+    held = [each for each in holdings if each.timeout]
+    renewed = [learns_within(each) for each in held if each.renewed]
+    texts = []
+    if renewed:
+        facts = {"seconds": short_duration(max(renewed))}
+        texts += [_("Who held learns within %(seconds)s, and may work on until then.") % facts]
+    if len(renewed) < len(held):
+        texts += [_("Who held without renewal learns only when it releases or asks.")]
+    return " ".join(texts)
 
 
 def level_of(released: Released) -> int:

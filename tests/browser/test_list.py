@@ -1,0 +1,281 @@
+"""The list of active locks in a browser: live refresh, what runs down, boxes, columns."""
+
+import pytest
+from django.contrib.auth.models import User
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+from django_redislock import locks
+from django_redislock.text import short_duration
+
+from .browser import Tab
+from .pages import LIST, RELEASE, ask_to_release_selected, confirm, lists
+
+BOX = "Select this object for an action - "
+
+COUNT_REFRESHES = """
+window.refreshes = 0;
+document.addEventListener('redislock:refreshed', () => window.refreshes++);
+"""
+
+ADD_AGE = """
+const age = document.createElement('p');
+age.dataset.age = arguments[0];
+document.getElementById('content-main').append(age);
+return age;
+"""
+
+
+def refresh_every(tab: Tab, seconds: int) -> None:
+    tab.script(COUNT_REFRESHES)
+    Select(tab.get("combobox", "Refresh:")).select_by_value(str(seconds))
+
+
+def wait_for_refresh(tab: Tab, times: int = 1) -> None:
+    """Wait for so many that begin from now on: one may be under way."""
+    wanted = tab.script("return window.refreshes") + times
+    tab.wait(lambda: tab.script("return window.refreshes") >= wanted, "a refresh")
+
+
+def box(tab: Tab, name: str):
+    return tab.get("checkbox", BOX + name)
+
+
+def status(tab: Tab) -> str:
+    return tab.driver.find_element(By.ID, "redislock-status").text
+
+
+def test_refresh_is_off_until_it_is_chosen_and_then_remembered(tab: Tab, viewer: User) -> None:
+    tab.open(LIST)
+    assert Select(tab.get("combobox", "Refresh:")).first_selected_option.text == "off"
+
+    refresh_every(tab, 15)
+    tab.open(LIST)
+
+    chosen = Select(tab.get("combobox", "Refresh:")).first_selected_option
+    assert chosen.text == "every 15 s"
+
+
+def test_refresh_shows_what_came_and_what_went(tab: Tab, releaser: User, hold) -> None:
+    tab.open(LIST)
+    tab.wait_for_text("Nothing is locked now.")
+    refresh_every(tab, 2)
+
+    lock = hold("invoice:42")
+    tab.wait(lambda: lists(tab, "invoice:42"))
+    tab.wait_for_text("1 active lock")
+    tab.get("button", "Release all that match (1)…")
+    hold("report")
+    tab.wait(lambda: lists(tab, "report"))
+    lock.release()
+    tab.wait(lambda: not lists(tab, "invoice:42"))
+
+    assert tab.path == LIST
+    assert status(tab) == ""
+
+
+def test_refresh_keeps_search_filter_and_scroll(tab: Tab, viewer: User, hold) -> None:
+    for number in range(40):
+        hold(f"a:{number:02}")
+    tab.open(f"{LIST}?q=a%3A&kind=mutex&o=-0")
+    refresh_every(tab, 2)
+    tab.script("window.scrollTo(0, 500)")
+
+    hold("b")
+    hold("a:99")
+    tab.wait(lambda: lists(tab, "a:99"))
+
+    assert not lists(tab, "b")
+    assert tab.script("return window.scrollY") == 500
+
+
+def test_refresh_keeps_the_boxes_and_the_focus(tab: Tab, releaser: User, hold) -> None:
+    for name in ("first", "second", "third"):
+        hold(name)
+    tab.open(LIST)
+    refresh_every(tab, 2)
+    box(tab, "second").click()
+    wait_for_refresh(tab, 2)
+
+    assert box(tab, "second").is_selected()
+    assert not box(tab, "first").is_selected()
+    assert "1 of 3 selected" in tab.text
+    active = tab.driver.switch_to.active_element
+    assert active.accessible_name == BOX + "second"
+
+    ask_to_release_selected(tab, "third")
+    confirm(tab)
+    assert [info.name for info in locks.active()] == ["first"]
+
+
+def test_what_changed_hands_after_it_was_checked_is_not_released(
+    tab: Tab, releaser: User, hold
+) -> None:
+    first = hold("invoice:42")
+    hold("other")
+    was = first.fence_token
+    tab.open(LIST)
+    box(tab, "invoice:42").click()
+    first.release()
+    second = hold("invoice:42")
+    refresh_every(tab, 2)
+    tab.wait_for_text(str(second.fence_token))
+    assert box(tab, "invoice:42").is_selected()
+
+    ask_to_release_selected(tab, "other")
+
+    tab.wait_for_text("“invoice:42” changed hands")
+    assert str(was) in tab.text
+    confirm(tab)
+    assert second.owned()
+
+
+def test_what_came_free_after_it_was_checked_stays_in_sight(
+    tab: Tab, releaser: User, hold
+) -> None:
+    lock = hold("invoice:42")
+    hold("other")
+    tab.open(LIST)
+    box(tab, "invoice:42").click()
+    refresh_every(tab, 2)
+    lock.release()
+    tab.wait_for_text("1 selected that are not on this page now:")
+    assert tab.get("checkbox", "invoice:42").is_selected()
+
+    ask_to_release_selected(tab, "other")
+
+    tab.wait_for_text("“invoice:42” came free.")
+
+
+def test_refresh_rests_while_the_page_is_hidden(tab: Tab, viewer: User, hold) -> None:
+    tab.open(LIST)
+    refresh_every(tab, 2)
+    wait_for_refresh(tab)
+    tab.hide()
+    tab.wait(lambda: tab.script("return document.hidden"), "the page to be hidden")
+    before = tab.script("return window.refreshes")
+    tab.driver.set_script_timeout(10)
+    tab.driver.execute_async_script("setTimeout(arguments[0], 5000)")
+    assert tab.script("return window.refreshes") - before <= 1  # one was under way
+
+    hold("invoice:42")
+    tab.show()
+
+    tab.wait(lambda: lists(tab, "invoice:42"))
+
+
+def test_refresh_that_fails_is_told_once_and_tried_again(tab: Tab, viewer: User, hold) -> None:
+    lock = hold("invoice:42")
+    tab.open(LIST)
+    tab.expect_complaint("ERR_INTERNET_DISCONNECTED")
+    refresh_every(tab, 2)
+    network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    tab.cdp("Network.enable")
+    tab.cdp("Network.emulateNetworkConditions", offline=True, **network)
+    tab.wait(lambda: "could not be refreshed" in status(tab))
+    assert lists(tab, "invoice:42")
+
+    tab.cdp("Network.emulateNetworkConditions", offline=False, **network)
+    lock.release()
+
+    tab.wait(lambda: "refreshed again" in status(tab))
+    assert not lists(tab, "invoice:42")
+
+
+def test_refresh_of_a_page_that_logged_out_is_told(tab: Tab, viewer: User, hold) -> None:
+    hold("invoice:42")
+    tab.open(LIST)
+    refresh_every(tab, 2)
+    tab.cdp("Network.deleteCookies", name="sessionid", url=tab.origin)
+
+    tab.wait(lambda: "could not be refreshed" in status(tab))
+
+    assert lists(tab, "invoice:42")
+
+
+def test_lease_and_age_run_by_the_browsers_clock(tab: Tab, viewer: User, hold) -> None:
+    hold("invoice:42", timeout=60, auto_renewal=False)
+    tab.open(LIST)
+    meter = tab.get("meter", "Left of a lease of 1m 00s")
+    value = float(meter.get_property("value"))
+
+    tab.wait(lambda: float(meter.get_property("value")) < value - 2, "the meter to run down")
+
+    left = tab.driver.find_element(By.CSS_SELECTOR, "[data-left]")
+    age = tab.driver.find_element(By.CSS_SELECTOR, "[data-age]")
+    assert float(left.text.rstrip("s")) < value - 1
+    assert float(age.text.rstrip("s")) > 1
+
+
+def test_lease_that_ran_out_says_so(tab: Tab, viewer: User, hold) -> None:
+    hold("invoice:42", timeout=2, auto_renewal=False)
+    tab.open(LIST)
+
+    tab.wait_for_text("over, unless renewed")
+
+
+def test_durations_read_as_the_servers_do(tab: Tab, viewer: User, hold) -> None:
+    seconds = [0, 4.24, 9.96, 10, 59.9, 60, 200, 3599, 3600, 86399, 86400, 190000]
+    hold("x")
+    tab.open(LIST)
+    tab.script("performance.now = () => 0")
+    refresh_every(tab, 2)
+    wait_for_refresh(tab)  # from now on no time passes
+    shown = [tab.script(ADD_AGE, each) for each in seconds]
+
+    tab.wait(lambda: [each.text for each in shown] == [short_duration(each) for each in seconds])
+
+
+def test_all_boxes_at_once(tab: Tab, releaser: User, hold) -> None:
+    for name in ("first", "second", "third"):
+        hold(name)
+    tab.open(LIST)
+    every = tab.get("checkbox", "Select all objects on this page for an action")
+
+    every.click()
+    assert "3 of 3 selected" in tab.text
+    box(tab, "second").click()
+    assert "2 of 3 selected" in tab.text
+    assert not every.is_selected()
+
+
+def test_everything_can_be_reached_by_keyboard(tab: Tab, releaser: User, hold) -> None:
+    hold("invoice:42")
+    tab.open(LIST)
+    reached = tab.script(
+        "return [...document.querySelectorAll('#content-main :is(a, button, input, select,"
+        " summary)')].filter((each) => each.tabIndex < 0 && each.type !== 'hidden').length"
+    )
+    assert reached == 0
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_columns_are_chosen(tab: Tab, viewer: User, hold, scripts: bool) -> None:
+    if not scripts:
+        tab.without_scripts()
+    hold("invoice:42")
+    tab.open(LIST)
+    tab.driver.find_element(By.CSS_SELECTOR, ".redislock-columns summary").click()
+    tab.get("checkbox", "task").click()
+
+    tab.follow(tab.get("button", "Show these"))
+
+    assert tab.path == LIST
+    headers = [each.text.casefold() for each in tab.driver.find_elements(By.TAG_NAME, "th")]
+    assert "task" not in headers
+    assert "holder" in headers
+
+
+def test_without_scripts_nothing_is_offered_that_needs_them(
+    tab: Tab, releaser: User, hold
+) -> None:
+    tab.without_scripts()
+    hold("invoice:42")
+    tab.open(LIST)
+
+    assert tab.all("combobox", "Refresh:") == []
+    tab.follow(tab.get("button", "Release all that match (1)…"))
+    assert tab.path == RELEASE
+    confirm(tab)
+
+    assert locks.get("invoice:42") is None
