@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from .conf import conf
-from .info import Holding
+from .info import Event, Holding, Waiter
 
 HIDDEN = "***"
 """What stands for a value that is not to be shown."""
@@ -69,18 +69,18 @@ def age(holding: Holding) -> float:
     return max((read_at - holding.acquired_at).total_seconds(), 0.0)
 
 
-def holder_text(holding: Holding) -> str:
+def holder_text(told: Holding | Waiter | Event) -> str:
     """Return ``host:pid``, and the thread if it is not the main one."""
-    holder = holding.holder
+    holder = told.holder
     process = f"{holder.host or '?'}:{holder.pid or '?'}"
     if holder.thread in ("", "MainThread"):
         return printable(process)
     return printable(f"{process} ({holder.thread})")
 
 
-def task_text(holding: Holding) -> str:
-    """Return the task's name and id, or nothing where no task holds."""
-    holder = holding.holder
+def task_text(told: Holding | Waiter | Event) -> str:
+    """Return the task's name and id, or nothing where it is no task."""
+    holder = told.holder
     if not holder.task_id:
         return printable(holder.task_name or "")
     return printable(f"{holder.task_name or '?'} [{holder.task_id}]")
@@ -93,13 +93,16 @@ def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     The keys and the other values are as they were, so still untrusted. Raises
     `ImproperlyConfigured` if the setting is wrong, rather than show what it was to hide.
     """
-    return _shown_mapping(metadata, _any_of(tuple(conf.redact)), DEEPEST)
+    hidden = any_of(tuple(conf.redact), re.IGNORECASE)
+    return _shown_mapping(metadata, hidden, DEEPEST)
 
 
 @lru_cache(maxsize=16)
-def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+def any_of(patterns: tuple[str, ...], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
+    """Return what matches a whole text that one of `patterns` does: ``*`` stands for any run of
+    characters, ``?`` for one."""
     each = (translate(pattern.replace("[", "[[]")) for pattern in patterns)  # no classes
-    return re.compile("|".join(each) or "(?!)", re.IGNORECASE)
+    return re.compile("|".join(each) or "(?!)", flags)
 
 
 def _shown_mapping(

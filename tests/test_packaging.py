@@ -94,7 +94,8 @@ def test_the_sdist_has_what_the_tests_need(dist: Path, wanted: str) -> None:
 def test_at_run_time_only_django_and_redis_are_needed(metadata: Message) -> None:
     needs = metadata.get_all("Requires-Dist", [])
     assert [each for each in needs if "extra ==" not in each] == ["django>=5.2", "redis>=5.0"]
-    assert metadata.get_all("Provides-Extra") == ["celery", "django-redis", "prometheus"]
+    extras = ["celery", "django-redis", "prometheus", "terminal"]
+    assert metadata.get_all("Provides-Extra") == extras
 
 
 def test_the_metadata_say_version_licence_and_python(metadata: Message) -> None:

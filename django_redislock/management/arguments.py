@@ -11,6 +11,10 @@ NOT_DONE, USAGE = 1, 2
 """Exit statuses: what was named is not held, or refused; the call makes no sense."""
 
 
+SHORTEST, LONGEST = 0.1, 3600.0
+"""Seconds between two looks at the locks."""
+
+
 def name(text: str) -> str:
     return _checked(text, "NAME")
 
@@ -30,6 +34,13 @@ def duration(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
+
+
+def interval(text: str) -> float:
+    seconds = duration(text)
+    if not SHORTEST <= seconds <= LONGEST:
+        raise ArgumentTypeError(f"must be from {SHORTEST}s to 1h, got {printable(repr(text))}")
+    return seconds
 
 
 def alias(text: str) -> str:

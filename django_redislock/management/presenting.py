@@ -1,12 +1,16 @@
 """Locks for a terminal and for programs."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
-from unicodedata import combining, east_asian_width
 
-from django_redislock.info import Holding, LockInfo
+from django.core.management.color import Style
+from django.utils.timezone import localtime
+
+from django_redislock.info import Event, Holding, LockInfo, Waiter
+from django_redislock.management.terminal import Paint, Row, plain
 from django_redislock.text import (
     age,
     holder_text,
@@ -17,11 +21,16 @@ from django_redislock.text import (
 )
 
 HEADER = ("NAME", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
+EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
+
+OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipped")
+"""How an event can have ended; see `Event.outcome`."""
 
 
-def as_table(infos: Iterable[LockInfo]) -> Iterator[str]:
-    """Yield the lines of a table: a header, then one line for each lock."""
-    return aligned([HEADER, *map(cells, infos)])
+def as_rows(infos: Iterable[LockInfo], style: Style) -> Iterator[Row]:
+    """Yield a line for each lock, those in red whose renewal is overdue."""
+    for info in infos:
+        yield style.ERROR if info.is_stale else plain, cells(info)
 
 
 def cells(info: LockInfo) -> tuple[str, ...]:
@@ -42,30 +51,24 @@ def cells(info: LockInfo) -> tuple[str, ...]:
     )
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        padded = (cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True))
-        yield "  ".join(padded).rstrip()
-
-
-def width(text: str) -> int:
-    """Return how many columns of a terminal `text` takes."""
-    if text.isascii():
-        return len(text)
-    return sum(1 + (east_asian_width(c) in "WF") for c in text if not combining(c))
-
-
 def as_json(infos: Iterable[LockInfo]) -> Iterator[str]:
     """Yield the parts of a JSON array, one for each lock, so that a long one streams.
 
     Non-ASCII is escaped, so nothing in it can steer a terminal.
     """
+    return json_array(map(lock_facts, infos))
+
+
+def json_array(facts: Iterable[dict[str, Any]]) -> Iterator[str]:
     before = "[\n"
-    for info in infos:
-        yield before + json.dumps(lock_facts(info), default=_plain)
+    for each in facts:
+        yield before + json_text(each)
         before = ",\n"
     yield "[]\n" if before == "[\n" else "\n]\n"
+
+
+def json_text(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, default=_plain)
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:
@@ -80,24 +83,83 @@ def lock_facts(info: LockInfo) -> dict[str, Any]:
 
 
 def holding_facts(holding: Holding) -> dict[str, Any]:
-    holder = holding.holder
     return {
         "token": holding.token,
         "fence_token": holding.fence_token,
         "weight": holding.weight,
         "timeout": holding.timeout,
+        "waited": holding.waited,
         "acquired_at": holding.acquired_at,
         "expires_at": holding.expires_at,
         "ttl": holding.ttl,
-        "holder": {
-            "host": holder.host,
-            "pid": holder.pid,
-            "thread": holder.thread,
-            "task_name": holder.task_name,
-            "task_id": holder.task_id,
-        },
+        "renewed": holding.renewed,
+        "is_stale": holding.is_stale,
+        "holder": asdict(holding.holder),
         "metadata": shown_metadata(holding.metadata),
     }
+
+
+def waiter_facts(waiter: Waiter) -> dict[str, Any]:
+    return {
+        "since": waiter.since,
+        "waited": waiter.waited,
+        "weight": waiter.weight,
+        "timeout": waiter.timeout,
+        "holder": asdict(waiter.holder),
+        "metadata": shown_metadata(waiter.metadata),
+    }
+
+
+def event_facts(event: Event) -> dict[str, Any]:
+    return {
+        "name": event.name,
+        "kind": event.kind,
+        "outcome": event.outcome,
+        "at": event.at,
+        "acquired_at": event.acquired_at,
+        "waited": event.waited,
+        "held": event.held,
+        "fence_token": event.fence_token,
+        "weight": event.weight,
+        "holder": asdict(event.holder),
+        "metadata": shown_metadata(event.metadata),
+    }
+
+
+def event_rows(events: Iterable[Event], style: Style) -> Iterator[Row]:
+    for event in events:
+        yield outcome_paint(event.outcome, style), event_cells(event)
+
+
+def event_cells(event: Event) -> tuple[str, ...]:
+    held = event.acquired_at is not None
+    return (
+        moment_text(event.at),
+        printable(event.outcome),
+        printable(event.name),
+        short_duration(event.held) if held else "-",
+        short_duration(event.waited),
+        holder_text(event),
+        task_text(event) or "-",
+        str(event.fence_token or "-"),
+    )
+
+
+def outcome_paint(outcome: str, style: Style) -> Paint:
+    paints = {"lost": style.ERROR, "forced": style.ERROR, "expired": style.WARNING}
+    return paints.get(outcome, plain)
+
+
+def moment_text(moment: datetime) -> str:
+    """Return it in the project's time zone, to the second."""
+    return localtime(moment).isoformat(" ", "seconds")
+
+
+def metadata_text(metadata: Mapping[str, Any]) -> str:
+    """Return it on one line, or nothing if there is none."""
+    if not metadata:
+        return ""
+    return printable(json.dumps(shown_metadata(metadata), ensure_ascii=False, default=str))
 
 
 def holding_text(name: str, holding: Holding) -> str:

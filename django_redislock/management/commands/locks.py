@@ -11,13 +11,14 @@ from redis.exceptions import RedisError
 
 from django_redislock.management.arguments import alias
 from django_redislock.management.subcommands import SUBCOMMANDS
+from django_redislock.management.terminal import choose_style
 from django_redislock.manager import locks
 from django_redislock.text import printable
 
 
 class Command(BaseCommand):
     help = (
-        "See and release active locks."
+        "See, watch and release active locks, and what became of them."
         " Exit status: 0 done; 1 what was named is not held, or refused; 2 usage."
     )
     # Another app's failing check must not stand in the way of a look at the locks.
@@ -34,6 +35,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         subcommand = SUBCOMMANDS[options["subcommand"]]
+        choose_style(self, options)
         try:
             subcommand.run(self, locks.using(options["using"]), options)
             self.stdout.flush()

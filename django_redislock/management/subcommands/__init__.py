@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.manager import LockManager
 
-from . import check, list, release, run
+from . import check, history, list, release, run, show, watch
 
 
 class Subcommand(Protocol):
@@ -18,8 +18,11 @@ class Subcommand(Protocol):
 
 
 SUBCOMMANDS: dict[str, Subcommand] = {
-    "check": check,
     "list": list,
+    "show": show,
     "release": release,
+    "watch": watch,
+    "history": history,
     "run": run,
+    "check": check,
 }

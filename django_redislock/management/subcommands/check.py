@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_redislock.health import Health
 from django_redislock.management.arguments import NOT_DONE
-from django_redislock.management.presenting import aligned
+from django_redislock.management.terminal import aligned, write
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
@@ -35,7 +35,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         command.stdout.write(as_json(health))
     else:
         for line in as_table(health):
-            command.stdout.write(line)
+            write(command, line)
     refuse(health, {"failed", options["fail_on"]})
 
 

@@ -6,7 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.management.arguments import limit, pattern
-from django_redislock.management.presenting import as_json, as_table
+from django_redislock.management.presenting import HEADER, as_json, as_rows
+from django_redislock.management.terminal import write_table
 from django_redislock.manager import LockManager
 
 HELP = "Show the active locks."
@@ -24,7 +25,8 @@ def add_arguments(parser: CommandParser) -> None:
         "--format",
         choices=("table", "json"),
         default="table",
-        help="json has all there is to know, the owners' tokens too.",
+        help="table, for people (the default); json has all there is to know, the owners'"
+        " tokens too.",
     )
     parser.add_argument("--limit", type=limit, metavar="N", help="At most N locks.")
 
@@ -35,7 +37,6 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         for part in as_json(found):
             command.stdout.write(part, ending="")
     elif infos := tuple(found):
-        for line in as_table(infos):
-            command.stdout.write(line)
+        write_table(command, HEADER, as_rows(infos, command.style))
     else:
         command.stdout.write("No active locks.")

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name, pattern
 from django_redislock.management.presenting import holding_text
 from django_redislock.management.releasing import Choice, Held, choose, release
+from django_redislock.management.terminal import write
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
@@ -92,4 +93,4 @@ def release_all(command: BaseCommand, manager: LockManager, chosen: Iterable[Hel
 
 def tell(command: BaseCommand, what: str, chosen: Iterable[Held]) -> None:
     for held in chosen:
-        command.stdout.write(f"{what} {holding_text(*held)}")
+        write(command, f"{what} {holding_text(*held)}")

@@ -1,0 +1,10 @@
+"""For tools that complete words in a shell, such as shtab."""
+
+from django.core.management.base import CommandParser
+
+from django_redislock.management.commands.locks import Command
+
+
+def parser() -> CommandParser:
+    """Return the parser of ``locks``, with all its subcommands and their options."""
+    return Command().create_parser("", "locks")

@@ -1,0 +1,176 @@
+"""`locks show`: all that is known of one lock."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_redislock.info import Event, Holding, LockInfo, Waiter
+from django_redislock.management.arguments import NOT_DONE, name
+from django_redislock.management.presenting import (
+    EVENT_HEADER,
+    event_facts,
+    event_rows,
+    json_text,
+    lock_facts,
+    metadata_text,
+    moment_text,
+    waiter_facts,
+)
+from django_redislock.management.terminal import Paint, plain, write, write_table
+from django_redislock.manager import LockManager
+from django_redislock.text import age, holder_text, printable, short_duration, task_text
+
+HELP = "Show one lock: who holds it, who waits, and what became of it before."
+
+QUEUE, EVENTS = 100, 10
+"""How many waiters and events are shown."""
+
+QUEUE_HEADER = ("WAITS FOR", "HOLDER", "TASK", "WEIGHT", "METADATA")
+
+
+class Known(NamedTuple):
+    name: str
+    info: LockInfo | None
+    queue: tuple[Waiter, ...]
+    history: tuple[Event, ...]
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.info is None and not self.history
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
+    parser.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="text, for people (the default); json has all there is to know, the owners'"
+        " tokens too.",
+    )
+
+
+def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
+    known = look(manager, options["name"])
+    if options["format"] == "json":
+        command.stdout.write(json_text(facts(known)))
+    elif not known.is_nothing:
+        tell(command, known)
+    if known.is_nothing:
+        refusal = f"{printable(known.name)} is not held, and has no history"
+        raise CommandError(refusal, returncode=NOT_DONE)
+
+
+def look(manager: LockManager, name: str) -> Known:
+    info, history = manager.get(name), manager.history(name, EVENTS)
+    return Known(name, info, manager.queue(name, QUEUE) if info else (), history)
+
+
+def facts(known: Known) -> dict[str, Any]:
+    free = {"name": known.name, "kind": None, "capacity": None, "state": "free", "waiters": 0}
+    return {
+        **(lock_facts(known.info) if known.info else {**free, "holders": []}),
+        "queue": [waiter_facts(waiter) for waiter in known.queue],
+        "history": [event_facts(event) for event in known.history],
+    }
+
+
+def tell(command: BaseCommand, known: Known) -> None:
+    for line in sentences(known):
+        write(command, line, paint_of(command, known.info))
+    if known.info:
+        for holding in known.info.holders:
+            tell_holding(command, holding, known.info.capacity)
+    if known.queue:
+        head(command, "Queue")
+        rows = [(plain, waiter_cells(waiter)) for waiter in known.queue]
+        write_table(command, QUEUE_HEADER, rows)
+    if known.history:
+        head(command, "Lately")
+        write_table(command, EVENT_HEADER, event_rows(known.history, command.style))
+
+
+def head(command: BaseCommand, text: str) -> None:
+    write(command, "")
+    write(command, text, command.style.MIGRATE_HEADING)
+
+
+def paint_of(command: BaseCommand, info: LockInfo | None) -> Paint:
+    if info is None:
+        return plain
+    return command.style.ERROR if info.is_stale else command.style.SUCCESS
+
+
+def sentences(known: Known) -> Sequence[str]:
+    shown = printable(known.name)
+    if known.info is None:
+        return [f"{shown} is free."]
+    said = [f"{shown} {state_text(known.info)}"]
+    waiters = known.info.waiters
+    if known.queue and waiters:
+        longest = short_duration(max(waiter.waited for waiter in known.queue))
+        waits = "1 waits" if waiters == 1 else f"{waiters} wait"
+        said.append(f"{waits} for it, the longest for {longest}.")
+    return said
+
+
+def state_text(info: LockInfo) -> str:
+    held = next((each for each in info.holders if each.is_stale), info.first)
+    if held is None:
+        return f"({info.kind}) is between two holders."
+    left = short_duration(held.ttl)
+    if info.state == "cooldown":
+        return f"({info.kind}) was released, and stays taken for another {left}."
+    since = f"({info.kind}) is held by {by_text(info)}, for {short_duration(age(held))}"
+    if held.is_stale:
+        return (
+            f"{since}, but a renewal is overdue: that holder is dead, paused, or can't reach"
+            f" Redis. Its lease ends in {left}."
+        )
+    if held.renewed:
+        return f"{since}; its lease is renewed."
+    return f"{since}; its lease ends in {left}, as it is not renewed."
+
+
+def by_text(info: LockInfo) -> str:
+    if len(info.holders) > 1:
+        return f"{len(info.holders)} holders"
+    return "".join(map(holder_text, info.holders))
+
+
+def tell_holding(command: BaseCommand, holding: Holding, capacity: int) -> None:
+    head(command, f"Holder {holder_text(holding)}")
+    waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
+    lines = {
+        "task": task_text(holding),
+        "acquired": moment_text(holding.acquired_at) + waited,
+        "held for": short_duration(age(holding)),
+        "lease": lease_text(holding),
+        "fence": str(holding.fence_token),
+        "weight": f"{holding.weight} of {capacity}" if capacity > 1 else "",
+        "metadata": metadata_text(holding.metadata),
+    }
+    for label, text in lines.items():
+        if text:
+            write(command, f"  {label:9} {text}")
+
+
+def lease_text(holding: Holding) -> str:
+    left = short_duration(holding.ttl)
+    if not holding.timeout:
+        return f"released; cools down for {left}"
+    lasts = f"{left} of {short_duration(holding.timeout)} left"
+    if holding.is_stale:
+        return f"{lasts}, renewal overdue"
+    return f"{lasts}, renewed" if holding.renewed else f"{lasts}, not renewed"
+
+
+def waiter_cells(waiter: Waiter) -> tuple[str, ...]:
+    return (
+        short_duration(waiter.waited),
+        holder_text(waiter),
+        task_text(waiter) or "-",
+        str(waiter.weight),
+        metadata_text(waiter.metadata) or "-",
+    )

@@ -1,0 +1,61 @@
+"""What a terminal can show: which colours, which characters."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+from unicodedata import combining, east_asian_width
+
+from django.core.management.base import BaseCommand
+from django.core.management.color import no_style
+
+Paint: TypeAlias = Callable[[str], str]
+Row: TypeAlias = tuple[Paint, Sequence[str]]
+"""A line of a table: its colour, its cells."""
+
+
+def choose_style(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Leave colours to whom they are for: Django's own options go before ``NO_COLOR``, and
+    without either only a terminal gets them."""
+    if options.get("force_color"):
+        return
+    if options.get("no_color") or os.environ.get("NO_COLOR"):
+        command.style, command.stderr.style_func = no_style(), None
+    elif not command.stdout.isatty():
+        command.style = no_style()
+
+
+def plain(text: str) -> str:
+    """No colour."""
+    return text
+
+
+def encodable(text: str, stream: Any) -> str:
+    """Return `text` with what `stream` can't encode as backslash escapes."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def write(command: BaseCommand, text: str, paint: Paint = plain) -> None:
+    command.stdout.write(paint(encodable(text, command.stdout)))
+
+
+def write_table(command: BaseCommand, header: Sequence[str], rows: Iterable[Row]) -> None:
+    heading: Row = command.style.MIGRATE_LABEL, header
+    paints, cells = zip(heading, *rows, strict=True)
+    shown = [[encodable(cell, command.stdout) for cell in row] for row in cells]
+    for paint, line in zip(paints, aligned(shown), strict=True):
+        command.stdout.write(paint(line))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        padded = (cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True))
+        yield "  ".join(padded).rstrip()
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal `text` takes."""
+    if text.isascii():
+        return len(text)
+    return sum(1 + (east_asian_width(c) in "WF") for c in text if not combining(c))

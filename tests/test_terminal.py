@@ -1,0 +1,672 @@
+"""`manage.py locks` `show`, `history` and `watch`, on a real server and a real terminal."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import pyte
+import pytest
+
+from django_redislock import locks
+from django_redislock.management import completion
+from django_redislock.management.subcommands import SUBCOMMANDS
+from testproject.server import EmbeddedServer
+
+from .integration.tools import hanging, start, waiting
+from .test_command import MANAGE, call, run, run_process
+from .tools import ROOT, Child, wait_until
+
+UNWANTED = {"NO_COLOR", "FORCE_COLOR", "LINES", "COLUMNS"}
+"""What a shell around the tests may say of its own terminal."""
+
+ANSI = "\x1b["
+
+DIES = """
+from django_redislock import locks
+locks.lock(sys.argv[1], timeout=float(sys.argv[2]), metadata={"why": "close"}).acquire()
+say("held"); hear()
+"""
+
+
+@pytest.fixture
+def no_past(redis_server) -> None:
+    """Other tests have left a history."""
+    redis_server.flushdb()
+
+
+def facts(*arguments: str) -> dict:
+    return json.loads(call(*arguments, "--format", "json"))
+
+
+@contextmanager
+def dead_holder(name: str, *, timeout: float) -> Iterator[int]:
+    with Child(DIES, name, str(timeout)) as child:
+        child.expect("held")
+        child.kill()
+        yield child.pid
+    locks.force_release(name)
+
+
+class Terminal:
+    """`manage.py locks` on a terminal of its own; `screen` is what one sees there."""
+
+    def __init__(self, *arguments: str, rows: int = 24, columns: int = 100, **env: str) -> None:
+        self.ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.modes = termios.tcgetattr(theirs)
+        settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", "TERM": "xterm-256color"}
+        self.process = subprocess.Popen(
+            [*MANAGE, *arguments],
+            cwd=ROOT,
+            env={k: v for k, v in os.environ.items() if k not in UNWANTED} | settings | env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        self.theirs = theirs
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def shows(self, pattern: str, *, timeout: float = 20) -> re.Match[str]:
+        """The place on the screen; AssertionError if it is not there in time."""
+        deadline = time.monotonic() + timeout
+        while not (found := re.search(pattern, self.text, re.MULTILINE)):
+            assert time.monotonic() < deadline, f"no {pattern!r} within {timeout} s:\n{self.text}"
+            self.read(0.1)
+        return found
+
+    def read(self, seconds: float) -> bool:
+        if not select.select([self.ours], [], [], seconds)[0]:
+            return False
+        data = os.read(self.ours, 1 << 16)
+        self.raw += data
+        self._stream.feed(data)
+        return True
+
+    def press(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
+
+    def end(self) -> int:
+        """The exit status, once all that was written is read."""
+        wait_until(lambda: not self.read(0) and self.process.poll() is not None, timeout=20)
+        return self.process.wait()
+
+    def colour_of(self, text: str) -> str:
+        """The colour in which the first `text` on the screen begins."""
+        for row, line in enumerate(self.screen.display):
+            if text in line:
+                return self.screen.buffer[row][line.index(text)].fg
+        raise AssertionError(f"no {text!r} in:\n{self.text}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+class Lines:
+    """`manage.py locks watch` without a terminal."""
+
+    def __init__(self, *arguments: str, **env: str) -> None:
+        self.process = subprocess.Popen(
+            [*MANAGE, "watch", "--interval", "0.1", *arguments],
+            cwd=ROOT,
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.said.extend(iter(self.process.stdout.readline, ""))
+
+    def expect(self, pattern: str, *, timeout: float = 20) -> str:
+        def found() -> str | None:
+            return next((line for line in self.said if re.search(pattern, line)), None)
+
+        try:
+            return wait_until(found, timeout=timeout)
+        except AssertionError:
+            raise AssertionError(f"no {pattern!r} in {self.said}") from None
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(how)
+        status = self.process.wait(20)
+        assert self.process.stderr is not None
+        return status, self.process.stderr.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+# show
+
+
+def test_show_says_who_holds_and_that_it_lives(hold):
+    lock = hold("invoice:42", metadata={"customer": "c-1"})
+
+    done = run("show", "invoice:42")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *lines = done.stdout.splitlines()
+    assert re.fullmatch(
+        rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+; its lease is renewed\.",
+        first,
+    )
+    assert f"  fence     {lock.fence_token}" in lines
+    assert '  metadata  {"customer": "c-1"}' in lines
+    assert lock.token not in done.stdout
+
+
+def test_show_says_that_a_holder_is_dead():
+    with dead_holder("stuck", timeout=4) as pid:
+        wait_until(lambda: locks.get("stuck").is_stale)
+        text, as_json = call("show", "stuck"), facts("show", "stuck")
+
+    assert f":{pid}, for " in text
+    assert "a renewal is overdue: that holder is dead, paused, or can't reach Redis" in text
+    assert as_json["holders"][0]["is_stale"]
+
+
+def test_show_says_what_just_runs_down_or_cools_down(hold):
+    hold("once", auto_renewal=False)
+    lock = hold("daily", at_least_for=20)
+    lock.release()
+
+    assert "as it is not renewed." in call("show", "once")
+    assert "(mutex) was released, and stays taken for another 19s." in call("show", "daily")
+    locks.force_release("daily")
+
+
+def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
+    with locks.semaphore("export", 2), locks.semaphore("export", 2, metadata={"n": 1}):
+        first = start(acquire_and_release, locks.semaphore("export", 2, metadata={"n": 2}))
+        waiting(locks, "export", 1)
+        second = start(acquire_and_release, locks.semaphore("export", 2, weight=2))
+        waiting(locks, "export", 2)
+        text, known = call("show", "export"), facts("show", "export")
+
+    assert (first.result(20), second.result(20)) == (True, True)
+    assert "export (semaphore) is held by 2 holders, for " in text
+    assert "2 wait for it, the longest for " in text
+    assert text.count("  weight    1 of 2") == 2
+    assert [waiter["weight"] for waiter in known["queue"]] == [1, 2]
+    assert known["queue"][0]["metadata"] == {"n": 2}
+    assert len(known["holders"]) == known["waiters"] == 2
+
+
+def acquire_and_release(lock) -> bool:
+    with lock:
+        return lock.locked()
+
+
+def test_show_of_a_free_lock_has_its_history(no_past):
+    with locks.lock("done"):
+        pass
+
+    done = run("show", "done")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("done is free.\n")
+    assert re.search(r"  released  done  ", done.stdout)
+    assert facts("show", "done")["history"][0]["outcome"] == "released"
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_show_of_what_nobody_knows_is_exit_1(no_past, format):
+    done = run_process("show", "no\u202esuch", "--format", format)
+
+    assert done.returncode == 1
+    assert done.stderr == "CommandError: no\\u202esuch is not held, and has no history\n"
+    if format == "json":
+        assert json.loads(done.stdout)["state"] == "free"
+    else:
+        assert done.stdout == ""
+
+
+# history
+
+
+def test_history_tells_what_became_of_locks_the_latest_first(no_past):
+    with locks.lock("a"):
+        locks.lock("a", blocking=False).acquire()
+    forced = locks.lock("b")
+    forced.acquire()
+    locks.force_release("b")
+
+    header, *lines = call("history").splitlines()
+    told = json.loads(call("history", "--format", "json"))
+
+    assert header.split() == ["AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE"]
+    assert [line.split()[2:4] for line in lines] == [
+        ["forced", "b"],
+        ["released", "a"],
+        ["refused", "a"],
+    ]
+    assert [event["outcome"] for event in told] == ["forced", "released", "refused"]
+    assert told[0]["fence_token"] == forced.fence_token
+    assert told[2]["acquired_at"] is None
+
+
+def test_history_of_one_lock_or_of_some_outcomes_or_of_a_few(no_past):
+    for name in "aabbb":
+        with locks.lock(name):
+            locks.lock(name, blocking=False).acquire()
+
+    def outcomes(*arguments: str) -> list[str]:
+        lines = call("history", *arguments, "--format", "jsonl").splitlines()
+        return [json.loads(line)["outcome"] for line in lines]
+
+    assert len(outcomes()) == 10
+    assert len(outcomes("a")) == 4
+    assert outcomes("a", "--outcome", "refused") == ["refused"] * 2
+    assert outcomes("--outcome", "refused", "lost", "--limit", "2") == ["refused"] * 2
+    assert outcomes("--outcome", "lost") == []
+    assert run("history", "a", "--outcome", "lost").stdout == "No history.\n"
+
+
+def test_history_looks_back_for_what_is_rare(no_past):
+    locks.lock("rare").acquire()
+    locks.force_release("rare")
+    for _ in range(30):
+        with locks.lock("often"):
+            pass
+
+    (line,) = call("history", "--outcome", "forced", "--limit", "1").splitlines()[1:]
+
+    assert " rare " in line
+
+
+def test_history_that_is_off_says_so(no_past, settings):
+    settings.REDISLOCK_HISTORY = 0
+    with locks.lock("x"):
+        pass
+
+    assert call("history") == "No history is kept.\n"
+    assert call("history", "--format", "json") == "[]\n"
+
+
+# What is shown, and how
+
+
+def test_metadata_is_hidden_wherever_it_is_shown(no_past, hold, settings):
+    settings.REDISLOCK_REDACT = ["*secret*"]
+    lock = hold("x", metadata={"api_secret": "hunter2", "why": "close"})
+    told = [call("show", "x"), call("show", "x", "--format", "json")]
+    told.append(call("list", "--format", "json"))
+    lock.release()
+    told += [call("history", "--format", "json"), call("history", "--format", "jsonl")]
+
+    assert all("***" in text and "close" in text for text in told)
+    assert not any("hunter2" in text for text in told)
+
+
+def test_metadata_steers_no_terminal(hold):
+    hold("x", metadata={"why": "\x1b[2J\u202eabc", "日本": "é"})
+
+    text = call("show", "x") + call("show", "x", "--format", "json")
+
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "日本" in text
+
+
+def test_an_ascii_terminal_gets_ascii(hold):
+    hold("日本")
+    hold("ab")
+
+    done = run_process("list", PYTHONIOENCODING="ascii")
+    shown = run_process("show", "日本", PYTHONIOENCODING="ascii")
+
+    assert (done.returncode, done.stderr, shown.returncode, shown.stderr) == (0, "", 0, "")
+    assert "\\u65e5\\u672c" in shown.stdout
+    header, *lines = done.stdout.splitlines()
+    assert {line.index("mutex") for line in lines} == {header.index("KIND")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "coloured"),
+    [
+        ([], {}, True),
+        ([], {"NO_COLOR": "1"}, False),
+        ([], {"NO_COLOR": ""}, True),
+        ([], {"DJANGO_COLORS": "nocolor"}, False),
+        (["--no-color"], {}, False),
+        (["--force-color"], {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_colours_on_a_terminal_are_djangos(hold, arguments, environment, coloured):
+    hold("x")
+
+    with Terminal("list", *arguments, **environment) as terminal:
+        assert terminal.end() == 0
+
+    assert "x" in terminal.text
+    assert (ANSI.encode() in terminal.raw) is coloured
+
+
+def test_a_pipe_gets_colours_only_when_forced(hold):
+    hold("x")
+
+    assert ANSI not in run_process("show", "x").stdout
+    assert ANSI in run_process("show", "x", "--force-color").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show"],
+        ["show", ""],
+        ["show", "x", "--format", "table"],
+        ["history", "--outcome", "won"],
+        ["history", "--limit", "0"],
+        ["watch", "--interval", "0"],
+        ["watch", "--interval", "soon"],
+        ["watch", "--interval", "2h"],
+        ["watch", "--limit", "-1"],
+    ],
+)
+def test_wrong_use_is_exit_2(arguments):
+    done = run(*arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["show", "x", "--format", "json"], ["history"]])
+def test_redis_away_is_one_line(arguments):
+    done = run_process(*arguments, REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("CommandError: The locks can't be reached: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_shells_can_complete_each_subcommand():
+    (action,) = completion.parser()._subparsers._group_actions
+
+    assert set(action.choices) == set(SUBCOMMANDS)
+    assert "--outcome" in action.choices["history"]._option_string_actions
+
+
+# watch, in lines
+
+
+def test_lines_tell_what_there_is_and_what_changes(no_past, hold):
+    hold("already")
+
+    with Lines() as lines:
+        lines.expect(r"held +already  mutex  \S+  fence \d+$")
+        lock = hold("new", metadata={"x": 1})
+        lines.expect(rf"taken +new  mutex  .*fence {lock.fence_token}$")
+        waiter = start(acquire_and_release, locks.lock("new"))
+        lines.expect(r"waiting +new  1 waits$")
+        lock.release()
+        assert waiter.result(20)
+        lines.expect(r"released +new .* held ")
+        lines.expect(r"released +new .* waited ")
+        status, err = lines.end()
+
+    assert (status, err) == (0, "")
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00  \w", line) for line in lines.said)
+
+
+def test_lines_tell_stale_and_expired(no_past):
+    with Lines("stuck*") as lines, dead_holder("stuck:1", timeout=2):
+        lines.expect(r"stale +stuck:1 .* left$")
+        lines.expect(r"expired +stuck:1 .* held 2\.")
+        assert lines.end(signal.SIGINT) == (0, "")
+
+
+def test_lines_are_of_what_matches(no_past, hold):
+    hold("a0")
+    with Lines("a?") as lines:
+        lines.expect("held +a0 ")
+        for name in ("b1", "abc", "a1"):
+            hold(name).release()
+        lines.expect("released +a1")
+        lines.end()
+
+    assert {line.split()[3] for line in lines.said} == {"a0", "a1"}
+
+
+def test_lines_without_a_history_tell_what_is_gone(no_past, hold, tmp_path):
+    tmp_path.joinpath("no_history.py").write_text(
+        "from tests.settings import *\nREDISLOCK_HISTORY = 0\n"
+    )
+    paths = os.pathsep.join((str(tmp_path), str(ROOT)))
+    with Lines(DJANGO_SETTINGS_MODULE="no_history", PYTHONPATH=paths) as lines:
+        lock = hold("x")
+        lines.expect("(taken|held) +x ")
+        lock.release()
+        lines.expect("gone +x ")
+        assert lines.end() == (0, "")
+
+
+def test_no_event_between_two_looks_is_missed(no_past):
+    with locks.lock("first"):
+        pass
+    with Lines("--interval", "2") as lines:
+        with locks.lock("mark"):
+            lines.expect("(held|taken) +mark ")
+        for number in range(300):
+            with locks.lock(f"n{number}"):
+                pass
+        lines.expect("released +n299 ", timeout=30)
+        lines.end()
+
+    ended = [line.split()[3] for line in lines.said if line.split()[2] == "released"]
+    assert ended == ["mark", *(f"n{number}" for number in range(300))]
+
+
+def test_lines_wait_for_redis_to_come_back():
+    with EmbeddedServer() as server, Child(DIES, "ready", "9", REDIS_URL=server.url) as child:
+        child.expect("held")
+        watch_through_an_outage(server)
+
+
+def watch_through_an_outage(server: EmbeddedServer) -> None:
+    with Lines(REDIS_URL=server.url) as lines:
+        lines.expect("held +ready ")
+        server.stop()
+        lines.expect("away +Redis  .")
+        server.start()
+        lines.expect("back +Redis")
+        assert lines.end() == (0, "")
+    assert sum("away" in line for line in lines.said) == 1
+
+
+def test_lines_end_when_their_reader_leaves():
+    read, write = os.pipe()
+    watching = subprocess.Popen(
+        [*MANAGE, "watch", "nothing:*", "--interval", "1h"],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        stdin=subprocess.DEVNULL,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    os.close(read)
+
+    _, err = watching.communicate(timeout=60)
+
+    assert (watching.returncode, err) == (0, "")
+
+
+# watch, on a full screen
+
+
+def test_screen_shows_locks_and_what_happened(no_past, hold):
+    lock = hold("invoice:42", timeout=10, auto_renewal=False)
+
+    with Terminal("watch", "--interval", "0.2") as terminal:
+        terminal.shows(r"^1 lock held, 0 stale, 0 waiting for 0")
+        terminal.shows(r"^NAME +HOLDER +TASK +AGE +LEASE +WAITERS$")
+        terminal.shows(rf"^invoice:42 +\S+:{os.getpid()} .*█+░* +\d\.\ds +ends +-$")
+        waiter = start(acquire_and_release, locks.lock("invoice:42"))
+        terminal.shows(r"^invoice:42 .* 1$")
+        lock.release()
+        assert waiter.result(20)
+        terminal.shows(r"released +invoice:42 .* held ")
+        terminal.shows(r"released +invoice:42 .* waited ")
+        terminal.shows(r"^0 locks held")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_bars_run_down_between_two_looks(hold):
+    hold("x", timeout=20, auto_renewal=False)
+
+    with Terminal("watch", "--interval", "1h") as terminal:
+        full = terminal.shows(r"^x .*?(█+░*) +1\ds")[1].count("█")
+        terminal.shows(rf"^x .*?(█{{1,{full - 1}}}░+) +1\ds")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_stale_locks_come_first_and_in_red(hold):
+    for number in range(3):
+        hold(f"alive:{number}")
+
+    with dead_holder("stuck", timeout=8), Terminal("watch", "--interval", "0.2") as terminal:
+        terminal.shows(r"WAITERS\nstuck .* stale ")
+        assert terminal.colour_of("stuck") == "red"
+        assert terminal.colour_of("alive:0") == "default"
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_more_locks_than_lines_are_counted(hold):
+    for number in range(30):
+        hold(f"n{number:02}")
+
+    with Terminal("watch", rows=14) as terminal:
+        terminal.shows(r"^30 locks held")
+        terminal.shows(r"^n06 ")
+        terminal.shows(r"^and 23 more$")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("how", ["q", "\x03", signal.SIGTERM, signal.SIGINT])
+def test_the_terminal_is_as_it_was_however_it_ends(how):
+    with Terminal("watch") as terminal:
+        terminal.shows("locks held")
+        assert not termios.tcgetattr(terminal.theirs)[3] & termios.ECHO
+        if isinstance(how, signal.Signals):
+            terminal.process.send_signal(how)
+        elif how == "q":
+            terminal.press(how)
+        else:  # Ctrl-C of a terminal that has no session of its own
+            os.killpg(terminal.process.pid, signal.SIGINT)
+
+        assert terminal.end() == 0
+        assert termios.tcgetattr(terminal.theirs) == terminal.modes
+
+    assert terminal.raw.count(b"\x1b[?1049h") == terminal.raw.count(b"\x1b[?1049l") == 1
+    assert terminal.raw.rindex(b"\x1b[?25h") > terminal.raw.rindex(b"\x1b[?25l")
+    assert b"Traceback" not in terminal.raw
+
+
+def test_screen_waits_for_redis_and_keys_work_meanwhile():
+    with EmbeddedServer() as server, Terminal("watch", REDIS_URL=server.url) as terminal:
+        terminal.shows("^0 locks held")
+        server.stop()
+        terminal.shows(r"^Redis is away; seen \S+ ago: .")
+        server.start()
+        terminal.shows(r"q ends it$")
+        with hanging(server):
+            terminal.press("q")
+            assert terminal.end() == 0
+
+
+def test_screen_has_no_characters_that_its_terminal_lacks(hold):
+    hold("日本[red]")
+
+    with Terminal("watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as terminal:
+        terminal.shows(r"^\\u65e5\\u672c\[red\] .* #+\.* +\d+s +-$")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+    assert terminal.raw.isascii()
+    assert not re.search(rb"\x1b\[[0-9;]*[1-9][0-9;]*m", terminal.raw)
+
+
+def test_a_small_terminal_and_a_long_name_are_no_trouble(hold):
+    hold("x" * 500)
+
+    with Terminal("watch", rows=6, columns=40) as terminal:
+        terminal.shows(r"^xx.*…")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_without_rich_it_says_what_to_install_and_prints_lines(hold, tmp_path: Path):
+    tmp_path.joinpath("rich.py").write_text("raise ModuleNotFoundError(name='rich')\n")
+    hold("x")
+
+    paths = os.pathsep.join((str(tmp_path), str(ROOT)))
+    with Terminal("watch", PYTHONPATH=paths) as terminal:
+        terminal.shows(r"pip install 'django-redislock\[terminal\]'")
+        terminal.shows(r"held +x ")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 0
+
+    assert b"\x1b[?1049h" not in terminal.raw
+
+
+def test_a_dumb_terminal_gets_lines(hold):
+    hold("x")
+
+    with Terminal("watch", TERM="dumb") as terminal:
+        terminal.shows(r"held +x ")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 0
+
+    assert "pip install" not in terminal.text
+
+
+def test_only_watching_needs_rich(tmp_path: Path):
+    tmp_path.joinpath("rich.py").write_text("raise ModuleNotFoundError(name='rich')\n")
+
+    done = run_process("list", PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT))))
+
+    assert (done.returncode, done.stderr) == (0, "")
