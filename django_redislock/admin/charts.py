@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 
 ROW = 26
 """Height of a row of a timeline."""
 
 HEAD = 24
 """Height of what stands above the first row: the times."""
+
+GUTTER = 0.12
+"""What is taken off a bar's end, so that it is told apart from one that follows at once."""
 
 THINNEST = 0.3
 """Width that a bar has at least, or nobody would see it."""
@@ -59,8 +62,8 @@ class Span:
     what: str
     """What it was, or how it ended: a word that the style sheet knows."""
 
-    text: str = ""
-    """What to say of it."""
+    text: Callable[[], str] = str
+    """What to say of it; asked only of what is drawn by itself."""
 
     weight: int = 0
     """How much it matters: of spans that are drawn as one, the weightiest is marked."""
@@ -152,10 +155,12 @@ def ticks(scale: Scale, zone: tzinfo, most: int = 7) -> list[Tick]:
     midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
     before = math.ceil((wall - midnight).total_seconds() / step)
     found = [
-        (midnight + timedelta(seconds=step * number)).replace(tzinfo=zone)
-        for number in range(before, before + most + 1)
+        (midnight + timedelta(seconds=step * number)).replace(tzinfo=zone).astimezone(UTC)
+        for number in range(before, before + most * 2)
     ]
-    return [Tick(scale.x(at), at) for at in found if scale.start <= at <= scale.end]
+    # An hour that the clock skips is the same as the next one.
+    inside = sorted({at for at in found if scale.start <= at <= scale.end})
+    return [Tick(scale.x(at), at.astimezone(zone)) for at in inside]
 
 
 def height(rows: int) -> int:
@@ -185,7 +190,7 @@ def _tall(count: int, top: int) -> float:
 
 def _bar(span: Span, scale: Scale) -> Bar:
     x = scale.x(span.start)
-    width = max(round(scale.x(span.end) - x, 2), THINNEST)
+    width = max(round(scale.x(span.end) - x - GUTTER, 2), THINNEST)
     return Bar(round(min(x, 100 - width), 2), width, (span,))
 
 

@@ -109,13 +109,31 @@ def _held_text(seen: Look) -> str:
 def _renewal_texts(seen: Look) -> list[str]:
     if not seen.info or not seen.info.first or seen.info.state == "cooldown":
         return []
+    stale = [holding for holding in seen.holders if holding.is_stale]
+    if stale:
+        return [_stale_text(stale, seen)]
     ages = [ago for holding in seen.holders if (ago := renewed_ago(holding)) is not None]
     if not ages:
         left = short_duration(max(holding.ttl for holding in seen.holders))
         return [_("not renewed, ends in %(time)s") % {"time": left}]
     if len(seen.holders) > 1:
-        return [_("the last renewal of one is %(time)s ago") % {"time": short_duration(max(ages))}]
+        return [_("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}]
     return [_("renewed %(time)s ago") % {"time": short_duration(ages[0])}]
+
+
+def _stale_text(stale: list[Holding], seen: Look) -> str:
+    silent = short_duration(max(renewed_ago(holding) or 0.0 for holding in stale))
+    if len(seen.holders) == 1:
+        return _("not renewed for %(time)s") % {"time": silent}
+    told = {"count": len(stale), "time": silent}
+    return (
+        ngettext(
+            "%(count)d has not renewed for %(time)s",
+            "%(count)d have not renewed, one for %(time)s",
+            len(stale),
+        )
+        % told
+    )
 
 
 def _waiting_texts(seen: Look) -> list[str]:
@@ -189,11 +207,16 @@ def _some_stale(stale: list[Holding], seen: Look) -> Verdict:
 
 
 def _alive(alive: list[Holding]) -> Verdict:
-    text = _(
+    text = ngettext(
         "The holder is at work: it renewed its lease %(ago)s ago. After a release it goes on "
-        "beside the next one until it notices, at its next renewal, within %(third)s."
+        "beside the next one until it notices, at its next renewal, within %(third)s.",
+        "%(count)d holders are at work, and one renewed its lease %(ago)s ago. After a release "
+        "they go on beside the next ones until they notice, at their next renewals, within "
+        "%(third)s.",
+        len(alive),
     )
     told = {
+        "count": len(alive),
         "ago": short_duration(min(renewed_ago(holding) or 0.0 for holding in alive)),
         "third": short_duration(max(holding.timeout for holding in alive) / 3),
     }
@@ -202,7 +225,7 @@ def _alive(alive: list[Holding]) -> Verdict:
 
 def _unknown(seen: Look) -> Verdict:
     text = _(
-        "Nobody renews its lease, so it does not tell whether the holder is still at work. It "
+        "The lease is not renewed, so it does not tell whether the holder is still at work. It "
         "ends by itself in %(left)s."
     )
     told = {"left": short_duration(max(holding.ttl for holding in seen.holders))}
@@ -380,9 +403,7 @@ def _held_row(holding: Holding, now: datetime) -> Row:
 
 
 def _queue_row(waiter: Waiter, now: datetime) -> Row:
-    said = _("waits since %(time)s") % {"time": clock(waiter.since)}
-    text = f"{who(waiter.holder)} · {said} ({short_duration(waiter.waited)})"
-    return _row(waiter.holder, _("waits"), (), Span(min(waiter.since, now), now, "waiting", text))
+    return _row(waiter.holder, _("waits"), (), timeline.wait_of_waiter(waiter, now))
 
 
 def _row(holder: Holder, note: str, held: tuple[Span, ...], wait: Span | None) -> Row:

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from ..info import Event, Holder, Holding
+from ..info import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 from .charts import HEAD, ROW, Bar, Scale, Span, Tick, fitted, height, ticks
 from .outcomes import Outcome, legend, outcome
@@ -123,7 +124,7 @@ def _marks(found: Iterable[Bar], scale: Scale, middle: int, mark_all: bool) -> l
 
 def _title(bar: Bar) -> str:
     if not bar.is_many:
-        return bar.first.text
+        return bar.first.text()
     counts = Counter(span.what for span in bar.spans)
     told = ", ".join(f"{counts[each.what]} {each.word}" for each in legend(counts))
     last = max(span.end for span in bar.spans)
@@ -148,41 +149,55 @@ def scale_of(spans: Sequence[Span], now: datetime) -> Scale:
 # What is drawn of what is known
 
 
-def span_of_event(event: Event, told: str = "") -> Span:
+def span_of_event(event: Event) -> Span:
     """Return the holding, or a moment where it never was held."""
     start = event.acquired_at or event.at
-    text = _joined(told, who(event.holder), _lasted(start, event.at, event.held), word(event))
+    text = partial(_held_text, event.holder, start, event.at, event.outcome)
     return Span(start, event.at, event.outcome, text, outcome(event.outcome).weight)
 
 
-def wait_of_event(event: Event, told: str = "") -> Span | None:
-    """Return for how long it stood in the queue, if it did; a refusal is told all the same."""
-    held = event.acquired_at is not None
-    if event.waited <= 0 and (held or event.outcome == "lost"):
-        return None
-    end = event.acquired_at or event.at
-    what = "waiting" if held else event.outcome
-    said = _("waited %(time)s") % {"time": short_duration(event.waited)}
-    text = _joined(told, who(event.holder), clock(end), said, "" if held else word(event))
-    start = end - timedelta(seconds=event.waited)
-    return Span(start, end, what, text, outcome(what).weight)
-
-
-def span_of_holding(holding: Holding, now: datetime, told: str = "") -> Span:
+def span_of_holding(holding: Holding, now: datetime) -> Span:
     what = "stale" if holding.is_stale else "held"
     start = min(holding.acquired_at, now)
-    lasted = _lasted(start, now, (now - start).total_seconds())
-    text = _joined(told, who(holding.holder), lasted, str(outcome(what).word))
+    text = partial(_held_text, holding.holder, start, now, what)
     return Span(start, now, what, text, outcome(what).weight)
 
 
-def wait_of_holding(holding: Holding, told: str = "") -> Span | None:
+def wait_of_event(event: Event) -> Span | None:
+    """Return for how long it stood in the queue, if it did; a refusal is told all the same."""
+    was_held = event.acquired_at is not None or event.outcome == "lost"
+    if was_held and event.waited <= 0:
+        return None
+    what = "waiting" if was_held else event.outcome
+    return _wait(event.holder, event.acquired_at or event.at, event.waited, what)
+
+
+def wait_of_holding(holding: Holding) -> Span | None:
     if holding.waited <= 0:
         return None
-    start = holding.acquired_at - timedelta(seconds=holding.waited)
-    said = _("waited %(time)s") % {"time": short_duration(holding.waited)}
-    text = _joined(told, who(holding.holder), clock(holding.acquired_at), said)
-    return Span(start, holding.acquired_at, "waiting", text)
+    return _wait(holding.holder, holding.acquired_at, holding.waited, "waiting")
+
+
+def wait_of_waiter(waiter: Waiter, now: datetime) -> Span:
+    text = partial(_waited_text, waiter.holder, waiter.since, waiter.waited, "waiting")
+    return Span(min(waiter.since, now), now, "waiting", text)
+
+
+def _wait(holder: Holder, end: datetime, seconds: float, what: str) -> Span:
+    start = end - timedelta(seconds=seconds)
+    text = partial(_waited_text, holder, start, seconds, what)
+    return Span(start, end, what, text, outcome(what).weight)
+
+
+def _held_text(holder: Holder, start: datetime, end: datetime, what: str) -> str:
+    lasted = short_duration((end - start).total_seconds())
+    return f"{who(holder)} · {clock(start)} - {clock(end)} ({lasted}) · {outcome(what).word}"
+
+
+def _waited_text(holder: Holder, start: datetime, seconds: float, what: str) -> str:
+    told = {"time": short_duration(seconds), "since": clock(start)}
+    waited = _("waited %(time)s from %(since)s on") % told
+    return f"{who(holder)} · {waited} · {outcome(what).word}"
 
 
 def process(holder: Holder) -> str:
@@ -196,10 +211,6 @@ def who(holder: Holder) -> str:
     return f"{printable(holder.task_name)} ({process(holder)})"
 
 
-def word(event: Event) -> str:
-    return str(outcome(event.outcome).word)
-
-
 def read_at(holding: Holding) -> datetime:
     """Return when it was read, by Redis's clock."""
     return holding.expires_at - timedelta(seconds=holding.ttl)
@@ -210,11 +221,3 @@ def clock(at: datetime, now: datetime | None = None) -> str:
     local = timezone.localtime(at)
     today = timezone.localtime(now or datetime.now(UTC)).date()
     return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M:%S")
-
-
-def _lasted(start: datetime, end: datetime, seconds: float) -> str:
-    return f"{clock(start)} - {clock(end)} ({short_duration(seconds)})"
-
-
-def _joined(*parts: str) -> str:
-    return " · ".join(filter(None, parts))

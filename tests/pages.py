@@ -1,0 +1,98 @@
+"""What the tests of the admin's pages need: users, a past, and the drawings in a page."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from xml.etree import ElementTree
+
+import redis
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import timezone
+
+LIST = "/admin/django_redislock/activelock/"
+DASHBOARD = LIST + "dashboard/"
+
+HOSTILE = [
+    "a/b/../c",
+    "..",
+    "dashboard",
+    "<script>alert(1)</script>",
+    """it's "quoted" & more""",
+    "</title></svg><script>alert(1)</script>",
+    "x?y=1#z&w%2F;",
+    "é" * 256,
+    "{{ name }}{% now 'Y' %}",
+    "]]>&#x41;",
+]
+
+
+def user_with(*codenames: str) -> Client:
+    user = User.objects.create_user("-".join(codenames) or "nobody", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def text_of(response) -> str:
+    return response.content.decode()
+
+
+def words_of(response) -> str:
+    """The page's text without its markup, with single spaces."""
+    return " ".join(re.sub(r"<[^>]*>", " ", text_of(response)).split())
+
+
+def charts_of(response) -> dict[str, ElementTree.Element]:
+    """The drawings by their titles; they must be well-formed."""
+    found = re.findall(
+        r'<svg class="redislock-chart.*?</svg>(?=\s*(?:</div>|<p|<details))',
+        text_of(response),
+        re.DOTALL,
+    )
+    charts = [ElementTree.fromstring(each) for each in found]  # noqa: S314  our own page
+    return {chart.findtext("title") or "": chart for chart in charts}
+
+
+def rects(chart: ElementTree.Element, what: str) -> list[ElementTree.Element]:
+    """The bars of one sort, from left to right."""
+    found = [rect for rect in chart.iter("rect") if what in rect.get("class", "").split()]
+    return sorted(found, key=lambda rect: place(rect)[0])
+
+
+def place(rect: ElementTree.Element) -> tuple[float, float]:
+    """Where a bar begins and ends, in percents."""
+    x, width = (float(rect.get(name, "").removesuffix("%")) for name in ("x", "width"))
+    return x, x + width
+
+
+def marks(chart: ElementTree.Element) -> list[str]:
+    """What is marked."""
+    return [use.get("class", "") for use in chart.iter("use") if use.get("class") != "halo"]
+
+
+def make_past(
+    server: redis.Redis, name: str, *, times: int, seconds: float, step: Callable[[int], float]
+) -> None:
+    """Repeat the last event of a lock as `times` holdings of so many seconds; the one of a number
+    ended `step(number)` seconds ago."""
+    [stream] = [
+        key
+        for key in server.scan_iter("*history:ended")
+        if any(fields["name"] == name for _, fields in server.xrange(key))
+    ]
+    fields = next(fields for _, fields in server.xrevrange(stream) if fields["name"] == name)
+    weight, _, fence, _, waited, lease, told = fields["holder"].split(" ", 6)
+    pipe = server.pipeline()
+    now = int(timezone.now().timestamp() * 1000)
+    for number in range(times):
+        end = now - int(step(number) * 1000)
+        start = end - int(seconds * 1000)
+        record = " ".join([weight, str(end), fence, str(start), waited, lease, told])
+        pipe.xadd(stream, fields | {"at": end, "token": f"past{number}", "holder": record})
+    pipe.execute()
+
+
+def minutes_ago(minutes: float) -> float:
+    return timedelta(minutes=minutes).total_seconds()

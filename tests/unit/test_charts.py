@@ -1,0 +1,260 @@
+"""Facts about the geometry of the charts, and about the colours that they are drawn in."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import combinations, pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_redislock.admin.charts import (
+    GUTTER,
+    THINNEST,
+    Scale,
+    Span,
+    bars,
+    columns,
+    fitted,
+    share,
+    ticks,
+)
+from tests.tools import ROOT
+
+NOON = datetime(2024, 5, 17, 12, tzinfo=UTC)
+HOUR = Scale(NOON, NOON + timedelta(hours=1))
+
+
+def span(start, end, what="released", weight=0):
+    """From one minute after noon to another."""
+    return Span(
+        NOON + timedelta(minutes=start), NOON + timedelta(minutes=end), what, weight=weight
+    )
+
+
+def places(found):
+    return [(bar.x, bar.width, len(bar.spans)) for bar in found]
+
+
+# Bars
+
+
+def test_a_bar_lies_where_its_time_is():
+    [bar] = bars([span(15, 45)], HOUR)
+
+    assert (bar.x, bar.width) == (25, pytest.approx(50 - GUTTER))
+
+
+def test_what_lies_partly_outside_is_cut_at_the_edge():
+    left, right = bars([span(-30, 6), span(54, 90)], HOUR)
+
+    assert (left.x, left.end) == (0, pytest.approx(10 - GUTTER))
+    assert (right.x, right.end) == (90, pytest.approx(100 - GUTTER))
+
+
+def test_what_lies_outside_is_not_drawn():
+    assert bars([span(-9, -1), span(61, 70)], HOUR) == []
+
+
+def test_a_moment_is_wide_enough_to_be_seen():
+    assert places(bars([span(30, 30)], HOUR)) == [(50, THINNEST, 1)]
+    assert places(bars([span(60, 60)], HOUR)) == [(100 - THINNEST, THINNEST, 1)]
+
+
+def test_holdings_that_follow_at_once_are_drawn_apart():
+    assert len(bars([span(0, 10), span(10, 20), span(20, 30)], HOUR)) == 3
+
+
+def test_holdings_at_the_same_time_are_one_bar():
+    assert places(bars([span(0, 30), span(6, 12), span(15, 45)], HOUR)) == [
+        (0, pytest.approx(75 - GUTTER), 3)
+    ]
+
+
+def test_one_bar_for_several_has_the_colour_of_most_and_the_mark_of_the_weightiest():
+    several = [span(n / 100, n / 100, "lost" if n == 3 else "released", n == 3) for n in range(9)]
+
+    [bar] = bars(several, HOUR, gap=5)
+
+    assert (bar.what, bar.weightiest) == ("released", several[3])
+
+
+def test_a_busy_row_takes_nothing_from_the_others():
+    quiet = [span(n * 10, n * 10 + 5) for n in range(6)]
+    busy = [span(n / 100, n / 100 + 0.001) for n in range(6000)]
+
+    first, second = fitted([quiet, busy], HOUR, most=60)
+
+    assert len(first) == 6
+    assert 1 <= len(second) <= 54
+    assert sum(len(bar.spans) for bar in second) == 6000
+
+
+minutes = st.floats(-10, 70, allow_nan=False)
+spans = st.builds(lambda a, b: span(min(a, b), max(a, b)), minutes, minutes)
+
+
+@given(st.lists(st.lists(spans, max_size=40), max_size=12), st.integers(0, 50))
+def test_bars_are_few_within_the_chart_in_order_and_complete(rows, most):
+    drawn = fitted(rows, HOUR, most)
+
+    assert sum(map(len, drawn)) <= max(most, len(rows))
+    for row, found in zip(rows, drawn, strict=True):
+        assert sum(len(bar.spans) for bar in found) == len(list(filter(HOUR.shows, row)))
+        assert all(0 <= bar.x < bar.end <= 100.01 for bar in found)
+        assert all(left.end <= right.x + 0.01 for left, right in pairwise(found))
+
+
+# Times
+
+
+@given(st.floats(0.5, 90 * 86400), st.floats(0, 365 * 86400))
+def test_times_are_few_round_and_in_order(seconds, since):
+    start = NOON + timedelta(seconds=since)
+    found = ticks(Scale(start, start + timedelta(seconds=seconds)), ZoneInfo("Asia/Kolkata"))
+
+    assert len(found) <= 8
+    assert all(left.x < right.x for left, right in pairwise(found))
+    assert all(0 <= tick.x <= 100 and not tick.at.microsecond for tick in found)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "wanted"),
+    [
+        (5, ["17:37", "17:38", "17:39", "17:40", "17:41"]),
+        (15, ["17:40", "17:45", "17:50"]),
+        (60, ["17:40", "17:50", "18:00", "18:10", "18:20", "18:30"]),
+    ],
+)
+def test_times_are_round_on_the_clock_of_the_reader(minutes, wanted):
+    start = NOON + timedelta(minutes=6, seconds=30)
+    scale = Scale(start, start + timedelta(minutes=minutes))
+
+    found = ticks(scale, ZoneInfo("Asia/Kolkata"))
+
+    assert [tick.at.strftime("%H:%M") for tick in found] == wanted
+
+
+def test_the_hour_that_a_clock_is_put_forward_by_is_no_gap():
+    night = datetime(2024, 3, 31, 0, tzinfo=UTC)  # in Berlin from 02:00 to 03:00, one hour later
+    found = ticks(Scale(night, night + timedelta(hours=3)), ZoneInfo("Europe/Berlin"))
+
+    assert found[0].at.strftime("%H:%M") == "01:00"
+    assert found[-1].at.strftime("%H:%M") == "05:00"
+    assert found[-1].x == 100
+
+
+def test_texts_at_the_edges_are_not_cut_off():
+    found = ticks(HOUR, UTC)
+
+    assert [tick.anchor for tick in found] == ["start", *["middle"] * 5, "end"]
+
+
+# Columns
+
+
+def test_columns_are_as_high_as_their_counts():
+    assert columns([0, 1, 2, 0]) == "M1 100v-50h.8V100zM2 100v-100h.8V100z"
+    assert columns([0, 0]) == columns([]) == ""
+
+
+def test_one_among_many_is_seen():
+    assert columns([1, 10_000]).startswith("M0 100v-4h")
+
+
+def test_a_share_of_nothing_is_nothing():
+    assert (share(1, 4), share(0, 0)) == (25, 0)
+
+
+# Colours
+
+STYLE = (ROOT / "django_redislock/static/django_redislock/pages.css").read_text()
+PAGES = {"light": ["#ffffff", "#f8f8f8"], "dark": ["#121212", "#212121"]}
+
+
+def palette(theme):
+    block = re.search(rf'\[data-theme="{theme}"\] \{{(.*?)\}}', STYLE, re.DOTALL)[1]
+    return dict(re.findall(r"--redislock-(\w+): (#\w{6});", block))
+
+
+def rgb(colour):
+    return [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+
+
+def linear(colour):
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb(colour)]
+
+
+def luminance(colour):
+    return sum(
+        weight * part
+        for weight, part in zip((0.2126, 0.7152, 0.0722), linear(colour), strict=True)
+    )
+
+
+def contrast(one, other):
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+SEEING = {
+    "all": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    # Machado, Oliveira and Fernandes (2009): nothing seen by one sort of cones.
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+
+
+def lab(colour, seeing):
+    red, green, blue = (
+        sum(weight * part for weight, part in zip(row, linear(colour), strict=True))
+        for row in SEEING[seeing]
+    )
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    x, y, z = (c ** (1 / 3) if c > 0.008856 else 7.787 * c + 16 / 116 for c in (x, y, z))
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def apart(one, other, seeing):
+    pairs = zip(lab(one, seeing), lab(other, seeing), strict=True)
+    return sum((a - b) ** 2 for a, b in pairs) ** 0.5
+
+
+@pytest.mark.parametrize("theme", PAGES)
+def test_colours_stand_out_from_the_page(theme):
+    for name, colour in palette(theme).items():
+        for page in PAGES[theme]:
+            assert contrast(colour, page) >= 3, name
+
+
+@pytest.mark.parametrize("seeing", SEEING)
+@pytest.mark.parametrize("theme", PAGES)
+def test_colours_of_bars_are_told_apart(theme, seeing):
+    colours = palette(theme)
+    bars = ("held", "released", "forced", "expired", "lost")
+
+    for one, other in combinations(bars, 2):
+        assert apart(colours[one], colours[other], seeing) > 17, (one, other)
+
+
+def test_the_dark_colours_are_the_same_however_dark_was_chosen():
+    by_system = re.search(r"scheme: dark\) \{\s*:root \{(.*?)\}", STYLE, re.DOTALL)[1]
+
+    assert dict(re.findall(r"--redislock-(\w+): (#\w{6});", by_system)) == palette("dark")
+    assert palette("dark").keys() == palette("light").keys()
