@@ -14,11 +14,11 @@ from selenium.common.exceptions import (
     NoSuchElementException,
     StaleElementReferenceException,
     TimeoutException,
+    WebDriverException,
 )
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import WebDriverWait
 
 T = TypeVar("T")
@@ -47,8 +47,6 @@ OPTIONS = (
 PATIENCE = 10
 """Seconds to wait for anything at all."""
 
-ON_ITS_WAY = (NoSuchElementException, StaleElementReferenceException)
-
 
 def start(profile: Path) -> webdriver.Chrome:
     """A headless Chromium that keeps all that it writes in `profile`, a new folder."""
@@ -70,7 +68,7 @@ class Tab:
         self.driver = driver
         self.origin = origin
         self._home = driver.current_window_handle
-        self._complaints: list[dict[str, Any]] = []
+        self._told: list[str] = []
         self._expected: list[str] = []
 
     def __enter__(self) -> "Tab":
@@ -144,11 +142,17 @@ class Tab:
 
     def wait(self, condition: Callable[[], T], what: str = "") -> T:
         """The first true answer of `condition`; AssertionError if none comes in time."""
-        waiting = WebDriverWait(
-            self.driver, PATIENCE, poll_frequency=0.05, ignored_exceptions=ON_ITS_WAY
-        )
+
+        def attempt(_: object) -> T | None:
+            try:
+                return condition()
+            except WebDriverException as error:
+                if _is_of_a_page_that_changes(error):
+                    return None
+                raise
+
         try:
-            return waiting.until(lambda _: condition())
+            return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05).until(attempt)
         except TimeoutException:
             wanted = what or condition
             raise AssertionError(
@@ -159,10 +163,17 @@ class Tab:
         self.wait(lambda: text in self.text, f"the text {text!r}")
 
     def follow(self, element: WebElement) -> None:
-        """Click on what leads to another page, and wait until this one has gone."""
-        page = self.driver.find_element(By.TAG_NAME, "html")
+        """Click on what leads to another page, and wait until that is there."""
+        before = self._document()
         element.click()
-        self.wait(lambda: staleness_of(page)(self.driver), "another page")
+        self.wait(lambda: self._document() != before and self._is_loaded(), "another page")
+
+    def _document(self) -> str:
+        """What tells this page from the one before, were it at the same address."""
+        return self.cdp("Page.getFrameTree")["frameTree"]["frame"]["loaderId"]
+
+    def _is_loaded(self) -> bool:
+        return self.script("return document.readyState") == "complete"
 
     # Finding
 
@@ -216,13 +227,26 @@ class Tab:
 
     def complaints(self) -> list[str]:
         """The errors, warnings and breaches of the policy so far that no test expected."""
-        self._complaints += self.driver.get_log("browser")
-        told = [each["message"] for each in self._complaints if _is_serious(each)]
-        return [text for text in told if not any(expected in text for expected in self._expected)]
+        self._listen()
+        return [
+            text for text in self._told if not any(expected in text for expected in self._expected)
+        ]
 
     def expected_in_vain(self) -> list[str]:
-        told = [each["message"] for each in self._complaints]
-        return [text for text in self._expected if not any(text in one for one in told)]
+        self._listen()
+        return [text for text in self._expected if not any(text in told for told in self._told)]
+
+    def _listen(self) -> None:
+        self._told += [
+            entry["message"] for entry in self.driver.get_log("browser") if _is_serious(entry)
+        ]
+
+
+def _is_of_a_page_that_changes(error: WebDriverException) -> bool:
+    """Whether the next attempt may well succeed: an element is not there yet, or no longer."""
+    if isinstance(error, NoSuchElementException | StaleElementReferenceException):
+        return True
+    return '"code":-32000' in str(error.msg)  # as the DevTools say of a node
 
 
 def _is_named(node: dict[str, Any], name: str) -> bool:

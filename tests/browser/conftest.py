@@ -39,9 +39,9 @@ def tab(chromium: webdriver.Chrome, live_server) -> Iterator[Tab]:
     """A tab on the test's site. The test fails if a page of it complained to the console."""
     with Tab(chromium, live_server.url) as tab:
         yield tab
+        tab.wait(lambda: not tab.expected_in_vain(), "a complaint that was expected")
         complaints = tab.complaints()
     assert not complaints, "\n".join(complaints)
-    assert not tab.expected_in_vain(), tab.expected_in_vain()
 
 
 LogIn = Callable[..., User]

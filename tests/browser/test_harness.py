@@ -83,7 +83,7 @@ def test_elements_are_found_by_role_and_name_without_scripts(tab: Tab) -> None:
 )
 def test_what_a_page_does_wrong_is_told(tab: Tab, path: str, complaint: str) -> None:
     tab.open(path)
-    (told,) = tab.complaints()
+    (told,) = tab.wait(tab.complaints)
     assert complaint in told
 
     tab.expect_complaint(complaint)
@@ -93,7 +93,6 @@ def test_what_a_page_does_wrong_is_told(tab: Tab, path: str, complaint: str) -> 
 def test_what_was_expected_has_to_come(tab: Tab) -> None:
     tab.expect_complaint("status of 404")
     tab.open("/plain/")
-    tab.complaints()
     assert tab.expected_in_vain() == ["status of 404"]
 
     tab.open("/missing/")
