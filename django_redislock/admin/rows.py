@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any, cast
 
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
@@ -61,10 +62,18 @@ class LockChangeList(ChangeList):
         return self.rows
 
     def get_results(self, request: HttpRequest) -> None:
+        self._stay_within_pages()
         super().get_results(request)
         if not (self.query or self.has_active_filters):
             # So Django does not offer to show all where all are shown.
             self.full_result_count = self.result_count
+
+    def _stay_within_pages(self) -> None:
+        # The list grows shorter by itself: who looked at its last page sees what is last now.
+        last = max(ceil(self.rows.total / self.list_per_page), 1)
+        if not 1 <= self.page_num <= last:
+            self.page_num = min(max(self.page_num, 1), last)
+            self.queryset = self.rows = self.wanted.rows(*self._bounds())
 
     def _set_filters(self, request: HttpRequest) -> None:
         params, classes = self.get_filters_params(), cast(Sequence[Any], self.list_filter)
@@ -110,7 +119,7 @@ class LockChangeList(ChangeList):
         return [DEFAULT_ORDER]
 
     def _bounds(self) -> tuple[int, int]:
-        page = min(max(self.page_num, 1), self.wanted.depth)
+        page = min(max(self.page_num, 1), self.wanted.depth)  # it may be any number at all
         start, stop = (page - 1) * self.list_per_page, page * self.list_per_page
         return (0, max(stop, self.list_max_show_all)) if self.show_all else (start, stop)
 

@@ -15,6 +15,9 @@ from ..manager import LockManager, locks
 from ..names import check_name
 from ..text import holder_text
 
+LONGEST_HOLDER = 200
+"""Characters of what a form carries of a holder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -40,7 +43,7 @@ class Seen:
             raise BadRequest("seen is not a list of names and fencing tokens") from error
         if not all(one.using in aliases for one in seen):
             raise BadRequest("seen names an alias that no lock lives on")
-        return list(dict.fromkeys(seen))
+        return list({(one.using, one.name, one.fence_token): one for one in seen}.values())
 
     @classmethod
     def _of(cls, name: Any, fence_token: Any, using: Any = "", holder: Any = "") -> Seen:
@@ -60,7 +63,7 @@ class Seen:
 
 def seen_of(info: LockInfo, using: str = "") -> list[Seen]:
     return [
-        Seen(info.name, holding.fence_token, using, holder_text(holding))
+        Seen(info.name, holding.fence_token, using, holder_text(holding)[:LONGEST_HOLDER])
         for holding in info.holders
     ]
 

@@ -8,13 +8,13 @@ from typing import Any
 from ..info import Holding
 from ..models import ActiveLock
 from ..text import age, holder_text, task_text
-from .states import RANKS, ends_in, shown_of, state_of
+from .states import RANKS, ends_at, shown_of, state_of
 
 Key = Callable[[ActiveLock], Any]
 
 
 def by_end(row: ActiveLock) -> tuple[float, str]:
-    return ends_in(row.info), row.name
+    return ends_at(row.info), row.name
 
 
 def _of_shown(value: Callable[[Holding], Any]) -> Key:
@@ -32,7 +32,7 @@ KEYS: dict[str, Key] = {
     "holder": _of_shown(holder_text),
     "task": _of_shown(lambda holding: task_text(holding) or None),
     "age": _of_shown(age),
-    "lease": lambda row: ends_in(row.info),
+    "lease": lambda row: ends_at(row.info),
     "waiters": lambda row: row.info.waiters,
     "fence": _of_shown(lambda holding: holding.fence_token),
     "using": lambda row: row.using,

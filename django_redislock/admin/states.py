@@ -36,6 +36,9 @@ def shown_of(info: LockInfo) -> Holding | None:
     return next((each for each in info.holders if each.is_stale), info.first)
 
 
-def ends_in(info: LockInfo) -> float:
-    """Return the seconds after which the last of its leases ends; 0 where nobody holds it."""
-    return max((holding.ttl for holding in info.holders), default=0.0)
+def ends_at(info: LockInfo) -> float:
+    """Return when the last of its leases ends, by Redis's clock; 0 where nobody holds it.
+
+    Not the seconds that are left: they are as of the moment in which each lock was read.
+    """
+    return max((holding.expires_at.timestamp() for holding in info.holders), default=0.0)

@@ -6,6 +6,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from django_redislock import locks
+from django_redislock.admin import ActiveLockAdmin
 from django_redislock.text import short_duration
 
 from .browser import Tab
@@ -140,11 +141,39 @@ def test_what_came_free_after_it_was_checked_stays_in_sight(
     refresh_every(tab, 2)
     lock.release()
     tab.wait_for_text("1 selected that are not on this page now:")
+    wait_for_refresh(tab, 2)
     assert tab.get("checkbox", "invoice:42").is_selected()
+    assert "1 selected that are not on this page now:" in tab.text
 
     ask_to_release_selected(tab, "other")
 
     tab.wait_for_text("“invoice:42” came free.")
+
+
+def test_refresh_takes_other_columns_along(tab: Tab, viewer: User, hold) -> None:
+    hold("invoice:42")
+    tab.open(LIST)
+    tab.script("return fetch('?columns=&columns=kind')")
+    refresh_every(tab, 2)
+
+    headers = "#result_list thead th"
+    tab.wait(lambda: len(tab.driver.find_elements(By.CSS_SELECTOR, headers)) == 2)
+
+
+def test_refresh_of_a_page_that_is_no_more_shows_the_last(
+    tab: Tab, viewer: User, hold, monkeypatch
+) -> None:
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 1)
+    hold("first", timeout=30)
+    last = hold("last", timeout=60)
+    tab.open(f"{LIST}?p=2")
+    assert lists(tab, "last")
+    refresh_every(tab, 2)
+
+    last.release()
+
+    tab.wait(lambda: lists(tab, "first"))
+    assert status(tab) == ""
 
 
 def test_refresh_rests_while_the_page_is_hidden(tab: Tab, viewer: User, hold) -> None:

@@ -94,8 +94,9 @@
     function selection() {
         const chosen = new Map();
         for (const box of all("input.action-select:checked", form)) {
-            const label = find("th a, td a", rowOf(box)) ?? box.parentElement;
-            const key = box.dataset.key ?? keyOf(rowOf(box));
+            const row = rowOf(box); // none where the row went elsewhere
+            const label = row ? find("th a, td a", row) : box.parentElement;
+            const key = row ? keyOf(row) : box.dataset.key;
             chosen.set(key, { seen: box.value, name: label.textContent.trim() });
         }
         return chosen;
@@ -147,7 +148,8 @@
             const options = { signal: underWay.signal, cache: "no-store" };
             const response = await fetch(location.href, options);
             const page = new DOMParser().parseFromString(await response.text(), "text/html");
-            if (!response.ok || !find("#redislock-pages", page)) throw new Error(response.status);
+            const isList = response.ok && !response.redirected && find("#redislock-pages", page);
+            if (!isList) throw new Error(response.status);
             swap(page);
             tell(false);
         } catch (error) {
@@ -183,10 +185,16 @@
 
     function swapRows(results) {
         const here = find(".results");
-        const [body, bodyHere] = [results, here].map((each) => each && find("tbody", each));
-        if (body && bodyHere) bodyHere.replaceWith(body);
-        else if (here) here.remove();
-        else if (results) find("#redislock-pages").before(results);
+        if (!here || !results) {
+            here?.remove();
+            if (results) find("#redislock-pages").before(results);
+            return;
+        }
+        const headers = (table) => find("thead", table).textContent;
+        // The rows alone, so that the table stays where it was scrolled to; other columns may
+        // have been chosen meanwhile.
+        const part = headers(here) === headers(results) ? "tbody" : "table";
+        find(part, here).replaceWith(find(part, results));
     }
 
     // What gives the focus back to the same thing in the same row.
