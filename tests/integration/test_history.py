@@ -164,6 +164,7 @@ def test_the_latest_come_first_and_no_more_than_asked(manager):
 def test_the_past_of_all_costs_one_round_trip_and_of_one_a_single_call(redis_server):
     with locks.lock("a"):
         pass
+    locks.history()  # from here on the server knows the script
     with commands(redis_server) as called:
         locks.history()
     assert called["evalsha"] == 16
