@@ -91,7 +91,7 @@ def test_page_says_in_a_sentence_how_the_lock_stands(hold, wait, viewer):
     holder = locks.get("invoice").holder
     assert re.search(
         rf"Held by {holder.host}:{holder.pid} for [\d.]+s; renewed [\d.]+s ago;"
-        r" 2 wait, the first since [\d.]+s\.",
+        r" 2 wait, the first for [\d.]+s\.",
         words,
     )
 

@@ -250,8 +250,8 @@ def _name_row(story: Story, seen: Look, address: Address) -> NameRow:
         href=address(story.name),
         holds=sum(map(_was_held, story.events)) + len(story.holders),
         held=short_duration(held),
-        part=f"{share(held, seen.scale.seconds):.0f} %",
-        waited=short_duration(sum(story.waits)),
+        part=f"{share(held, seen.scale.seconds):.1f} %",
+        waited=short_duration(sum(story.waits)) if story.waits else "",
         outcomes=[(each, counts[each.what]) for each in OUTCOMES.values() if counts[each.what]],
     )
 
@@ -356,7 +356,10 @@ def rate_chart(rates: Rates) -> RateChart:
         for place, what in enumerate(there)
     ]
     figures = [
-        (clock(minute)[:-3], [rates.counts[what][place] for what in there])
+        (
+            timezone.localtime(minute).strftime("%H:%M"),
+            [rates.counts[what][place] for what in there],
+        )
         for place, minute in enumerate(rates.minutes)
     ]
     return RateChart(

@@ -143,8 +143,8 @@ def _waiting_texts(seen: Look) -> list[str]:
     if not seen.waiters:
         return [ngettext("%(count)d waits", "%(count)d wait", count) % {"count": count}]
     text = ngettext(
-        "%(count)d waits, since %(time)s",
-        "%(count)d wait, the first since %(time)s",
+        "%(count)d waits, for %(time)s",
+        "%(count)d wait, the first for %(time)s",
         count,
     )
     return [text % {"count": count, "time": short_duration(seen.waiters[0].waited)}]
@@ -239,6 +239,7 @@ def _unknown(seen: Look) -> Verdict:
 class HolderCard:
     level: str
     word: str
+    mark: str
     left: float
     timeout: float
     left_text: str
@@ -261,6 +262,7 @@ def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
     return HolderCard(
         level=level,
         word=word,
+        mark={"alive": "held", "stale": "stale"}.get(level, ""),
         left=round(min(max(holding.ttl, 0.0), holding.timeout or holding.ttl), 3),
         timeout=round(holding.timeout or holding.ttl, 3),
         left_text=left if holding.timeout else short_duration(holding.ttl),
@@ -364,7 +366,7 @@ def past_rows(seen: Look, link: Link) -> list[PastRow]:
         PastRow(
             at=clock(event.at, seen.now),
             party=_party(event.holder, link),
-            waited=short_duration(event.waited),
+            waited=short_duration(event.waited) if event.waited else "",
             held=short_duration(event.held) if event.acquired_at else "",
             outcome=outcome(event.outcome),
             fence=str(event.fence_token or ""),
@@ -380,7 +382,7 @@ def past_rows(seen: Look, link: Link) -> list[PastRow]:
 def chart(seen: Look) -> Timeline | None:
     """Return its last holders, one below the other, then who holds and who waits."""
     rows = [
-        *(_past_row(event) for event in reversed(seen.events[:DRAWN])),
+        *(_past_row(event, seen.now) for event in reversed(seen.events[:DRAWN])),
         *(_held_row(holding, seen.now) for holding in seen.holders[:DRAWN]),
         *(_queue_row(waiter, seen.now) for waiter in seen.waiters[: DRAWN // 2]),
     ]
@@ -390,11 +392,11 @@ def chart(seen: Look) -> Timeline | None:
     return timeline.draw(rows, timeline.scale_of(spans, seen.now), waits=BEFORE, mark_all=True)
 
 
-def _past_row(event: Event) -> Row:
+def _past_row(event: Event, now: datetime) -> Row:
     wait = timeline.wait_of_event(event)
     never = event.acquired_at is None and event.outcome != "lost"
     held = () if never else (timeline.span_of_event(event),)
-    return _row(event.holder, clock(event.at), held, wait)
+    return _row(event.holder, clock(event.at, now), held, wait)
 
 
 def _held_row(holding: Holding, now: datetime) -> Row:
