@@ -119,7 +119,7 @@ def test_what_is_now_is_counted(hold, viewer):
 def test_stale_holders_are_told(viewer):
     code = """
 from django_redislock import locks
-lock = locks.lock("stopped", timeout=4)
+lock = locks.lock("stopped", timeout=6)
 lock.acquire()
 say("held")
 hear()

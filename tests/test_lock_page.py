@@ -109,7 +109,7 @@ def test_a_holder_at_work_is_not_safe_to_release(hold, viewer):
 def test_a_holder_that_is_stopped_is_stale(viewer):
     code = """
 from django_redislock import locks
-lock = locks.lock("stopped", timeout=4)
+lock = locks.lock("stopped", timeout=6)
 lock.acquire()
 say("held")
 hear()
