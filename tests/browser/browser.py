@@ -206,12 +206,15 @@ class Tab:
 
     # What it looks like
 
-    def picture(self) -> bytes:
-        """The whole page as a PNG, however long it is."""
+    def picture(self, *, tallest: int) -> bytes:
+        """The page as a PNG, the whole of it or its first `tallest` pixels."""
         size = self.cdp("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        clip = {"width": size["width"], "height": min(size["height"], tallest)}
         told = self.cdp(
-            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+            "Page.captureScreenshot",
+            format="png",
+            clip={"x": 0, "y": 0, "scale": 1} | clip,
+            captureBeyondViewport=True,
         )
         return base64.b64decode(told["data"])
 

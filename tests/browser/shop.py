@@ -5,6 +5,7 @@ say that they run is made up, so that the pictures tell nothing of the machine t
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ SHOWN = "stock:teapot"
 
 RENEWED_EVERY = 20
 """Seconds; all that renew have leases of a minute."""
+
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""The parts of a second after so many times of it are well apart from each other."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +149,13 @@ class Shop:
         self._plan: list[tuple[float, Callable[[], object]]] = []
 
     def plan(self, before: float, act: Callable[[], object]) -> None:
-        """Do that so many seconds before `NOW`."""
-        self._plan.append((before, act))
+        """Do that so many seconds before `NOW`, or up to a second later.
+
+        The server's clock is true to a millisecond: no two acts shall be a whole number of seconds
+        apart, which is sometimes read as one less.
+        """
+        later = len(self._plan) * GOLDEN % 1
+        self._plan.append((before - later, act))
 
     def visit(self, came: float, left: float | None, *who_and_what: Any, **options: Any) -> Visit:
         """Somebody comes so many seconds before `NOW`, and leaves then, or stays."""
@@ -225,9 +235,10 @@ def plan_present(shop: Shop) -> None:
     shop.visit(17, None, worker(2, "reserve_stock"), SHOWN, metadata={"order": 7736})
     shop.visit(8, None, web(1), SHOWN)
     shop.visit(60, 58, worker(1, "write_sitemap"), "sitemap", at_least_for=150)
-    shop.visit(28, None, worker(2, "sum_up_sales"), "report:sales", timeout=30).renews = False
+    once = {"timeout": 30, "auto_renewal": False}
+    shop.visit(28, None, worker(2, "sum_up_sales"), "report:sales", **once).renews = False
     shop.visit(3, None, worker(1, "send_invoice"), "invoice:1042")
-    shop.visit(1, None, web(2), "checkout:cart-7740", timeout=10)
+    shop.visit(1, None, web(2), "checkout:cart-7740")
 
 
 def begin_to_count(server: TimedServer) -> None:

@@ -35,7 +35,7 @@ class TimedServer:
         """The clock stands at `since` until it is moved."""
         if not FAKETIME:
             pytest.skip("libfaketime is missing: apt-get install faketime")
-        self._write(f"{since:%Y-%m-%d %H:%M:%S}")
+        self._write(f"{since:%F %T}")
         with subprocess.Popen(
             [PROGRAM, "--port", "0", "--unixsocket", self._folder / "socket", "--save", ""],
             cwd=self._folder,
@@ -50,14 +50,18 @@ class TimedServer:
                 process.terminate()
 
     def stop_at(self, moment: datetime) -> None:
-        """Let the clock stand at that whole second."""
-        self._write(f"{moment:%Y-%m-%d %H:%M:%S}")
-        wait_until(lambda: self.client.time()[0] == int(moment.timestamp()), interval=0.001)
+        """Let the clock stand at that moment, or up to a millisecond later."""
+        self._write(f"{moment:%F %T}.{moment.microsecond // 1000:03}")
+        wait_until(lambda: abs(self._now() - moment.timestamp()) < 0.01, interval=0.001)
 
     def go_from(self, moment: datetime) -> None:
         """Let the clock go on from that moment."""
         self._write(f"{moment.timestamp() - time.time():+.3f}s")
-        wait_until(lambda: self.client.time()[0] >= int(moment.timestamp()))
+        wait_until(lambda: self._now() >= moment.timestamp(), interval=0.001)
+
+    def _now(self) -> float:
+        seconds, microseconds = self.client.time()
+        return seconds + microseconds / 1_000_000
 
     def _write(self, text: str) -> None:
         # Renamed, so that the server never reads the half of it.
