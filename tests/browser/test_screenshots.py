@@ -6,11 +6,15 @@ from pathlib import Path
 import pytest
 from django.urls import reverse
 
+from tests.tools import ROOT
+
 from .axe import serious_violations
 from .browser import Tab
 from .pages import LIST, ask_to_release, path_of
 from .shop import NOW, SHOWN, busy_shop
 from .timed_server import TimedServer
+
+IMAGES = ROOT / "docs" / "images"
 
 TALLEST = 1300
 """Pixels of a picture; more of a page does not help."""
@@ -83,3 +87,8 @@ def _is_well_made(tab: Tab, picture: bytes) -> None:
     assert serious_violations(tab) == []
     assert not tab.scrolls_sideways()
     assert tab.complaints() == []
+
+
+def test_the_docs_have_a_picture_of_each() -> None:
+    wanted = {f"{name}-{scheme}.png" for name in PAGES for scheme in SCHEMES}
+    assert {path.name for path in IMAGES.iterdir()} == wanted
