@@ -1,14 +1,19 @@
 """What the tests of the admin's pages need: users, a past, and the drawings in a page."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from threading import current_thread
 from xml.etree import ElementTree
 
+import pytest
 import redis
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
+
+from django_redislock.engine import drivers
 
 LIST = "/admin/django_redislock/activelock/"
 DASHBOARD = LIST + "dashboard/"
@@ -92,6 +97,21 @@ def make_past(
         record = " ".join([weight, str(end), fence, str(start), waited, lease, told])
         pipe.xadd(stream, fields | {"at": end, "token": f"past{number}", "holder": record})
     pipe.execute()
+
+
+@contextmanager
+def round_trips() -> Iterator[list[object]]:
+    """What this thread asks of Redis meanwhile."""
+    asked, ask, here = [], drivers._ask, current_thread()
+
+    def told(client, *rest):
+        if current_thread() is here:
+            asked.append(rest)
+        return ask(client, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drivers, "_ask", told)
+        yield asked
 
 
 def minutes_ago(minutes: float) -> float:

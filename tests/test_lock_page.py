@@ -13,7 +13,6 @@ from django.urls import reverse
 from django_redislock import LockNotOwnedError, locks
 from django_redislock.admin import one
 from django_redislock.admin.addresses import quote_name
-from django_redislock.engine import drivers
 
 from .pages import (
     HOSTILE,
@@ -23,6 +22,7 @@ from .pages import (
     marks,
     place,
     rects,
+    round_trips,
     text_of,
     user_with,
     words_of,
@@ -421,21 +421,18 @@ def test_a_cache_that_is_away_or_none_is_told(viewer, other, alias):
 # What it costs
 
 
-def test_page_costs_three_round_trips(hold, wait, viewer, monkeypatch):
+def test_page_costs_three_round_trips(hold, wait):
     hold("x").release()
     hold("x")
     wait("x")
-    asked = []
-    ask = drivers._ask
-    monkeypatch.setattr(
-        drivers, "_ask", lambda client, *rest: asked.append(rest) or ask(client, *rest)
-    )
+    one.look(locks, "x")  # now the server knows the scripts
 
-    looked = one.look(locks, "x")
+    with round_trips() as asked:
+        looked = one.look(locks, "x")
 
-    commands = [args for args, *_ in asked if not any("BLPOP" in str(each) for each in args)]
     assert looked.waiters
-    assert len(commands) <= 3 + 2  # the waiter shows life meanwhile
+    assert looked.events
+    assert len(asked) == 3
 
 
 # The buttons

@@ -37,6 +37,7 @@ from .finding import LockRows
 from .results import result_links
 from .rows import LockChangeList
 from .seen import Look, Seen, look_again, seen_of
+from .verdict import state_text, verdict
 from .wording import (
     alias_away_text,
     away_text,
@@ -216,8 +217,8 @@ class ActiveLockAdmin(BaseAdmin):
             "media": self.media + PAGES,
             "alias": manager.alias if len(locks.everywhere()) > 1 else "",
             "lock": seen.info,
-            "state": one.state_text(seen),
-            "verdict": one.verdict(seen),
+            "state": state_text(seen),
+            "verdict": verdict(seen),
             "cards": one.cards(seen, link),
             "more_holders": max(len(seen.holders) - one.HOLDERS, 0),
             "queue": queue,

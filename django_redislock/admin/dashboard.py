@@ -18,9 +18,9 @@ from ..manager import LockManager
 from ..text import printable, short_duration
 from . import timeline
 from .charts import Scale, columns, share
-from .one import renewed_ago
 from .outcomes import OUTCOMES, Outcome, outcome
 from .timeline import BELOW, Row, Timeline, clock, read_at, who
+from .verdict import renewed_ago
 
 WINDOWS = (5, 15, 60)
 """Minutes that can be looked at."""

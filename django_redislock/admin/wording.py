@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from django.utils.translation import ngettext
 
 from ..info import Holding, LockInfo
 from ..manager import locks
-from ..text import age, holder_text, printable, short_duration, shown_metadata, task_text
+from ..text import age, holder_text, printable, short_duration, task_text
 
 if TYPE_CHECKING:
     from .finding import LockRows
@@ -38,45 +37,6 @@ def left_text(holding: Holding) -> str:
 def fence_text(holding: Holding) -> str:
     # As text, so that no locale puts separators in.
     return str(holding.fence_token)
-
-
-Facts = list[tuple[str, str]]
-
-
-def lock_facts(info: LockInfo) -> Facts:
-    return [
-        (_("Name"), printable(info.name)),
-        (_("Kind"), printable(info.kind)),
-        (_("State"), printable(info.state)),
-        (_("Capacity"), str(info.capacity)),
-        (_("Waiters"), str(info.waiters)),
-    ]
-
-
-def holding_facts(holding: Holding) -> Facts:
-    holder = holding.holder
-    return [
-        (_("Host"), printable(holder.host)),
-        (_("Process"), str(holder.pid)),
-        (_("Thread"), printable(holder.thread)),
-        (_("Task"), printable(holder.task_name or "")),
-        (_("Task id"), printable(holder.task_id or "")),
-        (_("Acquired"), holding.acquired_at.isoformat(sep=" ", timespec="milliseconds")),
-        (_("Age"), age_text(holding)),
-        (_("Lease"), short_duration(holding.timeout)),
-        (_("Time left"), left_text(holding)),
-        (_("Expires"), holding.expires_at.isoformat(sep=" ", timespec="milliseconds")),
-        (_("Fencing token"), fence_text(holding)),
-        (_("Weight"), str(holding.weight)),
-        (_("Metadata"), metadata_text(holding)),
-    ]
-
-
-def metadata_text(holding: Holding) -> str:
-    if not holding.metadata:
-        return ""
-    text = json.dumps(shown_metadata(holding.metadata), ensure_ascii=False, indent=2, default=str)
-    return "\n".join(printable(line) for line in text.split("\n"))
 
 
 def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
