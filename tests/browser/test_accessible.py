@@ -15,7 +15,7 @@ def page(request: pytest.FixtureRequest, tab: Tab, releaser, hold) -> Tab:
     return tab
 
 
-PATHS = [LIST, LIST + "?q=voice", LIST + "?q=none", path_of("report")]
+PATHS = [LIST, LIST + "?q=voice", LIST + "?q=none", path_of("report"), LIST + "dashboard/"]
 
 
 @pytest.mark.parametrize("path", PATHS)
