@@ -477,11 +477,10 @@ def test_alias_that_is_away_costs_a_message_and_not_the_page(hold, releaser, set
     for each in (page, confirmation):
         assert "The locks of “away” can't be read: " in html.unescape(text_of(each))
     assert [row["name"] for row in confirmation.context["held"]] == ["x"]
-    assert viewer_sees_503(releaser, using="away")
-
-
-def viewer_sees_503(client, **query) -> bool:
-    return client.get(LIST, query).status_code == 503
+    for query in ({}, {"kind": "mutex"}):
+        away = "The locks of “away” can't be read: "
+        assert away in html.unescape(text_of(ask_for_all(releaser, **query)))
+    assert releaser.get(LIST, {"using": "away"}).status_code == 503
 
 
 # Release all that match
@@ -600,6 +599,10 @@ def test_release_asks_in_batches(hold, releaser, redis_server):
 
 
 # The page itself
+
+
+def test_list_leads_to_the_dashboard(viewer):
+    assert f'href="{LIST}dashboard/"' in text_of(viewer.get(LIST))
 
 
 def test_page_holds_under_a_strict_policy(hold, releaser):

@@ -158,6 +158,7 @@ class ActiveLockAdmin(BaseAdmin):
             "refresh_choices": REFRESH_SECONDS,
             "may_release": self.has_release_permission(request),
             "release_url": self._url("release"),
+            "dashboard_url": self._address("dashboard"),
         }
 
     @admin.display(description=SafeString('<input type="checkbox" id="action-toggle">'))
@@ -320,7 +321,8 @@ class ActiveLockAdmin(BaseAdmin):
             raise BadRequest(f"At most {self.release_max} holders are released at a time")
         if "part_of" in request.POST and "only_these" not in request.POST:
             text = _("Nothing was released: it was not confirmed that it is only a part.")
-            return self._back_to_list(request, text, messages.WARNING)
+            self._warn(request, [text])
+            return HttpResponseRedirect(self._list_url(request.GET))
         return self._release(request, seen)
 
     def _require_release(self, request: HttpRequest) -> None:
@@ -336,7 +338,7 @@ class ActiveLockAdmin(BaseAdmin):
         context = {
             "matching": found.matching,
             "told": int(told) if told.isdecimal() and len(told) < 10 else found.matching,
-            "notes": shown.notes if shown.is_sifted else [],
+            "notes": shown.notes if shown.is_sifted else shown.away_notes,
         }
         # Each of those that were not asked for has one holder at least.
         return self._ask(request, seen, more=max(found.matching - len(found), 0), **context)

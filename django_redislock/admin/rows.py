@@ -46,8 +46,12 @@ class LockChangeList(ChangeList):
     @property
     def notes(self) -> list[str]:
         """What is missing in the list, and why."""
-        notes = [alias_away_text(*each) for each in self.rows.away]
-        return [*notes, part_text(self.rows, sifted=self.is_sifted)] if self.is_part else notes
+        part = [part_text(self.rows, sifted=self.is_sifted)] if self.is_part else []
+        return self.away_notes + part
+
+    @property
+    def away_notes(self) -> list[str]:
+        return [alias_away_text(*each) for each in self.rows.away]
 
     @property
     def is_sifted(self) -> bool:
