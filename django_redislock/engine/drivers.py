@@ -82,10 +82,10 @@ def _perform(client: Client, op: Op) -> Any:
             return _call(client, op)
         case Batch(calls, limit):
             answers = _ask(client, [_by_digest(call) for call in calls], limit)
-            return [
-                _call(client, call) if isinstance(answer, NoScriptError) else _good(answer)
-                for call, answer in zip(calls, answers, strict=True)
-            ]
+            if unknown := _unknown(answers):
+                again = _ask(client, [_in_full(calls[at]) for at in unknown], limit)
+                _put_in(answers, unknown, again)
+            return [_good(answer) for answer in answers]
         case Ask(commands, limit):
             return _ask(client, commands, limit)
         case Wait():
@@ -107,10 +107,10 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             return await _acall(client, op)
         case Batch(calls, limit):
             answers = await _aask(client, [_by_digest(call) for call in calls], limit)
-            return [
-                await _acall(client, call) if isinstance(answer, NoScriptError) else _good(answer)
-                for call, answer in zip(calls, answers, strict=True)
-            ]
+            if unknown := _unknown(answers):
+                again = await _aask(client, [_in_full(calls[at]) for at in unknown], limit)
+                _put_in(answers, unknown, again)
+            return [_good(answer) for answer in answers]
         case Ask(commands, limit):
             return await _aask(client, commands, limit)
         case Wait():
@@ -187,6 +187,16 @@ def _by_digest(call: Call) -> Command:
 def _in_full(call: Call) -> Command:
     # A server that was restarted, or told SCRIPT FLUSH, does not know the digest.
     return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
+
+
+def _unknown(answers: Sequence[Any]) -> list[int]:
+    """The places of the calls whose script the server did not know."""
+    return [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+
+
+def _put_in(answers: list[Any], places: Sequence[int], others: Sequence[Any]) -> None:
+    for at, answer in zip(places, others, strict=True):
+        answers[at] = answer
 
 
 def _pop(client: Any, wait: Wait) -> Command:
