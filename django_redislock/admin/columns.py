@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -25,6 +26,11 @@ SESSION_KEY = "redislock_columns"
 
 LONG_NAME = 150
 """Characters after which the list shows only the first lines of a name."""
+
+SHORT_ID = 8
+"""Characters of a task's id that the list shows."""
+
+WORD_ENDS = re.compile(r"(?<=[._])")
 
 Column = Callable[[ActiveLock], Any]
 
@@ -75,7 +81,20 @@ def holder(row: ActiveLock) -> str | None:
 @admin.display(description=_("task"), ordering="task")
 def task(row: ActiveLock) -> str | None:
     holding = shown_of(row.info)
-    return (task_text(holding) or None) if holding else None
+    if holding is None or not task_text(holding):
+        return None
+    task_id = printable(holding.holder.task_id or "")
+    return format_html(
+        '{} <span class="redislock-id" title="{}">{}</span>',
+        _breakable(printable(holding.holder.task_name or "?")),
+        task_id,
+        task_id if len(task_id) <= SHORT_ID else f"{task_id[:SHORT_ID]}…",
+    )
+
+
+def _breakable(text: str) -> SafeString:
+    """Return a dotted name that a narrow column breaks between its words."""
+    return format_html_join(SafeString("<wbr>"), "{}", ((w,) for w in WORD_ENDS.split(text)))
 
 
 @admin.display(description=_("age"), ordering="age")
@@ -147,26 +166,26 @@ CHOICES: tuple[Column, ...] = (
 before what tells of identity."""
 
 
+AT_FIRST_LEFT_OUT = (kind,)
+
+
 def available() -> list[Column]:
     several = len(locks.everywhere()) > 1
     return [column for column in CHOICES if several or column is not using]
 
 
 def shown(request: HttpRequest) -> list[Column]:
-    """Return the columns that the user of `request` has chosen, else all."""
+    """Return the columns that the user of `request` has chosen."""
     chosen = request.session.get(SESSION_KEY)
     if not isinstance(chosen, list):
-        return available()
+        return [column for column in available() if column not in AT_FIRST_LEFT_OUT]
     return [column for column in available() if column.__name__ in chosen]
 
 
 def keep(request: HttpRequest, chosen: Sequence[str]) -> None:
-    """Keep what was chosen for as long as the session lasts; all is kept as no choice at all."""
+    """Keep what was chosen for as long as the session lasts."""
     names = [column.__name__ for column in available() if column.__name__ in chosen]
-    if len(names) == len(available()):
-        request.session.pop(SESSION_KEY, None)
-    else:
-        request.session[SESSION_KEY] = names
+    request.session[SESSION_KEY] = names
 
 
 def form(request: HttpRequest) -> list[dict[str, Any]]:
