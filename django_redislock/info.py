@@ -226,7 +226,9 @@ class Rates:
     """When each minute began; aware, by Redis's clock."""
 
     counts: Mapping[str, tuple[int, ...]]
-    """``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"``, ``"lost"``: a count a minute."""
+    """``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"``, ``"lost"``: a count a minute.
+    A holding that expired, or was forced to end, and whose holder came to release it counts as
+    ``"lost"`` too, in the minute in which it came."""
 
 
 @dataclass(frozen=True, slots=True)

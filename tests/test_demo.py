@@ -111,6 +111,7 @@ def figures(pattern: str, text: str) -> list[int]:
     return [int(each.replace(",", "")) for each in match.groups()]
 
 
+@pytest.mark.slow
 @pytest.mark.celery
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_clears_everything_up(
@@ -124,6 +125,7 @@ def test_an_interrupt_clears_everything_up(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.celery
 def test_nothing_outlives_a_killed_demo(demo: "subprocess.Popen[str]", mark: str) -> None:
     demo.kill()

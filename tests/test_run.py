@@ -27,6 +27,11 @@ RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
 
 PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT")
 
+EACH_SIGNAL = [
+    PASSED_ON[0],
+    *(pytest.param(name, marks=pytest.mark.slow) for name in PASSED_ON[1:]),
+]
+
 LISTENER = """
 import os, signal, sys, time
 def tell(number, frame):
@@ -252,6 +257,7 @@ def test_a_long_command_is_shortened(tmp_path):
     assert told.endswith("…")
 
 
+@pytest.mark.slow
 def test_lock_is_renewed_and_then_free():
     with listener("x", "--timeout", "2") as run:
         run.expect("ready")
@@ -274,6 +280,7 @@ def test_ignored_signals_stay_ignored():
         assert run.wait() == 5
 
 
+@pytest.mark.slow
 def test_signals_are_as_a_command_finds_them_elsewhere():
     code = """
 for line in open("/proc/self/status"):
@@ -290,7 +297,7 @@ for line in open("/proc/self/status"):
 # Signals
 
 
-@pytest.mark.parametrize("name", PASSED_ON)
+@pytest.mark.parametrize("name", EACH_SIGNAL)
 def test_signal_is_passed_on(name):
     with listener("x") as run:
         run.expect("ready")
@@ -302,7 +309,7 @@ def test_signal_is_passed_on(name):
     assert run.said[1:] == [f"got {name}", "ended"]
 
 
-@pytest.mark.parametrize("name", PASSED_ON)
+@pytest.mark.parametrize("name", EACH_SIGNAL)
 def test_signal_that_ends_the_command_is_the_exit_status(name):
     with Run("x", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
         run.expect("ready")
@@ -335,6 +342,7 @@ def test_lock_is_kept_until_the_children_of_a_killed_shell_have_ended():
     assert locks.get("x") is None
 
 
+@pytest.mark.slow
 def test_children_of_a_killed_shell_are_killed_after_the_grace():
     stubborn = "trap '' TERM; echo child $$; while :; do sleep 1; done"
     with Run("x", "--grace", "0.3", "--", "sh", "-c", 'sh -c "$0"; true', stubborn) as run:
@@ -346,7 +354,7 @@ def test_children_of_a_killed_shell_are_killed_after_the_grace():
         gone(child)
 
 
-@pytest.mark.parametrize("name", PASSED_ON)
+@pytest.mark.parametrize("name", EACH_SIGNAL)
 def test_signal_ends_the_wait(hold, name):
     hold("x")
     with Run("x", "--", "echo", "ran") as run:
@@ -391,7 +399,7 @@ execute_from_command_line(["manage.py", "locks", "run", *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("name", PASSED_ON)
+@pytest.mark.parametrize("name", EACH_SIGNAL)
 def test_signal_is_passed_on_where_a_system_can_not_wait_for_one(name, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "RUN", [sys.executable, "-c", WITHOUT_SIGTIMEDWAIT])
     with listener("x") as run:
@@ -463,6 +471,7 @@ def test_redis_away_is_one_line():
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_many_at_once_never_overlap(tmp_path):
     diary = tmp_path / "diary"
@@ -523,6 +532,7 @@ def test_who_does_not_end_is_killed_after_the_grace_with_its_children():
         gone(child, pid)
 
 
+@pytest.mark.slow
 def test_next_one_may_be_in_when_it_was_lost():
     with Run("x", "--timeout", "3", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
         run.expect("ready")
@@ -532,6 +542,7 @@ def test_next_one_may_be_in_when_it_was_lost():
             assert mine.owned()
 
 
+@pytest.mark.slow
 def test_a_stopped_command_is_ended_too():
     with Run("x", "--timeout", "3", "--grace", "60", "--", "sleep", "1000") as run:
         (command,) = wait_until(lambda: psutil.Process(run.pid).children())
@@ -542,6 +553,7 @@ def test_a_stopped_command_is_ended_too():
         assert run.wait() == 75
 
 
+@pytest.mark.slow
 def test_lost_while_it_was_stopped():
     with Run("x", "--timeout", "1.5", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
         run.expect("ready")
@@ -562,6 +574,7 @@ def test_lost_just_before_the_end():
     run.expect_complaint("x was lost when the command ended")
 
 
+@pytest.mark.slow
 def test_lost_with_its_server():
     with EmbeddedServer() as server, listener("x", "--timeout", "3", REDIS_URL=server.url) as run:
         run.expect("ready")
@@ -572,6 +585,7 @@ def test_lost_with_its_server():
         assert run.wait() == 75
 
 
+@pytest.mark.slow
 def test_server_that_hangs_for_less_than_a_lease_is_nothing():
     with EmbeddedServer() as server, listener("x", "--timeout", "9", REDIS_URL=server.url) as run:
         run.expect("ready")
@@ -583,6 +597,7 @@ def test_server_that_hangs_for_less_than_a_lease_is_nothing():
         assert run.wait() == 7
 
 
+@pytest.mark.slow
 def test_server_that_is_gone_at_the_end_is_told():
     with EmbeddedServer() as server, listener("x", "--timeout", "60", REDIS_URL=server.url) as run:
         run.expect("ready")
@@ -593,6 +608,7 @@ def test_server_that_is_gone_at_the_end_is_told():
     run.expect_complaint("x can't be released, and stays taken until its lease ends: ")
 
 
+@pytest.mark.slow
 def test_server_that_hangs_at_the_end_does_not_hold_it_up():
     with EmbeddedServer() as server, listener("x", "--timeout", "60", REDIS_URL=server.url) as run:
         run.expect("ready")
@@ -605,6 +621,7 @@ def test_server_that_hangs_at_the_end_does_not_hold_it_up():
     run.expect_complaint("x can't be released")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems can't tell a child")
 def test_killed_itself_it_takes_the_command_along(redis_server):
     with Run("x", "--timeout", "3", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
@@ -712,7 +729,7 @@ def test_what_the_terminal_sends_to_all_arrives_once(key, name):
     assert terminal.text.count(f"got {name}") == 1
 
 
-@pytest.mark.parametrize("name", PASSED_ON)
+@pytest.mark.parametrize("name", EACH_SIGNAL)
 def test_signal_from_elsewhere_is_passed_on_at_a_terminal_too(name):
     with Terminal() as terminal:
         pid = terminal.run("x", LISTENER)
@@ -732,6 +749,7 @@ def test_interrupt_at_a_terminal_ends_both():
         assert locks.get("x") is None
 
 
+@pytest.mark.slow
 def test_interrupt_at_a_terminal_ends_the_wait(hold):
     hold("x")
     with Terminal() as terminal:
@@ -757,6 +775,7 @@ def test_job_control_stops_and_resumes_both():
         terminal.end(7)
 
 
+@pytest.mark.slow
 def test_job_that_was_stopped_past_its_lease_has_lost_it():
     with Terminal() as terminal:
         terminal.run("x", LISTENER, lease=3)
@@ -831,6 +850,7 @@ def locks_elsewhere(name):
 # Wrong use
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

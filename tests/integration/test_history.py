@@ -152,6 +152,22 @@ def test_rates_are_counts_a_minute_for_an_hour(manager):
     assert sum(rates.counts["acquired"][-2:]) == 3
 
 
+def test_rates_leave_out_what_is_not_of_the_last_hour(redis_server):
+    with locks.lock("a"):
+        pass
+    [rates] = redis_server.scan_iter(match="*history:rates")
+    minute = int(redis_server.time()[0] // 60)
+    redis_server.hset(rates, mapping={f"{minute - 61} acquired": 5, f"{minute} thought of": 7})
+    assert sum(map(sum, locks.rates().counts.values())) == 1
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_a_holding_tells_whether_it_is_renewed(renewed):
+    with locks.lock("a", auto_renewal=renewed):
+        assert locks.get("a").renewed is renewed
+    assert locks.get("a") is None
+
+
 def test_the_latest_come_first_and_no_more_than_asked(manager):
     for number in range(20):
         with manager.lock(f"n{number}"):
