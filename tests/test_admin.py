@@ -526,3 +526,13 @@ def test_wrong_backend_is_told_plainly(settings, viewer):
 
     assert response.status_code == 503
     assert "memory" in text_of(response)
+
+
+def test_half_a_character_in_a_form_is_shown_as_its_escape(hold, releaser):
+    lock = hold("x")
+    text = json.dumps([("x", lock.fence_token, "", "\ud800")])
+
+    page = releaser.post(RELEASE, {"seen": text})
+
+    assert page.status_code == 200
+    assert "\\ud800" in page.context["seen"]

@@ -376,7 +376,7 @@ def test_headers_sort_and_the_default_is_marked(hold, viewer):
     text = html.unescape(text_of(viewer.get(LIST)))
 
     assert re.search(r'class="sortable column-lease sorted ascending"', text)
-    assert re.search(r'href="\?o=0\.3"', text)
+    assert re.search(r'href="\?o=0\.2"', text)
 
 
 @pytest.mark.parametrize("order", ["99", "-99", "x", "", "1.x.-1", "."])

@@ -476,3 +476,13 @@ def test_djangos_own_options_may_follow(hold):
 def test_help_tells_the_exit_statuses():
     assert "1 what was named is not held" in " ".join(run("--help").stdout.split())
     assert "--older-than" in run("release", "--help").stdout
+
+
+def test_half_a_character_leaves_json_whole(hold):
+    hold("x", metadata={"half": "\ud800", "whole": "\U0001f512"})
+
+    text = run("list", "--format", "json").stdout
+
+    [holder] = json.loads(text)[0]["holders"]
+    assert holder["metadata"] == {"half": "?", "whole": "\U0001f512"}
+    assert text.isascii()

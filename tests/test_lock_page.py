@@ -410,11 +410,13 @@ def test_a_lock_of_another_cache_has_a_page(hold, viewer, other):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("alias", ["away", "memory", "nonsense", "<b>"])
-def test_a_cache_that_is_away_or_none_is_told(viewer, other, alias):
+@pytest.mark.parametrize(
+    ("alias", "status"), [("away", 503), ("memory", 503), ("nonsense", 404), ("<b>", 404)]
+)
+def test_a_cache_that_is_away_or_none_is_told(viewer, other, alias, status):
     response = page(viewer, "x", using=alias)
 
-    assert response.status_code == 503
+    assert response.status_code == status
     assert "<b>" not in text_of(response)
 
 

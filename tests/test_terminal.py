@@ -112,6 +112,7 @@ class Terminal:
 
     def colour_of(self, text: str) -> str:
         """The colour in which the first `text` on the screen begins."""
+        self.shows(re.escape(text))  # a frame may have come by half
         for row, line in enumerate(self.screen.display):
             if text in line:
                 return self.screen.buffer[row][line.index(text)].fg

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import django
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ORDER_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.forms import Media, Script
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -188,7 +189,7 @@ class ActiveLockAdmin(BaseAdmin):
     ) -> HttpResponse:
         if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        name, manager = unquote_name(object_id), locks.using(request.GET.get("using") or None)
+        name, manager = unquote_name(object_id), _manager_of(request)
         try:
             seen = one.look(manager, name)
         except ValueError:  # an address can ask for what is no name at all
@@ -240,7 +241,7 @@ class ActiveLockAdmin(BaseAdmin):
         """What happened lately to all locks of one alias (`using`), in so many `minutes`."""
         if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
             raise PermissionDenied
-        manager = locks.using(request.GET.get("using") or None)
+        manager = _manager_of(request)
         seen = dashboard.look(manager, dashboard.minutes_of(request.GET.get("minutes")))
         return self._page(request, "dashboard", **self._dashboard(seen, manager))
 
@@ -439,6 +440,13 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _url(self, page: str) -> str:
         return reverse(url_name(page), current_app=self.admin_site.name)
+
+
+def _manager_of(request: HttpRequest) -> LockManager:
+    alias = request.GET.get("using")
+    if alias and alias not in settings.CACHES:
+        raise Http404
+    return locks.using(alias or None)
 
 
 def _query_string(request: HttpRequest) -> str:

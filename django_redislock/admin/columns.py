@@ -153,13 +153,13 @@ def using(row: ActiveLock) -> str:
 
 CHOICES: tuple[Column, ...] = (
     state,
-    holder,
     lease,
-    age,
     waiters,
+    age,
+    holder,
     task,
-    kind,
     fencing_token,
+    kind,
     using,
 )
 """The columns that a user can leave out; the name always stands first, and what tells of trouble

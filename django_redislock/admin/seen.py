@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from ..info import Holding, LockInfo
 from ..manager import LockManager, locks
 from ..names import check_name
-from ..text import holder_text
+from ..text import holder_text, printable
 
 LONGEST_HOLDER = 200
 """Characters of what a form carries of a holder."""
@@ -49,7 +49,7 @@ class Seen:
     def _of(cls, name: Any, fence_token: Any, using: Any = "", holder: Any = "") -> Seen:
         if not isinstance(using, str) or not isinstance(holder, str):
             raise TypeError("using and holder must be str")
-        return cls(check_name(name), int(fence_token), using, holder)
+        return cls(check_name(name), int(fence_token), using, printable(holder))
 
     @staticmethod
     def dump(seen: Iterable[Seen]) -> str:

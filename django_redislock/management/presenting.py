@@ -68,7 +68,12 @@ def json_array(facts: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def json_text(facts: dict[str, Any]) -> str:
-    return json.dumps(facts, default=_plain)
+    text = json.dumps(facts, default=_plain)
+    if r"\ud" not in text:
+        return text
+    # Half of a pair of surrogates is no character, and programs refuse the whole text for it.
+    whole = json.dumps(facts, default=_plain, ensure_ascii=False).encode(errors="replace")
+    return json.dumps(json.loads(whole))
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:

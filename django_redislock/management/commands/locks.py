@@ -41,8 +41,10 @@ class Command(BaseCommand):
             self.stdout.flush()
         except BrokenPipeError:  # as in `locks list | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except (RedisError, ImproperlyConfigured) as error:
+        except RedisError as error:
             raise CommandError(f"The locks can't be reached: {printable(error)}") from error
+        except ImproperlyConfigured as error:
+            raise CommandError(printable(error)) from error
 
 
 def add_common_arguments(parser: CommandParser) -> None:

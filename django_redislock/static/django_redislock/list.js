@@ -50,13 +50,14 @@
     let lastClicked = null;
 
     const boxes = () => all("#result_list input.action-select");
+    const boxesAnywhere = () => all("input.action-select", form);
     const rowOf = (element) => element.closest("tr");
     const keyOf = (row) => find("th a, td a", row)?.getAttribute("href");
 
     function showSelection() {
-        const now = boxes();
+        const now = boxesAnywhere();
         const checked = now.filter((box) => box.checked);
-        now.forEach((box) => rowOf(box).classList.toggle("selected", box.checked));
+        now.forEach((box) => rowOf(box)?.classList.toggle("selected", box.checked));
         const counter = find(".action-counter");
         if (counter) {
             const counts = { sel: checked.length, cnt: now.length };
@@ -73,11 +74,12 @@
     function clicked(event) {
         const box = event.target;
         if (box.id === "action-toggle") {
-            boxes().forEach((each) => (each.checked = box.checked));
+            boxesAnywhere().forEach((each) => (each.checked = box.checked));
             showSelection();
         } else if (box.matches("input.action-select")) {
-            if (event.shiftKey) checkBetween(boxes(), box);
-            lastClicked = keyOf(rowOf(box));
+            const row = rowOf(box); // none where the row went elsewhere
+            if (row && event.shiftKey) checkBetween(boxes(), box);
+            lastClicked = row && keyOf(row);
             showSelection();
         }
     }
@@ -94,7 +96,7 @@
     function selection() {
         const chosen = new Map();
         for (const box of all("input.action-select:checked", form)) {
-            const row = rowOf(box); // none where the row went elsewhere
+            const row = rowOf(box);
             const label = row ? find("th a, td a", row) : box.parentElement;
             const key = row ? keyOf(row) : box.dataset.key;
             chosen.set(key, { seen: box.value, name: label.textContent.trim() });
