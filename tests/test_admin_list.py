@@ -524,7 +524,7 @@ def test_number_that_changed_meanwhile_is_told(hold, releaser):
 
     confirmation = ask_for_all(releaser, told="2", kind="mutex")
 
-    assert "2 locks matched when the page was drawn; 3 match now." in text_of(confirmation)
+    assert "2 locks matched when the page was drawn; now it is 3." in text_of(confirmation)
     assert "match now" not in text_of(ask_for_all(releaser, told="9" * 5000))
 
 

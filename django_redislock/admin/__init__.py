@@ -24,6 +24,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext as djangos  # its own texts: not for our catalogs
 from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
@@ -171,8 +172,7 @@ class ActiveLockAdmin(BaseAdmin):
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
             ACTION_CHECKBOX_NAME,
             Seen.dump(seen_of(lock.info, lock.using)),
-            # As Django says it, and translates it.
-            _("Select this object for an action - {}").format(printable(lock.name)),
+            djangos("Select this object for an action - {}").format(printable(lock.name)),
         )
 
     # One lock

@@ -10,7 +10,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from ..info import Holding, LockInfo
@@ -43,12 +43,12 @@ def name(row: ActiveLock) -> str:
     return format_html('<span class="redislock-long" title="{}">{}</span>', text, text)
 
 
-@admin.display(description=_("kind"), ordering="kind")
+@admin.display(description=pgettext_lazy("of a lock", "kind"), ordering="kind")
 def kind(row: ActiveLock) -> str:
     return printable(row.info.kind)
 
 
-@admin.display(description=_("state"), ordering="state")
+@admin.display(description=pgettext_lazy("of a lock", "state"), ordering="state")
 def state(row: ActiveLock) -> str:
     found = state_of(row.info)
     return format_html(
@@ -65,11 +65,11 @@ def _renewed(info: LockInfo, state: str) -> str:
     if holding is None or state not in ("held", "stale"):
         return ""
     text = short_duration(holding.timeout - holding.ttl)
-    said = gettext("renewed {} ago").format(text)
+    said = gettext("renewed %(time)s ago") % {"time": text}
     return format_html(' <span class="redislock-renewed">{}</span>', said)
 
 
-@admin.display(description=_("holder"), ordering="holder")
+@admin.display(description=pgettext_lazy("of a lock", "holder"), ordering="holder")
 def holder(row: ActiveLock) -> str | None:
     holding, others = shown_of(row.info), len(row.info.holders) - 1
     if holding is None:
@@ -78,7 +78,7 @@ def holder(row: ActiveLock) -> str | None:
     return f"{text} (+{others})" if others else text
 
 
-@admin.display(description=_("task"), ordering="task")
+@admin.display(description=pgettext_lazy("of a lock", "task"), ordering="task")
 def task(row: ActiveLock) -> str | None:
     holding = shown_of(row.info)
     if holding is None or not task_text(holding):
@@ -97,7 +97,7 @@ def _breakable(text: str) -> SafeString:
     return format_html_join(SafeString("<wbr>"), "{}", ((w,) for w in WORD_ENDS.split(text)))
 
 
-@admin.display(description=_("age"), ordering="age")
+@admin.display(description=pgettext_lazy("of a lock", "age"), ordering="age")
 def age(row: ActiveLock) -> str | None:
     holding = shown_of(row.info)
     if holding is None:
@@ -106,7 +106,7 @@ def age(row: ActiveLock) -> str | None:
     return format_html('<span data-age="{}">{}</span>', _number(seconds), short_duration(seconds))
 
 
-@admin.display(description=_("lease"), ordering="lease")
+@admin.display(description=pgettext_lazy("of a lock", "lease"), ordering="lease")
 def lease(row: ActiveLock) -> str | None:
     holding = shown_of(row.info)
     return _lease(holding) if holding else None
@@ -125,8 +125,10 @@ def _lease(holding: Holding) -> SafeString:
         _number(holding.timeout / 2 if holding.renewed else 0),
         _number(holding.timeout),
         _number(min(max(holding.ttl, 0), holding.timeout)),
-        gettext("Left of a lease of {}").format(short_duration(holding.timeout)),
-        format_html(gettext("{} of {}"), left, short_duration(holding.timeout)),
+        gettext("Left of a lease of %(lease)s") % {"lease": short_duration(holding.timeout)},
+        format_html(
+            gettext("{left} of {lease}"), left=left, lease=short_duration(holding.timeout)
+        ),
     )
 
 
@@ -135,7 +137,7 @@ def _number(seconds: float) -> str:
     return f"{seconds:.3f}"
 
 
-@admin.display(description=_("waiters"), ordering="waiters")
+@admin.display(description=pgettext_lazy("of a lock", "waiters"), ordering="waiters")
 def waiters(row: ActiveLock) -> int:
     return row.info.waiters
 

@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from django.utils import timezone
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from ..conf import conf
 from ..info import Event, Holding, LockInfo, Rates
@@ -18,6 +20,7 @@ from ..manager import LockManager
 from ..text import printable, short_duration
 from . import timeline
 from .charts import Scale, columns, share
+from .joining import listed
 from .outcomes import OUTCOMES, Outcome, outcome
 from .timeline import BELOW, Row, Timeline, clock, read_at, who
 from .verdict import renewed_ago
@@ -242,6 +245,7 @@ def _was_held(event: Event) -> bool:
 
 def _name_row(story: Story, seen: Look, address: Address) -> NameRow:
     held = _held_seconds(story, seen.now, seen.scale.start)
+    part = share(held, seen.scale.seconds)
     counts = story.counts
     counts["held"] = sum(not holding.is_stale for holding in story.holders)
     counts["stale"] = len(story.holders) - counts["held"]
@@ -250,7 +254,7 @@ def _name_row(story: Story, seen: Look, address: Address) -> NameRow:
         href=address(story.name),
         holds=sum(map(_was_held, story.events)) + len(story.holders),
         held=short_duration(held),
-        part=f"{share(held, seen.scale.seconds):.1f} %",
+        part=_("%(percent)s %%") % {"percent": number_format(part, 1)},
         waited=short_duration(sum(story.waits)) if story.waits else "",
         outcomes=[(each, counts[each.what]) for each in OUTCOMES.values() if counts[each.what]],
     )
@@ -323,7 +327,7 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class RateChart:
     series: list[Series]
-    absent: list[str]
+    absent: str
     """What did not happen in this hour."""
 
     times: Sequence[timeline.Time]
@@ -364,7 +368,7 @@ def rate_chart(rates: Rates) -> RateChart:
     ]
     return RateChart(
         series=series,
-        absent=[words[what] for what in words if what not in there],
+        absent=listed(words[what] for what in words if what not in there),
         times=timeline.times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
         columns=[
             (round(place * 100 / len(figures), 3), _figures_text(minute, counts, there))
@@ -377,15 +381,19 @@ def rate_chart(rates: Rates) -> RateChart:
 
 
 def rate_words() -> dict[str, str]:
-    return {"acquired": _("acquired")} | {
+    return {"acquired": pgettext("of a lock", "acquired")} | {
         what: str(outcome(what).word) for what in ("refused", "expired", "forced", "lost")
     }
 
 
 def _figures_text(minute: str, counts: Sequence[int], there: Sequence[str]) -> str:
     words = rate_words()
-    told = [f"{words[what]} {count}" for what, count in zip(there, counts, strict=True) if count]
-    return f"{minute}: {', '.join(told)}"
+    told = [
+        _("%(what)s %(count)d") % {"what": words[what], "count": count}
+        for what, count in zip(there, counts, strict=True)
+        if count
+    ]
+    return _("%(time)s: %(counts)s") % {"time": minute, "counts": listed(told)}
 
 
 # How far back

@@ -10,6 +10,7 @@ from django.contrib.admin import SimpleListFilter
 from django.http import HttpRequest
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ..info import Holder
 from ..manager import KINDS, locks
@@ -69,7 +70,7 @@ def _shown(value: str) -> Any:
 
 
 class Kind(LockFilter):
-    title = _("kind")
+    title = pgettext_lazy("of a lock", "kind")
     parameter_name = "kind"
     known = tuple((kind, kind) for kind in KINDS)
 
@@ -78,7 +79,7 @@ class Kind(LockFilter):
 
 
 class State(LockFilter):
-    title = _("state")
+    title = pgettext_lazy("of a lock", "state")
     parameter_name = "state"
     known = tuple(LABELS.items())
 
@@ -87,7 +88,7 @@ class State(LockFilter):
 
 
 class Waiters(LockFilter):
-    title = _("waiters")
+    title = pgettext_lazy("of a lock", "waiters")
     parameter_name = "waiters"
     known = (("yes", _("Somebody waits")), ("no", _("Nobody waits")))
 
@@ -96,7 +97,7 @@ class Waiters(LockFilter):
 
 
 class Task(Found):
-    title = _("task")
+    title = pgettext_lazy("of a lock", "task")
     parameter_name = "task"
 
     def of(self, holder: Holder) -> str:
@@ -104,7 +105,7 @@ class Task(Found):
 
 
 class Host(Found):
-    title = _("host")
+    title = pgettext_lazy("of a lock", "host")
     parameter_name = "host"
 
     def of(self, holder: Holder) -> str:
@@ -112,7 +113,7 @@ class Host(Found):
 
 
 class Age(LockFilter):
-    title = _("age")
+    title = pgettext_lazy("of a lock", "age")
     parameter_name = "age"
     known = (
         ("60", _("Older than 1 minute")),

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from ..conf import conf
 from ..info import Event, Holder, Holding, LockInfo, Waiter
@@ -111,26 +112,34 @@ def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
 
 def _life(holding: Holding) -> tuple[str, str]:
     if not holding.timeout:
-        return "cooldown", _("cools down")
+        return "cooldown", pgettext("of a lock", "cools down")
     if holding.is_stale:
-        return "stale", _("stale")
-    return ("alive", _("alive")) if holding.renewed else ("unknown", _("not renewed"))
+        return "stale", pgettext("of a lock", "stale")
+    return (
+        ("alive", pgettext("of a lock", "alive"))
+        if holding.renewed
+        else ("unknown", pgettext("of a lock", "not renewed"))
+    )
 
 
 def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str]]:
     holder = holding.holder
     times = {"acquired": clock(holding.acquired_at, seen.now), "age": short_duration(age(holding))}
     return [
-        (_("Holder"), process(holder), ""),
-        (_("Thread"), printable(holder.thread), ""),
-        (_("Task"), printable(holder.task_name or ""), ""),
-        (_("Task id"), printable(holder.task_id or ""), link(holder.task_id)),
-        (_("Held since"), _("%(acquired)s, for %(age)s") % times, ""),
+        (pgettext("of a lock", "Holder"), process(holder), ""),
+        (pgettext("of a lock", "Thread"), printable(holder.thread), ""),
+        (pgettext("of a lock", "Task"), printable(holder.task_name or ""), ""),
+        (pgettext("of a lock", "Task id"), printable(holder.task_id or ""), link(holder.task_id)),
+        (pgettext("of a lock", "Held since"), _("%(acquired)s, for %(age)s") % times, ""),
         (_("Waited before"), short_duration(holding.waited) if holding.waited else "", ""),
-        (_("Renewed"), _ago_text(renewed_ago(holding)), ""),
-        (_("Lease ends"), clock(holding.expires_at, seen.now), ""),
+        (pgettext("of a lock", "Renewed"), _ago_text(renewed_ago(holding)), ""),
+        (pgettext("of a lock", "Lease ends"), clock(holding.expires_at, seen.now), ""),
         (_("Fencing token"), str(holding.fence_token), ""),
-        (_("Weight"), str(holding.weight) if seen.info and seen.info.capacity > 1 else "", ""),
+        (
+            pgettext("of a lock", "Weight"),
+            str(holding.weight) if seen.info and seen.info.capacity > 1 else "",
+            "",
+        ),
     ]
 
 
@@ -239,11 +248,15 @@ def _past_row(event: Event, now: datetime) -> Row:
 
 def _held_row(holding: Holding, now: datetime) -> Row:
     held = (timeline.span_of_holding(holding, now),)
-    return _row(holding.holder, _("now"), held, timeline.wait_of_holding(holding))
+    return _row(
+        holding.holder, pgettext("of a lock", "now"), held, timeline.wait_of_holding(holding)
+    )
 
 
 def _queue_row(waiter: Waiter, now: datetime) -> Row:
-    return _row(waiter.holder, _("waits"), (), timeline.wait_of_waiter(waiter, now))
+    return _row(
+        waiter.holder, pgettext("of a lock", "waits"), (), timeline.wait_of_waiter(waiter, now)
+    )
 
 
 def _row(holder: Holder, note: str, held: tuple[Span, ...], wait: Span | None) -> Row:

@@ -35,15 +35,24 @@ class Outcome:
 OUTCOMES = {
     each.what: each
     for each in (
-        Outcome("held", _("held now"), _("its lease is running")),
-        Outcome("waiting", _("waiting"), _("it stood in the queue")),
-        Outcome("released", _("released"), _("by its holder, when it was done")),
-        Outcome("passed", _("passed on"), _("to the one who took over")),
-        Outcome("skipped", _("skipped"), _("a task that ended without having run"), 1),
-        Outcome("refused", _("refused"), _("it was not acquired"), 2),
-        Outcome("stale", _("stale"), _("its renewal is overdue"), 3),
-        Outcome("forced", _("forced"), _("released by an operator"), 4),
-        Outcome("expired", _("expired"), _("its lease ran out"), 5),
+        Outcome("held", pgettext_lazy("of a lock", "held now"), _("its lease is running")),
+        Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it stood in the queue")),
+        Outcome(
+            "released",
+            pgettext_lazy("of a lock", "released"),
+            _("by its holder, when it was done"),
+        ),
+        Outcome("passed", pgettext_lazy("of a lock", "passed on"), _("to the one who took over")),
+        Outcome(
+            "skipped",
+            pgettext_lazy("of a lock", "skipped"),
+            _("a task that ended without having run"),
+            1,
+        ),
+        Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
+        Outcome("stale", pgettext_lazy("of a lock", "stale"), _("its renewal is overdue"), 3),
+        Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
+        Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease ran out"), 5),
         Outcome(
             "lost",
             pgettext_lazy("of a lock", "lost"),

@@ -10,6 +10,7 @@ from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.text import capfirst
 
 from ..manager import LockManager, locks
 from ..models import ActiveLock
@@ -31,7 +32,7 @@ class LockChangeList(ChangeList):
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         self.query_string = f"?{request.GET.urlencode()}" if request.GET else ""
         super().__init__(request, *args, **kwargs)
-        self.title = str(self.opts.verbose_name_plural).capitalize()
+        self.title = str(capfirst(self.opts.verbose_name_plural))
 
     @property
     def looked_at(self) -> Sequence[ActiveLock]:

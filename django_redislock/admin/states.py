@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from django.utils.functional import Promise
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ..info import Holding, LockInfo
 
 LABELS: dict[str, str | Promise] = {
-    "stale": _("stale"),
-    "unrenewed": _("not renewed"),
-    "held": _("alive"),
-    "cooldown": _("cooldown"),
-    "waiting": _("waiting"),
+    "stale": pgettext_lazy("of a lock", "stale"),
+    "unrenewed": pgettext_lazy("of a lock", "not renewed"),
+    "held": pgettext_lazy("of a lock", "alive"),
+    "cooldown": pgettext_lazy("of a lock", "cooldown"),
+    "waiting": pgettext_lazy("of a lock", "waiting"),
 }
 """What a state is called; who needs attention comes first."""
 

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from ..info import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 from .charts import HEAD, ROW, Bar, Scale, Span, Tick, fitted, height, ticks
+from .joining import listed
 from .outcomes import Outcome, legend, outcome
 
 MOST_BARS = 120
@@ -126,9 +127,13 @@ def _title(bar: Bar) -> str:
     if not bar.is_many:
         return bar.first.text()
     counts = Counter(span.what for span in bar.spans)
-    told = ", ".join(f"{counts[each.what]} {each.word}" for each in legend(counts))
+    told = [
+        _("%(count)d %(outcome)s") % {"count": counts[each.what], "outcome": each.word}
+        for each in legend(counts)
+    ]
     last = max(span.end for span in bar.spans)
-    return f"{clock(bar.first.start)} - {clock(last)}: {told}"
+    time = f"{clock(bar.first.start)} - {clock(last)}"
+    return _("%(time)s: %(counts)s") % {"time": time, "counts": listed(told)}
 
 
 def times(scale: Scale) -> list[Time]:

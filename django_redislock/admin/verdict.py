@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
 from ..info import Holding
 from ..text import age, short_duration
@@ -30,8 +30,15 @@ class Verdict:
 
 def state_text(seen: Look) -> str:
     """Return in a sentence how it stands."""
-    parts = [_held_text(seen), *_renewal_texts(seen), *_waiting_texts(seen)]
-    return "; ".join(parts) + "."
+    told = {
+        "held": _held_text(seen),
+        "renewed": _renewal_text(seen),
+        "waiting": _waiting_text(seen),
+    }
+    # Translators: how a lock stands, in one sentence. Each part is a text of its own here.
+    if told["renewed"]:
+        return _("%(held)s; %(renewed)s; %(waiting)s.") % told
+    return (_("%(held)s; %(waiting)s.") if told["waiting"] else _("%(held)s.")) % told
 
 
 def _held_text(seen: Look) -> str:
@@ -49,19 +56,19 @@ def _held_text(seen: Look) -> str:
     return _("Held by %(holder)s for %(time)s") % told
 
 
-def _renewal_texts(seen: Look) -> list[str]:
+def _renewal_text(seen: Look) -> str:
     if not seen.info or not seen.info.first or seen.info.state == "cooldown":
-        return []
+        return ""
     stale = [holding for holding in seen.holders if holding.is_stale]
     if stale:
-        return [_stale_text(stale, seen)]
+        return _stale_text(stale, seen)
     ages = [ago for holding in seen.holders if (ago := renewed_ago(holding)) is not None]
     if not ages:
         left = short_duration(max(holding.ttl for holding in seen.holders))
-        return [_("not renewed, ends in %(time)s") % {"time": left}]
+        return _("not renewed, ends in %(time)s") % {"time": left}
     if len(seen.holders) > 1:
-        return [_("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}]
-    return [_("renewed %(time)s ago") % {"time": short_duration(ages[0])}]
+        return _("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}
+    return _("renewed %(time)s ago") % {"time": short_duration(ages[0])}
 
 
 def _stale_text(stale: list[Holding], seen: Look) -> str:
@@ -79,18 +86,18 @@ def _stale_text(stale: list[Holding], seen: Look) -> str:
     )
 
 
-def _waiting_texts(seen: Look) -> list[str]:
+def _waiting_text(seen: Look) -> str:
     count = seen.info.waiters if seen.info else 0
     if not count:
-        return [_("nobody waits")] if seen.info else []
+        return _("nobody waits") if seen.info else ""
     if not seen.waiters:
-        return [ngettext("%(count)d waits", "%(count)d wait", count) % {"count": count}]
+        return ngettext("%(count)d waits", "%(count)d wait", count) % {"count": count}
     text = ngettext(
         "%(count)d waits, for %(time)s",
         "%(count)d wait, the first for %(time)s",
         count,
     )
-    return [text % {"count": count, "time": short_duration(seen.waiters[0].waited)}]
+    return text % {"count": count, "time": short_duration(seen.waiters[0].waited)}
 
 
 def renewed_ago(holding: Holding) -> float | None:
@@ -104,10 +111,10 @@ def verdict(seen: Look) -> Verdict:
     """Return what is known of whether a release is safe."""
     if not seen.info:
         text = _("There is nothing to release. Its past is below.")
-        return Verdict("free", _("Free"), text)
+        return Verdict("free", pgettext("of a lock", "Free."), text)
     if not seen.info.first:
         text = _("There is nothing to release: who waits first is let in next.")
-        return Verdict("waiting", _("Between two holders"), text)
+        return Verdict("waiting", _("Between two holders."), text)
     if seen.info.state == "cooldown":
         return _cooling(seen.info.first)
     stale = [holding for holding in seen.holders if holding.is_stale]
@@ -125,28 +132,35 @@ def _cooling(holding: Holding) -> Verdict:
         "ends this sooner."
     )
     told = {"left": short_duration(holding.ttl)}
-    return Verdict("cooldown", _("Cools down"), text % told)
+    return Verdict("cooldown", pgettext("of a lock", "Cools down."), text % told)
 
 
 def _stale(stale: list[Holding]) -> Verdict:
     ago = max(renewed_ago(holding) or 0.0 for holding in stale)
     left = max(holding.ttl for holding in stale)
-    text = _(
+    text = ngettext(
         "The holder has not renewed its lease for %(ago)s: it is dead or paused, or cannot reach "
         "Redis. Once you know that its process is gone, a release is safe. Left alone, the lease "
-        "ends in %(left)s."
+        "ends in %(left)s.",
+        "%(count)d holders have not renewed their leases, one for %(ago)s: they are dead or "
+        "paused, or cannot reach Redis. Once you know that their processes are gone, a release "
+        "is safe. Left alone, the last lease ends in %(left)s.",
+        len(stale),
     )
-    told = {"ago": short_duration(ago), "left": short_duration(left)}
-    return Verdict("stale", _("Stale: probably safe to release"), text % told)
+    told = {"count": len(stale), "ago": short_duration(ago), "left": short_duration(left)}
+    return Verdict("stale", _("Stale: probably safe to release."), text % told)
 
 
 def _some_stale(stale: list[Holding], seen: Look) -> Verdict:
-    text = _(
+    text = ngettext(
+        "%(stale)d of %(all)d holders has not renewed its lease. That lease ends by itself; a "
+        "release takes the lock from the others too, who are at work.",
         "%(stale)d of %(all)d holders have not renewed their leases. Their leases end by "
-        "themselves; a release takes the lock from the others too, who are at work."
+        "themselves; a release takes the lock from the others too, who are at work.",
+        len(stale),
     )
     told = {"stale": len(stale), "all": len(seen.holders)}
-    return Verdict("stale", _("Some holders are stale"), text % told)
+    return Verdict("stale", _("Some holders are stale."), text % told)
 
 
 def _alive(alive: list[Holding]) -> Verdict:
@@ -163,7 +177,7 @@ def _alive(alive: list[Holding]) -> Verdict:
         "ago": short_duration(min(renewed_ago(holding) or 0.0 for holding in alive)),
         "third": short_duration(max(holding.timeout for holding in alive) / 3),
     }
-    return Verdict("alive", _("Alive: not safe to release"), text % told)
+    return Verdict("alive", _("Alive: not safe to release."), text % told)
 
 
 def _unknown(seen: Look) -> Verdict:
@@ -172,4 +186,4 @@ def _unknown(seen: Look) -> Verdict:
         "ends by itself in %(left)s."
     )
     told = {"left": short_duration(max(holding.ttl for holding in seen.holders))}
-    return Verdict("unknown", _("Not known whether it is safe to release"), text % told)
+    return Verdict("unknown", _("Not known whether it is safe to release."), text % told)

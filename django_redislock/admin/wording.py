@@ -12,6 +12,7 @@ from django.utils.translation import ngettext
 from ..info import Holding, LockInfo
 from ..manager import locks
 from ..text import age, holder_text, printable, short_duration, task_text
+from .joining import sentences
 
 if TYPE_CHECKING:
     from .finding import LockRows
@@ -105,14 +106,20 @@ def part_text(rows: LockRows, *, sifted: bool) -> str:
     """Return what the list does not show."""
     facts = {"held": rows.held, "looked": len(rows.looked_at), "total": rows.total}
     if sifted:
-        text = _(
+        text = ngettext(
+            "%(held)d active lock matches the search. The filters and the order are of the "
+            "%(looked)d whose leases end first. Search by name for the others.",
             "%(held)d active locks match the search. The filters and the order are of the "
-            "%(looked)d whose leases end first. Search by name for the others."
+            "%(looked)d whose leases end first. Search by name for the others.",
+            rows.held,
         )
     else:
-        text = _(
+        text = ngettext(
+            "There is %(held)d active lock. The pages go as far as the %(total)d whose leases "
+            "end first. Search by name for the others.",
             "There are %(held)d active locks. The pages go as far as the %(total)d whose leases "
-            "end first. Search by name for the others."
+            "end first. Search by name for the others.",
+            rows.held,
         )
     return text % facts
 
@@ -121,14 +128,15 @@ def released_text(released: Released) -> str:
     if not released:
         return _("Nothing was released.")
     learnt = learnt_text(holding for _seen, holding in released)
-    return f"{_released(released)} {learnt}".rstrip()
+    return sentences([_released(released), learnt])
 
 
 def _released(released: Released) -> str:
     names = {(seen.using, seen.name) for seen, _holding in released}
     if len(names) == 1:
         return _("Released “%(name)s”.") % {"name": printable(released[0][0].name)}
-    return _("Released %(count)d locks.") % {"count": len(names)}
+    text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", len(names))
+    return text % {"count": len(names)}
 
 
 def learnt_text(holdings: Iterable[Holding]) -> str:
@@ -141,7 +149,7 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
         texts += [_("Who held learns within %(seconds)s, and may work on until then.") % facts]
     if len(renewed) < len(held):
         texts += [_("Who held without renewal learns only when it releases or asks.")]
-    return " ".join(texts)
+    return sentences(texts)
 
 
 def level_of(released: Released) -> int:
@@ -149,11 +157,11 @@ def level_of(released: Released) -> int:
 
 
 def gone_text(gone: Sequence[tuple[Seen, LockInfo | None]]) -> str:
-    shown = " ".join(change_text(*each) for each in gone[:NAMES_IN_MESSAGE])
+    shown = [change_text(*each) for each in gone[:NAMES_IN_MESSAGE]]
     if len(gone) > NAMES_IN_MESSAGE:
-        shown += " …"
+        shown += ["…"]
     return ngettext(
         "%(count)d was left alone: %(changes)s",
         "%(count)d were left alone: %(changes)s",
         len(gone),
-    ) % {"count": len(gone), "changes": shown}
+    ) % {"count": len(gone), "changes": sentences(shown)}

@@ -140,10 +140,10 @@ def test_what_came_free_after_it_was_checked_stays_in_sight(
     box(tab, "invoice:42").click()
     refresh_every(tab, 2)
     lock.release()
-    tab.wait_for_text("1 selected that are not on this page now:")
+    tab.wait_for_text("Selected, but not on this page now (1):")
     wait_for_refresh(tab, 2)
     assert tab.get("checkbox", "invoice:42").is_selected()
-    assert "1 selected that are not on this page now:" in tab.text
+    assert "Selected, but not on this page now (1):" in tab.text
 
     ask_to_release_selected(tab, "other")
 

@@ -113,7 +113,7 @@
             chosen.delete(keyOf(rowOf(box)));
         }
         elsewhere.hidden = chosen.size === 0;
-        elsewhere.replaceChildren(`${chosen.size} ${choice.dataset.elsewhere} `);
+        elsewhere.replaceChildren(`${choice.dataset.elsewhere.replace("{count}", chosen.size)} `);
         for (const [key, kept] of chosen) elsewhere.append(boxElsewhere(key, kept));
         showSelection();
     }
