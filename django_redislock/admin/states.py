@@ -26,6 +26,13 @@ def state_of(info: LockInfo) -> str:
     holding = shown_of(info)
     if holding is None or info.state != "held":
         return info.state
+    return state_of_holding(holding)
+
+
+def state_of_holding(holding: Holding) -> str:
+    """Return a key of `LABELS`."""
+    if not holding.timeout:
+        return "cooldown"
     if holding.is_stale:
         return "stale"
     return "held" if holding.renewed else "unrenewed"

@@ -13,6 +13,7 @@ from ..info import Holding, LockInfo
 from ..manager import locks
 from ..text import age, holder_text, printable, short_duration, task_text
 from .joining import sentences
+from .states import LABELS, MARKS, state_of_holding
 
 if TYPE_CHECKING:
     from .finding import LockRows
@@ -41,9 +42,13 @@ def fence_text(holding: Holding) -> str:
 
 
 def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
+    state = state_of_holding(holding)
     return {
         "name": printable(seen.name),
         "using": printable(seen.manager.alias),
+        "state": state,
+        "mark": MARKS[state],
+        "label": str(LABELS[state]),
         "holder": holder_text(holding),
         "task": task_text(holding),
         "age": age_text(holding),
