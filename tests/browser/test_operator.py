@@ -1,10 +1,13 @@
 """What an operator sees and does, as a browser shows it."""
 
+from urllib.parse import urljoin
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 
 from django_redislock import locks
+from tests.integration.tools import commands
 from tests.tools import wait_until
 
 from .browser import Tab
@@ -201,6 +204,46 @@ def _is_harmless(tab: Tab) -> None:
     assert tab.driver.title != "ran"
     assert not tab.scrolls_sideways()
     assert tab.complaints() == []
+
+
+LINKS = """
+return [...document.querySelectorAll('#content a[href], #content-main a[href]')]
+    .map((link) => link.getAttribute('href')).filter((address) => address);
+"""
+
+
+def test_clicking_through_everything_never_scans_the_keys(
+    tab: Tab, releaser: User, hold, redis_server
+) -> None:
+    for name in ("a:1", "a:2"):
+        hold(name).release()
+        hold(name)
+    with commands(redis_server) as asked:
+        seen = visit_all(tab)
+        open_release(tab, "a:1")
+    assert locks.get("a:1") is None
+    assert len(seen) > 30
+    assert asked["evalsha"] > 100
+    assert not {"keys", "scan", "flushdb"} & asked.keys()
+
+
+def visit_all(tab: Tab) -> set[str]:
+    """Open our pages and follow what they link, one step far from each."""
+    seen: set[str] = set()
+    for start in (LIST, path_of("a:1"), f"{LIST}dashboard/"):
+        tab.open(start)
+        here = {urljoin(start, address) for address in tab.script(LINKS)}
+        for address in sorted(each for each in here - seen if each.startswith(LIST)):
+            tab.open(address)
+            assert tab.get("main")
+        seen |= here
+    return seen
+
+
+def open_release(tab: Tab, name: str) -> None:
+    tab.open(path_of(name))
+    ask_to_release(tab)
+    confirm(tab)
 
 
 def test_a_dark_page_is_dark(tab: Tab, viewer: User) -> None:
