@@ -1,6 +1,6 @@
 """Reading what was: holdings that are over, acquisitions that were refused, and how often."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,8 +24,11 @@ def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]
     answers = yield from _ask(keys, name, limit)
     events = [
         event
-        for _, ended, refused, _ in answers
-        for event in (*_endings(map(_pairs, ended)), *map(_refusal, map(_pairs, refused)))
+        for _, ended, broken, refused, _ in answers
+        for event in (
+            *_endings([_pairs(entry) for entry in (*ended, *broken)]),
+            *map(_refusal, map(_pairs, refused)),
+        )
     ]
     return tuple(sorted(events, key=_moment_of, reverse=True)[:limit])
 
@@ -57,19 +60,20 @@ def _ask(keys: Keys, name: str | None, limit: int) -> Flow[list[Any]]:
     return answers
 
 
-def _endings(entries: Iterable[Fields]) -> Iterator[Event]:
-    """The latest come first. A holder that came to release what it no longer had tells that the
-    holding, which had ended before, was lost; or that a release was only asked for twice."""
-    late: dict[tuple[str, str], Fields] = {}
+def _endings(entries: Sequence[Fields]) -> Iterator[Event]:
+    """A holder that came to release what it no longer had tells that the holding, which had
+    ended before, was lost; or that a release was only asked for twice."""
+    late = {_which(entry): entry for entry in entries if not entry["holder"]}
     for entry in entries:
-        which = entry["name"], entry["token"]
-        if not entry["holder"]:
-            late[which] = entry
-            continue
-        told = late.pop(which, None)
-        outcome = "lost" if told and entry["how"] == "expired" else entry["how"]
-        yield _ending(entry, outcome)
-    yield from (_bare_loss(entry) for entry in late.values())
+        if entry["holder"]:
+            told = late.pop(_which(entry), None)
+            outcome = "lost" if told and entry["how"] == "expired" else entry["how"]
+            yield _ending(entry, outcome)
+    yield from map(_bare_loss, late.values())
+
+
+def _which(entry: Fields) -> tuple[str, str]:
+    return entry["name"], entry["token"]
 
 
 def _ending(entry: Fields, outcome: str) -> Event:

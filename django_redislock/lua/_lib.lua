@@ -17,7 +17,8 @@
 --   index    sorted set of the whole bucket: name -> `latest`; the member '' is the
 --              last fencing token given in this bucket, and the only one that stays
 --   history  base of what is told of the whole bucket's past, if any is kept:
---              ended    stream, a holding that is over
+--              ended    stream, a holding that ended as it should
+--              broken   stream, one that ended otherwise: ordinary ends don't push it out
 --              refused  stream, an acquisition that was not let in
 --              rates    hash, "<minute> <what>" -> how often in that minute
 --
@@ -43,6 +44,7 @@ local function read_holder(record)
   if not record then return nil end
   local weight, expires, fence, acquired, waited, lease, info =
     string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  if not weight then return nil end -- not ours
   return {
     weight = tonumber(weight), expires = tonumber(expires), fence = fence,
     acquired = acquired, waited = waited, lease = tonumber(lease), info = info,
@@ -69,26 +71,33 @@ end
 -- One more of `what` in the minute of `at`; what is older than an hour goes.
 local function count(what, at)
   local rates, minute = history .. 'rates', math.floor(at / 60000)
-  if redis.call('HINCRBY', rates, digits(minute) .. ' ' .. what, 1) > 1 then return end
+  if redis.pcall('HINCRBY', rates, digits(minute) .. ' ' .. what, 1) ~= 1 then return end
   for _, field in ipairs(redis.call('HKEYS', rates)) do
     if tonumber(string.match(field, '^%d+')) <= minute - 60 then redis.call('HDEL', rates, field) end
   end
+end
+
+-- Write an event down. A server that is full or broken may not take it: that is no reason
+-- for what happened not to happen.
+local function remember(stream, ...)
+  redis.pcall('XADD', history .. stream, 'MAXLEN', '~', kept, '*', 'name', name, ...)
 end
 
 -- A holding is over: 'released', 'passed' on, 'expired', 'forced', or 'lost' to a holder that
 -- came to let go of it (who has no record then).
 local function note_end(kind, token, record, how, at)
   if kept == 0 then return end
-  redis.call('XADD', history .. 'ended', 'MAXLEN', '~', kept, '*', 'name', name, 'kind', kind,
-    'token', token, 'how', how, 'at', digits(at), 'holder', record)
-  if how ~= 'released' and how ~= 'passed' then count(how, at) end
+  local as_it_should = how == 'released' or how == 'passed'
+  remember(as_it_should and 'ended' or 'broken',
+    'kind', kind, 'token', token, 'how', how, 'at', digits(at), 'holder', record)
+  if not as_it_should then count(how, at) end
 end
 
 -- Somebody was not let in, after having waited for so many ms.
 local function note_refusal(kind, weight, waited, info)
   if kept == 0 then return end
-  redis.call('XADD', history .. 'refused', 'MAXLEN', '~', kept, '*', 'name', name, 'kind', kind,
-    'weight', weight, 'at', digits(now), 'waited', digits(waited), 'info', info)
+  remember('refused',
+    'kind', kind, 'weight', weight, 'at', digits(now), 'waited', digits(waited), 'info', info)
   count('refused', now)
 end
 
@@ -145,9 +154,9 @@ local function sweep(state)
   for i = 1, #fields, 2 do
     if string.sub(fields[i], 1, 2) == 'h:' then
       local holder = read_holder(fields[i + 1])
-      if holder.expires <= now then
+      if not holder or holder.expires <= now then
         redis.call('HDEL', lock, fields[i])
-        if holder.lease > 0 then
+        if holder and holder.lease > 0 then
           note_end(state.kind, string.sub(fields[i], 3), fields[i + 1], 'expired', holder.expires)
         end
       else

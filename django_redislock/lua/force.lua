@@ -19,11 +19,12 @@ for i = 1, #fields, 2 do
     redis.call('HDEL', lock, fields[i])
     redis.call('DEL', grants .. token .. ':' .. name) -- it may not know of its turn yet
     local holder = read_holder(fields[i + 1])
-    state.used = state.used - holder.weight
-    if holder.lease > 0 then note_end(state.kind, token, fields[i + 1], 'forced', now) end
+    if holder then state.used = state.used - holder.weight end
+    if holder and holder.lease > 0 then note_end(state.kind, token, fields[i + 1], 'forced', now) end
     gone[#gone + 1] = token
   end
 end
 
+if chosen == '' then state.used = 0 end -- whatever was noted down
 if #gone > 0 then hand_over(state) end
 return gone

@@ -3,8 +3,9 @@
 -- KEYS  index, the base of the lock keys, history
 -- ARGV  name ('' for all), limit, kept
 --
--- Answer  {now (ms), {ended, ...}, {refused, ...}, rates}: events as they are in the streams,
---         the latest first, each a list of field, value, ...; the hash of rates, likewise flat
+-- Answer  {now (ms), {ended, ...}, {broken, ...}, {refused, ...}, rates}: events as they are in
+--         the streams, the latest first, each a list of field, value, ...; the hash of rates,
+--         likewise flat
 
 index = KEYS[1]
 local wanted, limit = ARGV[1], tonumber(ARGV[2])
@@ -24,4 +25,7 @@ local function latest(stream)
   return found
 end
 
-return { digits(now), latest('ended'), latest('refused'), redis.call('HGETALL', history .. 'rates') }
+return {
+  digits(now), latest('ended'), latest('broken'), latest('refused'),
+  redis.call('HGETALL', history .. 'rates'),
+}

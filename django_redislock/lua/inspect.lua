@@ -20,7 +20,8 @@ local function live_holders(fields)
   local holders = {}
   for i = 1, #fields, 2 do
     local token = string.match(fields[i], '^h:(.*)$')
-    if token and read_holder(fields[i + 1]).expires > now then
+    local holder = token and read_holder(fields[i + 1])
+    if holder and holder.expires > now then
       holders[#holders + 1] = token
       holders[#holders + 1] = fields[i + 1]
     end

@@ -70,10 +70,12 @@ class TimedServer:
         new.rename(self._time)
 
     def _answers(self) -> bool:
-        try:
-            return bool(self.client.ping())
-        except redis.ConnectionError:
-            return False
+        with redis.Redis.from_url(self.url) as client:  # closed, whatever it met
+            try:
+                return bool(client.ping())
+            except redis.ConnectionError:
+                client.connection_pool.disconnect()
+                return False
 
     def _environment(self) -> dict[str, str]:
         return {

@@ -101,6 +101,16 @@ def test_a_release_that_came_twice_is_no_loss(manager):
     assert outcomes(manager) == ["released"]
 
 
+def test_a_full_server_gives_locks_back_although_it_notes_nothing(own_locks, own_redis):
+    lock, other = own_locks.lock("a"), own_locks.lock("b")
+    assert lock.acquire()
+    assert other.acquire()
+    own_redis.config_set("maxmemory", 1)
+    lock.release()
+    assert own_locks.force_release("b") == 1
+    assert own_locks.count() == 0
+
+
 # Who was refused
 
 

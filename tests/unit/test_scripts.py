@@ -102,13 +102,14 @@ class Lock:
     def past(self, name: str = "", limit: int = 10) -> tuple[list[Fields], list[Fields], Fields]:
         """What ended and what was refused, the latest first, and the rates."""
         _, *streams, rates = self.ask(HISTORY, KEYS.history(A.bucket), name, limit)
-        ended, refused = ([pairs(entry) for entry in stream] for stream in streams)
-        return ended, refused, pairs(rates)
+        ended, broken, refused = ([pairs(entry) for entry in stream] for stream in streams)
+        return ended + broken, refused, pairs(rates)
 
     def ends(self) -> list[tuple[str, str]]:
-        """Whose holdings ended, and how; the first one first."""
+        """Whose holdings ended, and how: those that did as they should, then the others."""
         ended, _, _ = self.past()
-        return [(each["token"], each["how"]) for each in reversed(ended)]
+        in_order = sorted(ended, key=lambda each: (each["how"] == "lost", int(each["at"])))
+        return [(each["token"], each["how"]) for each in in_order]
 
     def counts(self) -> Counter[str]:
         _, _, rates = self.past()
@@ -775,3 +776,37 @@ def test_rates_of_the_history_go_after_an_hour(told: Lock) -> None:
     assert old not in told.client.hgetall(rates)
     assert young in told.client.hgetall(rates)
     assert told.counts() == {"acquired": 3}
+
+
+def test_history_of_trouble_is_not_pushed_out_by_ordinary_ends(told: Lock) -> None:
+    told.kept = 100
+    told.acquire("x")
+    told.force("x")
+    for number in range(500):
+        told.acquire(f"t{number}")
+        told.release(f"t{number}")
+    ended, _, _ = told.past(limit=1000)
+    assert ("x", "forced") in [(each["token"], each["how"]) for each in ended]
+
+
+@pytest.mark.parametrize("part", ["ended", "broken", "refused", "rates"])
+def test_history_that_can_not_be_written_stops_nothing(told: Lock, part: str) -> None:
+    told.client.set(f"{A.history}{part}", "of another type")
+    assert told.acquire("x")[0] == 1
+    assert told.acquire("y") == [0]
+    assert told.release("x") == 1
+    assert told.acquire("y")[0] == 1
+    assert told.force() == ["y"]
+    assert told.release("y", believed=True) == 0
+
+
+def test_what_is_no_record_of_a_holder_is_none_to_acquire_inspect_and_force(lock: Lock) -> None:
+    lock.acquire("x", kind="semaphore", capacity=2)
+    lock.client.hset(A.lock, "h:junk", "of another program")
+    assert lock.holders() == ["x"]
+    assert lock.acquire("junk", kind="semaphore", capacity=2)[0] == 1
+    lock.client.hset(A.lock, "h:junk", "again")
+    assert sorted(lock.force()) == ["junk", "x"]
+    assert lock.client.hset(A.lock, mapping={"h:junk": "and again", "kind": "mutex"})
+    assert lock.acquire("y")[0] == 1
+    assert lock.holders() == ["y"]
