@@ -6,6 +6,7 @@
 #   make peers                   this package beside three others, where things go wrong
 #   make cases                   write the docs' table of cases anew, from a run of its tests
 #   make screenshots             take the docs' pictures of the admin pages anew
+#   make messages                bring the translations up to date with the texts (needs gettext)
 #
 # PYTHON picks the interpreter of a new $(VENV). SET=oldest or SET=newest picks one end of
 # what is supported, best with a folder of its own: make test SET=oldest VENV=.venv-oldest
@@ -27,7 +28,7 @@ PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow cases screenshots coverage lint format types docs wheel peers clean
+.PHONY: demo test slow cases screenshots messages coverage lint format types docs wheel peers clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -45,6 +46,9 @@ cases: $(VENV)/.test.installed
 screenshots: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -p tests.browser.screenshots --screenshots docs/images \
 		tests/browser/test_screenshots.py -k pictures $(ARGS)
+
+messages: $(VENV)/.test.installed
+	$(BIN)/python -m tests.messages
 
 coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage erase

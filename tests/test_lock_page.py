@@ -356,7 +356,8 @@ def test_no_locale_gets_into_the_drawing(hold, viewer, settings, redis_server):
 
     response = page(viewer, "x")
 
-    for rect in charts_of(response)[TIMELINE].iter("rect"):
+    [chart] = charts_of(response).values()
+    for rect in chart.iter("rect"):
         assert re.fullmatch(r"\d+(\.\d+)?%", rect.get("x"))
         assert re.fullmatch(r"\d+", rect.get("y"))
     assert fence in words_of(response)

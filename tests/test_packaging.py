@@ -78,7 +78,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -
     assert {name for name in names if ".dist-info/" not in name} == package_files()
 
 
-@pytest.mark.parametrize("suffix", [".lua", ".html", ".typed"])
+@pytest.mark.parametrize("suffix", [".lua", ".html", ".js", ".css", ".mo", ".typed"])
 def test_the_wheel_has_what_is_not_python(wheel: Path, suffix: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
         assert any(name.endswith(suffix) for name in archive.namelist())
