@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-STALE_BELOW = 0.5
-"""The part of a renewed lease that is left only where a renewal is overdue."""
+STALE_AFTER = 0.5
+"""The part of a lease without a renewal after which one is overdue: it is due after a third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,22 @@ class Holding:
     """Whether the holder renews its lease for as long as it lives."""
 
     @property
+    def since_renewal(self) -> float:
+        """Seconds since its lease was last renewed or, if it was not yet, it was acquired.
+
+        Who was let in from the queue has a short claim first, and not yet a full lease.
+        """
+        age = (self.expires_at - self.acquired_at).total_seconds() - self.ttl
+        return max(min(self.timeout - self.ttl, age), 0.0)
+
+    @property
     def is_stale(self) -> bool:
         """Whether its renewal is overdue: the holder is dead, paused, or can't reach Redis.
 
-        Renewed leases never have less than about two thirds left. One that is not renewed is
-        never stale: it just runs down.
+        One that is not renewed is never stale: it just runs down.
         """
-        return self.renewed and 0 < self.ttl < self.timeout * STALE_BELOW
+        overdue = self.since_renewal > self.timeout * STALE_AFTER
+        return self.renewed and self.timeout > 0 and overdue
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def _renewed(info: LockInfo, state: str) -> str:
     holding = shown_of(info)
     if holding is None or state not in ("held", "stale"):
         return ""
-    text = short_duration(holding.timeout - holding.ttl)
+    text = short_duration(holding.since_renewal)
     said = gettext("renewed %(time)s ago") % {"time": text}
     return format_html(' <span class="redislock-renewed">{}</span>', said)
 

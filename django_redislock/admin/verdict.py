@@ -104,7 +104,7 @@ def renewed_ago(holding: Holding) -> float | None:
     """Return how many seconds ago its lease began to run; None if it is not renewed."""
     if not holding.renewed or not holding.timeout:
         return None
-    return min(max(holding.timeout - holding.ttl, 0.0), age(holding))
+    return holding.since_renewal
 
 
 def verdict(seen: Look) -> Verdict:

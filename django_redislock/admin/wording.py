@@ -64,6 +64,8 @@ def learns_text(holding: Holding) -> str:
         return _("it has released already")
     if not holding.renewed:
         return _("when it releases, or asks")
+    if holding.is_stale:
+        return _("not known: its renewal is overdue")
     return _("within %(seconds)s") % {"seconds": short_duration(learns_within(holding))}
 
 

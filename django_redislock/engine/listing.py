@@ -17,6 +17,9 @@ from .ops import Batch, Call, Flow
 PAGE = 200
 """Locks of one bucket that one call answers."""
 
+LONGEST = 5.0
+"""Seconds to wait for an answer: whoever looks on has other servers to look at."""
+
 
 @dataclass(slots=True)
 class Cursor:
@@ -54,7 +57,7 @@ def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow
     pieces: tuple[str, ...] = () if pattern is None else _pieces(pattern)
     buckets = [keys.history(bucket) for bucket in range(BUCKETS)]
     args: tuple[str | int, ...] = (stop, *pieces, conf.history)
-    answers = yield Batch(tuple(Call(NAMES, bucket, args) for bucket in buckets))
+    answers = yield Batch(tuple(Call(NAMES, bucket, args) for bucket in buckets), LONGEST)
     ends = sorted(
         (float(text(end)), text(name))
         for _, flat in answers
@@ -83,7 +86,8 @@ def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
         tuple(
             Call(INSPECT, keys.inspect(bucket), ("", "", "", *part, conf.history))
             for bucket, part in parts
-        )
+        ),
+        LONGEST,
     )
     return [_lock_info(row, now) for now, *_, rows in answers for row in rows]
 
@@ -92,7 +96,7 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     """Who waits for a lock, first to last."""
     of_name = keys.of(name)
     wanted = (of_name.queue, of_name.waiting, of_name.history)
-    now, flat = yield Call(QUEUE, wanted, (limit, conf.history))
+    now, flat = yield Call(QUEUE, wanted, (limit, conf.history), LONGEST)
     rows = zip(flat[1::3], flat[2::3], strict=True)
     return tuple(_waiter(float(text(since)), text(told), int(text(now))) for since, told in rows)
 

@@ -10,7 +10,7 @@ from ..info import Event, Rates
 from ..keys import BUCKETS, Keys
 from ..lua import HISTORY
 from .drivers import text
-from .listing import moment
+from .listing import LONGEST, moment
 from .ops import Batch, Call, Flow
 
 COUNTED = ("acquired", "refused", "expired", "forced", "lost")
@@ -55,7 +55,7 @@ def _ask(keys: Keys, name: str | None, limit: int) -> Flow[list[Any]]:
     buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
     args = (name or "", limit, conf.history)
     answers: list[Any] = yield Batch(
-        tuple(Call(HISTORY, keys.history(bucket), args) for bucket in buckets)
+        tuple(Call(HISTORY, keys.history(bucket), args) for bucket in buckets), LONGEST
     )
     return answers
 

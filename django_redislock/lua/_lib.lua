@@ -228,6 +228,11 @@ local function hand_over(state)
   end
 end
 
+-- What the keys of the bucket's locks begin with.
+local function lock_base()
+  return string.sub(lock, 1, #lock - #name)
+end
+
 -- Locks of the bucket whose last lease ran out: note how they ended, and let them go.
 local function forget_the_expired(locks)
   for _, each in ipairs(redis.call(
@@ -236,9 +241,4 @@ local function forget_the_expired(locks)
     sweep(load(''))
     redis.call('ZREM', index, each)
   end
-end
-
--- The same where only the index is at hand: what nobody can note any more.
-local function trim_index()
-  redis.call('ZREMRANGEBYSCORE', index, '-inf', digits(kept > 0 and now - HOUR or now))
 end

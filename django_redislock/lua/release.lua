@@ -23,7 +23,7 @@ if not state.mine then
     sweep(state) -- which may note how its own holding ended
     note_end(state.kind or '', token, '', 'lost', now)
   end
-  trim_index()
+  forget_the_expired(lock_base())
   return 0
 end
 note_end(state.kind, token, holder_record(state.mine), 'released', now)

@@ -32,5 +32,5 @@ for i = 2, #KEYS - 1 do
   end
 end
 
-trim_index()
+forget_the_expired(lock_base())
 return verdicts

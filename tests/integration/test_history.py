@@ -5,6 +5,7 @@ import os
 import signal
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from threading import Event
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -241,6 +242,36 @@ def test_bad_arguments_are_named():
         locks.page(start=3, stop=2)
     with pytest.raises(TypeError, match="pattern"):
         locks.page(5)
+
+
+def test_who_was_just_let_in_is_not_stale_though_its_claim_is_short():
+    go = Event()
+
+    def hold():
+        with locks.lock("a", timeout=60):
+            go.wait(10)
+
+    with locks.lock("a", timeout=60):
+        waiter = start(hold)
+        waiting(locks, "a", 1)
+    info = locks.get("a")
+    assert not info.is_stale
+    assert info.first.since_renewal < 2
+    wait_until(lambda: locks.get("a").ttl > 50)
+    assert not locks.get("a").is_stale
+    go.set()
+    waiter.result(10)
+
+
+def test_a_holder_that_stopped_is_stale_after_half_its_lease():
+    code = "from django_redislock import locks\nlocks.lock('a', timeout=3).acquire()\n"
+    with Child(code + "say('held'); hear()") as child:
+        child.expect("held")
+        os.kill(child.pid, signal.SIGSTOP)
+        info = wait_until(lambda: (found := locks.get("a")) and found.is_stale and found)
+        os.kill(child.pid, signal.SIGCONT)
+    assert info.first.since_renewal > 1.5
+    locks.force_release("a")
 
 
 # Who waits, and pages

@@ -682,13 +682,27 @@ def test_a_lease_that_ran_out_is_told_by_who_looks(told: Lock) -> None:
     assert told.is_gone()
 
 
-def test_what_nobody_looked_at_for_an_hour_goes(told: Lock) -> None:
+def test_a_lease_that_ran_out_can_be_told_for_an_hour(told: Lock) -> None:
     told.acquire("x", lease=1000)
-    left = told.client.pttl(A.lock)
-    assert 3_600_000 < left <= 3_601_000
+    assert 3_600_000 < told.client.pttl(A.lock) <= 3_601_000
+
+
+@pytest.mark.parametrize("by", ["release", "renew"])
+def test_a_lease_that_ran_out_is_told_by_others_of_its_bucket(told: Lock, by: str) -> None:
+    other = KEYS.of(
+        next(name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket)
+    )
+    told.acquire("x", lease=10)
+    wait_until(lambda: int(told.client.hget(A.lock, "latest")) < time.time() * 1000)
     told.client.zadd(A.index, {"long gone": 1})
-    told.release("nobody")
-    assert told.client.zscore(A.index, "long gone") is None
+    if by == "release":
+        told.ask(RELEASE, other.all, other.name, "nobody", 0, 0)
+    else:
+        wanted = (other.index, other.lock, other.history)
+        told.ask(RENEW, wanted, other.name, "nobody", LEASE, "renew")
+    assert told.client.xlen(f"{A.history}broken") == 1
+    assert not told.client.exists(A.lock)
+    assert told.client.zrange(A.index, 0, -1) == [""]
 
 
 def test_who_comes_to_release_what_ran_out_has_lost_it(told: Lock) -> None:
