@@ -91,8 +91,8 @@ def test_table_has_a_line_for_each_lock(hold):
 
     header, line = call("list").splitlines()
 
-    assert " ".join(header.split()) == "NAME KIND HOLDER TASK AGE LEFT WAITERS FENCE"
-    assert line.startswith("invoice:42  mutex  ")
+    assert " ".join(header.split()) == "NAME STATE KIND HOLDER TASK AGE LEFT WAITERS FENCE"
+    assert line.startswith("invoice:42  alive  mutex  ")
     assert f"{info.holder.host}:{info.holder.pid}" in line
     assert line.endswith(f" 0        {lock.fence_token}")
     assert lock.token not in line
@@ -105,7 +105,7 @@ def test_columns_stand_under_their_heads(hold):
     _, *lines = call("list").splitlines()
 
     columns = {len(line.partition("mutex")[0].encode("gbk", "ignore")) for line in lines}
-    assert columns == {6}
+    assert columns == {13}
 
 
 def test_nothing_to_list_is_no_failure():

@@ -8,15 +8,13 @@ from typing import TypeAlias, TypeVar
 from redis.exceptions import ConnectionError, TimeoutError
 
 from .. import clock
-from ..conf import conf
 from ..connection import Server
 from ..engine import flows, listing
 from ..engine.lease import Lease
-from ..engine.ops import Ask, Call, Flow, Op
+from ..engine.ops import Call, Flow, Op
 from ..engine.renewal import Book
 from ..exceptions import LockLost
 from ..holder import current_owner, info_text
-from ..keys import LockKeys
 
 T = TypeVar("T")
 BookOf: TypeAlias = Callable[[Server], Book]
@@ -44,8 +42,6 @@ def _ping(server: Server, book: BookOf, limit: float) -> Flow[float]:
     want = _want(server, limit)
     try:
         yield from flows.hold_for(want)
-        if conf.history:
-            yield from _may_note(want.keys, began + limit)
         kept = yield from _release(want, began + limit)
     except GeneratorExit:
         raise
@@ -58,7 +54,8 @@ def _ping(server: Server, book: BookOf, limit: float) -> Flow[float]:
 
 
 class Rehearsal:
-    """All that locks do in their daily life, once: a second one waits, and is handed the lock."""
+    """All that locks do in their daily life, once: a second one waits, and is handed the lock. It
+    does not go down in the history either."""
 
     def __init__(self, server: Server, book: BookOf, limit: float) -> None:
         self.step = "acquire"
@@ -72,7 +69,7 @@ class Rehearsal:
     def run(self) -> Flow[None]:
         """Raises redis-py's errors; `step` says then what was refused."""
         try:
-            yield from self._steps()
+            yield from _without_history(self._steps())
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -121,15 +118,6 @@ def _release(want: flows.Want, until: float) -> Flow[bool]:
 
 def _left(until: float) -> float:
     return max(until - clock.now(), flows.GRACE)
-
-
-def _may_note(keys: LockKeys, until: float) -> Flow[None]:
-    """Raise the server's error if it refuses what the history is written with. Writes nothing,
-    as there is no such stream."""
-    note = ("XADD", f"{keys.history}probe", "NOMKSTREAM", "*", "name", keys.name)
-    [answer] = yield Ask((note,), _left(until))
-    if isinstance(answer, Exception):
-        raise answer
 
 
 def _without_history(flow: Flow[T]) -> Flow[T]:

@@ -20,7 +20,7 @@ from django_redislock.text import (
     task_text,
 )
 
-HEADER = ("NAME", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
+HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
 EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
 
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipped")
@@ -37,10 +37,11 @@ def cells(info: LockInfo) -> tuple[str, ...]:
     name, kind, waiters = printable(info.name), printable(info.kind), str(info.waiters)
     held = info.first
     if held is None:
-        return name, kind, f"({printable(info.state)})", "-", "-", "-", waiters, "-"
+        return name, printable(info.state), kind, "-", "-", "-", "-", waiters, "-"
     others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
     return (
         name,
+        state_text(info),
         kind,
         holder_text(held) + others,
         task_text(held) or "-",
@@ -49,6 +50,14 @@ def cells(info: LockInfo) -> tuple[str, ...]:
         waiters,
         str(held.fence_token),
     )
+
+
+def state_text(info: LockInfo) -> str:
+    if info.is_stale:
+        return "stale"
+    if info.state != "held":
+        return printable(info.state)
+    return "alive" if info.renewed else "not renewed"
 
 
 def as_json(infos: Iterable[LockInfo]) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """`locks list`: the active locks, as a table or as JSON."""
 
-from itertools import islice
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from django_redislock.info import LockInfo
 from django_redislock.management.arguments import limit, pattern
 from django_redislock.management.presenting import HEADER, as_json, as_rows
 from django_redislock.management.terminal import write_table
@@ -32,7 +33,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    found = islice(manager.active(options["pattern"]), options["limit"])
+    found = look(manager, options["pattern"], options["limit"])
     if options["format"] == "json":
         for part in as_json(found):
             command.stdout.write(part, ending="")
@@ -40,3 +41,10 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         write_table(command, HEADER, as_rows(infos, command.style))
     else:
         command.stdout.write("No active locks.")
+
+
+def look(manager: LockManager, pattern: str | None, limit: int | None) -> Iterable[LockInfo]:
+    """All of them a page at a time; of a few, those whose leases end first."""
+    if limit is None:
+        return manager.active(pattern)
+    return manager.page(pattern, stop=limit).infos
