@@ -9,8 +9,9 @@ from threading import Thread
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
-from django_redislock import locks
+from django_redislock import LockLost, locks
 from django_redislock.admin import dashboard
 
 from .pages import (
@@ -58,6 +59,12 @@ def row_of(response, name):
 
 def in_row(found, row):
     return [rect for rect in found if row[0] <= float(rect.get("y")) < row[1]]
+
+
+def section_of(response, name):
+    """The markup of one section."""
+    start = f'<section aria-labelledby="redislock-{name}">'
+    return text_of(response).partition(start)[2].partition("</section>")[0]
 
 
 def wait_for(name, seconds):
@@ -137,6 +144,175 @@ hear()
     chart = charts_of(response)[HOLDS]
     assert marks(chart) == ["stale"]
     assert len(rects(chart, "stale")) == 1
+
+
+# What went wrong
+
+
+def expire(hold, name, **options):
+    lock = hold(name, timeout=0.05, auto_renewal=False, **options)
+    wait_until(lambda: [each.outcome for each in locks.history(name)] == ["expired"])
+    return lock
+
+
+def force(hold, name, **options):
+    lock = hold(name, **options)
+    assert locks.force_release(name)
+    return lock
+
+
+def went_wrong_again(server, name, ago):
+    """Repeat the last holding that went wrong as another that ended so many seconds ago."""
+    [stream] = server.scan_iter("*history:broken")
+    [(_, fields), *_] = server.xrevrange(stream)
+    assert fields["name"] == name
+    at = int((timezone.now().timestamp() - ago) * 1000)
+    server.xadd(stream, fields | {"at": at, "token": f"past{ago}"})
+
+
+def test_what_went_wrong_is_told(hold, viewer):
+    hold("usual").release()
+    hold("refused")
+    assert not locks.lock("refused").acquire(blocking=False)
+    expired, forced, lost = expire(hold, "expired"), force(hold, "forced"), expire(hold, "lost")
+    fences = [str(each.fence_token) for each in (lost, forced, expired)]
+    with pytest.raises(LockLost):
+        lost.release()
+
+    response = viewer.get(DASHBOARD)
+
+    rows, section = response.context["troubles"], section_of(response, "troubles")
+    for told in (
+        [row.name for row in rows],
+        [row.outcome.what for row in rows],
+        re.findall(r'<use href="#redislock-(\w+)"', section),
+    ):
+        assert told == ["lost", "forced", "expired"]
+    assert [row.fence for row in rows] == fences
+    for row in rows:
+        assert re.search(r"\d\d:\d\d:\d\d$", row.at)
+        assert row.held
+        assert row.party.process.endswith(f":{os.getpid()}")
+        assert f'<a href="{row.href}">{row.name}</a>' in section
+        assert viewer.get(row.href).context["title"] == row.name
+
+
+TASK = """
+import re
+from celery import Celery
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from django_redislock import locks
+
+call_command("migrate", verbosity=0)
+app = Celery("results", backend="django_celery_results.backends:DatabaseBackend")
+app.conf.update(task_store_eager_result=True, broker_url="memory://")
+
+@app.task(name="shop.tasks.sync")
+def sync():
+    locks.lock("of a task", timeout=30).acquire()
+    locks.force_release("of a task")
+
+sync.apply(task_id="id-of-the-task").get()
+client = Client()
+client.force_login(User.objects.create_superuser("operator"))
+page = client.get("/admin/django_redislock/activelock/dashboard/").content.decode()
+told = re.search(
+    r'<b>shop.tasks.sync</b><br>.+?:(\\d+)<br><span class="id"><a href="(.+?)">id-of-the-task</a>',
+    page,
+)
+say(f"told {told[1]}")
+say(f"result {client.get(told[2]).status_code}")
+"""
+
+
+def test_a_task_that_went_wrong_is_told_by_name_and_leads_to_its_result(tmp_path):
+    where = {
+        "DJANGO_SETTINGS_MODULE": "tests.results_settings",
+        "TESTPROJECT_DB": str(tmp_path / "results.sqlite3"),
+    }
+    with Child(TASK, **where) as child:
+        assert child.expect("told") == str(child.pid)
+        assert child.expect("result") == "200"
+
+
+def test_the_latest_that_went_wrong_are_told_and_the_others_counted(hold, viewer):
+    for number in range(11):
+        force(hold, f"lock {number}")
+
+    response = viewer.get(DASHBOARD)
+    force(hold, "lock 11")
+    later = viewer.get(DASHBOARD)
+
+    latest = [f"lock {number}" for number in range(10, 0, -1)]
+    assert [row.name for row in response.context["troubles"]] == latest
+    assert "1 more of the last hour is not listed." in words_of(response)
+    assert [row.name for row in later.context["troubles"]] == ["lock 11", *latest[:-1]]
+    assert "2 more of the last hour are not listed." in words_of(later)
+
+
+def test_what_went_wrong_is_told_for_an_hour_whatever_the_window(hold, viewer, redis_server):
+    force(hold, "x")
+    for minutes in (30, 58, 62):
+        went_wrong_again(redis_server, "x", minutes_ago(minutes))
+
+    assert len(viewer.get(DASHBOARD, {"minutes": 5}).context["troubles"]) == 3
+
+
+def test_ordinary_ends_do_not_push_out_what_went_wrong(hold, viewer, redis_server):
+    force(hold, "lock 0")
+    went_wrong_again(redis_server, "lock 0", minutes_ago(50))
+    for number in range(16):
+        hold(f"lock {number}").release()
+        make_past(redis_server, f"lock {number}", times=1000, seconds=0.3, step=lambda n: n + 1)
+
+    response = viewer.get(DASHBOARD, {"minutes": 5})
+
+    assert [row.outcome.what for row in response.context["troubles"]] == ["forced", "forced"]
+
+
+def test_a_loss_of_which_nothing_else_is_known_is_told(hold, viewer, redis_server):
+    lock = hold("x")
+    redis_server.flushdb()
+    with pytest.raises(LockLost):
+        lock.release()
+
+    response = viewer.get(DASHBOARD)
+
+    [row] = response.context["troubles"]
+    assert (row.name, row.outcome.what, row.party.process) == ("x", "lost", "?:?")
+    assert section_of(response, "troubles").count('<td class="number">-</td>') == 2
+
+
+def test_cards_lead_to_what_went_wrong(hold, viewer):
+    force(hold, "x")
+    hold("refused")
+    assert not locks.lock("refused").acquire(blocking=False)
+
+    page = text_of(viewer.get(DASHBOARD))
+
+    links = re.findall(r'<div class="(\w+)"><dt><a href="#redislock-troubles">', page)
+    assert links == ["forced"]
+    assert page.count('id="redislock-troubles"') == 1
+
+
+def test_where_nothing_went_wrong_nothing_is_told_of_it(hold, viewer):
+    hold("x").release()
+    hold("x")
+    assert not locks.lock("x").acquire(blocking=False)
+
+    assert "redislock-troubles" not in text_of(viewer.get(DASHBOARD))
+
+
+def test_a_count_leads_nowhere_where_the_events_are_gone(hold, viewer, redis_server):
+    force(hold, "x")
+    redis_server.delete(*redis_server.scan_iter("*history:broken"))
+
+    response = viewer.get(DASHBOARD)
+
+    assert '<div class="forced"><dt>forced</dt><dd>1</dd>' in text_of(response)
+    assert "redislock-troubles" not in text_of(response)
 
 
 # The timeline
@@ -318,6 +494,8 @@ def test_what_was_dropped_is_told_and_drawn(hold, viewer, settings, redis_server
     settings.REDISLOCK_HISTORY = 100
     hold("x").release()
     make_past(redis_server, "x", times=100, seconds=1, step=lambda n: minutes_ago(5) - n)
+    force(hold, "x")
+    went_wrong_again(redis_server, "x", minutes_ago(14))
 
     response = viewer.get(DASHBOARD)
 
@@ -325,6 +503,35 @@ def test_what_was_dropped_is_told_and_drawn(hold, viewer, settings, redis_server
     [unknown] = rects(charts_of(response)[HOLDS], "unknown")
     assert place(unknown)[0] == 0
     assert 50 < place(unknown)[1] < 70
+
+
+def test_nothing_was_dropped_where_each_sort_has_room(hold, viewer, settings, redis_server):
+    settings.REDISLOCK_HISTORY = 100
+    hold("x").release()
+    make_past(redis_server, "x", times=60, seconds=1, step=minutes_ago)
+    force(hold, "x")
+    for minutes in range(60):
+        went_wrong_again(redis_server, "x", minutes_ago(minutes))
+
+    assert "none was dropped yet." in words_of(viewer.get(DASHBOARD))
+
+
+def test_a_loss_is_kept_in_two_parts(hold, viewer, settings, redis_server):
+    settings.REDISLOCK_HISTORY = 100
+    lost = expire(hold, "x")
+    with pytest.raises(LockLost):
+        lost.release()
+    [stream] = redis_server.scan_iter("*history:broken")
+    parts = [fields for _, fields in redis_server.xrange(stream)]
+    for number in range(49):
+        for fields in parts:
+            redis_server.xadd(stream, fields | {"token": f"past{number}"})
+
+    response = viewer.get(DASHBOARD)
+
+    assert {row.outcome.what for row in response.context["troubles"]} == {"lost"}
+    assert "40 more of the last hour are not listed." in words_of(response)
+    assert "of what was before, only a part is here." in words_of(response)
 
 
 def test_without_history_the_present_is_drawn(hold, viewer, settings):
@@ -355,6 +562,20 @@ def test_no_name_breaks_the_page(hold, viewer):
     for name in HOSTILE:
         assert html.escape(name) in text
     assert len(charts_of(response)) == 2
+
+
+def test_no_name_of_what_went_wrong_breaks_the_page(hold, viewer):
+    for name in HOSTILE:
+        force(hold, name, metadata={"<b>": "<b>"})
+
+    response = viewer.get(DASHBOARD)
+
+    rows, section = response.context["troubles"], section_of(response, "troubles")
+    assert "<script>alert" not in text_of(response)
+    assert sorted(row.name for row in rows) == sorted(HOSTILE)
+    for row in rows:
+        assert f'<a href="{html.escape(row.href)}">{html.escape(row.name)}</a>' in section
+        assert viewer.get(row.href).context["title"] == row.name
 
 
 def test_rows_lead_to_their_locks(hold, viewer):
@@ -441,6 +662,7 @@ def test_dashboard_costs_five_round_trips(hold, monkeypatch):
     monkeypatch.setattr(dashboard, "LOCKS", 2)
     for number in range(5):
         hold(f"lock {number}").release()
+        force(hold, f"lock {number}")
         hold(f"lock {number}")
     dashboard.look(locks, 15)  # now the server knows the scripts
 
@@ -449,6 +671,7 @@ def test_dashboard_costs_five_round_trips(hold, monkeypatch):
 
     assert len(asked) == 5
     assert seen.total == 5
+    assert len(dashboard.troubles(seen)) == 5
     assert all(story.info for story in seen.stories.values())
 
 

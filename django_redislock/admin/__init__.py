@@ -6,7 +6,7 @@ for users, permissions and the log of admin actions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,6 +36,7 @@ from ..text import printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, unquote_name, url_name, using_of
 from .finding import LockRows
+from .parties import Link
 from .results import result_links
 from .rows import LockChangeList
 from .seen import Look, Seen, look_again, seen_of
@@ -203,11 +204,7 @@ class ActiveLockAdmin(BaseAdmin):
     def _detail(
         self, request: HttpRequest, seen: one.Look, manager: LockManager
     ) -> dict[str, Any]:
-        links = result_links(self.admin_site, request, seen.task_ids)
-
-        def link(task_id: str | None) -> str:
-            return links.get(task_id or "", "")
-
+        link = self._link(request, seen.task_ids)
         queue, past = one.queue_rows(seen, link), one.past_rows(seen, link)
         row = ActiveLock.of(seen.info) if seen.info else ActiveLock(name=seen.name)
         return {
@@ -234,6 +231,10 @@ class ActiveLockAdmin(BaseAdmin):
             "may_release": self.has_release_permission(request) and seen.holders,
         }
 
+    def _link(self, request: HttpRequest, task_ids: Iterable[str]) -> Link:
+        links = result_links(self.admin_site, request, task_ids)
+        return lambda task_id: links.get(task_id or "", "")
+
     # The dashboard
 
     @plain_when_redis_is_away
@@ -243,14 +244,19 @@ class ActiveLockAdmin(BaseAdmin):
             raise PermissionDenied
         manager = _manager_of(request)
         seen = dashboard.look(manager, dashboard.minutes_of(request.GET.get("minutes")))
-        return self._page(request, "dashboard", **self._dashboard(seen, manager))
+        return self._page(request, "dashboard", **self._dashboard(request, seen, manager))
 
-    def _dashboard(self, seen: dashboard.Look, manager: LockManager) -> dict[str, Any]:
+    def _dashboard(
+        self, request: HttpRequest, seen: dashboard.Look, manager: LockManager
+    ) -> dict[str, Any]:
         using = using_of(manager)
         address = partial(self._lock_address, using)
         minutes = seen.minutes
         chart, names = dashboard.chart(seen, address)
         stale = dashboard.stale_rows(seen, address)
+        troubles = dashboard.troubles(seen)
+        told = troubles[: dashboard.TROUBLES]
+        link = self._link(request, {each.holder.task_id for each in told if each.holder.task_id})
         return {
             "title": _("Dashboard of locks"),
             "media": self.media + PAGES,
@@ -273,6 +279,8 @@ class ActiveLockAdmin(BaseAdmin):
             "waiting": dashboard.waiting(seen),
             "stale": stale[: dashboard.STALE],
             "stale_count": len(stale),
+            "troubles": dashboard.trouble_rows(told, seen.now, address, link),
+            "more_troubles": len(troubles) - len(told),
             "chart": chart,
             "names": names,
             "more_names": max(len(seen.stories) - len(names), 0),

@@ -22,6 +22,7 @@ from . import timeline
 from .charts import Scale, columns, share
 from .joining import listed
 from .outcomes import OUTCOMES, Outcome, outcome
+from .parties import Link, Party, party_of
 from .timeline import BELOW, Row, Timeline, clock, read_at, who
 from .verdict import renewed_ago
 
@@ -37,11 +38,18 @@ CONTENDED = 20
 LOCKS = 1000
 """Locks that are asked for, those whose leases end first."""
 
-EVENTS = 16_000
-"""Events that are asked for, the latest."""
+EVENTS = 48_000
+"""Events that are asked for, the latest. With `REDISLOCK_HISTORY` at its default these are all, so
+no ordinary one stands in the way of one that went wrong."""
 
 STALE = 50
 """Stale locks that are listed."""
+
+TROUBLES = 10
+"""Holdings that went wrong that are listed, the latest."""
+
+WENT_WRONG = ("expired", "forced", "lost")
+"""How a holding ends that did not end as it should."""
 
 Address = Callable[[str], str]
 """From a lock's name to its page."""
@@ -176,6 +184,43 @@ def stale_rows(seen: Look, address: Address) -> list[StaleRow]:
             waiters=info.waiters,
         )
         for silent, info, holding in found
+    ]
+
+
+# What went wrong
+
+
+@dataclass(frozen=True, slots=True)
+class TroubleRow:
+    at: str
+    name: str
+    href: str
+    outcome: Outcome
+    party: Party
+    held: str
+    fence: str
+
+
+def troubles(seen: Look) -> list[Event]:
+    """Return what went wrong in the minutes that are counted, the latest first."""
+    since = seen.rates.minutes[0]
+    return [each for each in seen.events if each.outcome in WENT_WRONG and each.at >= since]
+
+
+def trouble_rows(
+    events: Iterable[Event], now: datetime, address: Address, link: Link
+) -> list[TroubleRow]:
+    return [
+        TroubleRow(
+            at=clock(event.at, now),
+            name=printable(event.name),
+            href=address(event.name),
+            outcome=outcome(event.outcome),
+            party=party_of(event.holder, link),
+            held=short_duration(event.held) if event.acquired_at else "",
+            fence=str(event.fence_token or ""),
+        )
+        for event in events
     ]
 
 
@@ -323,6 +368,10 @@ class Series:
     path: str
     y: int
 
+    @property
+    def went_wrong(self) -> bool:
+        return self.what in WENT_WRONG
+
 
 @dataclass(frozen=True, slots=True)
 class RateChart:
@@ -382,7 +431,7 @@ def rate_chart(rates: Rates) -> RateChart:
 
 def rate_words() -> dict[str, str]:
     return {"acquired": pgettext("of a lock", "acquired")} | {
-        what: str(outcome(what).word) for what in ("refused", "expired", "forced", "lost")
+        what: str(outcome(what).word) for what in ("refused", *WENT_WRONG)
     }
 
 
@@ -404,16 +453,27 @@ def reach_of(events: Sequence[Event]) -> datetime | None:
 
     Each bucket keeps its own latest of each sort, so the busiest of them reaches back least.
     """
-    sorts: dict[tuple[int, bool], list[Event]] = defaultdict(list)
+    sorts: dict[tuple[int, str], list[Event]] = defaultdict(list)
     keys = Keys("")
     buckets: dict[str, int] = {}
     for event in events:
         bucket = buckets.setdefault(event.name, keys.of(event.name).bucket)
-        sorts[bucket, event.outcome in ("refused", "skipped")].append(event)
-    # A stream is cut in blocks, and an end that was noted twice is one event.
-    full = [each[-1].at for each in sorts.values() if len(each) >= conf.history * 0.9]
+        sorts[bucket, _sort(event)].append(event)
+    full = [each[-1].at for each in sorts.values() if _is_full(each)]
     cut = [events[-1].at] if len(events) >= EVENTS else []
     return max(full + cut, default=None)
+
+
+def _sort(event: Event) -> str:
+    if event.outcome in WENT_WRONG:
+        return "broken"
+    return "refused" if event.outcome in ("refused", "skipped") else "ended"
+
+
+def _is_full(events: Sequence[Event]) -> bool:
+    """A stream is cut in blocks; a loss is noted when it happens and when its holder comes."""
+    noted = len(events) + sum(event.outcome == "lost" for event in events if event.acquired_at)
+    return noted >= conf.history * 0.9
 
 
 def reach_text(seen: Look) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from ..text import age, printable, short_duration, shown_metadata
 from . import timeline
 from .charts import Span
 from .outcomes import Outcome, outcome
+from .parties import Link, Party, party_of
 from .timeline import BEFORE, Row, Timeline, clock, process, read_at, who
 from .verdict import renewed_ago
 
@@ -33,9 +34,6 @@ DRAWN = 20
 
 HOLDERS = 50
 """Holders that are shown."""
-
-Link = Callable[[str | None], str]
-"""From a task's id to the page of its result; empty where there is none to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,25 +153,6 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
-    """Who waited or held, in the parts that a cell shows."""
-
-    process: str
-    task: str
-    task_id: str
-    href: str
-
-
-def _party(holder: Holder, link: Link) -> Party:
-    return Party(
-        process=process(holder),
-        task=printable(holder.task_name or ""),
-        task_id=printable(holder.task_id or ""),
-        href=link(holder.task_id),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class QueueRow:
     place: int
     party: Party
@@ -187,7 +166,7 @@ def queue_rows(seen: Look, link: Link) -> list[QueueRow]:
     return [
         QueueRow(
             place=place,
-            party=_party(waiter.holder, link),
+            party=party_of(waiter.holder, link),
             since=clock(waiter.since, seen.now),
             waited=short_duration(waiter.waited),
             weight=str(waiter.weight),
@@ -212,7 +191,7 @@ def past_rows(seen: Look, link: Link) -> list[PastRow]:
     return [
         PastRow(
             at=clock(event.at, seen.now),
-            party=_party(event.holder, link),
+            party=party_of(event.holder, link),
             waited=short_duration(event.waited) if event.waited else "",
             held=short_duration(event.held) if event.acquired_at else "",
             outcome=outcome(event.outcome),

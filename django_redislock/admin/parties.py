@@ -1,0 +1,32 @@
+"""Who waited or held, as a cell of a table shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..info import Holder
+from ..text import printable
+from .timeline import process
+
+Link = Callable[[str | None], str]
+"""From a task's id to the page of its result; empty where there is none to be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Its parts; all but the process may be empty."""
+
+    process: str
+    task: str
+    task_id: str
+    href: str
+
+
+def party_of(holder: Holder, link: Link) -> Party:
+    return Party(
+        process=process(holder),
+        task=printable(holder.task_name or ""),
+        task_id=printable(holder.task_id or ""),
+        href=link(holder.task_id),
+    )
