@@ -6,6 +6,7 @@ nothing is missing that would excuse it.
 
 import contextlib
 import os
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -15,6 +16,15 @@ import pytest
 from testproject.server import EmbeddedServer
 
 _resources = contextlib.ExitStack()
+
+# A shell without job control has what it starts in the background ignore them, and so would all
+# that the tests start, and interrupt.
+for _number, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 @pytest.hookimpl(wrapper=True)
