@@ -5,7 +5,6 @@ from threading import Thread
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
@@ -14,6 +13,7 @@ from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.signals import lock_force_released
 
+from .pages import text_of, user_with
 from .tools import wait_until
 
 pytestmark = pytest.mark.django_db
@@ -40,14 +40,6 @@ HOSTILE_NAMES = [
 ]
 
 
-def user_with(*codenames: str) -> Client:
-    user = User.objects.create_user("-".join(codenames) or "nobody", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
 def viewer():
     return user_with("view_activelock")
@@ -56,10 +48,6 @@ def viewer():
 @pytest.fixture
 def releaser():
     return user_with("view_activelock", "release_activelock")
-
-
-def text_of(response) -> str:
-    return response.content.decode()
 
 
 def page_of(name: str, client: Client) -> str:

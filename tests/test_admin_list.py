@@ -19,7 +19,8 @@ from django_redislock.keys import Keys
 from django_redislock.text import age
 from testproject.server import EmbeddedServer
 
-from .test_admin import LIST, RELEASE, boxes, confirm, messages_of, text_of, user_with
+from .pages import text_of, user_with
+from .test_admin import LIST, RELEASE, boxes, confirm, messages_of
 from .tools import Child, wait_until
 
 pytestmark = pytest.mark.django_db

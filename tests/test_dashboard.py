@@ -3,7 +3,6 @@
 import html
 import os
 import re
-import signal
 from threading import Thread
 
 import pytest
@@ -29,7 +28,7 @@ from .pages import (
     user_with,
     words_of,
 )
-from .tools import Child, wait_until
+from .tools import Child, stopped_holder, wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -124,19 +123,8 @@ def test_what_is_now_is_counted(hold, viewer):
 
 
 def test_stale_holders_are_told(viewer):
-    code = """
-from django_redislock import locks
-lock = locks.lock("stopped", timeout=6)
-lock.acquire()
-say("held")
-hear()
-"""
-    with Child(code) as child:
-        child.expect("held")
-        os.kill(child.pid, signal.SIGSTOP)
-        wait_until(lambda: locks.get("stopped").is_stale)
+    with stopped_holder("stopped", timeout=6) as child:
         response = viewer.get(DASHBOARD)
-        locks.force_release("stopped")
 
     [row] = response.context["stale"]
     assert row.name == "stopped"

@@ -2,10 +2,8 @@
 
 import gettext
 import json
-import os
 import re
 import shutil
-import signal
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from io import BytesIO
@@ -31,7 +29,7 @@ from .messages import (
     messages,
 )
 from .pages import DASHBOARD, LIST, text_of, user_with
-from .tools import Child, wait_until
+from .tools import stopped_holder, wait_until
 
 needs_gettext = pytest.mark.skipif(
     not HAS_GETTEXT, reason="GNU gettext is missing: apt-get install gettext"
@@ -156,19 +154,8 @@ def busy(redis_server, hold) -> Iterator[None]:
 @pytest.fixture
 def stale() -> Iterator[None]:
     """One lock whose holder is stopped."""
-    code = """
-from django_redislock import locks
-lock = locks.lock("5:5", timeout=12)
-lock.acquire()
-say("held")
-hear()
-"""
-    with Child(code) as child:
-        child.expect("held")
-        os.kill(child.pid, signal.SIGSTOP)
-        wait_until(lambda: locks.get("5:5").is_stale, timeout=20)
+    with stopped_holder("5:5", timeout=12):
         yield
-        locks.force_release("5:5")
 
 
 class Pages:

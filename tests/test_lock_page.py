@@ -2,9 +2,7 @@
 
 import contextlib
 import html
-import os
 import re
-import signal
 from threading import Thread
 
 import pytest
@@ -27,7 +25,7 @@ from .pages import (
     user_with,
     words_of,
 )
-from .tools import Child, wait_until
+from .tools import Child, stopped_holder, wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -107,19 +105,8 @@ def test_a_holder_at_work_is_not_safe_to_release(hold, viewer):
 
 
 def test_a_holder_that_is_stopped_is_stale(viewer):
-    code = """
-from django_redislock import locks
-lock = locks.lock("stopped", timeout=6)
-lock.acquire()
-say("held")
-hear()
-"""
-    with Child(code) as child:
-        child.expect("held")
-        os.kill(child.pid, signal.SIGSTOP)
-        wait_until(lambda: locks.get("stopped").is_stale)
+    with stopped_holder("stopped", timeout=6):
         response = page(viewer, "stopped")
-        locks.force_release("stopped")
 
     words = words_of(response)
     assert response.context["verdict"].level == "stale"

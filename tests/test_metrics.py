@@ -85,7 +85,7 @@ def test_seconds_are_seconds(registry):
     waits.result(10)
     assert 0.1 <= value(registry, "wait_seconds_sum") < 5
     assert 0.1 <= value(registry, "hold_seconds_sum") < 5
-    assert value(registry, "hold_seconds_bucket", **MUTEX, le="0.05") == 1
+    assert value(registry, "hold_seconds_bucket", **MUTEX, le="0.05") <= 1
     assert value(registry, "hold_seconds_bucket", **MUTEX, le="+Inf") == 2
 
 

@@ -1,10 +1,12 @@
 """What many tests need: to wait for an event, and a second process to be a holder in."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -33,6 +35,14 @@ def wait_until(predicate: Callable[[], T], *, timeout: float = 10, interval: flo
         assert time.monotonic() < deadline, f"{predicate} was not true within {timeout} s"
         time.sleep(interval)
     return answer
+
+
+STOPPED = """
+from django_redislock import locks
+locks.lock(sys.argv[1], timeout=float(sys.argv[2])).acquire()
+say("held")
+hear()
+"""
 
 
 class Child:
@@ -103,3 +113,16 @@ class Child:
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()
+
+
+@contextlib.contextmanager
+def stopped_holder(name: str, *, timeout: float) -> Iterator["Child"]:
+    """A process that holds a lock and was stopped, for so long that its renewal is overdue."""
+    from django_redislock import locks  # not before the settings are there
+
+    with Child(STOPPED, name, str(timeout)) as child:
+        child.expect("held")
+        os.kill(child.pid, signal.SIGSTOP)
+        wait_until(lambda: (info := locks.get(name)) and info.is_stale, timeout=timeout)
+        yield child
+        locks.force_release(name)

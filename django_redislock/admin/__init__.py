@@ -251,7 +251,6 @@ class ActiveLockAdmin(BaseAdmin):
     ) -> dict[str, Any]:
         using = using_of(manager)
         address = partial(self._lock_address, using)
-        minutes = seen.minutes
         chart, names = dashboard.chart(seen, address)
         stale = dashboard.stale_rows(seen, address)
         troubles = dashboard.troubles(seen)
@@ -260,20 +259,10 @@ class ActiveLockAdmin(BaseAdmin):
         return {
             "title": _("Dashboard of locks"),
             "media": self.media + PAGES,
-            "minutes": minutes,
+            "minutes": seen.minutes,
             "now": timeline.clock(seen.now, seen.now),
-            "windows": [
-                (each, self._address("dashboard", using=using, minutes=each))
-                for each in dashboard.WINDOWS
-            ],
+            **self._choices(using, seen.minutes),
             "alias": manager.alias,
-            "aliases": [
-                (
-                    each.alias,
-                    self._address("dashboard", using=using_of(each), minutes=seen.minutes),
-                )
-                for each in locks.everywhere()
-            ],
             "total": seen.total,
             "looked_at": len(seen.infos),
             "waiting": dashboard.waiting(seen),
@@ -288,6 +277,15 @@ class ActiveLockAdmin(BaseAdmin):
             "rates": dashboard.rate_chart(seen.rates),
             "reach": dashboard.reach_text(seen),
             "kept": conf.history,
+        }
+
+    def _choices(self, using: str, minutes: int) -> dict[str, Any]:
+        """Return what leads to other minutes, and to other aliases."""
+        to = partial(self._address, "dashboard")
+        aliases = [(each.alias, using_of(each)) for each in locks.everywhere()]
+        return {
+            "windows": [(each, to(using=using, minutes=each)) for each in dashboard.WINDOWS],
+            "aliases": [(alias, to(using=each, minutes=minutes)) for alias, each in aliases],
         }
 
     def _lock_address(self, using: str, name: str) -> str:

@@ -3,6 +3,7 @@
 from argparse import ArgumentTypeError
 
 from django.conf import settings
+from django.core.management.base import CommandParser
 
 from django_redislock.names import check_name
 from django_redislock.text import parse_duration, printable
@@ -13,6 +14,16 @@ NOT_DONE, USAGE = 1, 2
 
 SHORTEST, LONGEST = 0.1, 3600.0
 """Seconds between two looks at the locks."""
+
+
+def add_pattern(parser: CommandParser) -> None:
+    parser.add_argument(
+        "pattern",
+        nargs="?",
+        type=pattern,
+        metavar="PATTERN",
+        help="Only names that match: * is any text, ? any one character.",
+    )
 
 
 def name(text: str) -> str:

@@ -97,47 +97,12 @@ def lock_facts(info: LockInfo) -> dict[str, Any]:
 
 
 def holding_facts(holding: Holding) -> dict[str, Any]:
-    return {
-        "token": holding.token,
-        "fence_token": holding.fence_token,
-        "weight": holding.weight,
-        "timeout": holding.timeout,
-        "waited": holding.waited,
-        "acquired_at": holding.acquired_at,
-        "expires_at": holding.expires_at,
-        "ttl": holding.ttl,
-        "renewed": holding.renewed,
-        "is_stale": holding.is_stale,
-        "holder": asdict(holding.holder),
-        "metadata": shown_metadata(holding.metadata),
-    }
+    return told_facts(holding) | {"is_stale": holding.is_stale}
 
 
-def waiter_facts(waiter: Waiter) -> dict[str, Any]:
-    return {
-        "since": waiter.since,
-        "waited": waiter.waited,
-        "weight": waiter.weight,
-        "timeout": waiter.timeout,
-        "holder": asdict(waiter.holder),
-        "metadata": shown_metadata(waiter.metadata),
-    }
-
-
-def event_facts(event: Event) -> dict[str, Any]:
-    return {
-        "name": event.name,
-        "kind": event.kind,
-        "outcome": event.outcome,
-        "at": event.at,
-        "acquired_at": event.acquired_at,
-        "waited": event.waited,
-        "held": event.held,
-        "fence_token": event.fence_token,
-        "weight": event.weight,
-        "holder": asdict(event.holder),
-        "metadata": shown_metadata(event.metadata),
-    }
+def told_facts(told: Holding | Waiter | Event) -> dict[str, Any]:
+    """Return all that is known of it, but for metadata that are not to be shown."""
+    return asdict(told) | {"metadata": shown_metadata(told.metadata)}
 
 
 def event_rows(events: Iterable[Event], style: Style) -> Iterator[Row]:

@@ -10,10 +10,10 @@ from django_redislock.management.arguments import limit, name
 from django_redislock.management.presenting import (
     EVENT_HEADER,
     OUTCOMES,
-    event_facts,
     event_rows,
     json_array,
     json_text,
+    told_facts,
 )
 from django_redislock.management.terminal import write_table
 from django_redislock.manager import LockManager
@@ -53,11 +53,11 @@ def add_arguments(parser: CommandParser) -> None:
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     events = latest(manager, options["name"], options["outcome"], options["limit"])
     if options["format"] == "json":
-        for part in json_array(map(event_facts, events)):
+        for part in json_array(map(told_facts, events)):
             command.stdout.write(part, ending="")
     elif options["format"] == "jsonl":
         for event in events:
-            command.stdout.write(json_text(event_facts(event)))
+            command.stdout.write(json_text(told_facts(event)))
     elif events:
         write_table(command, EVENT_HEADER, event_rows(events, command.style))
     else:

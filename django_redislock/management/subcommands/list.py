@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.info import LockInfo
-from django_redislock.management.arguments import limit, pattern
+from django_redislock.management.arguments import add_pattern, limit
 from django_redislock.management.presenting import HEADER, as_json, as_rows
 from django_redislock.management.terminal import write_table
 from django_redislock.manager import LockManager
@@ -15,13 +15,7 @@ HELP = "Show the active locks."
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "pattern",
-        nargs="?",
-        type=pattern,
-        metavar="PATTERN",
-        help="Only names that match: * is any text, ? any one character.",
-    )
+    add_pattern(parser)
     parser.add_argument(
         "--format",
         choices=("table", "json"),

@@ -9,13 +9,12 @@ from django_redislock.info import Event, Holding, LockInfo, Waiter
 from django_redislock.management.arguments import NOT_DONE, name
 from django_redislock.management.presenting import (
     EVENT_HEADER,
-    event_facts,
     event_rows,
     json_text,
     lock_facts,
     metadata_text,
     moment_text,
-    waiter_facts,
+    told_facts,
 )
 from django_redislock.management.terminal import Paint, plain, write, write_table
 from django_redislock.manager import LockManager
@@ -71,8 +70,8 @@ def facts(known: Known) -> dict[str, Any]:
     free = {"name": known.name, "kind": None, "capacity": None, "state": "free", "waiters": 0}
     return {
         **(lock_facts(known.info) if known.info else {**free, "holders": []}),
-        "queue": [waiter_facts(waiter) for waiter in known.queue],
-        "history": [event_facts(event) for event in known.history],
+        "queue": [told_facts(waiter) for waiter in known.queue],
+        "history": [told_facts(event) for event in known.history],
     }
 
 

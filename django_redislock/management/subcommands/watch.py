@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from django_redislock.management.arguments import interval, limit, pattern
+from django_redislock.management.arguments import add_pattern, interval, limit
 from django_redislock.management.lines import watch_lines
 from django_redislock.management.watching import Watcher
 from django_redislock.manager import LockManager
@@ -21,13 +21,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "pattern",
-        nargs="?",
-        type=pattern,
-        metavar="PATTERN",
-        help="Only names that match: * is any text, ? any one character.",
-    )
+    add_pattern(parser)
     parser.add_argument(
         "--interval",
         type=interval,
