@@ -145,12 +145,6 @@ def _complete(
 # At one look
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    what: str
-    count: int
-
-
 def waiting(seen: Look) -> int:
     return sum(info.waiters for info in seen.infos)
 
