@@ -1,11 +1,12 @@
 """The settings, with their defaults. Read live, so `override_settings` works."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from .values import Seconds
 
@@ -50,6 +51,23 @@ class Patterns(Setting[Sequence[str]]):
         return patterns
 
 
+class Factory(Setting[Callable[[], Any] | None]):
+    """What the dotted path in ``REDISLOCK_<NAME>`` names, or `ImproperlyConfigured`; or None."""
+
+    def __get__(self, instance: object, owner: type) -> Callable[[], Any] | None:
+        path: Any = super().__get__(instance, owner)
+        if path is None:
+            return None
+        try:
+            found: Any = import_string(path)
+        except ImportError as error:
+            raise ImproperlyConfigured(f"{self.name} can't be imported: {error}") from error
+        if not callable(found):
+            raise ImproperlyConfigured(f"{self.name} must name a callable, got {path!r}")
+        made: Callable[[], Any] = found
+        return made
+
+
 class Conf:
     cache = Setting("default", str)
     """The alias of ``CACHES`` whose server keeps the locks."""
@@ -62,6 +80,12 @@ class Conf:
 
     history = Count(1000, int)
     """How many of the latest events each of the 16 buckets keeps of each sort; 0: none."""
+
+    client = Factory(None, str, type(None))
+    """The path of a callable that makes the client to use instead of the cache's."""
+
+    async_client = Factory(None, str, type(None))
+    """The same for asyncio."""
 
     redact = Patterns((), list, tuple)
     """Patterns of the metadata's keys whose values are not to be shown."""

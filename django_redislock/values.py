@@ -70,6 +70,11 @@ def count(argument: str, value: object, *, most: int = LARGEST_COUNT) -> int:
     return value
 
 
+def replicas(argument: str, value: object) -> int:
+    """A number of replicas, from 0."""
+    return 0 if value == 0 and type(value) is int else count(argument, value, most=100)
+
+
 def aliases(argument: str, value: object) -> list[str]:
     """Aliases of ``CACHES``, sorted: what a quorum is over. Warns where their number is none
     for it."""

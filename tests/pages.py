@@ -102,7 +102,7 @@ def make_past(
 @contextmanager
 def round_trips() -> Iterator[list[object]]:
     """What this thread asks of Redis meanwhile."""
-    asked, ask, here = [], drivers._ask, current_thread()
+    asked, ask, here = [], drivers.ask, current_thread()
 
     def told(client, *rest):
         if current_thread() is here:
@@ -110,7 +110,7 @@ def round_trips() -> Iterator[list[object]]:
         return ask(client, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drivers, "_ask", told)
+        patch.setattr(drivers, "ask", told)
         yield asked
 
 

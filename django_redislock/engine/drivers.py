@@ -1,5 +1,5 @@
-"""The two ways to do what a flow wants. Nowhere else do sync and async differ
-in how they talk to Redis."""
+"""The two ways to do what a flow wants. But for `exchange` below, sync and async differ nowhere
+else in how they talk to Redis."""
 
 import asyncio
 import time
@@ -8,13 +8,13 @@ from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Thread
 from typing import Any, TypeVar
 
-from redis.exceptions import ConnectionError, NoScriptError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import NoScriptError
 
 from ..connection import AsyncClient, Client
 from ..exceptions import LockError
-from .ops import Ask, Batch, Call, Command, Flow, OnServer, Op, Pause, Wait
-from .pools import PATIENCE, PAUSE, STANDING, connection_of, is_exhausted, seat
+from .exchange import aask, ask, is_elsewhere, keeper
+from .ops import SYNC, Ask, Batch, Call, Command, Flow, OnServer, Op, Pause, Wait
+from .pools import STANDING, seat
 
 T = TypeVar("T")
 
@@ -81,18 +81,20 @@ def _perform(client: Client, op: Op) -> Any:
         case Call():
             return _call(client, op)
         case Batch(calls, limit):
-            answers = _ask(client, [_by_digest(call) for call in calls], limit)
+            commands, synced = [_by_digest(call) for call in calls], _synced(op)
+            answers = ask(client, [*commands, *synced], limit)
             if unknown := _unknown(answers):
-                again = _ask(client, [_in_full(calls[at]) for at in unknown], limit)
-                _put_in(answers, unknown, again)
+                full = [_in_full(calls[at]) for at in unknown]
+                _put_in(answers, unknown, ask(client, [*full, *synced], limit))
             return [_good(answer) for answer in answers]
-        case Ask(commands, limit):
-            return _ask(client, commands, limit)
+        case Ask(commands, limit, key):
+            return ask(keeper(client, key), commands, limit)
         case Wait():
-            with seat(client) as seated:
+            there = keeper(client, op.key)
+            with seat(there) as seated:
                 if seated:
-                    [answer] = _ask(client, [_pop(client, op)], op.limit)
-                    return _popped(_good(answer))
+                    [answer] = ask(there, [_pop(there, op)], op.limit)
+                    return _popped(answer)
             return time.sleep(min(op.seconds, STANDING))
         case Pause(seconds):
             return time.sleep(seconds)
@@ -106,18 +108,20 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
         case Call():
             return await _acall(client, op)
         case Batch(calls, limit):
-            answers = await _aask(client, [_by_digest(call) for call in calls], limit)
+            commands, synced = [_by_digest(call) for call in calls], _synced(op)
+            answers = await aask(client, [*commands, *synced], limit)
             if unknown := _unknown(answers):
-                again = await _aask(client, [_in_full(calls[at]) for at in unknown], limit)
-                _put_in(answers, unknown, again)
+                full = [_in_full(calls[at]) for at in unknown]
+                _put_in(answers, unknown, await aask(client, [*full, *synced], limit))
             return [_good(answer) for answer in answers]
-        case Ask(commands, limit):
-            return await _aask(client, commands, limit)
+        case Ask(commands, limit, key):
+            return await aask(keeper(client, key), commands, limit)
         case Wait():
-            with seat(client) as seated:
+            there = keeper(client, op.key)
+            with seat(there) as seated:
                 if seated:
-                    [answer] = await _aask(client, [_pop(client, op)], op.limit)
-                    return _popped(_good(answer))
+                    [answer] = await aask(there, [_pop(there, op)], op.limit)
+                    return _popped(answer)
             return await asyncio.sleep(min(op.seconds, STANDING))
         case Pause(seconds):
             return await asyncio.sleep(seconds)
@@ -164,16 +168,16 @@ async def _aoutcome(there: OnServer[T]) -> T:
 
 
 def _call(client: Client, call: Call) -> Any:
-    [answer] = _ask(client, [_by_digest(call)], call.limit)
+    [answer] = ask(client, [_by_digest(call)], call.limit)
     if isinstance(answer, NoScriptError):
-        [answer] = _ask(client, [_in_full(call)], call.limit)
+        [answer] = ask(client, [_in_full(call)], call.limit)
     return _good(answer)
 
 
 async def _acall(client: AsyncClient, call: Call) -> Any:
-    [answer] = await _aask(client, [_by_digest(call)], call.limit)
+    [answer] = await aask(client, [_by_digest(call)], call.limit)
     if isinstance(answer, NoScriptError):
-        [answer] = await _aask(client, [_in_full(call)], call.limit)
+        [answer] = await aask(client, [_in_full(call)], call.limit)
     return _good(answer)
 
 
@@ -195,14 +199,21 @@ def _unknown(answers: Sequence[Any]) -> list[int]:
 
 
 def _put_in(answers: list[Any], places: Sequence[int], others: Sequence[Any]) -> None:
-    for at, answer in zip(places, others, strict=True):
+    for at, answer in zip(places, others, strict=False):
         answers[at] = answer
+    if len(others) > len(places):  # how many replicas have them
+        answers[-1] = others[-1]
+
+
+def _synced(batch: Batch) -> tuple[Command, ...]:
+    """What asks how many replicas have what was sent before it on the same connection."""
+    return (("WAIT", batch.replicas, round(SYNC * 1000)),) if batch.replicas else ()
 
 
 def _pop(client: Any, wait: Wait) -> Command:
     # A pop that lasts longer than the client waits for any answer would break the connection.
-    pool = getattr(client, "connection_pool", None)
-    timeout = pool.connection_kwargs.get("socket_timeout") if pool else None
+    pool = getattr(client, "connection_pool", client)  # a Cluster's client of asyncio is its own
+    timeout = pool.connection_kwargs.get("socket_timeout")
     return ("BLPOP", wait.key, min(wait.seconds, timeout * 0.8) if timeout else wait.seconds)
 
 
@@ -213,106 +224,14 @@ def _good(answer: Any) -> Any:
 
 
 def _popped(answer: Any) -> str | None:
-    return text(answer[1]) if answer else None
+    if is_elsewhere(answer):
+        return None
+    return text(_good(answer)[1]) if answer else None
 
 
 def text(value: str | bytes) -> str:
     """Clients answer in bytes or, told ``decode_responses``, in str."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-# Sync: one connection of the client's pool, the commands in one go, errors that
-# Redis answers as values. Straight to the connection, because only there can an
-# answer be waited for no longer than a limit.
-
-
-def _ask(client: Client, commands: Sequence[Command], limit: float | None) -> list[Any]:
-    pool = getattr(client, "connection_pool", None)
-    if pool is None or client.connection:  # a cluster's client, or one that sticks to a connection
-        return [_answer_of(client, command) for command in commands]
-    until = None if limit is None else time.monotonic() + limit
-    connection = connection_of(pool, until)
-    try:
-        if until is not None:
-            return _exchange(connection, commands, until)
-        answers: list[Any] = connection.retry.call_with_retry(
-            lambda: _exchange(connection, commands, None), lambda error: connection.disconnect()
-        )
-        return answers
-    finally:
-        pool.release(connection)
-
-
-def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
-    try:
-        connection.send_packed_command(connection.pack_commands(commands))
-        return [_read(connection, until) for _ in commands]
-    except BaseException:
-        connection.disconnect()  # or what is unread would answer the next command
-        raise
-
-
-def _read(connection: Any, until: float | None) -> Any:
-    if until is not None and not connection.can_read(max(0, until - time.monotonic())):
-        raise RedisTimeoutError("Redis did not answer in time")
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
-
-
-def _answer_of(client: Client, command: Command) -> Any:
-    try:
-        return client.execute_command(*command)  # type: ignore[no-untyped-call]
-    except ResponseError as error:
-        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
-
-
-# Async: through the client, whose commands can be cancelled at any moment.
-
-
-async def _aask(
-    client: AsyncClient, commands: Sequence[Command], limit: float | None
-) -> list[Any]:
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
-    try:
-        async with asyncio.timeout(limit):
-            answers = await _aexchange(client, commands)
-    except TimeoutError as error:
-        raise RedisTimeoutError("Redis did not answer in time") from error
-    if task and task.cancelling() > before:
-        # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
-        raise asyncio.CancelledError
-    return answers
-
-
-async def _aexchange(client: AsyncClient, commands: Sequence[Command]) -> list[Any]:
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return await _asend(client, commands)
-        except ConnectionError as error:
-            if not is_exhausted(error) or time.monotonic() > until:
-                raise
-            await asyncio.sleep(PAUSE)
-
-
-async def _asend(client: AsyncClient, commands: Sequence[Command]) -> list[Any]:
-    if len(commands) == 1:
-        return [await _aanswer_of(client, commands[0])]
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    answers: list[Any] = await pipeline.execute(raise_on_error=False)
-    return answers
-
-
-async def _aanswer_of(client: AsyncClient, command: Command) -> Any:
-    try:
-        return await client.execute_command(*command)  # type: ignore[no-untyped-call]
-    except ResponseError as error:
-        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:

@@ -21,7 +21,7 @@ from ..keys import LockKeys
 from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
 from .drivers import text
 from .lease import Lease
-from .ops import Batch, Call, Flow, Wait
+from .ops import SYNC, Batch, Call, Flow, Wait
 
 SLICE = 0.5
 """Seconds for which a waiter sits in one blocking pop before it shows life again."""
@@ -69,6 +69,9 @@ class Want:
     predecessor: str = ""
     """The token whose holding it takes over, if there is one."""
 
+    min_replicas: int = 0
+    """How many replicas must have it before it counts as acquired."""
+
     @property
     def claim(self) -> float:
         return min(CLAIM, self.lease)
@@ -103,9 +106,9 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     alive = ms(ALIVE) if left > 0 else 0
     what = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
     times = (ms(want.lease), ms(want.claim), alive)
-    limit = _limit(left, want.patience)
     more = (want.predecessor, want.info, conf.history)
-    verdict, *rest = yield Call(ACQUIRE, want.keys.all, (*what, *times, *more), limit)
+    call = Call(ACQUIRE, want.keys.all, (*what, *times, *more), _limit(left, want.patience))
+    verdict, *rest = yield from _replicated(call, want) if want.min_replicas else _called(call)
     if verdict < 0:
         raise LockError(
             f"Lock {want.keys.name!r} is held as a {text(rest[0])}, and can't be one "
@@ -116,6 +119,29 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
         return None
     fence, *predecessor = rest
     return Granted(int(text(fence)), asked + want.lease, took_over=bool(predecessor))
+
+
+def _called(call: Call) -> Flow[Any]:
+    return (yield call)
+
+
+def _replicated(call: Call, want: Want) -> Flow[Any]:
+    """What the call is answered, when as many replicas as are wanted have what it wrote."""
+    asked = clock.now()
+    while True:
+        limit = call.limit and call.limit + SYNC
+        answer, replicas = yield Batch((call,), limit, want.min_replicas)
+        if answer[0] != 1 or replicas >= want.min_replicas:
+            return answer
+        if clock.now() >= asked + SYNC:  # not so where the lock has just moved to another node
+            raise _too_few(want.keys.name, replicas, want.min_replicas)
+
+
+def _too_few(name: str, replicas: int, wanted: int) -> ConnectionError:
+    return ConnectionError(
+        f"Lock {name!r} must be on {wanted} replica(s) besides the primary, "
+        f"and within {SYNC:g} s was on {replicas}"
+    )
 
 
 def _limit(left: float, patience: float | None) -> float | None:
@@ -139,7 +165,7 @@ def _wait_turn(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     # The grant was made after Redis was last asked. If that was lately, the claim is surely
     # still good and a renewal confirms it in time; else asking again does.
     fresh = clock.now() - asked < want.claim / 2
-    if fence is None or not (fresh and want.renewed):
+    if fence is None or want.min_replicas or not (fresh and want.renewed):
         return None
     return Granted(int(fence), asked + want.claim, confirmed=False)
 
@@ -227,7 +253,14 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
     wanted = lease.at_least(seconds) if replace else seconds
     sent = clock.now()
     try:
-        left = yield from renew(lease.keys, lease.token, wanted, mode, limit=lease.patience)
+        left = yield from renew(
+            lease.keys,
+            lease.token,
+            wanted,
+            mode,
+            limit=lease.patience,
+            min_replicas=lease.min_replicas,
+        )
     except BaseException:
         if replace:  # it may have been made shorter
             lease.deadline = min(lease.deadline, sent + wanted)
@@ -253,11 +286,20 @@ def release(
 
 
 def renew(
-    keys: LockKeys, token: str, seconds: float, mode: Mode, *, limit: float | None = None
+    keys: LockKeys,
+    token: str,
+    seconds: float,
+    mode: Mode,
+    *,
+    limit: float | None = None,
+    min_replicas: int = 0,
 ) -> Flow[float]:
     """The seconds that are left of the lease now, 0 if it is not held."""
     args = (keys.name, token, ms(seconds), mode, conf.history)
-    [left] = yield Call(RENEW, (keys.index, keys.lock, keys.history), args, limit)
+    call = Call(RENEW, (keys.index, keys.lock, keys.history), args)
+    (left,), *replicas = yield Batch((call,), limit, min_replicas)
+    if left and replicas and replicas[0] < min_replicas:
+        raise _too_few(keys.name, replicas[0], min_replicas)
     return float(left) / 1000
 
 
@@ -281,17 +323,23 @@ def release_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease,
     return [(lease, bool(answer)) for lease, answer in zip(leases, answers, strict=True)]
 
 
-def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, float]]]:
-    """Renew leases of one server in one round trip, each with its verdict as `renew`'s."""
+def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, float | None]]]:
+    """Renew leases of one server in one round trip, each with its verdict as `renew`'s; None for
+    one that is not on as many replicas as it has to be."""
     by_index = sorted(leases, key=_index)
     groups = [
         group[start : start + RENEWED_AT_ONCE]
         for group in (list(same) for _, same in groupby(by_index, key=_index))
         for start in range(0, len(group), RENEWED_AT_ONCE)
     ]
-    answers = yield Batch(tuple(_renewal(group) for group in groups), limit)
+    wanted = max(lease.min_replicas for lease in leases)
+    answers = yield Batch(tuple(_renewal(group) for group in groups), limit, wanted)
+    replicas = answers.pop() if wanted else 0
     lefts = (left for answer in answers for left in answer)
-    return [(lease, left / 1000) for lease, left in zip(by_index, lefts, strict=True)]
+    return [
+        (lease, None if left and replicas < lease.min_replicas else left / 1000)
+        for lease, left in zip(by_index, lefts, strict=True)
+    ]
 
 
 def _index(lease: Lease) -> str:

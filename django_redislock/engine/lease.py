@@ -38,6 +38,7 @@ class Lease:
         weight: int,
         renewed: bool,
         at_least_for: float = 0,
+        min_replicas: int = 0,
         drift: tuple[float, float] = (0.0, 0.0),
         patience: float | None = None,
     ) -> None:
@@ -49,6 +50,7 @@ class Lease:
         self.kind = kind
         self.weight = weight
         self.at_least_for = at_least_for
+        self.min_replicas = min_replicas
         self.drift = drift
         self.patience = patience
         self.place: _Place | None = None

@@ -10,6 +10,9 @@ from ..lua import Script
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]
 
+SYNC = 1.0
+"""Seconds in which the replicas that are wanted have to have what was written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -28,10 +31,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Run several scripts in one round trip; answers a list of their answers."""
+    """Run several scripts in one round trip; answers a list of their answers, and last the number
+    of replicas that have what they wrote, if that is wanted."""
 
     calls: tuple[Call, ...]
     limit: float | None = None
+
+    replicas: int = 0
+    """How many replicas are waited for, at most `SYNC`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,9 @@ class Ask:
 
     commands: tuple[Command, ...]
     limit: float | None = None
+
+    key: str = ""
+    """Where several servers share the keys: whoever keeps this one is asked."""
 
 
 @dataclass(frozen=True, slots=True)

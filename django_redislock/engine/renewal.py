@@ -14,7 +14,7 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import clock
@@ -62,8 +62,9 @@ class Book:
 
     on_loop = False
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    def __init__(self, part: "Part") -> None:
+        self.part = part
+        self.server = part[0]
         self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
         self._returns: dict[tuple[str, str], Lease] = {}
         self._next = float("inf")
@@ -127,14 +128,19 @@ class Book:
                 lease.due = lease.deadline
         return due
 
-    def _judge(self, sent: float, verdicts: Sequence[tuple[Lease, float]]) -> None:
+    def _judge(self, sent: float, verdicts: Sequence[tuple[Lease, float | None]]) -> None:
+        self._put_off([lease for lease, left in verdicts if left is None], "too few replicas")
         for lease, left in verdicts:
+            if left is None:
+                continue
             if left > 0:
                 lease.keep(sent + left)
             elif id(lease) in self._leases:  # else it was released while the answer was under way
                 self._lose(lease)
 
-    def _put_off(self, leases: Sequence[Lease], error: Exception) -> None:
+    def _put_off(self, leases: Sequence[Lease], error: object) -> None:
+        if not leases:
+            return
         logger.warning("Renewal of %d lock(s) failed, to be tried again: %s", len(leases), error)
         for lease in leases:
             lease.put_off(min(RETRY, lease.seconds / 10))
@@ -170,8 +176,8 @@ def _left(lease: Lease) -> float:
 
 
 class ThreadBook(Book):
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
+    def __init__(self, part: "Part") -> None:
+        super().__init__(part)
         self._awake = threading.Event()
         self._starting = threading.RLock()  # a signal's handler may come in between
         self._thread: threading.Thread | None = None
@@ -180,7 +186,7 @@ class ThreadBook(Book):
         with self._starting:
             self._awake.set()
             if self._thread is None:
-                _thread_books.setdefault(self.server, self)
+                _thread_books.setdefault(self.part, self)
                 self._start()
 
     def _start(self) -> None:
@@ -208,8 +214,8 @@ class ThreadBook(Book):
             if self._awake.is_set():
                 return False
             self._thread = None
-            if _thread_books.get(self.server) is self:
-                del _thread_books[self.server]
+            if _thread_books.get(self.part) is self:
+                del _thread_books[self.part]
             return True
 
     def _round(self) -> None:
@@ -227,8 +233,8 @@ class ThreadBook(Book):
 class LoopBook(Book):
     on_loop = True
 
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
+    def __init__(self, part: "Part") -> None:
+        super().__init__(part)
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -269,8 +275,8 @@ class LoopBook(Book):
     def _forget(self) -> None:
         # The book knows its loop by now, and would keep it alive from there.
         books = _loop_books.get(asyncio.get_running_loop(), {})
-        if books.get(self.server) is self:
-            del books[self.server]
+        if books.get(self.part) is self:
+            del books[self.part]
 
     async def _wait(self, seconds: float) -> bool:
         try:
@@ -290,23 +296,30 @@ class LoopBook(Book):
         self.tell_lost()
 
 
-_thread_books: dict[Server, ThreadBook] = {}
-_loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Server, LoopBook]] = (
+Part: TypeAlias = tuple[Server, int | None]
+"""What fails alone, and so has a book of its own: a server, or one bucket of several servers."""
+
+_thread_books: dict[Part, ThreadBook] = {}
+_loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Part, LoopBook]] = (
     WeakKeyDictionary()
 )
 
 
-def thread_book(server: Server) -> Book:
-    return _thread_books.get(server) or _thread_books.setdefault(server, ThreadBook(server))
+def thread_book(server: Server, name: str) -> Book:
+    """The book of the leases on that lock."""
+    part = server, server.part_of(name)
+    return _thread_books.get(part) or _thread_books.setdefault(part, ThreadBook(part))
 
 
-def loop_book(server: Server) -> Book:
+def loop_book(server: Server, name: str) -> Book:
+    """See thread_book()."""
     for loop in [loop for loop in _loop_books if loop.is_closed()]:
         _loop_books.pop(loop, None)  # what is connected on it keeps it alive
     books = _loop_books.setdefault(asyncio.get_running_loop(), {})
-    if server not in books:
-        books[server] = LoopBook(server)
-    return books[server]
+    part = server, server.part_of(name)
+    if part not in books:
+        books[part] = LoopBook(part)
+    return books[part]
 
 
 def _forget() -> None:

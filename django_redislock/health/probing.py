@@ -17,7 +17,7 @@ from ..exceptions import LockLost
 from ..holder import current_owner, info_text
 
 T = TypeVar("T")
-BookOf: TypeAlias = Callable[[Server], Book]
+BookOf: TypeAlias = Callable[[Server, str], Book]
 
 PREFIX = "django-redislock:probe:"
 """What the name of every probe's lock begins with."""
@@ -155,7 +155,8 @@ def _tidy(
     for want in wants:
         gone = yield from flows.give_up(want, error)
         if not gone and isinstance(error, ConnectionError | TimeoutError):
-            book(server).give_back(_lease(book(server), want))
+            of_name = book(server, want.keys.name)
+            of_name.give_back(_lease(of_name, want))
 
 
 def _lease(book: Book, want: flows.Want) -> Lease:

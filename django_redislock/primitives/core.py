@@ -47,6 +47,7 @@ class Options(TypedDict, total=False):
     auto_renewal: bool
     reentrant: bool
     at_least_for: Seconds
+    min_replicas: int
     release_on_commit: bool | str
     metadata: Mapping[str, Any] | None
     on_lost: "Callable[[BaseLock], object] | Literal['abort'] | None"
@@ -86,6 +87,7 @@ class Core:
         auto_renewal: bool = True,
         reentrant: bool = False,
         at_least_for: Seconds = 0,
+        min_replicas: int = 0,
         release_on_commit: bool | str = False,
         metadata: Mapping[str, Any] | None = None,
         on_lost: Callable[["BaseLock"], object] | Literal["abort"] | None = None,
@@ -101,6 +103,7 @@ class Core:
         self.auto_renewal = values.flag("auto_renewal", auto_renewal)
         self.reentrant = values.flag("reentrant", reentrant)
         self.at_least_for = values.at_least("at_least_for", at_least_for)
+        self.min_replicas = values.replicas("min_replicas", min_replicas)
         self.release_on_commit = values.database("release_on_commit", release_on_commit)
         self.metadata = values.metadata("metadata", metadata)
         self.on_lost = values.on_lost("on_lost", on_lost)
@@ -248,8 +251,8 @@ class Core:
     def _where(self) -> Sequence[tuple[Server, str]]:
         return [(self._server(), self.name)]
 
-    def _places(self, book: Callable[[Server], Book]) -> Sequence[Place]:
-        return [(book(server), name) for server, name in self._where()]
+    def _places(self, book: Callable[[Server, str], Book]) -> Sequence[Place]:
+        return [(book(server, name), name) for server, name in self._where()]
 
     # What is held, by each thread, task or greenlet
 
@@ -267,6 +270,7 @@ class Core:
             weight=self.weight,
             renewed=self.auto_renewal,
             at_least_for=self.at_least_for,
+            min_replicas=self.min_replicas,
             drift=self.drift,
             patience=self.patience,
         )
@@ -340,6 +344,7 @@ class Core:
             renewed=renewed,
             patience=self.patience,
             predecessor=self.predecessor,
+            min_replicas=self.min_replicas,
         )
 
     def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:

@@ -22,6 +22,7 @@ class MoreOptions(TypedDict, total=False):
     auto_renewal: bool
     reentrant: bool
     at_least_for: Seconds
+    min_replicas: int
     release_on_commit: bool | str
     metadata: Mapping[str, Any] | None
     on_lost: Any

@@ -55,7 +55,7 @@ class Place:
     def give_back(self) -> None:
         """Have it released as soon as Redis answers: for where it is not known whether it is held,
         or not even whether it is yet to be taken."""
-        book = thread_book(self.lock._server())
+        book = thread_book(self.lock._server(), self.lock.name)
         lease = self.lock._new_lease(book, self.lock.name, self.token)
         lease.seconds = math.inf  # for as long as is tried at all
         book.give_back(lease)

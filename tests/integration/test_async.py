@@ -578,7 +578,7 @@ def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
         await lock.arelease()
 
     async def use():
-        book = loop_book(locks.lock("a")._server())
+        book = loop_book(locks.lock("a")._server(), "a")
         for steps in range(6):
             holds = asyncio.Event()
             task = asyncio.create_task(hold(holds))
@@ -667,7 +667,7 @@ def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
 def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
     async def use():
         async with locks.lock("a"):
-            book = loop_book(locks.lock("a")._server())
+            book = loop_book(locks.lock("a")._server(), "a")
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
             while book._task:  # noqa: ASYNC110  until it has ended

@@ -27,11 +27,6 @@ UNFIT = {
         "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
         "LOCATION": "/nowhere",
     },
-    "sharded": {
-        "BACKEND": DJANGO_REDIS,
-        "LOCATION": ["redis://127.0.0.1:1/0"],
-        "OPTIONS": {"CLIENT_CLASS": "django_redis.client.ShardClient"},
-    },
 }
 
 
@@ -104,7 +99,7 @@ def test_aliases_on_other_servers_are_kept_apart(own_locks):
 def test_other_backends_are_refused_by_name(settings, alias):
     settings.CACHES = {**settings.CACHES, **UNFIT}
     unfit = locks.using(alias)
-    backend = "" if alias == "sharded" else UNFIT[alias]["BACKEND"]
+    backend = UNFIT[alias]["BACKEND"]
     uses = [
         unfit.lock("a").acquire,
         unfit.lock("a").locked,

@@ -435,27 +435,27 @@ async def aends(book):
 def test_a_renewer_without_leases_ends_and_the_next_lease_starts_another(own_locks, soon_idle):
     for _ in range(2):
         with own_locks.lock("a", timeout=0.5):
-            book = thread_book(own_locks._server())
+            book = thread_book(own_locks._server(), "a")
             renewed_past(own_locks, "a", 0.5)
         ends(book)
-        assert thread_book(own_locks._server()) is not book
+        assert thread_book(own_locks._server(), "a") is not book
 
 
 def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
     async def use():
         for _ in range(2):
             async with own_locks.lock("a", timeout=0.5):
-                book = loop_book(own_locks._server())
+                book = loop_book(own_locks._server(), "a")
                 await asyncio.to_thread(renewed_past, own_locks, "a", 0.5)
             await aends(book)
-            assert loop_book(own_locks._server()) is not book
+            assert loop_book(own_locks._server(), "a") is not book
 
     asyncio.run(use())
 
 
 def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
     with own_locks.lock("a", timeout=0.5):
-        book = thread_book(own_locks._server())
+        book = thread_book(own_locks._server(), "a")
         thread = book._thread
 
     def is_ending():
@@ -480,7 +480,7 @@ def test_a_renewer_that_ended_while_one_waited_starts_again_beside_the_next(
     another, own_locks, soon_idle
 ):
     server = own_locks._server()
-    first, done = thread_book(server), threading.Event()
+    first, done = thread_book(server, "a"), threading.Event()
 
     def hold():
         with own_locks.lock("a", timeout=0.5):
@@ -495,13 +495,13 @@ def test_a_renewer_that_ended_while_one_waited_starts_again_beside_the_next(
         ends(first)
         second = own_locks.lock("c", timeout=0.5)
         assert second.acquire()
-    next_one = thread_book(server)
+    next_one = thread_book(server, "a")
     assert next_one is not first
     wait_until(lambda: first._thread)
     done.set()
     waiter.result(20)
     ends(first)
-    assert thread_book(server) is next_one
+    assert thread_book(server, "a") is next_one
     renewed_past(own_locks, "c", 0.5)
     second.release()
 
@@ -516,7 +516,7 @@ def test_a_renewer_that_ended_while_one_waited_starts_again_in_async_too(
 
     async def use():
         server, done = own_locks._server(), asyncio.Event()
-        first = loop_book(server)
+        first = loop_book(server, "a")
         async with another.lock("a"):
             waiter = asyncio.create_task(hold(done))
             await awaiting(own_locks, "a", 1)
@@ -525,12 +525,12 @@ def test_a_renewer_that_ended_while_one_waited_starts_again_in_async_too(
             await aends(first)
             second = own_locks.lock("c", timeout=0.5)
             assert await second.aacquire()
-        next_one = loop_book(server)
+        next_one = loop_book(server, "a")
         assert next_one is not first
         done.set()
         await waiter
         await aends(first)
-        assert loop_book(server) is next_one
+        assert loop_book(server, "a") is next_one
         await asyncio.to_thread(renewed_past, own_locks, "c", 0.5)
         await second.arelease()
 

@@ -120,7 +120,7 @@ def test_a_release_that_could_not_be_sent_does_not_cut_short_the_least_time(
     with pytest.raises(ConnectionError):
         lock.release()
     own_server.start()
-    assert not thread_book(lock._server())._returns
+    assert not thread_book(lock._server(), "a")._returns
     assert own.get("a").token == token
     assert own.force_release("a") == 1
 
@@ -140,7 +140,7 @@ def test_a_hanging_server_is_an_error_when_the_wait_is_over(own_locks, own_serve
 def test_a_token_that_is_used_again_is_not_given_back(alias_on, own_server):
     own = alias_on(own_server.url)
     lock = own.lock("a", timeout=20)
-    returns = thread_book(lock._server())._returns
+    returns = thread_book(lock._server(), "a")._returns
     own_server.stop()
     with pytest.raises(ConnectionError):
         lock.acquire(token="mine")

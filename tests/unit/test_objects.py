@@ -148,7 +148,7 @@ class Hands(RuleBasedStateMachine):
 
     def renew(self) -> None:
         for alias in self.clients:
-            book = thread_book(server(alias))
+            book = thread_book(server(alias), "a")
             for lease in book._current():
                 lease.due = 0
             book._round()
@@ -288,7 +288,9 @@ class Hands(RuleBasedStateMachine):
         assert [name for client in self.clients.values() for name in leftovers(client)] == []
         threads = {actor.thread for actor in self.everybody}
         assert [place for place in leases._held if place[2] in threads] == []
-        kept = chain.from_iterable(thread_book(server(each))._current() for each in self.clients)
+        kept = chain.from_iterable(
+            thread_book(server(each), "a")._current() for each in self.clients
+        )
         assert [lease for lease in kept if lease.owner() in threads] == []
 
 

@@ -1,44 +1,65 @@
-"""From an alias of ``CACHES`` to the server that keeps its locks."""
+"""The servers that locks live on, as settings name them: an alias of ``CACHES``, or a client."""
 
 import asyncio
-import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from django.core.cache import InvalidCacheBackendError, caches
-from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
+from redis.exceptions import ConnectionError
 
-from .conf import conf
-from .keys import Keys
+from ..conf import conf
+from ..keys import Keys
+from .backends import way_to
+from .nodes import Nodes, nodes_of
+from .own import has_own, own_async_client, own_client
 
 if TYPE_CHECKING:
     import redis
     import redis.asyncio
 
-Client: TypeAlias = "redis.Redis"
-AsyncClient: TypeAlias = "redis.asyncio.Redis"
+Client: TypeAlias = "redis.Redis | Nodes"
+AsyncClient: TypeAlias = "redis.asyncio.Redis | Nodes"
 
 
 class Server:
-    """One server: how to reach it, in both colours, and the keys under its prefix."""
+    """One server, or several that share the buckets: how to reach it, in both colours, and the
+    keys under its prefix."""
 
     def __init__(
-        self, alias: str, prefix: str, client: Client, connect: Callable[[], AsyncClient]
+        self,
+        alias: str,
+        prefix: str,
+        connect: Callable[[], Any],
+        aconnect: Callable[[], AsyncClient],
     ) -> None:
         self.alias = alias
         self.keys = Keys(prefix)
-        self.client = client
         self._connect = connect
+        self._aconnect = aconnect
         self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+
+    @cached_property
+    def client(self) -> Any:
+        """That of redis-py, or `Nodes`. Raises redis-py's `ConnectionError` where it can't be
+        made without a connection."""
+        return nodes_of(self._connect())
+
+    def part_of(self, name: str) -> int | None:
+        """Which part of it keeps that lock, and fails alone: its bucket; None where it is one."""
+        return self.keys.of(name).bucket if isinstance(self.client, Nodes) else None
 
     @property
     def address(self) -> str | None:
         """Where it is, as far as its client is told; None where that is asked of others."""
-        pool = getattr(self.client, "connection_pool", None)
+        try:
+            pool = getattr(self.client, "connection_pool", None)
+        except ConnectionError:
+            return None
         if pool is None or hasattr(pool, "sentinel_manager"):
             return None
         told = pool.connection_kwargs
@@ -59,7 +80,7 @@ class Server:
         if loop not in self._of_loop:
             for closed in [each for each in self._of_loop if each.is_closed()]:
                 self._of_loop.pop(closed, None)  # it was not shut down, and is kept by its client
-            client = self._connect()
+            client = self._aconnect()
             closing = self._close_with_loop(loop, client)
             self._of_loop[loop] = client, closing
             await anext(closing)
@@ -76,7 +97,17 @@ class Server:
         finally:
             self._of_loop.pop(loop, None)
             with suppress(Exception):
-                await client.aclose(close_connection_pool=True)
+                await _close(client)
+
+
+async def _close(client: Any) -> None:
+    if isinstance(client, Nodes):
+        for each in client.every():
+            await _close(each)
+    elif hasattr(client, "connection_pool"):
+        await client.aclose(close_connection_pool=True)
+    else:
+        await client.aclose()  # a Cluster's
 
 
 class GivenServer(Server):
@@ -84,7 +115,7 @@ class GivenServer(Server):
     same for all clients over one connection pool."""
 
     def __init__(self, client: Any) -> None:
-        super().__init__("", conf.prefix, client, lambda: client)
+        super().__init__("", conf.prefix, lambda: client, lambda: client)
         self._pool = getattr(client, "connection_pool", client)
 
     def __eq__(self, other: object) -> bool:
@@ -99,10 +130,11 @@ class GivenServer(Server):
 
     async def async_client(self) -> AsyncClient:
         """The client itself, which must be of ``redis.asyncio``."""
-        given: AsyncClient = self._connect()
+        given: Any = self._aconnect()
         if not iscoroutinefunction(given.execute_command):
             raise TypeError(f"This needs a client of redis.asyncio, got {given!r}")
-        return given
+        client: AsyncClient = given
+        return client
 
 
 def server(alias: str) -> Server:
@@ -114,11 +146,11 @@ def server(alias: str) -> Server:
     global _known
     if _known[0] is not caches.settings:  # override_settings replaces it
         _known = caches.settings, {}
-    servers, key = _known[1], (alias, conf.prefix)
+    servers, key = _known[1], (alias, conf.prefix, conf.cache, conf.client)
     return servers.get(key) or servers.setdefault(key, _server(alias))
 
 
-_known: tuple[object, dict[tuple[str, str], Server]] = (None, {})
+_known: tuple[object, dict[tuple[object, ...], Server]] = (None, {})
 """The servers of the settings as they stand. No lock: a fork could copy it while it is held."""
 
 
@@ -129,12 +161,12 @@ def _server(alias: str) -> Server:
         raise ImproperlyConfigured(
             f"Locks can't use the cache alias {alias!r}: {error}"
         ) from error
-    reach = _reach(backend)
-    if reach is None:
+    way = (own_client, own_async_client) if has_own(alias) else way_to(backend)
+    if way is None:
         raise ImproperlyConfigured(unfit(alias))
     own_prefix = backend.key_prefix
     prefix = f"{own_prefix}:{conf.prefix}" if own_prefix else conf.prefix
-    return Server(alias, prefix, *reach)
+    return Server(alias, prefix, *way)
 
 
 def unfit(alias: str) -> str:
@@ -142,64 +174,11 @@ def unfit(alias: str) -> str:
     name = caches.settings[alias].get("BACKEND")
     return (
         f"Locks can't use the cache alias {alias!r}: its backend {name}, as it is set up, is "
-        "none that they can live on. Use django.core.cache.backends.redis.RedisCache, or "
-        "django_redis.cache.RedisCache with its default client."
+        "none that they can live on. Use django.core.cache.backends.redis.RedisCache or "
+        "django_redis.cache.RedisCache, or name a client in REDISLOCK_CLIENT."
     )
 
 
 def fits(alias: str) -> bool:
     """Whether locks can live on the backend of an alias. Does not connect."""
-    return _reach(caches[alias]) is not None
-
-
-def _reach(backend: Any) -> tuple[Client, Callable[[], AsyncClient]] | None:
-    if isinstance(backend, RedisCache):
-        return _reach_core(backend._cache)
-    django_redis = sys.modules.get("django_redis.cache")  # there, if it is the backend's
-    if django_redis and isinstance(backend, django_redis.RedisCache):
-        return _reach_django_redis(backend.client)
-    return None
-
-
-def _reach_core(cache: Any) -> tuple[Client, Callable[[], AsyncClient]]:
-    def connect() -> AsyncClient:
-        return _async_client(cache._pool_class, cache._servers[0], cache._pool_options)
-
-    return cache.get_client(None, write=True), connect
-
-
-def _reach_django_redis(client: Any) -> tuple[Client, Callable[[], AsyncClient]] | None:
-    from django_redis.client import DefaultClient, ShardClient
-
-    if not isinstance(client, DefaultClient) or isinstance(client, ShardClient):
-        return None
-
-    def connect() -> AsyncClient:
-        factory = client.connection_factory
-        options = factory.make_connection_params(client._server[0]) | factory.pool_cls_kwargs
-        return _async_client(factory.pool_cls, options.pop("url"), options)
-
-    return client.get_client(write=True), connect
-
-
-_ONLY_SYNC = {"parser_class", "retry", "connection_class", "queue_class"}
-
-
-def _async_client(sync_pool: type, url: str, options: Mapping[str, Any]) -> AsyncClient:
-    from redis import BlockingConnectionPool, asyncio
-
-    blocking = issubclass(sync_pool, BlockingConnectionPool)
-    usable = {name: value for name, value in options.items() if name not in _ONLY_SYNC}
-    usable = _no_maintenance_news() | usable
-    pool_class = asyncio.BlockingConnectionPool if blocking else asyncio.ConnectionPool
-    return asyncio.Redis(connection_pool=pool_class.from_url(url, **usable))
-
-
-def _no_maintenance_news() -> dict[str, Any]:
-    # Where redis-py's asyncio listens for them, it does not see that an idle connection
-    # was closed: the first command after a restart of the server would fail.
-    try:
-        from redis.maint_notifications import MaintNotificationsConfig
-    except ImportError:  # redis-py before 7
-        return {}
-    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
+    return has_own(alias) or way_to(caches[alias]) is not None

@@ -1,0 +1,62 @@
+"""A client of asyncio whose connection pool is like a pool that is not."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_ONLY_SYNC = {
+    "parser_class",
+    "retry",
+    "connection_class",
+    "queue_class",
+    "sentinel_manager",
+    "service_name",
+}
+
+
+def async_client(sync_pool: type, url: str, options: Mapping[str, Any]) -> Any:
+    """The client of a pool such as ``sync_pool.from_url(url, **options)`` makes."""
+    from redis import asyncio
+
+    usable = _no_maintenance_news() | _usable(options)
+    if "sentinel_manager" in options:
+        usable |= {
+            "service_name": options["service_name"],
+            "sentinel_manager": _sentinels(options["sentinel_manager"]),
+        }
+    return asyncio.Redis(connection_pool=_like(sync_pool).from_url(url, **usable))
+
+
+def _like(sync_pool: type) -> Any:
+    import redis
+    from redis import asyncio, sentinel
+
+    if issubclass(sync_pool, sentinel.SentinelConnectionPool):
+        return asyncio.sentinel.SentinelConnectionPool
+    if issubclass(sync_pool, redis.BlockingConnectionPool):
+        return asyncio.BlockingConnectionPool
+    return asyncio.ConnectionPool
+
+
+def _sentinels(sync: Any) -> Any:
+    from redis.asyncio import Sentinel
+
+    told = [each.connection_pool.connection_kwargs for each in sync.sentinels]
+    return Sentinel(  # type: ignore[no-untyped-call]
+        [(each["host"], each["port"]) for each in told],
+        min_other_sentinels=sync.min_other_sentinels,
+        sentinel_kwargs=_usable(sync.sentinel_kwargs),
+    )
+
+
+def _usable(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in _ONLY_SYNC}
+
+
+def _no_maintenance_news() -> dict[str, Any]:
+    # Where redis-py's asyncio listens for them, it does not see that an idle connection
+    # was closed: the first command after a restart of the server would fail.
+    try:
+        from redis.maint_notifications import MaintNotificationsConfig
+    except ImportError:  # redis-py before 7
+        return {}
+    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}

@@ -1,0 +1,103 @@
+"""From a cache backend to a client of the server that it writes to, in both colours."""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from django.core.cache.backends.redis import RedisCache
+
+from .asynchronous import async_client
+from .nodes import Nodes
+
+Way: TypeAlias = tuple[Callable[[], Any], Callable[[], Any]]
+"""What makes a client, or `Nodes`, and what makes its twin of asyncio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """How a backend makes a connection pool."""
+
+    kind: type
+    url: str
+    options: Mapping[str, Any]
+
+    def connect(self) -> Any:
+        """A client of asyncio with a pool like it."""
+        return async_client(self.kind, self.url, self.options)
+
+
+def way_to(backend: Any) -> Way | None:
+    """None for a backend on which locks can't live. Does not connect."""
+    if isinstance(backend, RedisCache):
+        return _core(backend._cache)
+    django_redis = sys.modules.get("django_redis.cache")  # there, if it is the backend's
+    if django_redis and isinstance(backend, django_redis.RedisCache):
+        return _django_redis(backend.client)
+    django_valkey = sys.modules.get("django_valkey.cache")
+    if django_valkey and isinstance(backend, django_valkey.ValkeyCache):
+        return _django_valkey(backend.client)
+    return None
+
+
+def _core(cache: Any) -> Way:
+    pool = Pool(cache._pool_class, cache._servers[0], cache._pool_options)
+    return partial(cache.get_client, None, write=True), pool.connect
+
+
+def _django_redis(client: Any) -> Way | None:
+    from django_redis.client import DefaultClient, ShardClient
+
+    if isinstance(client, ShardClient):
+        return _shards(client)
+    if not isinstance(client, DefaultClient):
+        return None
+
+    def connect() -> Any:
+        return _like(client.get_client(write=True), client, client._server[0]).connect()
+
+    return partial(client.get_client, write=True), connect
+
+
+def _shards(client: Any) -> Way:
+    def connect() -> Nodes:
+        twins = {
+            name: _like(each, client, name).connect() for name, each in client._serverdict.items()
+        }
+        return Nodes([*twins.values()], lambda key: twins[client.get_server_name(key)])
+
+    return lambda: Nodes([*client._serverdict.values()], client.get_server), connect
+
+
+def _like(sync: Any, client: Any, url: str) -> Pool:
+    factory = client.connection_factory
+    options = factory.make_connection_params(url) | factory.pool_cls_kwargs
+    sentinels = getattr(sync.connection_pool, "sentinel_manager", None)
+    if sentinels:
+        options |= {
+            "sentinel_manager": sentinels,
+            "service_name": sync.connection_pool.service_name,
+        }
+    return Pool(factory.pool_cls, options.pop("url"), options)
+
+
+def _django_valkey(client: Any) -> Way | None:
+    # Its clients are valkey-py's, whose errors are none of redis-py's: locks have their own
+    # connections to the same server.
+    from django_valkey.client import DefaultClient, SentinelClient, ShardClient
+
+    if not isinstance(client, DefaultClient) or isinstance(client, SentinelClient | ShardClient):
+        return None
+    from redis import ConnectionPool, Redis
+
+    factory = client.connection_factory
+    options = factory.make_connection_params(client._server[0]) | factory.pool_cls_kwargs
+    options.pop("parser_class", None)
+    url = re.sub("^valkey", "redis", options.pop("url"))
+
+    def connect() -> Any:
+        return Redis(connection_pool=ConnectionPool.from_url(url, **options))
+
+    return connect, Pool(ConnectionPool, url, options).connect

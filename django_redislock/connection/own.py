@@ -1,0 +1,40 @@
+"""A client that the project makes itself, instead of the one that its cache has."""
+
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from ..conf import conf
+from .nodes import known
+
+
+def has_own(alias: str) -> bool:
+    """Whether the locks of an alias live where ``REDISLOCK_CLIENT`` leads."""
+    return alias == conf.cache and conf.client is not None
+
+
+def own_client() -> Any:
+    """Raises redis-py's `ConnectionError` where to make it is to connect, and that fails."""
+    return _made("REDISLOCK_CLIENT", conf.client, of_asyncio=False)
+
+
+def own_async_client() -> Any:
+    if conf.async_client is None:
+        raise ImproperlyConfigured(
+            "REDISLOCK_ASYNC_CLIENT must name what makes a client of redis.asyncio, as "
+            "REDISLOCK_CLIENT makes one that is not, and locks are used by asyncio"
+        )
+    return _made("REDISLOCK_ASYNC_CLIENT", conf.async_client, of_asyncio=True)
+
+
+def _made(setting: str, make: Callable[[], Any] | None, *, of_asyncio: bool) -> Any:
+    client = known(make) if make else None
+    execute = getattr(client, "execute_command", None)
+    if execute is None or iscoroutinefunction(execute) != of_asyncio:
+        kind = "redis.asyncio" if of_asyncio else "redis-py, and not of its asyncio"
+        raise ImproperlyConfigured(
+            f"{setting} must make a client of {kind}, got a {type(client).__name__}"
+        )
+    return client
