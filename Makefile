@@ -89,6 +89,7 @@ clean:
 # One file for each dependency group that is installed; a change of pyproject.toml makes it stale.
 $(VENV)/.%.installed: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable . --group $* $(if $(SET),--group $(SET))
+	$(if $(filter test,$*),$(BIN)/python -m tests.servers.fetch)
 	touch $@
 
 $(BIN)/python:

@@ -1,0 +1,54 @@
+"""An authority of our own, and what it certified: a server at 127.0.0.1, and a client."""
+
+import tempfile
+import weakref
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import trustme
+
+
+class Certificates:
+    """Files in a folder that goes with the object.
+
+    `server` are lines of a server's config file; `client` are options of a redis-py client that
+    shows no certificate, `shown` those of one that does (for ``tls_auth_clients="yes"``).
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="redislock-tls-"))
+        self._remove = weakref.finalize(self, rmtree, self.folder, ignore_errors=True)
+        authority = trustme.CA()
+        self.ca = self.folder / "ca.pem"
+        authority.cert_pem.write_to_path(self.ca)
+        self.certificate, self.key = self._issue(authority, "127.0.0.1")
+        self.client_certificate, self.client_key = self._issue(authority, "client.test")
+
+    def _issue(self, authority: trustme.CA, identity: str) -> tuple[Path, Path]:
+        issued = authority.issue_cert(identity)
+        chain, key = self.folder / f"{identity}.pem", self.folder / f"{identity}.key"
+        for blob in issued.cert_chain_pems:
+            blob.write_to_path(chain, append=True)
+        issued.private_key_pem.write_to_path(key)
+        return chain, key
+
+    @property
+    def server(self) -> dict[str, Any]:
+        return {
+            "tls_cert_file": self.certificate,
+            "tls_key_file": self.key,
+            "tls_ca_cert_file": self.ca,
+            "tls_auth_clients": "no",
+        }
+
+    @property
+    def client(self) -> dict[str, Any]:
+        return {"ssl_ca_certs": str(self.ca)}
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return self.client | {
+            "ssl_certfile": str(self.client_certificate),
+            "ssl_keyfile": str(self.client_key),
+        }

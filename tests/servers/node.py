@@ -1,0 +1,261 @@
+"""One server process: `Node`."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from . import processes
+from .certificates import Certificates
+from .makes import binary
+
+WITHIN = 10
+"""Seconds that a server is given to come up, and to stop when it is asked to."""
+
+READY = (b"eady to accept connections", b"Sentinel ID is")
+KEPT = {"config", "log", "nodes.conf", "socket"}
+"""What of its folder is not a server's data."""
+
+
+class Node:
+    """A server on 127.0.0.1, or on a unix socket, with its data in a temporary folder.
+
+    `config` are lines of its config file (``maxmemory_policy="noeviction"``), which it may rewrite
+    itself (a Sentinel does); a tuple is several lines of that name. `environment` are variables of
+    its process beside this one's. With `tls` it speaks nothing else; only Debian's Redis can.
+
+    Raises Missing from `start` if the make isn't on this machine, and RuntimeError, with the end
+    of its log, if it doesn't come up.
+    """
+
+    arguments: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    def __init__(
+        self,
+        make: str | None = None,
+        *,
+        port: int | None = None,
+        tls: Certificates | None = None,
+        unix: bool = False,
+        environment: dict[str, str] | None = None,
+        **config: Any,
+    ) -> None:
+        self.make = make or ("redis-7.0" if tls else "valkey-9.1")
+        self.port = 0 if unix else port or processes.free_port()
+        self.tls = tls
+        self.environment = environment or {}
+        self.config = {"save": "", "appendonly": "no"} | (tls.server if tls else {}) | config
+        self._may_move = port is None and not unix
+        self._clients: list[redis.Redis] = []
+        self.folder = Path(tempfile.mkdtemp(prefix="redislock-"))
+        self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.make} at {self.url}>"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, f"{self} was not started"
+        return self.process.pid
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "socket"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def url(self) -> str:
+        if not self.port:
+            return f"unix://{self.socket}?db=0"
+        return f"redis{'s' if self.tls else ''}://127.0.0.1:{self.port}/0"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process; it may be paused."""
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers, with all its data loaded."""
+        assert not self.is_running, f"{self} is running"
+        self._bring_up()
+        self._may_move = False
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM: it saves what its config says and ends. Once stopped, does nothing."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL: it has no chance to save anything; the folder stays."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: its connections stay, and nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self, *, empty: bool = False) -> None:
+        """Kill it and start it on the same port: with what it persisted, or with nothing."""
+        self.kill()
+        if empty:
+            self._forget()
+        self.start()
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A plain client of redis-py, closed with the node."""
+        options = {"decode_responses": True} | (self.tls.client if self.tls else {}) | options
+        client = redis.Redis.from_url(self.url, **options)
+        self._clients.append(client)
+        return client
+
+    def ask(self, *command: Any) -> Any:
+        """The server's own answer to one command, in a connection of its own; asked once."""
+        with redis.Redis.from_url(
+            self.url,
+            **(self.tls.shown if self.tls else {}),
+            decode_responses=True,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=1,
+        ) as client:
+            client.response_callbacks.clear()
+            return client.execute_command(*command)
+
+    def info(self, section: str) -> dict[str, str]:
+        lines = self.ask("INFO", section).splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def configure(self, **config: Any) -> None:
+        """CONFIG SET, which also a later start keeps."""
+        self.config |= config
+        for name, value in config.items():
+            self.ask("CONFIG", "SET", _line_name(name), value)
+        self.ask("CONFIG", "REWRITE")
+
+    def close(self) -> None:
+        """Stop it, close its clients, remove its folder."""
+        if self.is_running:
+            self.resume()
+        self.stop()
+        while self._clients:
+            self._clients.pop().close()
+        self._remove()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _bring_up(self) -> None:
+        # Another program may take a free port before our server does: then try the next.
+        for _ in range(5):
+            if self._comes_up():
+                return
+            if not (self._may_move and "in use" in self.log):
+                break
+            (self.folder / "config").unlink()
+            self.port = processes.free_port()
+        self.kill()
+        raise RuntimeError(f"{self} did not start:\n{self.log[-2000:]}")
+
+    def _comes_up(self) -> bool:
+        config, log = self.folder / "config", self.folder / "log"
+        if not config.exists():
+            config.write_text("".join(f"{line}\n" for line in self._lines()))
+        said_before = log.stat().st_size if log.exists() else 0
+        command = [str(binary(self.make)), str(config), *self.arguments]
+        self.process = processes.start(command, log, self.environment)
+        return self._is_up_within(WITHIN, said_before)
+
+    def _is_up_within(self, seconds: float, said_before: int) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.is_running and time.monotonic() < deadline:
+            if self._says_ready(said_before) and self._answers():
+                return True
+            time.sleep(0.005)
+        return False
+
+    def _says_ready(self, said_before: int) -> bool:
+        # A PING alone might be answered by another server that took the port.
+        said = (self.folder / "log").read_bytes()[said_before:]
+        return any(words in said for words in READY)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.ask("PING"))
+        except (redis.AuthenticationError, redis.NoPermissionError):
+            return True
+        except (redis.ConnectionError, redis.TimeoutError):
+            return False
+
+    def _lines(self) -> list[str]:
+        lines = ["bind 127.0.0.1", f"dir {self.folder}"]
+        if not self.port:
+            lines += ["port 0", f"unixsocket {self.socket}"]
+        elif self.tls:
+            lines += ["port 0", f"tls-port {self.port}"]
+        else:
+            lines += [f"port {self.port}"]
+        for name, value in self.config.items():
+            values = value if isinstance(value, tuple) else (value,)
+            lines += [f"{_line_name(name)} {_quoted(each)}" for each in values]
+        return lines
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(number)
+        try:
+            self.process.wait(WITHIN)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _forget(self) -> None:
+        for path in self.folder.iterdir():
+            if path.name not in KEPT:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _line_name(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _quoted(value: Any) -> str:
+    return '""' if value == "" else str(value)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    # A forked child has a copy of the object, but the folder is its parent's.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,213 @@
+"""A master, its replicas, and three Sentinels that watch them: `Sentinels`."""
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from ..tools import wait_until
+from .node import Node
+
+DOWN_AFTER = 500
+"""Milliseconds without an answer after which a Sentinel takes a server for down."""
+
+FAILOVER_TIMEOUT = 3000
+"""Milliseconds; a failover that failed is tried again after twice that."""
+
+WITHIN = 30
+"""Seconds for whatever all have to agree upon."""
+
+
+class Sentinel(Node):
+    """One Sentinel process."""
+
+    arguments = ("--sentinel",)
+
+    def __init__(self, make: str, **config: Any) -> None:
+        super().__init__(make, **config)
+        self.id = secrets.token_hex(20)
+
+    def start(self) -> Self:
+        super().start()
+        # It waits 4 publish periods before it makes a replica of a master that came back.
+        with contextlib.suppress(redis.ResponseError):  # Redis 6.2 knows no shorter ones
+            self.ask("SENTINEL", "DEBUG", "PUBLISH-PERIOD", 300, "INFO-PERIOD", 300)
+        return self
+
+
+class Sentinels:
+    """A master with `replicas` replicas, and three Sentinels that call it `name`.
+
+    `through` tells the address by which all others are to reach a node, such as that of a proxy
+    before it: replicas, Sentinels and, by these, clients. `config` is the nodes'.
+    """
+
+    def __init__(
+        self,
+        make: str = "valkey-9.1",
+        *,
+        replicas: int = 1,
+        name: str = "locks",
+        through: Callable[[Node], tuple[str, int]] | None = None,
+        down_after: int = DOWN_AFTER,
+        failover_timeout: int = FAILOVER_TIMEOUT,
+        **config: Any,
+    ) -> None:
+        self.name = name
+        self.nodes = [
+            Node(make, **{"repl_diskless_sync_delay": 0} | config) for _ in range(replicas + 1)
+        ]
+        self.sentinels = [Sentinel(make) for _ in range(3)]
+        self.down_after = down_after
+        self.failover_timeout = failover_timeout
+        self._through = through or (lambda node: node.address)
+        self._reached: dict[tuple[str, int], Node] = {}
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where the Sentinels are."""
+        return [sentinel.address for sentinel in self.sentinels]
+
+    @property
+    def master(self) -> Node:
+        """The master as the first Sentinel that answers says now."""
+        for address in self._told():
+            return self._reached[address]
+        raise AssertionError(f"no Sentinel tells the master of {self.name!r}")
+
+    @property
+    def replicas(self) -> list[Node]:
+        """All other nodes, whether they are up or not."""
+        master = self.master
+        return [node for node in self.nodes if node is not master]
+
+    def start(self) -> Self:
+        first, *others = self.nodes
+        for node in self.nodes:
+            self._announce(node.start())
+        master = self._address_of(first)
+        for node in others:
+            node.ask("REPLICAOF", *master)
+            node.ask("CONFIG", "REWRITE")
+        wait_until(lambda: len(_online(first)) == len(others), timeout=WITHIN)
+        self._watch(master)
+        return self
+
+    def failover(self) -> Node:
+        """Have the Sentinels make a replica the master, while all are up; tells the new one."""
+        old = self.master
+        next(self._answers("SENTINEL", "FAILOVER", self.name))
+        new = self.wait_for_new_master(old)
+        wait_until(lambda: _role(old) == "slave", timeout=WITHIN)
+        return new
+
+    def wait_for_new_master(self, old: Node, *, timeout: float = WITHIN) -> Node:
+        """Wait until all live Sentinels name another, and it takes writes; tells which."""
+        return wait_until(lambda: self._new_master(old), timeout=timeout)
+
+    def wait_in_sync(self) -> None:
+        """Wait until all replicas are there and have everything that was written."""
+        wait_until(self._is_in_sync, timeout=WITHIN)
+
+    def close(self) -> None:
+        for each in (*self.sentinels, *self.nodes):
+            each.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _announce(self, node: Node) -> None:
+        host, port = self._through(node)
+        self._reached[host, port] = node
+        node.configure(replica_announce_ip=host, replica_announce_port=port)
+
+    def _address_of(self, node: Node) -> tuple[str, int]:
+        return next(address for address, reached in self._reached.items() if reached is node)
+
+    def _watch(self, master: tuple[str, int]) -> None:
+        replicas = [address for address in self._reached if address != master]
+        for sentinel in self.sentinels:
+            sentinel.config["sentinel"] = tuple(self._sentinel_lines(sentinel, master, replicas))
+            sentinel.start()
+        wait_until(self._all_sentinels_know_all, timeout=WITHIN)
+
+    def _sentinel_lines(
+        self, sentinel: Sentinel, master: tuple[str, int], replicas: list[tuple[str, int]]
+    ) -> Iterator[str]:
+        yield f"myid {sentinel.id}"
+        yield "monitor {} {} {} 2".format(self.name, *master)
+        yield f"down-after-milliseconds {self.name} {self.down_after}"
+        yield f"failover-timeout {self.name} {self.failover_timeout}"
+        # They would find each other within seconds; so they know from the start.
+        for address in replicas:
+            yield "known-replica {} {} {}".format(self.name, *address)
+        for other in self.sentinels:
+            if other is not sentinel:
+                yield "known-sentinel {} {} {} {}".format(self.name, *other.address, other.id)
+
+    def _all_sentinels_know_all(self) -> bool:
+        return all(
+            told["flags"] == "master"
+            and int(told["num-slaves"]) == len(self.nodes) - 1
+            and int(told["num-other-sentinels"]) == len(self.sentinels) - 1
+            for told in self._masters_of_live()
+        )
+
+    def _masters_of_live(self) -> Iterator[dict[str, str]]:
+        for answer in self._answers("SENTINEL", "MASTER", self.name):
+            yield dict(zip(answer[::2], answer[1::2], strict=True))
+
+    def _told(self) -> Iterator[tuple[str, int]]:
+        for answer in self._answers("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name):
+            host, port = answer
+            yield host, int(port)
+
+    def _answers(self, *command: str) -> Iterator[Any]:
+        """What each Sentinel says that is up and not paused."""
+        for sentinel in self.sentinels:
+            with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+                yield sentinel.ask(*command)
+
+    def _new_master(self, old: Node) -> Node | None:
+        named = {self._reached[address] for address in self._told()}
+        if len(named) != 1 or old in named:
+            return None
+        [new] = named
+        return new if _role(new) == "master" else None
+
+    def _is_in_sync(self) -> bool:
+        master = self.master
+        written = int(master.info("replication")["master_repl_offset"])
+        online = _online(master)
+        return len(online) == len(self.nodes) - 1 and all(each >= written for each in online)
+
+
+def _online(master: Node) -> list[int]:
+    """How far each connected replica is."""
+    told = master.info("replication")
+    replicas = [told[f"slave{n}"] for n in range(int(told["connected_slaves"]))]
+    states = [dict(pair.split("=") for pair in replica.split(",")) for replica in replicas]
+    return [int(each["offset"]) for each in states if each["state"] == "online"]
+
+
+def _role(node: Node) -> str | None:
+    try:
+        role: str = node.ask("ROLE")[0]
+    except (redis.ConnectionError, redis.TimeoutError):
+        return None
+    return role
