@@ -1,4 +1,4 @@
-"""Real servers for tests: single nodes of several makes, Sentinels.
+"""Real servers for tests: single nodes of several makes, Sentinels, a Cluster.
 
 All listen on 127.0.0.1 alone, keep their data in temporary folders, and die with the process
 that started them, however that dies. A folder that a killed process leaves is named
@@ -9,8 +9,9 @@ that started them, however that dies. A folder that a killed process leaves is n
 """
 
 from .certificates import Certificates
+from .cluster import Cluster
 from .makes import MAKES, Missing
 from .node import Node
 from .sentinels import Sentinels
 
-__all__ = ["MAKES", "Certificates", "Missing", "Node", "Sentinels"]
+__all__ = ["MAKES", "Certificates", "Cluster", "Missing", "Node", "Sentinels"]

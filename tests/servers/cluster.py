@@ -1,0 +1,210 @@
+"""A Cluster of masters and replicas, whose slots can be moved: `Cluster`."""
+
+import contextlib
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from ..tools import wait_until
+from .node import Node
+
+SLOTS = 16384
+
+NODE_TIMEOUT = 1000
+"""Milliseconds without an answer after which a node takes another for down."""
+
+WITHIN = 30
+"""Seconds for whatever all have to agree upon."""
+
+
+class Cluster:
+    """`masters` masters that share the slots evenly, each with `replicas` replicas.
+
+    `config` is the nodes'. ``nodes`` are the masters as they were at the start, then the others.
+    """
+
+    def __init__(
+        self, make: str = "valkey-9.1", *, masters: int = 3, replicas: int = 1, **config: Any
+    ) -> None:
+        fixed = {
+            "cluster_enabled": "yes",
+            "cluster_config_file": "nodes.conf",
+            "cluster_node_timeout": NODE_TIMEOUT,
+            "repl_diskless_sync_delay": 0,
+        }
+        self.masters = masters
+        self.nodes = [Node(make, **fixed | config) for _ in range(masters * (1 + replicas))]
+        self._clients: list[redis.RedisCluster] = []
+
+    @property
+    def startup(self) -> list[tuple[str, int]]:
+        """Addresses to begin with."""
+        return [node.address for node in self.nodes]
+
+    def client(self, **options: Any) -> redis.RedisCluster:
+        """A plain client of redis-py, closed with the cluster."""
+        nodes = [redis.cluster.ClusterNode(*address) for address in self.startup]
+        client = redis.RedisCluster(
+            startup_nodes=nodes, **{"decode_responses": True, "protocol": 2} | options
+        )
+        self._clients.append(client)
+        return client
+
+    def id(self, node: Node) -> str:
+        told: str = node.ask("CLUSTER", "MYID")
+        return told
+
+    def owner(self, slot: int) -> Node:
+        """The master that serves the slot, as a live node says."""
+        return next(nodes[0] for first, last, nodes in self._told() if first <= slot <= last)
+
+    def replicas_of(self, master: Node) -> list[Node]:
+        for _, _, (first, *others) in self._told():
+            if first is master:
+                return others
+        raise AssertionError(f"{master} serves no slot")
+
+    def move_slot(self, slot: int, to: Node) -> None:
+        """Move a slot with its keys, as ``redis-cli --cluster reshard`` does."""
+        with self.moving(slot, to):
+            pass
+
+    @contextlib.contextmanager
+    def moving(self, slot: int, to: Node) -> Iterator[None]:
+        """A slot is on its way in the body of ``with``, and has moved after it.
+
+        On its way, keys that are there are served by the old owner, and all others by the new
+        one, for clients that say ASKING.
+        """
+        source = self.owner(slot)
+        to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id(source))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id(to))
+        try:
+            yield
+        finally:
+            _move_keys(slot, source, to)
+            self._hand_over(slot, to, source)
+
+    def move_slot_atomically(self, slot: int, to: Node) -> None:
+        """Move a slot as Valkey does since 9.0, by itself and all at once."""
+        source = self.owner(slot)
+        order = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.id(to)]
+        source.ask(*order)
+        wait_until(lambda: _last_migration(source)["state"] != "in-progress", timeout=WITHIN)
+        self._wait_for_owner(slot, to)
+
+    def failover(self, slot: int) -> Node:
+        """Have a replica take over from the slot's owner, in agreement; tells the new owner."""
+        old = self.owner(slot)
+        self.wait_in_sync()
+        self.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
+        return self.wait_for_new_owner(slot, old)
+
+    def wait_for_new_owner(self, slot: int, old: Node, *, timeout: float = WITHIN) -> Node:
+        """Wait until all live nodes agree that another serves the slot; tells which."""
+        wait_until(lambda: self._all_agree() and self.owner(slot) is not old, timeout=timeout)
+        return self.owner(slot)
+
+    def wait_in_sync(self) -> None:
+        """Wait until live nodes serve all slots, and live replicas have all that was written."""
+        wait_until(lambda: self._all_agree() and self._is_in_sync(), timeout=WITHIN)
+
+    def start(self) -> Self:
+        for node in self.nodes:
+            node.start()
+        masters, others = self.nodes[: self.masters], self.nodes[self.masters :]
+        for number, master in enumerate(masters):
+            first, end = (SLOTS * n // len(masters) for n in (number, number + 1))
+            master.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            master.ask("CLUSTER", "ADDSLOTS", *range(first, end))
+        for node in self.nodes[1:]:
+            node.ask("CLUSTER", "MEET", *self.nodes[0].address)
+        wait_until(self._all_know_all, timeout=WITHIN)
+        for number, node in enumerate(others):
+            node.ask("CLUSTER", "REPLICATE", self.id(masters[number % len(masters)]))
+        self.wait_in_sync()
+        return self
+
+    def close(self) -> None:
+        while self._clients:
+            self._clients.pop().close()
+        for node in self.nodes:
+            node.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _hand_over(self, slot: int, to: Node, source: Node) -> None:
+        # The new owner first: between the two, both would send clients away.
+        others = [node for node in self._live() if node not in (to, source)]
+        for node in (to, source, *others):
+            with contextlib.suppress(redis.ResponseError):  # a replica is told by its master
+                node.ask("CLUSTER", "SETSLOT", slot, "NODE", self.id(to))
+        self._wait_for_owner(slot, to)
+
+    def _wait_for_owner(self, slot: int, owner: Node) -> None:
+        wait_until(lambda: self._all_agree() and self.owner(slot) is owner, timeout=WITHIN)
+
+    def _told(self) -> list[tuple[int, int, list[Node]]]:
+        for told in self._answers("CLUSTER", "SLOTS"):
+            return [(first, last, [self._at(each[1]) for each in at]) for first, last, *at in told]
+        raise AssertionError("no node of the cluster answers")
+
+    def _at(self, port: int) -> Node:
+        return next(node for node in self.nodes if node.port == port)
+
+    def _live(self) -> list[Node]:
+        return [node for node in self.nodes if node.is_running]
+
+    def _answers(self, *command: str) -> Iterator[Any]:
+        """What each node says that is up and not paused."""
+        for node in self._live():
+            with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+                yield node.ask(*command)
+
+    def _all_know_all(self) -> bool:
+        known = [len(told.splitlines()) for told in self._answers("CLUSTER", "NODES")]
+        return set(known) == {len(self.nodes)}
+
+    def _all_agree(self) -> bool:
+        owners = {_owners(slots) for slots in self._answers("CLUSTER", "SLOTS")}
+        states = ["cluster_state:ok" in told for told in self._answers("CLUSTER", "INFO")]
+        return len(owners) == 1 and all(states)
+
+    def _is_in_sync(self) -> bool:
+        followed: dict[str, list[str]] = {}
+        for node in self._live():
+            told = node.info("replication")
+            if told["role"] == "slave" and told["master_link_status"] != "up":
+                return False
+            master = told.get("master_port", str(node.port))
+            followed.setdefault(master, []).append(told["master_repl_offset"])
+        return all(len(set(offsets)) == 1 for offsets in followed.values())
+
+
+def _owners(slots: list[Any]) -> tuple[Any, ...]:
+    return tuple(sorted((first, last, master[1]) for first, last, master, *_ in slots))
+
+
+def _move_keys(slot: int, source: Node, to: Node) -> None:
+    while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+        source.ask("MIGRATE", *to.address, "", 0, 5000, "KEYS", *keys)
+
+
+def _last_migration(source: Node) -> dict[str, Any]:
+    told = source.ask("CLUSTER", "GETSLOTMIGRATIONS")[0]
+    return dict(zip(told[::2], told[1::2], strict=True))
