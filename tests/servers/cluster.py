@@ -7,16 +7,13 @@ from typing import Any, Self
 
 import redis
 
-from ..tools import wait_until
 from .node import Node
+from .waiting import WITHIN, wait_for
 
 SLOTS = 16384
 
 NODE_TIMEOUT = 1000
 """Milliseconds without an answer after which a node takes another for down."""
-
-WITHIN = 30
-"""Seconds for whatever all have to agree upon."""
 
 
 class Cluster:
@@ -92,7 +89,7 @@ class Cluster:
         source = self.owner(slot)
         order = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.id(to)]
         source.ask(*order)
-        wait_until(lambda: _last_migration(source)["state"] != "in-progress", timeout=WITHIN)
+        wait_for(lambda: _last_migration(source)["state"] != "in-progress")
         self._wait_for_owner(slot, to)
 
     def failover(self, slot: int) -> Node:
@@ -104,12 +101,12 @@ class Cluster:
 
     def wait_for_new_owner(self, slot: int, old: Node, *, timeout: float = WITHIN) -> Node:
         """Wait until all live nodes agree that another serves the slot; tells which."""
-        wait_until(lambda: self._all_agree() and self.owner(slot) is not old, timeout=timeout)
+        wait_for(lambda: self._all_agree() and self.owner(slot) is not old, timeout=timeout)
         return self.owner(slot)
 
     def wait_in_sync(self) -> None:
         """Wait until live nodes serve all slots, and live replicas have all that was written."""
-        wait_until(lambda: self._all_agree() and self._is_in_sync(), timeout=WITHIN)
+        wait_for(lambda: self._all_agree() and self._is_in_sync())
 
     def start(self) -> Self:
         for node in self.nodes:
@@ -121,7 +118,7 @@ class Cluster:
             master.ask("CLUSTER", "ADDSLOTS", *range(first, end))
         for node in self.nodes[1:]:
             node.ask("CLUSTER", "MEET", *self.nodes[0].address)
-        wait_until(self._all_know_all, timeout=WITHIN)
+        wait_for(self._all_know_all)
         for number, node in enumerate(others):
             node.ask("CLUSTER", "REPLICATE", self.id(masters[number % len(masters)]))
         self.wait_in_sync()
@@ -157,7 +154,7 @@ class Cluster:
         self._wait_for_owner(slot, to)
 
     def _wait_for_owner(self, slot: int, owner: Node) -> None:
-        wait_until(lambda: self._all_agree() and self.owner(slot) is owner, timeout=WITHIN)
+        wait_for(lambda: self._all_agree() and self.owner(slot) is owner)
 
     def _told(self) -> list[tuple[int, int, list[Node]]]:
         for told in self._answers("CLUSTER", "SLOTS"):
@@ -186,6 +183,9 @@ class Cluster:
         return len(owners) == 1 and all(states)
 
     def _is_in_sync(self) -> bool:
+        live = {node.port for node in self._live()}
+        if any(_ports(slots) != live for slots in self._answers("CLUSTER", "SLOTS")):
+            return False
         followed: dict[str, list[str]] = {}
         for node in self._live():
             told = node.info("replication")
@@ -198,6 +198,10 @@ class Cluster:
 
 def _owners(slots: list[Any]) -> tuple[Any, ...]:
     return tuple(sorted((first, last, master[1]) for first, last, master, *_ in slots))
+
+
+def _ports(slots: list[Any]) -> set[int]:
+    return {each[1] for _, _, *at in slots for each in at}
 
 
 def _move_keys(slot: int, source: Node, to: Node) -> None:

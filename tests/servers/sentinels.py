@@ -8,17 +8,14 @@ from typing import Any, Self
 
 import redis
 
-from ..tools import wait_until
 from .node import Node
+from .waiting import WITHIN, wait_for
 
 DOWN_AFTER = 500
 """Milliseconds without an answer after which a Sentinel takes a server for down."""
 
 FAILOVER_TIMEOUT = 3000
 """Milliseconds; a failover that failed is tried again after twice that."""
-
-WITHIN = 30
-"""Seconds for whatever all have to agree upon."""
 
 
 class Sentinel(Node):
@@ -92,7 +89,7 @@ class Sentinels:
         for node in others:
             node.ask("REPLICAOF", *master)
             node.ask("CONFIG", "REWRITE")
-        wait_until(lambda: len(_online(first)) == len(others), timeout=WITHIN)
+        wait_for(lambda: len(_online(first)) == len(others))
         self._watch(master)
         return self
 
@@ -101,16 +98,16 @@ class Sentinels:
         old = self.master
         next(self._answers("SENTINEL", "FAILOVER", self.name))
         new = self.wait_for_new_master(old)
-        wait_until(lambda: _role(old) == "slave", timeout=WITHIN)
+        wait_for(lambda: _role(old) == "slave")
         return new
 
     def wait_for_new_master(self, old: Node, *, timeout: float = WITHIN) -> Node:
         """Wait until all live Sentinels name another, and it takes writes; tells which."""
-        return wait_until(lambda: self._new_master(old), timeout=timeout)
+        return wait_for(lambda: self._new_master(old), timeout=timeout)
 
     def wait_in_sync(self) -> None:
         """Wait until all replicas are there and have everything that was written."""
-        wait_until(self._is_in_sync, timeout=WITHIN)
+        wait_for(self._is_in_sync)
 
     def close(self) -> None:
         for each in (*self.sentinels, *self.nodes):
@@ -144,7 +141,7 @@ class Sentinels:
         for sentinel in self.sentinels:
             sentinel.config["sentinel"] = tuple(self._sentinel_lines(sentinel, master, replicas))
             sentinel.start()
-        wait_until(self._all_sentinels_know_all, timeout=WITHIN)
+        wait_for(self._all_sentinels_know_all)
 
     def _sentinel_lines(
         self, sentinel: Sentinel, master: tuple[str, int], replicas: list[tuple[str, int]]
@@ -205,9 +202,6 @@ def _online(master: Node) -> list[int]:
     return [int(each["offset"]) for each in states if each["state"] == "online"]
 
 
-def _role(node: Node) -> str | None:
-    try:
-        role: str = node.ask("ROLE")[0]
-    except (redis.ConnectionError, redis.TimeoutError):
-        return None
+def _role(node: Node) -> str:
+    role: str = node.ask("ROLE")[0]
     return role

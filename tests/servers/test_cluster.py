@@ -4,9 +4,9 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from ..tools import wait_until
 from . import MAKES, Cluster
 from .test_node import needs
+from .waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("servers-cluster")]
 
@@ -93,5 +93,5 @@ def test_a_replica_takes_over_from_a_killed_master(cluster, client):
     new = cluster.wait_for_new_owner(slot, old)
     assert new.ask("GET", "key") == "value"
     old.start()
-    wait_until(lambda: old.ask("ROLE")[0] == "slave", timeout=30)
+    wait_for(lambda: old.ask("ROLE")[0] == "slave")
     cluster.wait_in_sync()

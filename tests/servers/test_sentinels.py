@@ -1,8 +1,8 @@
 import pytest
 
-from ..tools import wait_until
 from . import MAKES, Node, Sentinels
 from .test_node import needs
+from .waiting import wait_for
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -20,7 +20,7 @@ def test_sentinels_make_a_replica_the_master_of_a_killed_one(make):
         new = sentinels.wait_for_new_master(old)
         assert new.client().get("key") == "value"
         old.start()
-        wait_until(lambda: old.ask("ROLE")[0] == "slave", timeout=30)
+        wait_for(lambda: old.ask("ROLE")[0] == "slave")
         sentinels.wait_in_sync()
 
 
