@@ -131,6 +131,13 @@ local function write(state, token, holder)
   redis.call('PEXPIREAT', lock, digits(state.latest + stays))
 end
 
+-- Write down anew who holds it already. A full server lets a script add nothing before it has
+-- changed something that adds nothing.
+local function rewrite(state, token, holder)
+  redis.call('PERSIST', lock)
+  write(state, token, holder)
+end
+
 -- Let `token` in, who came at `arrived` (us). Answers its fencing token: above every one
 -- before it, also when Redis lost its data (then by the clock).
 local function enter(state, token, arrived, weight, lease, expires, info)

@@ -37,7 +37,7 @@ state.kind, state.capacity = kind, capacity
 
 if state.mine then
   state.mine.expires = math.max(state.mine.expires, now + lease)
-  write(state, token, state.mine)
+  rewrite(state, token, state.mine)
   redis.call('ZADD', index, digits(state.latest), name)
   redis.call('DEL', grants .. token .. ':' .. name)
   return { 1, state.mine.fence }

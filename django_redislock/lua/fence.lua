@@ -13,7 +13,7 @@ local state = load(token)
 if not state.mine then return 0 end
 
 state.mine.fence = fence
-write(state, token, state.mine)
+rewrite(state, token, state.mine)
 local last = redis.call('ZSCORE', index, '')
 if not last or tonumber(last) < tonumber(fence) then redis.call('ZADD', index, fence, '') end
 return 1

@@ -31,7 +31,7 @@ note_end(state.kind, token, holder_record(state.mine), 'released', now)
 local stays = tonumber(state.mine.acquired) + tonumber(ARGV[3])
 if stays > now then
   state.mine.lease, state.mine.expires = 0, stays
-  write(state, token, state.mine)
+  rewrite(state, token, state.mine)
   redis.call('ZADD', index, digits(state.latest), name)
   redis.call('DEL', grant)
   return 1

@@ -24,7 +24,7 @@ for i = 2, #KEYS - 1 do
   local state = load(token)
   if state.mine then
     state.mine.expires = lease_end(mode, state.mine.expires, ms)
-    write(state, token, state.mine)
+    rewrite(state, token, state.mine)
     redis.call('ZADD', index, digits(state.latest), name)
     verdicts[i - 1] = state.mine.expires - now
   else

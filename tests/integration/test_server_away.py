@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from redis.backoff import ConstantBackoff
-from redis.exceptions import ConnectionError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from django_redislock import LockLost, locks
@@ -499,3 +499,38 @@ def test_a_connect_that_fails_after_its_wait_is_over_harms_nobody(alias_on):
         free(own, "a")
         with own.lock("a", blocking_timeout=5):
             pass
+
+
+# A server that is full
+
+
+def test_a_full_server_lets_holders_renew_extend_and_release_but_nobody_new_in(
+    own_locks, own_redis
+):
+    lock, kept = own_locks.lock("a", timeout=0.5), own_locks.lock("b", at_least_for=1, timeout=30)
+    assert lock.acquire()
+    assert kept.acquire()
+    own_redis.config_set("maxmemory", 1)
+    first = own_locks.get("a").expires_at
+    wait_until(lambda: own_locks.get("a").expires_at > first)
+    lock.extend(10)
+    assert lock.owned()
+    with pytest.raises(ResponseError, match="maxmemory"):
+        own_locks.lock("c").acquire()
+    lock.release()
+    kept.release()
+    assert own_locks.get("b").state == "cooldown"
+
+
+def test_a_full_server_hands_over_and_the_next_keeps_it(own_locks, own_redis):
+    lock = own_locks.lock("a")
+    assert lock.acquire()
+    turn = start(own_locks.lock("a", timeout=2).acquire)
+    waiting(own_locks, "a", 1)
+    token = lock.token
+    own_redis.config_set("maxmemory", 1)
+    lock.release()
+    assert turn.result(10)
+    first = own_locks.get("a")
+    assert first.token != token
+    assert own_locks.force_release("a", first.token) == 1

@@ -1,0 +1,128 @@
+"""`min_replicas`: a lock counts when so many replicas have it."""
+
+import asyncio
+
+import pytest
+from redis.exceptions import ConnectionError
+
+from django_redislock import LockLost
+from tests.servers import Node
+from tests.tools import wait_until
+
+from .tools import start, waiting
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A primary and its replica."""
+    with Node() as primary, Node(replicaof=f"127.0.0.1 {primary.port}") as replica:
+        yield primary, replica
+
+
+@pytest.fixture
+def primary(pair):
+    primary, replica = pair
+    wait_until(lambda: replica.client().info("replication")["master_link_status"] == "up")
+    yield primary
+    if not replica.is_running:
+        replica.start()
+    replica.resume()
+    primary.client().flushall()
+
+
+@pytest.fixture
+def replica(primary, pair):
+    return pair[1]
+
+
+@pytest.fixture
+def replicated(alias_on, primary):
+    return alias_on(primary.url)
+
+
+def on(replica: Node, name: str) -> bool:
+    return any(key.endswith(f"lock:{name}") for key in replica.client().scan_iter())
+
+
+def test_a_lock_is_on_the_replica_when_it_is_acquired(replicated, replica):
+    for number in range(20):
+        with replicated.lock(f"a{number}", min_replicas=1):
+            assert on(replica, f"a{number}")
+
+
+def test_a_lock_is_on_the_replica_when_it_is_acquired_in_async(replicated, replica):
+    async def use():
+        for number in range(20):
+            async with replicated.lock(f"a{number}", min_replicas=1):
+                assert on(replica, f"a{number}")
+
+    asyncio.run(use())
+
+
+def test_a_lock_that_no_replica_confirms_is_refused_loudly_and_not_left(replicated, replica):
+    replica.pause()
+    with pytest.raises(ConnectionError, match=r"'a' must be on 1 replica.* was on 0"):
+        replicated.lock("a", min_replicas=1).acquire()
+    with pytest.raises(ConnectionError, match="'b' must be on 2"):
+        asyncio.run(replicated.lock("b", min_replicas=2).aacquire())
+    assert replicated.count() == 0
+
+
+def test_a_turn_counts_when_the_replica_has_it(replicated, replica):
+    first, second = replicated.lock("a"), replicated.lock("a", min_replicas=1)
+    assert first.acquire()
+    turn = start(second.acquire)
+    waiting(replicated, "a", 1)
+    replica.pause()
+    first.release()
+    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+        turn.result(10)
+    assert replicated.count() == 0
+
+
+def test_a_renewal_counts_when_the_replica_has_it(replicated, replica):
+    lock = replicated.lock("a", timeout=1.5, min_replicas=1)
+    assert lock.acquire()
+    replica.pause()
+    wait_until(lambda: lock.lost)
+    assert replicated.get("a").token, "it is lost to its holder first"
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_a_replica_that_comes_back_in_time_keeps_the_lock(replicated, replica):
+    lock = replicated.lock("a", timeout=3, min_replicas=1)
+    assert lock.acquire()
+    replica.pause()
+    first = replicated.get("a").expires_at
+    wait_until(lambda: replicated.get("a").expires_at > first)
+    replica.resume()
+    hold = lock._own()
+    deadline = hold.deadline
+    wait_until(lambda: hold.deadline > deadline)
+    lock.release()
+
+
+def test_an_extension_counts_when_the_replica_has_it(replicated, replica):
+    lock = replicated.lock("a", min_replicas=1)
+    assert lock.acquire()
+    replica.pause()
+    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+        lock.extend(60)
+    lock.release()
+
+
+def test_others_beside_it_are_renewed_without_the_replica(replicated, replica):
+    lock, other = (replicated.lock(f"a{n}", timeout=1.5, min_replicas=n) for n in (1, 0))
+    assert lock.acquire()
+    assert other.acquire()
+    replica.pause()
+    wait_until(lambda: lock.lost)
+    assert not other.lost
+    other.release()
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "1", True, None, 101])
+def test_what_is_no_number_of_replicas_is_refused(replicated, value):
+    with pytest.raises((TypeError, ValueError), match="min_replicas must be"):
+        replicated.lock("a", min_replicas=value)
