@@ -63,7 +63,10 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W001: the server may drop locks to make room. W002: it could not be asked."""
     try:
-        policy = run(server(conf.cache).client, eviction_policy())
+        policies = [
+            run(each.whole.client, eviction_policy(each.key))
+            for each in server(conf.cache).members()
+        ]
     except ImproperlyConfigured:
         return []  # told by E001 or E002
     except RedisError as error:
@@ -75,7 +78,8 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
                 id="redislock.W002",
             )
         ]
-    if policy == "noeviction":
+    policy = next((each for each in policies if each != "noeviction"), None)
+    if policy is None:
         return []
     return [
         Warning(

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError
 
 from ..conf import conf
-from ..keys import Keys
+from ..keys import BUCKETS, Keys
 from .backends import way_to
 from .nodes import Nodes, nodes_of
 from .own import has_own, own_async_client, own_client
@@ -52,6 +52,27 @@ class Server:
     def part_of(self, name: str) -> int | None:
         """Which part of it keeps that lock, and fails alone: its bucket; None where it is one."""
         return self.keys.of(name).bucket if isinstance(self.client, Nodes) else None
+
+    key = ""
+    """One that it keeps, where it is one of several; see `Ask`."""
+
+    @property
+    def whole(self) -> "Server":
+        """What it is one of, or itself."""
+        return self
+
+    def members(self) -> "list[Server]":
+        """The servers that share the buckets, each to be looked at alone; else itself."""
+        if not isinstance(self.client, Nodes):
+            return [self]
+        buckets: dict[Any, list[int]] = {}
+        for bucket in range(BUCKETS):
+            client = self.client.at(self.keys.inspect(bucket)[0])
+            buckets.setdefault(client, []).append(bucket)
+        return [Member(self, client, kept) for client, kept in buckets.items()]
+
+    def keeps(self, name: str) -> bool:
+        return True
 
     @property
     def address(self) -> str | None:
@@ -98,6 +119,23 @@ class Server:
             self._of_loop.pop(loop, None)
             with suppress(Exception):
                 await _close(client)
+
+
+class Member(Server):
+    """One of the servers that share the buckets."""
+
+    def __init__(self, whole: Server, client: Any, buckets: list[int]) -> None:
+        super().__init__(whole.alias, whole.keys.prefix, lambda: client, whole._aconnect)
+        self.key = self.keys.inspect(buckets[0])[0]
+        self._whole = whole
+        self._buckets = buckets
+
+    @property
+    def whole(self) -> Server:
+        return self._whole
+
+    def keeps(self, name: str) -> bool:
+        return self.keys.of(name).bucket in self._buckets
 
 
 async def _close(client: Any) -> None:

@@ -115,7 +115,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                 _put_in(answers, unknown, await aask(client, [*full, *synced], limit))
             return [_good(answer) for answer in answers]
         case Ask(commands, limit, key):
-            return await aask(keeper(client, key), commands, limit)
+            return await aask(keeper(client, key), commands, limit, key)
         case Wait():
             there = keeper(client, op.key)
             with seat(there) as seated:

@@ -160,13 +160,15 @@ def _answer_of(client: Any, command: Command) -> Any:
 # Async: through the client, whose commands can be cancelled at any moment.
 
 
-async def aask(client: AsyncClient, commands: Sequence[Command], limit: float | None) -> list[Any]:
-    """See ask()."""
+async def aask(
+    client: AsyncClient, commands: Sequence[Command], limit: float | None, key: str = ""
+) -> list[Any]:
+    """See ask(). A Cluster's client sends commands without keys to the keeper of `key`."""
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
         async with asyncio.timeout(limit):
-            answers = await _aask(client, commands)
+            answers = await _aask(client, commands, key)
     except TimeoutError as error:
         raise RedisTimeoutError("Redis did not answer in time") from error
     except RedisClusterException as error:  # which is none of redis-py's RedisError
@@ -177,22 +179,22 @@ async def aask(client: AsyncClient, commands: Sequence[Command], limit: float | 
     return answers
 
 
-async def _aask(client: AsyncClient, commands: Sequence[Command]) -> list[Any]:
+async def _aask(client: AsyncClient, commands: Sequence[Command], key: str) -> list[Any]:
     if not isinstance(client, Nodes):
-        return await _aexchange(client, commands)
+        return await _aexchange(client, commands, key)
     answers: list[Any] = [None] * len(commands)
     for node, places in _by_node(client, commands).items():
-        told = await _aexchange(node, [commands[place] for place in places])
+        told = await _aexchange(node, [commands[place] for place in places], key)
         for place, answer in zip(places, told, strict=True):
             answers[place] = answer
     return answers
 
 
-async def _aexchange(client: Any, commands: Sequence[Command]) -> list[Any]:
+async def _aexchange(client: Any, commands: Sequence[Command], key: str) -> list[Any]:
     began = time.monotonic()
     while True:
         try:
-            answers = await _asend(client, commands)
+            answers = await _asend(client, commands, key)
             break
         except ConnectionError as error:
             if not is_exhausted(error) or time.monotonic() > began + PATIENCE:
@@ -206,11 +208,13 @@ async def _aexchange(client: Any, commands: Sequence[Command]) -> list[Any]:
     return answers
 
 
-async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
+async def _asend(client: Any, commands: Sequence[Command], key: str) -> list[Any]:
+    # WAIT is about what its own connection wrote, and a Cluster's pipeline would send it to any.
+    key = key or (_key(commands[0]) if commands[-1][0] == "WAIT" else "")
+    if key and hasattr(client, "get_node_from_key"):
+        return await _asend_to_node(client, commands, key)
     if len(commands) == 1:
         return [await _aanswer_of(client, commands[0])]
-    if hasattr(client, "get_node_from_key") and commands[-1][0] == "WAIT":
-        return await _asend_to_node(client, commands)
     pipeline = client.pipeline(transaction=False)
     for command in commands:
         pipeline.execute_command(*command)
@@ -218,11 +222,10 @@ async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
     return answers
 
 
-async def _asend_to_node(cluster: Any, commands: Sequence[Command]) -> list[Any]:
-    # WAIT is about what its own connection wrote, and a Cluster's pipeline would send it to any.
+async def _asend_to_node(cluster: Any, commands: Sequence[Command], key: str) -> list[Any]:
     await cluster.initialize()
     sent = [SimpleNamespace(args=each, kwargs={}, result=None) for each in commands]
-    await cluster.get_node_from_key(_key(commands[0])).execute_pipeline(sent)
+    await cluster.get_node_from_key(key).execute_pipeline(sent)
     answers = [each.result for each in sent]
     if not any(map(is_elsewhere, answers)):
         return answers

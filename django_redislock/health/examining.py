@@ -1,12 +1,12 @@
 """Asking a server all that is to be found, in bounded time and without an error."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeAlias
 
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError
 
 from .. import clock
 from ..connection import Server
@@ -15,7 +15,7 @@ from ..engine.ops import Ask, Flow
 from ..lua import ACQUIRE
 from . import resources, told
 from .client import address, client
-from .finding import Finding, Health, words
+from .finding import STATUSES, Finding, Health, words
 from .probing import BookOf, Rehearsal, ping
 
 SAMPLES = 10
@@ -56,34 +56,61 @@ class Sample:
 def examine(server: Server, book: BookOf, timeout: float) -> Flow[Health]:
     """All findings; what could not be asked by then is unknown or failed."""
     until = clock.now() + timeout
+    try:
+        members = server.members()
+    except ConnectionError as error:
+        found = {"connection": _unreached(server, error)}
+        return Health(server.alias, tuple(found.get(id) or _not_asked(id) for id in CHECKS))
+    found_of: list[list[Finding]] = []
+    for member in members:
+        found_of += [(yield from _findings(member, book, until))]
+    if len(members) == 1:
+        return Health(server.alias, tuple(found_of[0]))
+    addresses = [member.address for member in members]
+    together = (_together(addresses, each) for each in zip(*found_of, strict=True))
+    return Health(server.alias, tuple(together))
+
+
+def _together(addresses: Sequence[str | None], findings: Sequence[Finding]) -> Finding:
+    """The worst of what was found of several servers, with the facts of each."""
+    worst = max(findings, key=lambda each: STATUSES.index(each.status))
+    address = addresses[findings.index(worst)]
+    if all(each.summary == worst.summary for each in findings):
+        summary = f"All {len(findings)} servers: {worst.summary}"
+    else:
+        summary = f"Of {len(findings)} servers, {address}: {worst.summary}"
+    return Finding(worst.id, worst.status, summary, {"servers": [each.facts for each in findings]})
+
+
+def _findings(server: Server, book: BookOf, until: float) -> Flow[list[Finding]]:
     findings = [client(server)]
     try:
-        samples = yield from _samples(until)
+        samples = yield from _samples(server.key, until)
     except Exception as error:  # noqa: BLE001  whatever it is, every lock would meet it
         findings.append(_unreached(server, error))
     else:
         findings += [_connected(server), _round_trip(samples), _clock(samples)]
         findings += yield from _locking(server, book, until)
-        findings += _judged((yield from told.ask(_left(until))))
+        findings += _judged((yield from told.ask(_left(until), server.key)))
     found = {each.id: each for each in findings}
-    return Health(server.alias, tuple(found.get(id) or _not_asked(id) for id in CHECKS))
+    return [found.get(id) or _not_asked(id) for id in CHECKS]
 
 
 def _left(until: float) -> float:
     return max(until - clock.now(), GRACE)
 
 
-def _samples(until: float) -> Flow[list[Sample]]:
-    yield from _sample(until)  # connects, and is not counted
+def _samples(key: str, until: float) -> Flow[list[Sample]]:
+    yield from _sample(key, until)  # connects, and is not counted
     samples: list[Sample] = []
     while len(samples) < SAMPLES:
-        samples += [(yield from _sample(until))]
+        samples += [(yield from _sample(key, until))]
     return samples
 
 
-def _sample(until: float) -> Flow[Sample]:
+def _sample(key: str, until: float) -> Flow[Sample]:
     wall, began = time.time(), clock.now()
-    [answer] = yield Ask((("TIME",),), _left(until))
+    [answer] = yield Ask((("TIME",),), _left(until), key)
     seconds = clock.now() - began
     if isinstance(answer, Exception):
         return Sample(seconds, None)
@@ -153,7 +180,7 @@ def _locking(server: Server, book: BookOf, until: float) -> Flow[list[Finding]]:
 
 def _scripts(server: Server, book: BookOf, until: float, works: bool) -> Flow[Finding]:
     try:
-        refused = yield from _refused(until)
+        refused = yield from _refused(server.key, until)
         if works and "EVALSHA" not in refused:
             return (yield from _rehearsed(server, book, until, refused))
     except RedisError as error:
@@ -175,10 +202,10 @@ def _needs(refused: Iterable[str]) -> dict[str, Any]:
     return {"refused": [*refused], "needs": " ".join(f"+{each.lower()}" for each in refused)}
 
 
-def _refused(until: float) -> Flow[dict[str, Any]]:
+def _refused(key: str, until: float) -> Flow[dict[str, Any]]:
     """What runs scripts and is refused, with the server's words."""
     by_digest = ("EVALSHA", "0" * len(ACQUIRE.sha), 0)  # known to no server
-    answers = yield Ask((by_digest, ("EVAL", "return 1", 0)), _left(until))
+    answers = yield Ask((by_digest, ("EVAL", "return 1", 0)), _left(until), key)
     return {
         name: answer
         for name, answer in zip(("EVALSHA", "EVAL"), answers, strict=True)

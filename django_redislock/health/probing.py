@@ -98,10 +98,10 @@ class Rehearsal:
 
 
 def _want(server: Server, limit: float, name: str | None = None) -> flows.Want:
-    token = uuid.uuid4().hex
+    name = name or next(filter(server.keeps, iter(_probe_name, None)))
     return flows.Want(
-        keys=server.keys.of(name or PREFIX + token),
-        token=token,
+        keys=server.keys.of(name),
+        token=uuid.uuid4().hex,
         kind="mutex",
         capacity=1,
         weight=1,
@@ -110,6 +110,10 @@ def _want(server: Server, limit: float, name: str | None = None) -> flows.Want:
         renewed=False,
         patience=limit,
     )
+
+
+def _probe_name() -> str:
+    return PREFIX + uuid.uuid4().hex
 
 
 def _release(want: flows.Want, until: float) -> Flow[bool]:
@@ -155,7 +159,7 @@ def _tidy(
     for want in wants:
         gone = yield from flows.give_up(want, error)
         if not gone and isinstance(error, ConnectionError | TimeoutError):
-            of_name = book(server, want.keys.name)
+            of_name = book(server.whole, want.keys.name)
             of_name.give_back(_lease(of_name, want))
 
 

@@ -16,10 +16,10 @@ OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 """The oldest versions that are supported."""
 
 
-def eviction_policy() -> Flow[str]:
-    """What the server does when its memory is full. Raises redis-py's errors."""
+def eviction_policy(key: str) -> Flow[str]:
+    """What the server that keeps `key` does when its memory is full. Raises redis-py's errors."""
     # INFO, as CONFIG is often forbidden.
-    [answer] = yield Ask((("INFO", "memory"),), PATIENCE)
+    [answer] = yield Ask((("INFO", "memory"),), PATIENCE, key)
     if isinstance(answer, Exception):
         raise answer
     return _policy(Told(answer, {}))

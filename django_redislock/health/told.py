@@ -52,11 +52,11 @@ class Told:
         return values[name]
 
 
-def ask(limit: float) -> Flow[Told]:
+def ask(limit: float, key: str = "") -> Flow[Told]:
     """Ask all at once; what is refused, or not answered, is told of by `Told`."""
     commands = (("INFO",), *(("CONFIG", "GET", name) for name in CONFIG))
     try:
-        info, *config = yield Ask(commands, limit)
+        info, *config = yield Ask(commands, limit, key)
     except RedisError as error:
         return Told(error, dict.fromkeys(CONFIG, error))
     return Told(info, dict(zip(CONFIG, config, strict=True)))
