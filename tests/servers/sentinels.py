@@ -11,11 +11,17 @@ import redis
 from .node import Node
 from .waiting import WITHIN, wait_for
 
-DOWN_AFTER = 500
-"""Milliseconds without an answer after which a Sentinel takes a server for down."""
+DOWN_AFTER = {"valkey-9.1": 500, "redis-7.0": 500, "redis-6.2": 1500}
+"""Milliseconds without an answer after which a Sentinel takes a server for down. One that tries
+to connect again only once a second must not be told less."""
 
 FAILOVER_TIMEOUT = 3000
 """Milliseconds; a failover that failed is tried again after twice that."""
+
+
+HURRY = ("PING-PERIOD", 100, "PUBLISH-PERIOD", 300, "INFO-PERIOD", 300)
+"""Milliseconds. A Sentinel connects again, and so sees who is up, once in a ping period; and
+it waits for four publish periods before it makes a replica of a master that came back."""
 
 
 class Sentinel(Node):
@@ -29,9 +35,8 @@ class Sentinel(Node):
 
     def start(self) -> Self:
         super().start()
-        # It waits 4 publish periods before it makes a replica of a master that came back.
-        with contextlib.suppress(redis.ResponseError):  # Redis 6.2 knows no shorter ones
-            self.ask("SENTINEL", "DEBUG", "PUBLISH-PERIOD", 300, "INFO-PERIOD", 300)
+        with contextlib.suppress(redis.ResponseError):  # Redis 6.2 can't be told
+            self.ask("SENTINEL", "DEBUG", *HURRY)
         return self
 
 
@@ -49,7 +54,7 @@ class Sentinels:
         replicas: int = 1,
         name: str = "locks",
         through: Callable[[Node], tuple[str, int]] | None = None,
-        down_after: int = DOWN_AFTER,
+        down_after: int | None = None,
         failover_timeout: int = FAILOVER_TIMEOUT,
         **config: Any,
     ) -> None:
@@ -58,7 +63,7 @@ class Sentinels:
             Node(make, **{"repl_diskless_sync_delay": 0} | config) for _ in range(replicas + 1)
         ]
         self.sentinels = [Sentinel(make) for _ in range(3)]
-        self.down_after = down_after
+        self.down_after = down_after or DOWN_AFTER[make]
         self.failover_timeout = failover_timeout
         self._through = through or (lambda node: node.address)
         self._reached: dict[tuple[str, int], Node] = {}
@@ -106,8 +111,9 @@ class Sentinels:
         return wait_for(lambda: self._new_master(old), timeout=timeout)
 
     def wait_in_sync(self) -> None:
-        """Wait until all replicas are there and have everything that was written."""
-        wait_for(self._is_in_sync)
+        """Wait until all replicas are there and have what was written before this call."""
+        written = wait_for(lambda: int(self.master.info("replication")["master_repl_offset"]))
+        wait_for(lambda: self._have_all(written))
 
     def close(self) -> None:
         for each in (*self.sentinels, *self.nodes):
@@ -187,10 +193,8 @@ class Sentinels:
         [new] = named
         return new if _role(new) == "master" else None
 
-    def _is_in_sync(self) -> bool:
-        master = self.master
-        written = int(master.info("replication")["master_repl_offset"])
-        online = _online(master)
+    def _have_all(self, written: int) -> bool:
+        online = _online(self.master)
         return len(online) == len(self.nodes) - 1 and all(each >= written for each in online)
 
 
