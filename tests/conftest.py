@@ -1,6 +1,5 @@
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,10 +7,7 @@ import hypothesis
 import pytest
 import redis
 
-from .tools import wait_until
-
-KEY = re.compile(r"\{(?P<bucket>\d{1,2})\}:(?P<part>.+)", re.DOTALL)
-"""What every key of the product has in it, whatever stands before."""
+from .tools import leftovers, wait_for_none_left
 
 # A shared machine may stall any example; pytest-timeout bounds the whole test.
 hypothesis.settings.register_profile("tests", deadline=None)
@@ -87,32 +83,3 @@ def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
     redis_server.flushdb()
     if left:
         pytest.fail("Left behind in Redis: " + ", ".join(left), pytrace=False)
-
-
-def wait_for_none_left(client: redis.Redis) -> list[str]:
-    try:
-        wait_until(lambda: not leftovers(client), timeout=1)
-    except AssertionError:
-        return leftovers(client)
-    return []
-
-
-def leftovers(client: redis.Redis) -> list[str]:
-    """The names of keys, and of members of an index, that should be gone."""
-    left: list[str] = []
-    seconds, microseconds = client.time()
-    now = seconds * 1000 + microseconds / 1000
-    for key in sorted(client.scan_iter(count=1000)):
-        match = KEY.search(key)
-        if match is None or match["part"].startswith("history:"):
-            continue
-        if match["part"] == "index":
-            left += [f"{key} -> {name}" for name in client.zrangebyscore(key, now, "inf") if name]
-        elif not match["part"].startswith("lock:") or _is_held(client, key, now):
-            left.append(key)
-    return left
-
-
-def _is_held(client: redis.Redis, key: str, now: float) -> bool:
-    """Whether a lease is running. Where none is, its end is still to be noted in the history."""
-    return float(client.hget(key, "latest") or 0) > now

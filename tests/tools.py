@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,14 @@ from threading import Thread
 from types import TracebackType
 from typing import Self, TypeVar
 
+import redis
+
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+KEY = re.compile(r"\{(?P<bucket>\d{1,2})\}:(?P<part>.+)", re.DOTALL)
+"""What every key of the product has in it, whatever stands before."""
 
 PREAMBLE = """\
 import sys
@@ -126,3 +132,32 @@ def stopped_holder(name: str, *, timeout: float) -> Iterator["Child"]:
         wait_until(lambda: (info := locks.get(name)) and info.is_stale, timeout=timeout)
         yield child
         locks.force_release(name)
+
+
+def wait_for_none_left(client: redis.Redis) -> list[str]:
+    try:
+        wait_until(lambda: not leftovers(client), timeout=1)
+    except AssertionError:
+        return leftovers(client)
+    return []
+
+
+def leftovers(client: redis.Redis) -> list[str]:
+    """The names of keys, and of members of an index, that should be gone."""
+    left: list[str] = []
+    seconds, microseconds = client.time()
+    now = seconds * 1000 + microseconds / 1000
+    for key in sorted(client.scan_iter(count=1000)):
+        match = KEY.search(key)
+        if match is None or match["part"].startswith("history:"):
+            continue
+        if match["part"] == "index":
+            left += [f"{key} -> {name}" for name in client.zrangebyscore(key, now, "inf") if name]
+        elif not match["part"].startswith("lock:") or _is_held(client, key, now):
+            left.append(key)
+    return left
+
+
+def _is_held(client: redis.Redis, key: str, now: float) -> bool:
+    """Whether a lease is running. Where none is, its end is still to be noted in the history."""
+    return float(client.hget(key, "latest") or 0) > now

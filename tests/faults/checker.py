@@ -1,0 +1,422 @@
+"""Reads a history, and finds what must not be in it. It knows nothing of how it came about.
+
+A **belief** is the time for which a client may act on a lock: from when it learned that it holds
+it until it begins to let go, is told that the lock is lost, its lease ends on its own clock (when
+`lock.lost` turns true), or it dies; whatever comes first. Beliefs at a time for which one lock has
+no room are an **overlap**.
+
+A write is **stale** if one who came to hold the lock later wrote before. That is judged by the
+order in which clients came to hold the lock and not by their fencing tokens, which may be at
+fault."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from .events import Event
+
+FAULTS = ("killed", "stopped", "fault")
+NOT_OWNED = ("LockNotOwnedError", "LockLost")
+
+WAKE_WITHIN = 3.0
+"""Seconds for which a lock may be free while somebody alive waits for it."""
+
+
+@dataclass
+class Hold:
+    """One time that a client held a lock."""
+
+    who: str
+    lock: str
+    token: Any
+    fence: int
+    weight: int
+    capacity: int
+    asked: float
+
+    began: float
+    """When the client learned of it."""
+
+    queued: float | None = None
+    """When it surely stood in the queue, if it had to wait."""
+
+    deadline: float = math.inf
+    """When its lease ends on its own clock, as it was last renewed."""
+
+    ended: float = math.inf
+    """When it died, began to let go, or was told that it lost it."""
+
+    released: float | None = None
+    """When it had surely been released."""
+
+    @property
+    def until(self) -> float:
+        """When its client stopped believing in it."""
+        return min(self.ended, self.deadline)
+
+    @property
+    def gone(self) -> float:
+        """When it was over, for everybody else as well."""
+        return self.deadline if self.released is None else self.released
+
+    @property
+    def order(self) -> float:
+        """Who stood still when it was let in learns of it only when it is over."""
+        return min(self.began, self.deadline)
+
+    def __str__(self) -> str:
+        return f"{self.who} ({self.fence}; {self.began:.4f} to {self.until:.4f})"
+
+
+class Wait(NamedTuple):
+    """One time that a client wanted a lock: until it got it, was refused, failed or died."""
+
+    who: str
+    lock: str
+    weight: int
+    capacity: int
+    begin: float
+    end: float
+
+
+class Span(NamedTuple):
+    begin: float
+    end: float
+
+
+@dataclass
+class Findings:
+    """What there is to tell of a history; what must not be in it with its particulars."""
+
+    holds: list[Hold]
+    faults: list[Event]
+    errors: list[Event]
+
+    until_free: list[float]
+    """Seconds from each fault that left a lock to the next who held it."""
+
+    overlaps: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
+    stale_without_fence: list[str] = field(default_factory=list)
+
+    refused_in_turn: list[str] = field(default_factory=list)
+    """Writes of the last who came to hold the lock that the fence refused."""
+
+    fences: list[str] = field(default_factory=list)
+    """Fencing tokens that did not grow."""
+
+    overtakings: list[str] = field(default_factory=list)
+    lost_wakeups: list[str] = field(default_factory=list)
+    not_owned: list[str] = field(default_factory=list)
+    phantoms: list[str] = field(default_factory=list)
+    doubles: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+
+
+def check(events: Sequence[Event], *, wake_within: float = WAKE_WITHIN) -> Findings:
+    history = History(events)
+    found = Findings(
+        holds=history.holds,
+        faults=history.of(*FAULTS),
+        errors=history.of("error"),
+        until_free=list(times_until_free(history)),
+        not_owned=list(false_not_owned(history)),
+        phantoms=list(map(str, history.of("phantom"))),
+        doubles=list(map(str, history.of("double"))),
+        leftovers=list(map(str, history.of("left"))),
+    )
+    for holds in history.by_lock.values():
+        found.overlaps += overlaps(holds)
+        found.fences += fences_that_did_not_grow(holds)
+        found.overtakings += overtakings(holds, history)
+    found.lost_wakeups += lost_wakeups(history, wake_within)
+    for writes in history.registers():
+        taken, refused, all_of_them = writes
+        found.stale += stale(taken, history)
+        found.stale_without_fence += stale(all_of_them, history)
+        found.refused_in_turn += refused_in_turn(refused, history)
+    return found
+
+
+# What must not be
+
+
+def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
+    inside: list[Hold] = []
+    for hold in sorted(holds, key=_began):
+        if hold.until <= hold.began:
+            continue
+        inside = [each for each in inside if each.until > hold.began]
+        if sum(each.weight for each in inside) + hold.weight > hold.capacity:
+            yield f"{hold.lock}: {hold} while {', '.join(map(str, inside))}"
+        inside.append(hold)
+
+
+def fences_that_did_not_grow(holds: Iterable[Hold]) -> Iterator[str]:
+    in_order = sorted(holds, key=_order)
+    for before, after in pairwise(in_order):
+        # Who comes in beside others may have asked at the same time as they.
+        alone = before.weight + after.weight > after.capacity
+        if (alone or before.began < after.asked) and after.fence <= before.fence:
+            yield f"{after.lock}: {after} after {before}"
+
+
+def overtakings(holds: Sequence[Hold], history: "History") -> Iterator[str]:
+    """Who asked when another surely stood in the queue, and was let in before."""
+    waited = [each for each in holds if each.queued and not history.stood_still(each)]
+    for behind in holds:
+        for first in waited:
+            if first.queued and first.queued < behind.asked and behind.fence < first.fence:
+                yield f"{first.lock}: {behind} before {first}, queued at {first.queued:.4f}"
+
+
+def lost_wakeups(history: "History", within: float) -> Iterator[str]:
+    """Who waited while there was room for longer than it may take."""
+    for wait in history.waits:
+        if history.stopped_in(wait.who, Span(wait.begin, wait.end)):
+            continue
+        longest = max(_rooms(wait, history), default=0)
+        if longest > within:
+            yield f"{wait.lock}: {wait.who} waited for {longest:.2f} s while there was room"
+
+
+def _rooms(wait: Wait, history: "History") -> Iterator[float]:
+    """For how long there was room for who waited, each time."""
+    taken = [
+        (Span(hold.began, hold.gone), hold.weight)
+        for hold in history.by_lock.get(wait.lock, ())
+        if not (hold.who == wait.who and hold.began >= wait.end)
+    ]
+    taken += [(span, wait.capacity) for span in history.away]
+    steps = [(span.begin, weight) for span, weight in taken if span.end > wait.begin]
+    steps += [(span.end, -weight) for span, weight in taken if span.end > wait.begin]
+    used, free_since = 0, wait.begin
+    for at, change in [*sorted(steps), (wait.end, 0)]:
+        if at >= wait.end:
+            break
+        had_room = used + wait.weight <= wait.capacity
+        used += change
+        has_room = used + wait.weight <= wait.capacity
+        if had_room and not has_room:
+            yield at - free_since
+        elif has_room and not had_room:
+            free_since = max(at, wait.begin)
+    if used + wait.weight <= wait.capacity:
+        yield wait.end - free_since
+
+
+def false_not_owned(history: "History") -> Iterator[str]:
+    """Who was told that a lock is not its own, although nothing took it away."""
+    for event in history.of("error"):
+        hold = history.hold_at(event["who"], event["lock"], event["t"])
+        if event["type"] not in NOT_OWNED or hold is None or event["during"] == "acquire":
+            continue
+        taken = any(
+            each["t"] >= hold.began and each.get("lock") in (None, hold.lock)
+            for each in history.of("taken")
+        )
+        if not taken and event["t"] < hold.deadline:
+            yield f"{hold.lock}: {hold} was told {event['type']} at {event['t']:.4f}"
+
+
+def times_until_free(history: "History") -> Iterator[float]:
+    for event in history.of("killed", "stopped"):
+        for hold in history.holds:
+            if hold.who == event["client"] and hold.began <= event["t"] < hold.gone:
+                yield from _next(history, hold.lock, event["t"], hold)
+    for event in history.of("free"):
+        yield from _next(history, event["lock"], event["t"], None)
+
+
+def _next(history: "History", lock: str, t: float, left: Hold | None) -> Iterator[float]:
+    if left and left.released:
+        return
+    later = [each.began for each in history.by_lock.get(lock, ()) if each.began > t]
+    if later:
+        yield min(later) - t
+
+
+def stale(writes: Iterable[Event], history: "History") -> Iterator[str]:
+    newest: Hold | None = None
+    for event in writes:
+        hold = history.hold_of(event)
+        if newest and hold.order < newest.order:
+            yield f"{hold.lock}: {hold} wrote at {event['t']:.4f}, after {newest}"
+        else:
+            newest = hold
+
+
+def refused_in_turn(writes: Iterable[Event], history: "History") -> Iterator[str]:
+    for event in writes:
+        hold = history.hold_of(event)
+        if not any(each.order > hold.order for each in history.by_lock[hold.lock]):
+            yield f"{hold.lock}: {hold} at {event['t']:.4f}"
+
+
+# What there was
+
+
+class History:
+    """Events, as what clients wanted and held."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+        self.end = max((event["t"] for event in events), default=0.0)
+        self._of: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            self._of[event["what"]].append(event)
+        self.dead = {each["client"]: each["dead"] for each in self.of("killed")}
+        self.away = list(_spans(self.of("away", "back"), "away", self.end))
+        self._stopped: dict[str, list[Event]] = defaultdict(list)
+        for event in self.of("stopped", "resumed"):
+            self._stopped[event["client"]].append(event)
+        self.holds: list[Hold] = []
+        self.waits: list[Wait] = []
+        for (who, lock), own in _by_client(events).items():
+            self._read(who, lock, own)
+        self.holds.sort(key=_began)
+        self.by_lock: dict[str, list[Hold]] = defaultdict(list)
+        for hold in self.holds:
+            self.by_lock[hold.lock].append(hold)
+
+    def of(self, *whats: str) -> list[Event]:
+        found = [event for what in whats for event in self._of.get(what, ())]
+        return sorted(found, key=_time) if len(whats) > 1 else found
+
+    def _read(self, who: str, lock: str, events: Sequence[Event]) -> None:
+        dead = self.dead.get(who, math.inf)
+        by_token: dict[Any, Hold] = {}
+        queued: float | None = None
+        for event in events:
+            match event["what"]:
+                case "want":
+                    queued = None
+                case "queued":
+                    queued = event["t"]
+                case "held":
+                    by_token[event["token"]] = _hold(event, queued, dead)
+        for event in events:
+            hold = by_token.get(event.get("token"))
+            if hold is not None:
+                _note(hold, event)
+        self.holds += by_token.values()
+        self.waits += _waits(who, lock, events, min(dead, self.end))
+
+    def hold_at(self, who: str, lock: str, t: float) -> Hold | None:
+        """The last that this client had."""
+        own = [each for each in self.by_lock.get(lock, ()) if each.who == who]
+        return next((each for each in reversed(own) if each.began <= t), None)
+
+    def hold_of(self, write: Event) -> Hold:
+        hold = self.hold_at(write["who"], write["lock"], write["t"])
+        assert hold, f"a write by who never held: {write}"
+        return hold
+
+    def stopped_in(self, who: str, span: Span) -> bool:
+        stops = _spans(self._stopped.get(who, ()), "stopped", self.end)
+        return any(stop.begin < span.end and stop.end > span.begin for stop in stops)
+
+    def stood_still(self, hold: Hold) -> bool:
+        return self.stopped_in(hold.who, Span(hold.asked, hold.began))
+
+    def registers(self) -> Iterator[tuple[list[Event], list[Event], list[Event]]]:
+        """For each: the writes that the fence let through, those that it did not, and those that
+        would be without it; each in the order in which they happened."""
+        registers: dict[tuple[str, str], list[Event]] = defaultdict(list)
+        for event in self.of("write"):
+            registers[event["lock"], event.get("register", "attempts")].append(event)
+        for (_, register), writes in registers.items():
+            writes.sort(key=_place)
+            yield _as_two(writes) if register == "attempts" else _as_told(writes)
+
+
+def _began(hold: Hold) -> float:
+    return hold.began
+
+
+def _order(hold: Hold) -> float:
+    return hold.order
+
+
+def _time(event: Event) -> float:
+    return float(event["t"])
+
+
+def _place(event: Event) -> int:
+    return int(event["place"])
+
+
+def _by_client(events: Iterable[Event]) -> dict[tuple[str, str], list[Event]]:
+    found: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in events:
+        if event.get("lock"):
+            found[event["who"], event["lock"]].append(event)
+    return found
+
+
+def _spans(events: Iterable[Event], begins: str, end: float) -> Iterator[Span]:
+    begin = None
+    for event in events:
+        if event["what"] == begins:
+            begin = event["t"] if begin is None else begin
+        elif begin is not None:
+            yield Span(begin, event["t"])
+            begin = None
+    if begin is not None:
+        yield Span(begin, end)
+
+
+def _hold(event: Event, queued: float | None, dead: float) -> Hold:
+    names = ("who", "lock", "token", "fence", "weight", "capacity", "asked")
+    facts = {name: event[name] for name in names}
+    return Hold(began=event["t"], queued=queued, ended=dead, **facts)
+
+
+def _note(hold: Hold, event: Event) -> None:
+    """What happened to a hold. Its client may hear of a renewal late: the last one counts."""
+    t = event["t"]
+    match event["what"]:
+        case "kept":
+            hold.began = min(hold.began, t)
+            hold.deadline = event["deadline"]
+        case "lost" | "release":
+            hold.ended = min(hold.ended, t)
+        case "released":
+            hold.released = t
+
+
+def _waits(who: str, lock: str, events: Iterable[Event], end: float) -> Iterator[Wait]:
+    want: Event | None = None
+    for event in events:
+        ends = event["what"] in ("held", "refused") or (
+            event["what"] == "error" and event["during"] == "acquire"
+        )
+        if want and ends:
+            yield Wait(who, lock, want["weight"], want["capacity"], want["t"], event["t"])
+        if event["what"] == "want":
+            want = event
+        elif ends:
+            want = None
+    if want:
+        yield Wait(who, lock, want["weight"], want["capacity"], want["t"], end)
+
+
+def _as_two(attempts: list[Event]) -> tuple[list[Event], list[Event], list[Event]]:
+    """A file of attempts, of which a fence takes those that have no greater one before them."""
+    taken: list[Event] = []
+    refused: list[Event] = []
+    greatest = -math.inf
+    for event in attempts:
+        (taken if event["fence"] >= greatest else refused).append(event)
+        greatest = max(greatest, event["fence"])
+    return taken, refused, attempts
+
+
+def _as_told(writes: list[Event]) -> tuple[list[Event], list[Event], list[Event]]:
+    fenced = [event for event in writes if event["fenced"]]
+    taken = [event for event in fenced if event["accepted"]]
+    refused = [event for event in fenced if not event["accepted"]]
+    return taken, refused, [event for event in writes if not event["fenced"]]

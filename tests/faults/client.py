@@ -1,0 +1,267 @@
+"""The processes that use locks, and the one that they are forked from.
+
+``python -m tests.faults.client FD`` is that one: it has imported everything and waits at the
+socket `FD` for whom to fork (see `crew`), so a client costs milliseconds. A client does what it is
+asked on a socket of its own, one line of JSON after the other, and answers each when it is done.
+It ends with its socket.
+
+What it can be asked is the functions below, and any other function by its path
+(``"tests.faults.scenarios.forks:exec"``): called with the client, and what it is told by keyword,
+it answers with what JSON can take. What it raises is logged, and is the answer.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from django_redislock.clock import now
+
+from .events import Log
+from .register import Attempts
+
+PR_SET_PDEATHSIG = 1
+
+
+class Client:
+    def __init__(self, order: dict[str, Any], orders: socket.socket) -> None:
+        self.who: str = order["who"]
+        self.folder = Path(order["folder"])
+        self.log = Log(self.folder, self.who)
+        self.random = random.Random(order["seed"])
+        self.orders = orders
+        self.held: dict[str, Any] = {}
+        self._registers: dict[str, Any] = {}
+
+    def serve(self) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more
+            for line in self.orders.makefile("r"):
+                answer = self._do(**json.loads(line))
+                self.orders.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _do(self, do: str, **told: Any) -> Any:
+        try:
+            return function_of(do)(self, **told)
+        except Exception as error:
+            self.trouble(do, error, told.get("lock"))
+            return {"error": type(error).__name__, "text": str(error)}
+
+    def trouble(self, during: str, error: BaseException, lock: str | None) -> None:
+        about = {"type": type(error).__name__, "text": str(error)}
+        self.log.write("error", during=during, lock=lock, **about)
+
+    def is_told(self) -> bool:
+        """Whether there is another order, or nobody any more to give one."""
+        return bool(select.select([self.orders], [], [], 0)[0])
+
+    def lock(self, name: str, kind: str = "lock", **options: Any) -> Any:
+        """A lock of the product, by the manager's method; or of another make, by its path."""
+        if ":" in kind:
+            return function_of(kind)(name, **options)
+        from django_redislock import locks
+
+        return getattr(locks, kind)(name, **options)
+
+    def register(self, lock: str) -> Any:
+        if lock not in self._registers:
+            self._registers[lock] = Attempts(self.folder, lock)
+        return self._registers[lock]
+
+
+def function_of(path: str) -> Any:
+    module, _, name = path.rpartition(":")
+    return getattr(import_module(module or __name__), name)
+
+
+# What it can be asked
+
+
+def acquire(client: Client, lock: str, how: dict[str, Any] | None = None, **options: Any) -> bool:
+    """Hold it, and say whether that succeeded. `how` is for `acquire()`, the rest for the lock."""
+    lock_object = client.lock(lock, **options)
+    room = {name: getattr(lock_object, name, 1) for name in ("weight", "capacity")}
+    client.log.write("want", lock=lock, **room)
+    asked = now()
+    try:
+        if not lock_object.acquire(**how or {}):
+            client.log.write("refused", lock=lock, asked=asked)
+            return False
+    except Exception as error:
+        client.trouble("acquire", error, lock)
+        raise
+    client.held[lock] = lock_object
+    client.log.write(
+        "held",
+        lock=lock,
+        asked=asked,
+        token=lock_object.token,
+        fence=lock_object.fence_token,
+        **room,
+    )
+    return True
+
+
+def check(client: Client, lock: str) -> bool:
+    """Whether it is still held, as far as its holder knows."""
+    if client.held[lock].lost:
+        client.log.write("lost", lock=lock, token=client.held[lock].token, found=True)
+        return False
+    client.log.write("checked", lock=lock)
+    return True
+
+
+def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]:
+    """Look whether it is lost, and write to the register. `between` is a pause between the two:
+    seconds, or ``"stop"``, and then it stops itself."""
+    if not check(client, lock):
+        return {"wrote": False}
+    if between == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif between:
+        time.sleep(float(between))
+    fence = client.held[lock].fence_token
+    return {"wrote": True, "accepted": client.register(lock).write(client.who, fence)}
+
+
+def release(client: Client, lock: str) -> bool:
+    held = client.held.pop(lock)
+    client.log.write("release", lock=lock, token=held.token)
+    try:
+        held.release()
+    except Exception as error:
+        client.trouble("release", error, lock)
+        raise
+    client.log.write("released", lock=lock)
+    return True
+
+
+def loop(
+    client: Client,
+    lock: str,
+    times: int | None = None,
+    work: tuple[float, float] = (0, 0.01),
+    rest: tuple[float, float] = (0, 0.01),
+    go_on: bool = True,
+    **options: Any,
+) -> int:
+    """Acquire, write, work, write and release, until there is another order, or so many times;
+    how often it held. What goes wrong is logged, and it goes on, unless it is not to."""
+    done = 0
+    while not client.is_told() and (times is None or done < times):
+        try:
+            done += _once(client, lock, work, options)
+        except Exception:
+            if not go_on:
+                raise
+            time.sleep(0.01)
+        time.sleep(client.random.uniform(*rest))
+    return done
+
+
+def _once(client: Client, lock: str, work: tuple[float, float], options: dict[str, Any]) -> bool:
+    if not acquire(client, lock, **options):
+        return False
+    write(client, lock)
+    time.sleep(client.random.uniform(*work))
+    write(client, lock)
+    release(client, lock)
+    return True
+
+
+def sleep(client: Client, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+# The process that they are forked from
+
+
+def main(requests: socket.socket) -> None:
+    _die_with_parent()
+    _import_all()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    while True:
+        line, sockets, _, _ = socket.recv_fds(requests, 65536, 1)
+        if not line:
+            return
+        [own] = sockets
+        pid = os.fork()
+        if pid == 0:
+            requests.close()
+            _be_client(json.loads(line), socket.socket(fileno=own))
+        os.close(own)
+        requests.sendall(f"{pid}\n".encode())
+
+
+def _import_all() -> None:
+    import django
+
+    django.setup()
+    import django_redislock.manager  # noqa: F401
+    import tests.faults.register  # noqa: F401
+
+
+def _be_client(order: dict[str, Any], orders: socket.socket) -> None:
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _die_with_parent()
+        orders.setblocking(True)
+        _use(order["caches"])
+        client = Client(order, orders)
+        _watch(client)
+        client.serve()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _use(aliases: dict[str, Any]) -> None:
+    from django.conf import settings
+    from django.core.cache import caches
+
+    settings.CACHES = aliases
+    caches.settings = caches.configure_settings(None)
+
+
+def _watch(client: Client) -> None:
+    """Log what the product tells of a lock while its methods run, and the renewals, of which it
+    tells nobody: without them nobody else knows until when a holder believes that it holds."""
+    from django_redislock import signals
+    from django_redislock.engine.lease import Lease
+
+    def waiting(name: str, **_: Any) -> None:
+        client.log.write("queued", lock=name)
+
+    def lost(name: str, token: str, **_: Any) -> None:
+        client.log.write("lost", lock=name, token=token)
+
+    signals.lock_waiting.connect(waiting, weak=False)
+    signals.lock_lost.connect(lost, weak=False)
+    keep = Lease.keep
+
+    def watched(lease: Lease, deadline: float) -> None:
+        keep(lease, deadline)
+        about = {"lock": lease.keys.name, "token": lease.token, "deadline": lease.deadline}
+        client.log.write("kept", **about)
+
+    Lease.keep = watched  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    # Not as `__main__`: a function that is asked for by its path must be of the same module.
+    from tests.faults import client
+
+    client.main(socket.socket(fileno=int(sys.argv[1])))

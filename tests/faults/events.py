@@ -1,0 +1,74 @@
+"""What happens, as lines of JSON: a file for each process, which only it writes.
+
+Each line is one event: when (`t`, of the clock by which holders judge their leases, one for all
+processes of a machine), who, what, of which lock, and more. It is written at once and in one
+piece, so whoever is killed leaves all that it has seen.
+
+Of a client: ``want``; ``queued`` (surely stands in the queue); ``held`` (`token`, `fence`,
+`asked`, `weight`, `capacity`); ``kept`` (`token`, `deadline`: until when its lease lasts unless it
+is renewed); ``lost`` (`token`); ``refused``; ``checked`` (it looked, and still held); ``release``
+(begins to let go); ``released``; ``error`` (`during`, `type`, `text`).
+
+Of the register: ``write`` (`fence`).
+
+Of the harness: ``killed`` (`dead`: when it surely was no more), ``stopped``, ``resumed``, and
+``fault`` (`kind`) for all others; ``taken`` (the lock was taken away from its holder by force, or
+the server lost it); ``free`` (from here on whoever waits is to get the lock); ``phantom``,
+``double``, ``left`` (found at the end)."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django_redislock.clock import now
+
+Event = dict[str, Any]
+
+
+class Log:
+    """The file of one process."""
+
+    def __init__(self, folder: Path, who: str) -> None:
+        self.who = who
+        self._file = os.open(folder / f"{who}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def write(self, what: str, *, t: float | None = None, **facts: Any) -> Event:
+        event = {"t": now() if t is None else t, "who": self.who, "what": what, **facts}
+        os.write(self._file, json.dumps(event).encode() + b"\n")
+        return event
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class Follower:
+    """Reads the file of a process that is still writing."""
+
+    def __init__(self, folder: Path, who: str) -> None:
+        self._path = folder / f"{who}.jsonl"
+        self._path.touch()
+        self._read = 0
+        self.seen: list[Event] = []
+
+    def events(self) -> list[Event]:
+        """All so far."""
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            lines, end, _ = file.read().rpartition(b"\n")
+        self._read += len(lines) + len(end)
+        self.seen += [json.loads(line) for line in lines.splitlines()]
+        return self.seen
+
+
+def read(folder: Path) -> list[Event]:
+    """All events of all processes, in the order in which they happened."""
+    return sorted(_events(folder), key=lambda event: event["t"])
+
+
+def _events(folder: Path) -> Iterator[Event]:
+    for path in sorted(folder.glob("*.jsonl")):
+        lines = path.read_bytes().split(b"\n")[:-1]  # what was not written to its end is no line
+        for place, line in enumerate(lines):
+            yield {"place": place} | json.loads(line)

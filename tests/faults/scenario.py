@@ -1,0 +1,266 @@
+"""What a scenario is, and what it is given to happen in."""
+
+import contextlib
+import random
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.servers import Node
+from tests.tools import leftovers, wait_until
+
+from . import checker
+from .crew import Client, Crew, caches
+from .events import Log, read
+from .table import Row
+
+EXCLUSION = "exclusion"
+ORDER = "order"
+WAKING = "waking"
+OWNERSHIP = "ownership"
+"""What a scenario may be excused from, where the docs say that it can't be kept: that no two hold
+at a time, that who came first is let in first, that nobody waits beside a free lock, and that
+nobody is told that its lock is not its own. From all else nothing is excused."""
+
+SETTLED_WITHIN = 40.0
+"""Seconds that all leases and claims that are left may take to run out."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario: what happens, how often, and what may not be kept."""
+
+    number: int
+    title: str
+    body: Callable[["Setting"], None]
+    runs: int
+    short: int
+    faults: int
+    operations: int
+    free_within: float | None
+    may_fail: frozenset[str]
+    wake_within: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.number}. {self.title}"
+
+
+SCENARIOS: list[Scenario] = []
+
+
+def scenario(
+    number: int,
+    title: str,
+    *,
+    runs: int,
+    short: int,
+    faults: int = 1,
+    operations: int = 1,
+    free_within: float | None = None,
+    may_fail: tuple[str, ...] = (),
+    wake_within: float = checker.WAKE_WITHIN,
+) -> Callable[[Callable[["Setting"], None]], Callable[["Setting"], None]]:
+    """Register what happens as a scenario, of `runs` runs, or `short` in the short form.
+
+    A run that had fewer than so many `faults` and `operations` (acquisitions) on average proves
+    nothing, and fails. `free_within` bounds the time from a fault to the next who holds the lock,
+    in seconds.
+    """
+
+    def register(body: Callable[[Setting], None]) -> Callable[[Setting], None]:
+        told = (runs, short, faults, operations, free_within, frozenset(may_fail), wake_within)
+        SCENARIOS.append(Scenario(number, title, body, *told))
+        SCENARIOS.sort(key=lambda each: each.number)
+        return body
+
+    return register
+
+
+class Setting:
+    """Where one scenario happens: its servers, its clients, its history. All of it goes at the
+    end."""
+
+    def __init__(self, scenario: Scenario, *, seed: int, short: bool, only: int | None = None):
+        self.scenario = scenario
+        self.seed = seed
+        self.runs = scenario.short if short else scenario.runs
+        self.short = short
+        self.folder = Path(tempfile.mkdtemp(prefix="redislock-faults-"))
+        self.log = Log(self.folder, "harness")
+        self.random = self.random_of("all")
+        self.notes: list[str] = []
+        self.troubles: list[str] = []
+        self._only = only
+        self._stack = contextlib.ExitStack()
+        self._nodes: list[Node] = []
+
+    def random_of(self, what: object) -> random.Random:
+        """Random choices of its own, the same for the same seed."""
+        return random.Random(f"{self.seed} {self.scenario.name} {what}")
+
+    # What there is
+
+    def node(self, make: str | None = None, **config: Any) -> Node:
+        """A server, which is looked over at the end."""
+        node = self.use(Node(make, **config))
+        self._nodes.append(node)
+        return node
+
+    def look_over(self, node: Node) -> None:
+        """Nothing may be left on this server at the end."""
+        self._nodes.append(node)
+
+    def use(self, resource: Any) -> Any:
+        """Enter a context manager, left when all is over."""
+        return self._stack.enter_context(resource)
+
+    def crew(self, **options: Any) -> Crew:
+        return self.use(Crew(self.folder, self.log, **options))
+
+    def each(self, body: Callable[["Run"], None], *, lanes: int = 1) -> None:
+        """Run after run, so many at a time; an error is one of that run."""
+        numbers = range(1, self.runs + 1) if self._only is None else [self._only]
+        with ThreadPoolExecutor(lanes) as pool:
+            for _ in pool.map(partial(self._run, body), numbers):
+                pass
+
+    def _run(self, body: Callable[["Run"], None], number: int) -> None:
+        with Run(self, number) as run:
+            try:
+                body(run)
+            except Exception as error:
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{Path(last.filename).name}:{last.lineno}"
+                self.troubles.append(f"run {number}: {type(error).__name__}: {error} ({where})")
+
+    # How it ends
+
+    def row(self) -> Row:
+        """Let the scenario happen, and tell what was found."""
+        with self._stack:
+            self.scenario.body(self)
+            for node in self._nodes:
+                self._look_over(node)
+        self.log.close()
+        return _row(self, checker.check(read(self.folder), wake_within=self.scenario.wake_within))
+
+    def _look_over(self, node: Node) -> None:
+        with node.client() as client:
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: not leftovers(client), timeout=SETTLED_WITHIN, interval=0.1)
+            for key in leftovers(client):
+                self.log.write("left", key=key)
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: len(_others(client)) == 0, timeout=5)
+            for other in _others(client):
+                self.log.write("left", connection=other)
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _others(client: Any) -> list[dict[str, str]]:
+    own = client.client_id()
+    kinds = ("normal", "pubsub")
+    return [each for kind in kinds for each in client.client_list(kind) if each["id"] != str(own)]
+
+
+class Run:
+    """One run of a scenario, with a lock, clients and random choices of its own."""
+
+    def __init__(self, setting: Setting, number: int) -> None:
+        self.setting = setting
+        self.number = number
+        self.lock = f"run {number}"
+        self.random = setting.random_of(number)
+        self.log = setting.log
+        self._clients: list[Client] = []
+
+    def client(self, crew: Crew, who: str, url: str, **options: Any) -> Client:
+        """A client on the server at that address; `options` are those of its cache's alias."""
+        return self.client_of(crew, who, caches(url, **options))
+
+    def client_of(self, crew: Crew, who: str, aliases: dict[str, Any]) -> Client:
+        who = f"{self.lock} {who}"
+        client = crew.client(who, aliases, seed=f"{self.setting.seed} {who}")
+        self._clients.append(client)
+        return client
+
+    def moment(self, longest: float, *, shortest: float = 0) -> None:
+        """Let a random time pass, so that what comes next strikes anywhere."""
+        time.sleep(self.random.uniform(shortest, longest))
+
+    def fault(self, kind: str, **facts: Any) -> None:
+        """Note a fault that was injected; what clients suffer is noted by their methods."""
+        self.log.write("fault", kind=kind, lock=self.lock, **facts)
+
+    def free(self) -> None:
+        """Note that from here on whoever waits is to get the lock."""
+        self.log.write("free", lock=self.lock)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for client in self._clients:
+            client.end()
+
+
+def _row(setting: Setting, found: checker.Findings) -> Row:
+    scenario = setting.scenario
+    row = Row(
+        number=scenario.number,
+        title=scenario.title,
+        runs=setting.runs if setting._only is None else 1,
+        operations=len(found.holds),
+        faults=len(found.faults),
+        overlaps=len(found.overlaps),
+        stale=len(found.stale),
+        stale_without_fence=len(found.stale_without_fence),
+        until_free=max(found.until_free, default=None),
+        lost_wakeups=len(found.lost_wakeups),
+        leftovers=len(found.leftovers) + len(found.phantoms),
+        promised=EXCLUSION not in scenario.may_fail,
+        notes=tuple(setting.notes),
+        failures=(),
+    )
+    return row.failing([*setting.troubles, *_failures(scenario, row, found)])
+
+
+def _failures(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator[str]:
+    """What should not be, of the history."""
+    must = {
+        "stale writes with the fence": found.stale,
+        "writes refused to the last who came": found.refused_in_turn,
+        "fencing tokens that did not grow": found.fences,
+        "phantom locks": found.phantoms,
+        "counted twice": found.doubles,
+        "left behind": found.leftovers,
+    }
+    should = {
+        EXCLUSION: ("overlaps", found.overlaps),
+        ORDER: ("overtakings", found.overtakings),
+        WAKING: ("lost wake-ups", found.lost_wakeups),
+        OWNERSHIP: ("told not to own what it held", found.not_owned),
+    }
+    must |= dict(about for name, about in should.items() if name not in scenario.may_fail)
+    for what, particulars in must.items():
+        if particulars:
+            yield f"{len(particulars)} {what}: {'; '.join(particulars[:3])}"
+    if row.faults < scenario.faults * row.runs:
+        yield f"only {row.faults} faults in {row.runs} runs"
+    if row.operations < scenario.operations * row.runs:
+        yield f"only {row.operations} acquisitions in {row.runs} runs"
+    if scenario.free_within is not None:
+        if row.until_free is None:
+            yield "nobody was seen to hold a lock after a fault"
+        elif row.until_free > scenario.free_within:
+            yield f"a lock came free after {row.until_free:.2f} s, not {scenario.free_within:g} s"

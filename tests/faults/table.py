@@ -1,0 +1,94 @@
+"""The table of what was found: a row for each scenario."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+BEGIN = "<!-- faults: written by `make faults` -->"
+END = "<!-- faults: end -->"
+
+HEAD = (
+    "Scenario",
+    "Runs",
+    "Operations",
+    "Faults injected",
+    "Overlaps",
+    "Stale writes with the fence",
+    "Stale writes without",
+    "Worst time until free",
+    "Lost wake-ups",
+    "Leftovers",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    number: int
+    title: str
+    runs: int
+
+    operations: int
+    """Acquisitions that succeeded."""
+
+    faults: int
+    overlaps: int
+    stale: int
+    stale_without_fence: int
+
+    until_free: float | None
+    """Seconds from a fault that left a lock to the next who held it, at worst."""
+
+    lost_wakeups: int
+
+    leftovers: int
+    """Keys, connections and locks that nobody alive holds."""
+
+    promised: bool
+    """Whether the docs promise exclusion here."""
+
+    notes: tuple[str, ...]
+    """What else was measured."""
+
+    failures: tuple[str, ...]
+    """What does not hold."""
+
+    def failing(self, failures: Iterable[str]) -> "Row":
+        return replace(self, failures=(*self.failures, *failures))
+
+    def cells(self) -> tuple[str, ...]:
+        return (
+            f"({self.number}) {self.title}",
+            f"{self.runs:,}",
+            f"{self.operations:,}",
+            f"{self.faults:,}",
+            f"{self.overlaps:,}" if self.promised else f"{self.overlaps:,} (not promised)",
+            f"{self.stale:,}",
+            f"{self.stale_without_fence:,}",
+            "" if self.until_free is None else f"{self.until_free:.2f} s",
+            f"{self.lost_wakeups:,}",
+            f"{self.leftovers:,}",
+        )
+
+
+def table_of(rows: Iterable[Row]) -> str:
+    """The table in Markdown, and below it what else was measured."""
+    rows = list(rows)
+    rule = ["---", *["--:"] * (len(HEAD) - 1)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, rule, *(row.cells() for row in rows))]
+    notes = [f"- ({row.number}) {row.title}: {note}" for row in rows for note in row.notes]
+    return "\n".join([*lines, "", *notes] if notes else lines)
+
+
+def write(page: Path, text: str) -> None:
+    """Put it between the page's markers."""
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert all((begin, end)), f"{page} lacks its markers"
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def titles(page: Path) -> list[str]:
+    """The first cells of the page's table, but for its head."""
+    between = page.read_text().partition(BEGIN)[2].partition(END)[0]
+    rows = [line for line in between.splitlines() if line.startswith("| (")]
+    return [row.split(" | ")[0].removeprefix("| ") for row in rows]
