@@ -13,6 +13,7 @@ it answers with what JSON can take. What it raises is logged, and is the answer.
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import random
 import select
@@ -216,6 +217,7 @@ def _be_client(order: dict[str, Any], orders: socket.socket) -> None:
         orders.setblocking(True)
         _use(order["caches"])
         client = Client(order, orders)
+        logging.basicConfig(filename=client.folder / f"{client.who}.log")
         _watch(client)
         client.serve()
     except BaseException:

@@ -19,6 +19,7 @@ from tests.tools import leftovers, wait_until
 from . import checker
 from .crew import Client, Crew, caches
 from .events import Log, read
+from .proxy import Proxy
 from .table import Row
 
 EXCLUSION = "exclusion"
@@ -117,6 +118,9 @@ class Setting:
     def look_over(self, node: Node) -> None:
         """Nothing may be left on this server at the end."""
         self._nodes.append(node)
+
+    def proxy(self, node: Node) -> Proxy:
+        return self.use(Proxy(*node.address))
 
     def use(self, resource: Any) -> Any:
         """Enter a context manager, left when all is over."""

@@ -1,0 +1,268 @@
+"""A TCP proxy before a server, that can do what networks do: delay, cut, stand still, and lose the
+reply to a single command.
+
+>>> with Proxy(*node.address) as proxy:
+...     dropped = proxy.drop_reply(runs(ACQUIRE))
+...     ...  # a client at proxy.url
+...     wait_until(dropped.is_done)
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from django_redislock.lua import Script
+
+Command = list[bytes]
+AT_ONCE = 1 << 16
+
+
+def runs(script: Script) -> Callable[[Command], bool]:
+    """Matches a command that runs this script, by digest or in full."""
+    texts = (script.sha.encode(), script.source.encode())
+    return lambda command: command[0].startswith(b"EVAL") and command[1] in texts
+
+
+def named(*names: str) -> Callable[[Command], bool]:
+    """Matches commands of these names."""
+    return lambda command: command[0].upper().decode() in names
+
+
+class Drop:
+    """What `Proxy.drop_reply` is asked to do, and how often it was done."""
+
+    def __init__(self, matches: Callable[[Command], bool], times: int, before: bool) -> None:
+        self.matches = matches
+        self.times = times
+        self.before = before
+        self.taken = 0
+        self.done = 0
+
+    def takes(self, commands: list[Command]) -> bool:
+        if self.taken == self.times or not any(map(self.matches, commands)):
+            return False
+        self.taken += 1
+        return True
+
+    def is_done(self) -> bool:
+        return self.done == self.times
+
+
+class Proxy:
+    """On a port of its own of 127.0.0.1, before the server at `host` and `port`. It runs in a
+    thread of its own; each method returns when it took effect."""
+
+    port: int
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = host, port
+        self._links: set[_Link] = set()
+        self._drops: list[Drop] = []
+        self._delay = 0.0
+        self._refuses = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def connections(self) -> int:
+        return len(self._links)
+
+    def delay(self, seconds: float) -> None:
+        """Let all that passes take so much longer, in each direction."""
+        self._delay = seconds
+
+    def cut(self) -> int:
+        """Close all connections, and say how many there were. New ones can be made."""
+        return self._do(self._cut())
+
+    def refuse(self) -> None:
+        """Close new connections at once."""
+        self._refuses = True
+
+    def accept(self) -> None:
+        self._refuses = False
+
+    def freeze(self) -> None:
+        """Let nothing pass in either direction; connections stay, and can be made."""
+        self._do(self._freeze())
+
+    def thaw(self) -> None:
+        """Let pass what was held back, and all that follows."""
+        self._do(self._thaw())
+
+    def drop_reply(
+        self, matches: Callable[[Command], bool], *, times: int = 1, before: bool = False
+    ) -> Drop:
+        """Lose the server's answer to the next command that `matches`: it gets the command, what
+        it answers is swallowed, and the connection is cut. With `before` it does not even get the
+        command."""
+        drop = Drop(matches, times, before)
+        self._drops.append(drop)
+        return drop
+
+    def start(self) -> Self:
+        self._thread.start()
+        self._do(self._open())
+        return self
+
+    def stop(self) -> None:
+        self._do(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(20)
+
+    # What follows runs in the thread
+
+    async def _open(self) -> None:
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        self._listener.close()
+        self._flows.set()
+        await self._cut()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _cut(self) -> int:
+        links = list(self._links)
+        for link in links:
+            link.cut()
+        return len(links)
+
+    async def _freeze(self) -> None:
+        self._flows.clear()
+
+    async def _thaw(self) -> None:
+        self._flows.set()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refuses:
+            writer.transport.abort()
+            return
+        await self._flows.wait()
+        try:
+            server = await asyncio.open_connection(*self._server)
+        except OSError:
+            writer.transport.abort()
+            return
+        link = _Link(self, (reader, writer), server)
+        self._links.add(link)
+        try:
+            await link.run()
+        finally:
+            self._links.discard(link)
+
+    async def _pass(self) -> None:
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        await self._flows.wait()
+
+    def _drop_of(self, commands: list[Command]) -> Drop | None:
+        return next((drop for drop in self._drops if drop.takes(commands)), None)
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Link:
+    """One connection to the proxy, and its own to the server."""
+
+    def __init__(self, proxy: Proxy, client: Streams, server: Streams) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._swallows: Drop | None = None
+
+    async def run(self) -> None:
+        ways = [asyncio.create_task(way) for way in (self._requests(), self._replies())]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            self.cut()
+
+    def cut(self) -> None:
+        for _, writer in (self._client, self._server):
+            writer.transport.abort()
+
+    async def _requests(self) -> None:
+        reader, writer = self._client[0], self._server[1]
+        unread = b""
+        while data := await reader.read(AT_ONCE):
+            commands, unread = split(unread + data)
+            drop = self._proxy._drop_of(commands)
+            if drop and drop.before:
+                drop.done += 1
+                return
+            self._swallows = self._swallows or drop
+            await self._proxy._pass()
+            writer.write(data)
+            await writer.drain()
+
+    async def _replies(self) -> None:
+        reader, writer = self._server[0], self._client[1]
+        while data := await reader.read(AT_ONCE):
+            if self._swallows:
+                self._swallows.done += 1
+                return
+            await self._proxy._pass()
+            writer.write(data)
+            await writer.drain()
+
+
+def split(data: bytes) -> tuple[list[Command], bytes]:
+    """The commands in what a client sent, and the beginning of one that is not complete."""
+    commands = []
+    while data:
+        command, rest = _first(data)
+        if command is None:
+            break
+        commands.append(command)
+        data = rest
+    return commands, data
+
+
+def _first(data: bytes) -> tuple[Command | None, bytes]:
+    head, end, rest = data.partition(b"\r\n")
+    if not end:
+        return None, data
+    command = []
+    for _ in range(int(head[1:])):
+        size, end, rest = rest.partition(b"\r\n")
+        length = int(size[1:]) if end else 0
+        if not end or len(rest) < length + 2:
+            return None, data
+        command.append(rest[:length])
+        rest = rest[length + 2 :]
+    return command, rest
