@@ -45,6 +45,11 @@ It is a function in a file of `scenarios/`; `scenarios/killed.py` is the model.
 - `client.kill()`, `stop()` and `resume()` note themselves. Note any other fault with
   `run.fault("cut")`, when it was truly injected: a row with fewer faults or operations than the
   scenario's `faults` and `operations` a run fails, so nothing can pass because nothing happened.
+- `run.info(node)` is how the run's lock stands at the server; `setting.shared(nodes)` hands each
+  run a node of its own (``with shared.one() as node``), for scenarios that break the server.
+- What a client raises is noted as its error. A row fails for errors of other types than the
+  scenario's `errors`, but for being told that a lock is not one's own, which is judged by whether
+  it was.
 - Note `run.free()` when a lock comes free for who waits, `run.log.write("taken", lock=…)` when one
   is taken from its holder (by force, or with the server's data; without `lock`: all), and
   ``"away"`` and ``"back"`` around the time in which a server can't be reached by anybody.

@@ -10,10 +10,11 @@ order in which clients came to hold the lock and not by their fencing tokens, wh
 fault."""
 
 import math
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from .events import Event
@@ -52,6 +53,9 @@ class Hold:
     released: float | None = None
     """When it had surely been released."""
 
+    lost: float | None = None
+    """When its client was told that it is lost."""
+
     @property
     def until(self) -> float:
         """When its client stopped believing in it."""
@@ -60,7 +64,8 @@ class Hold:
     @property
     def gone(self) -> float:
         """When it was over, for everybody else as well."""
-        return self.deadline if self.released is None else self.released
+        known = [each for each in (self.released, self.lost) if each is not None]
+        return min([*known, self.deadline])
 
     @property
     def order(self) -> float:
@@ -89,7 +94,7 @@ class Span(NamedTuple):
 
 @dataclass
 class Findings:
-    """What there is to tell of a history; what must not be in it with its particulars."""
+    """What there is to tell of a history; of what must not be in it each case."""
 
     holds: list[Hold]
     faults: list[Event]
@@ -165,12 +170,15 @@ def fences_that_did_not_grow(holds: Iterable[Hold]) -> Iterator[str]:
 
 
 def overtakings(holds: Sequence[Hold], history: "History") -> Iterator[str]:
-    """Who asked when another surely stood in the queue, and was let in before."""
-    waited = [each for each in holds if each.queued and not history.stood_still(each)]
-    for behind in holds:
-        for first in waited:
-            if first.queued and first.queued < behind.asked and behind.fence < first.fence:
-                yield f"{first.lock}: {behind} before {first}, queued at {first.queued:.4f}"
+    """Who asked when another surely stood in the queue, and was let in before: fencing tokens are
+    in the order of turns. Who stood still, or whose server was away, may have been passed over."""
+    by_asked = sorted(holds, key=_asked)
+    first_from = list(accumulate(reversed(by_asked), _first_let_in))[::-1]
+    for waited in holds:
+        place = bisect(by_asked, waited.queued or math.inf, key=_asked)
+        first = first_from[place] if place < len(holds) else waited
+        if first.fence < waited.fence and not history.stood_still(waited):
+            yield f"{first.lock}: {first} before {waited}, queued at {waited.queued:.4f}"
 
 
 def lost_wakeups(history: "History", within: float) -> Iterator[str]:
@@ -317,10 +325,11 @@ class History:
 
     def stopped_in(self, who: str, span: Span) -> bool:
         stops = _spans(self._stopped.get(who, ()), "stopped", self.end)
-        return any(stop.begin < span.end and stop.end > span.begin for stop in stops)
+        return any(_meet(stop, span) for stop in stops)
 
     def stood_still(self, hold: Hold) -> bool:
-        return self.stopped_in(hold.who, Span(hold.asked, hold.began))
+        waited = Span(hold.asked, hold.began)
+        return self.stopped_in(hold.who, waited) or any(_meet(each, waited) for each in self.away)
 
     def registers(self) -> Iterator[tuple[list[Event], list[Event], list[Event]]]:
         """For each: the writes that the fence let through, those that it did not, and those that
@@ -333,8 +342,24 @@ class History:
             yield _as_two(writes) if register == "attempts" else _as_told(writes)
 
 
+def _meet(one: Span, other: Span) -> bool:
+    return one.begin < other.end and other.begin < one.end
+
+
 def _began(hold: Hold) -> float:
     return hold.began
+
+
+def _asked(hold: Hold) -> float:
+    return hold.asked
+
+
+def _first_let_in(one: Hold, other: Hold) -> Hold:
+    return min(one, other, key=_fence)
+
+
+def _fence(hold: Hold) -> int:
+    return hold.fence
 
 
 def _order(hold: Hold) -> float:
@@ -382,7 +407,10 @@ def _note(hold: Hold, event: Event) -> None:
         case "kept":
             hold.began = min(hold.began, t)
             hold.deadline = event["deadline"]
-        case "lost" | "release":
+        case "lost":
+            hold.ended = min(hold.ended, t)
+            hold.lost = t if hold.lost is None else hold.lost
+        case "release":
             hold.ended = min(hold.ended, t)
         case "released":
             hold.released = t

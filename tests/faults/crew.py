@@ -15,18 +15,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from django_redislock.clock import now
+from django_redislock.keys import Keys
 from tests.tools import ROOT, wait_until
 
 from .events import Event, Follower, Log
 
 CORE = "django.core.cache.backends.redis.RedisCache"
+PREFIX = "faults"
+KEYS = Keys(f"{PREFIX}:redislock")
 LONGEST = 60
 """Seconds that an answer may take."""
 
 
 def caches(url: str, **options: Any) -> dict[str, Any]:
     """The setting CACHES of a client, on one server."""
-    entry = {"BACKEND": CORE, "LOCATION": url, "KEY_PREFIX": "faults", "OPTIONS": options}
+    entry = {"BACKEND": CORE, "LOCATION": url, "KEY_PREFIX": PREFIX, "OPTIONS": options}
     return {"default": entry}
 
 
@@ -153,11 +156,18 @@ class Client:
         self._log.write("resumed", client=self.who)
         self._signal(signal.SIGCONT)
 
+    def stops_itself(self) -> None:
+        """Return when it has done so."""
+        wait_until(self.is_stopped, interval=0.001)
+        self._log.write("stopped", client=self.who)
+
     def is_stopped(self) -> bool:
         """Whether all of its threads stand still."""
-        tasks = Path(f"/proc/{self.pid}/task").iterdir()
-        stats = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
-        return set(stats) <= {"T"}
+        with contextlib.suppress(FileNotFoundError):  # one that has just ended
+            tasks = Path(f"/proc/{self.pid}/task").iterdir()
+            stats = [(task / "stat").read_text().rpartition(")")[2] for task in tasks]
+            return {stat.split()[0] for stat in stats} == {"T"}
+        return False
 
     def end(self) -> None:
         """Let it end what it does and go; nothing it still holds is given back."""

@@ -6,18 +6,21 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+from django_redislock.engine import drivers, listing
+from django_redislock.info import LockInfo
 from tests.servers import Node
 from tests.tools import leftovers, wait_until
 
 from . import checker
-from .crew import Client, Crew, caches
+from .crew import KEYS, Client, Crew, caches
 from .events import Log, read
 from .proxy import Proxy
 from .table import Row
@@ -47,6 +50,7 @@ class Scenario:
     operations: int
     free_within: float | None
     may_fail: frozenset[str]
+    errors: frozenset[str]
     wake_within: float
 
     @property
@@ -67,18 +71,33 @@ def scenario(
     operations: int = 1,
     free_within: float | None = None,
     may_fail: tuple[str, ...] = (),
+    errors: tuple[str, ...] = (),
     wake_within: float = checker.WAKE_WITHIN,
 ) -> Callable[[Callable[["Setting"], None]], Callable[["Setting"], None]]:
     """Register what happens as a scenario, of `runs` runs, or `short` in the short form.
 
     A run that had fewer than so many `faults` and `operations` (acquisitions) on average proves
     nothing, and fails. `free_within` bounds the time from a fault to the next who holds the lock,
-    in seconds.
+    in seconds. `errors` are the types of those that clients may meet; who is told that a lock is
+    not its own is judged by whether it was.
     """
 
     def register(body: Callable[[Setting], None]) -> Callable[[Setting], None]:
-        told = (runs, short, faults, operations, free_within, frozenset(may_fail), wake_within)
-        SCENARIOS.append(Scenario(number, title, body, *told))
+        SCENARIOS.append(
+            Scenario(
+                number,
+                title,
+                body,
+                runs=runs,
+                short=short,
+                faults=faults,
+                operations=operations,
+                free_within=free_within,
+                may_fail=frozenset(may_fail),
+                errors=frozenset(errors),
+                wake_within=wake_within,
+            )
+        )
         SCENARIOS.sort(key=lambda each: each.number)
         return body
 
@@ -145,16 +164,23 @@ class Setting:
                 where = f"{Path(last.filename).name}:{last.lineno}"
                 self.troubles.append(f"run {number}: {type(error).__name__}: {error} ({where})")
 
+    def shared(self, nodes: Iterable[Node]) -> "Shared":
+        """Nodes of which each run has one for itself."""
+        return Shared(nodes)
+
     # How it ends
 
     def row(self) -> Row:
         """Let the scenario happen, and tell what was found."""
+        return _row(self, self.happen())
+
+    def happen(self) -> checker.Findings:
         with self._stack:
             self.scenario.body(self)
             for node in self._nodes:
                 self._look_over(node)
         self.log.close()
-        return _row(self, checker.check(read(self.folder), wake_within=self.scenario.wake_within))
+        return checker.check(read(self.folder), wake_within=self.scenario.wake_within)
 
     def _look_over(self, node: Node) -> None:
         with node.client() as client:
@@ -169,6 +195,21 @@ class Setting:
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Shared:
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._free: SimpleQueue[Node] = SimpleQueue()
+        for node in nodes:
+            self._free.put(node)
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Node]:
+        node = self._free.get()
+        try:
+            yield node
+        finally:
+            self._free.put(node)
 
 
 def _others(client: Any) -> list[dict[str, str]]:
@@ -201,6 +242,11 @@ class Run:
     def moment(self, longest: float, *, shortest: float = 0) -> None:
         """Let a random time pass, so that what comes next strikes anywhere."""
         time.sleep(self.random.uniform(shortest, longest))
+
+    def info(self, node: Node) -> LockInfo | None:
+        """How its lock stands, as the server knows."""
+        with node.client(decode_responses=False) as client:
+            return drivers.run(client, listing.get(KEYS, self.lock))
 
     def fault(self, kind: str, **facts: Any) -> None:
         """Note a fault that was injected; what clients suffer is noted by their methods."""
@@ -241,6 +287,7 @@ def _row(setting: Setting, found: checker.Findings) -> Row:
 
 def _failures(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator[str]:
     """What should not be, of the history."""
+    expected = {*scenario.errors, *checker.NOT_OWNED}
     must = {
         "stale writes with the fence": found.stale,
         "writes refused to the last who came": found.refused_in_turn,
@@ -255,6 +302,10 @@ def _failures(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator
         WAKING: ("lost wake-ups", found.lost_wakeups),
         OWNERSHIP: ("told not to own what it held", found.not_owned),
     }
+    others = [error for error in found.errors if error["type"] not in expected]
+    must["unexpected errors"] = [
+        f"{each['who']}: {each['type']}: {each['text']}" for each in others
+    ]
     must |= dict(about for name, about in should.items() if name not in scenario.may_fail)
     for what, particulars in must.items():
         if particulars:

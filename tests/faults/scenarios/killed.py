@@ -1,5 +1,9 @@
 """Processes that are killed."""
 
+from django_redislock.engine.flows import ALIVE, SLICE
+from tests.servers import Node
+
+from ..crew import Client, Crew
 from ..scenario import Run, Setting, scenario
 
 GRACE = 2.0
@@ -34,3 +38,104 @@ def holder(setting: Setting) -> None:
                 client.wait_for("released", after=victim.died)
 
     setting.each(body, lanes=8)
+
+
+def head(setting: Setting, dead: int, lanes: int) -> None:
+    """So many waiters before one that lives are killed, shortly or long before the release."""
+    node, crew = setting.node(), setting.crew()
+
+    def body(run: Run) -> None:
+        holder, waiters, live = queue(run, crew, node, dead)
+        for waiter in waiters:
+            waiter.kill()
+        run.moment(run.random.choice((0, 0.1, ALIVE + SLICE)))  # until they count as dead
+        release(run, holder, live)
+
+    setting.each(body, lanes=lanes)
+
+
+@scenario(4, "SIGKILL of the waiter at the head", runs=120, short=10, operations=2, free_within=3)
+def head_alone(setting: Setting) -> None:
+    head(setting, 1, 6)
+
+
+@scenario(
+    4,
+    "SIGKILL of 50 waiters at the head",
+    runs=24,
+    short=2,
+    faults=50,
+    operations=2,
+    free_within=3,
+)
+def head_of_50(setting: Setting) -> None:
+    head(setting, 50, 2)
+
+
+def granted(setting: Setting, dead: int, lanes: int) -> None:
+    """So many waiters die when the first of them was just let in, and does not know of it yet."""
+    node, crew = setting.node(), setting.crew()
+
+    def body(run: Run) -> None:
+        holder, waiters, live = queue(run, crew, node, dead)
+        waiters[0].stop()  # its turn reaches its machine, and not it
+        token = holder.last("held")["token"]
+        run.free()
+        holder.ask("release", lock=run.lock)
+        info = run.info(node)
+        assert info, "nobody was let in"
+        assert info.token != token
+        run.moment(0.2)
+        for waiter in waiters:
+            waiter.kill()
+        held = live.wait_for("held")
+        assert held["token"] != info.token
+        live.answer()
+        live.ask("release", lock=run.lock)
+
+    setting.each(body, lanes=lanes)
+
+
+@scenario(
+    5,
+    "SIGKILL of a waiter that was granted and has not claimed",
+    runs=120,
+    short=10,
+    faults=2,
+    operations=2,
+    free_within=3,
+)
+def granted_alone(setting: Setting) -> None:
+    granted(setting, 1, 6)
+
+
+@scenario(
+    5,
+    "SIGKILL of a waiter that was granted, and of 49 behind it",
+    runs=24,
+    short=2,
+    faults=51,
+    operations=2,
+    free_within=3,
+)
+def granted_of_50(setting: Setting) -> None:
+    granted(setting, 50, 2)
+
+
+def queue(run: Run, crew: Crew, node: Node, dead: int) -> tuple[Client, list[Client], Client]:
+    """A holder, so many waiters, and one more behind them."""
+    holder, *waiters = (
+        run.client(crew, f"client {number}", node.url) for number in range(dead + 2)
+    )
+    holder.ask("acquire", lock=run.lock)
+    for waiter in waiters:
+        waiter.start("acquire", lock=run.lock)
+        waiter.wait_for("queued")
+    return holder, waiters[:-1], waiters[-1]
+
+
+def release(run: Run, holder: Client, live: Client) -> None:
+    run.free()
+    holder.ask("release", lock=run.lock)
+    assert live.answer()
+    live.ask("release", lock=run.lock)
