@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 # Every branch of these is run by some test, in one colour or the other; and each condition of the
 # Lua scripts goes both ways.
 PROVEN := django_redislock/engine/*,django_redislock/lua/*,django_redislock/primitives/*
-PROVEN := $(PROVEN),django_redislock/connection.py,django_redislock/holder.py
+PROVEN := $(PROVEN),django_redislock/connection/*,django_redislock/holder.py
 PROVEN := $(PROVEN),django_redislock/info.py,django_redislock/keys.py,django_redislock/manager.py
 PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 

@@ -10,6 +10,7 @@ from typing import TypeVar, Unpack
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
+from redis.exceptions import ConnectionError
 
 from . import values
 from .conf import conf
@@ -20,7 +21,7 @@ from .engine.lease import held_by
 from .engine.ops import Flow
 from .engine.renewal import loop_book, thread_book
 from .exceptions import LockLost, LockNotOwnedError
-from .health import Health, examine, ping
+from .health import Health, examine, ping, unreached
 from .holder import current_owner
 from .info import Event, LockInfo, Page, Rates, Waiter
 from .keys import Keys
@@ -353,12 +354,19 @@ class LockManager:
         A server that is away or refuses something is a finding and no error. It takes about
         `timeout` seconds at most, and some 20 round trips.
         """
-        return self._run(examine(self._server(), thread_book, values.lease("timeout", timeout)))
+        server, limit = self._server(), values.lease("timeout", timeout)
+        try:
+            return run(server.client, examine(server, thread_book, limit))
+        except ConnectionError as error:  # a Cluster's client asks for its nodes when it is made
+            return unreached(server, error)
 
     async def ahealth(self, *, timeout: Seconds = 5) -> Health:  # noqa: ASYNC109  as its twin
         """See health()."""
-        limit = values.lease("timeout", timeout)
-        return await self._arun(examine(self._server(), loop_book, limit))
+        server, limit = self._server(), values.lease("timeout", timeout)
+        try:
+            return await arun(await server.async_client(), examine(server, loop_book, limit))
+        except ConnectionError as error:
+            return unreached(server, error)
 
 
 def _filter(pattern: str | None, kind: str | None) -> Callable[[LockInfo], bool]:

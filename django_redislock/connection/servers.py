@@ -75,12 +75,17 @@ class Server:
         return True
 
     @property
-    def address(self) -> str | None:
-        """Where it is, as far as its client is told; None where that is asked of others."""
+    def pool(self) -> Any:
+        """Its client's; None where that has none, or can't be made."""
         try:
-            pool = getattr(self.client, "connection_pool", None)
+            return getattr(self.client, "connection_pool", None)
         except ConnectionError:
             return None
+
+    @property
+    def address(self) -> str | None:
+        """Where it is, as far as its client is told; None where that is asked of others."""
+        pool = self.pool
         if pool is None or hasattr(pool, "sentinel_manager"):
             return None
         told = pool.connection_kwargs
@@ -92,7 +97,7 @@ class Server:
     @property
     def database(self) -> tuple[str, int] | None:
         """Its address and the number of the database; None where the address is not known."""
-        told = self.client.connection_pool.connection_kwargs if self.address else {}
+        told = self.pool.connection_kwargs if self.address else {}
         return (self.address, int(told.get("db") or 0)) if self.address else None
 
     async def async_client(self) -> AsyncClient:

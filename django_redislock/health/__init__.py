@@ -3,9 +3,9 @@
 Nothing here is asked of Redis unless somebody wants to know; no lock depends on it.
 """
 
-from .examining import CHECKS, examine
+from .examining import CHECKS, examine, unreached
 from .finding import Finding, Health
 from .probing import ping
 from .resources import eviction_policy
 
-__all__ = ["CHECKS", "Finding", "Health", "eviction_policy", "examine", "ping"]
+__all__ = ["CHECKS", "Finding", "Health", "eviction_policy", "examine", "ping", "unreached"]

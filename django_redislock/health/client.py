@@ -10,7 +10,7 @@ from .finding import Finding, words
 
 def client(server: Server) -> Finding:
     facts: dict[str, Any] = {"redis_py": redis.__version__}
-    pool = getattr(server.client, "connection_pool", None)
+    pool = server.pool
     if pool is None:
         return Finding("client", "unknown", "A client without a connection pool.", facts)
     facts |= {"pool": type(pool).__name__, "max_connections": int(pool.max_connections)}
@@ -31,7 +31,7 @@ def client(server: Server) -> Finding:
 
 def address(server: Server) -> dict[str, Any]:
     """Where the server is; never with what it takes to get in."""
-    pool = getattr(server.client, "connection_pool", None)
+    pool = server.pool
     options = pool.connection_kwargs if pool else {}
     secure = issubclass(pool.connection_class, redis.SSLConnection) if pool else None
     return {"address": server.address, "database": options.get("db") or 0, "tls": secure}

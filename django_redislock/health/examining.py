@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeAlias
 
-from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from .. import clock
 from ..connection import Server
@@ -56,19 +56,25 @@ class Sample:
 def examine(server: Server, book: BookOf, timeout: float) -> Flow[Health]:
     """All findings; what could not be asked by then is unknown or failed."""
     until = clock.now() + timeout
-    try:
-        members = server.members()
-    except ConnectionError as error:
-        found = {"connection": _unreached(server, error)}
-        return Health(server.alias, tuple(found.get(id) or _not_asked(id) for id in CHECKS))
-    found_of: list[list[Finding]] = []
+    members = server.members()
+    found_of: list[tuple[Finding, ...]] = []
     for member in members:
         found_of += [(yield from _findings(member, book, until))]
     if len(members) == 1:
-        return Health(server.alias, tuple(found_of[0]))
+        return Health(server.alias, found_of[0])
     addresses = [member.address for member in members]
     together = (_together(addresses, each) for each in zip(*found_of, strict=True))
     return Health(server.alias, tuple(together))
+
+
+def unreached(server: Server, error: Exception) -> Health:
+    """What there is to say where not even a client could be made."""
+    return Health(server.alias, _all_of([_unreached(server, error)]))
+
+
+def _all_of(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    found = {each.id: each for each in findings}
+    return tuple(found.get(id) or _not_asked(id) for id in CHECKS)
 
 
 def _together(addresses: Sequence[str | None], findings: Sequence[Finding]) -> Finding:
@@ -82,7 +88,7 @@ def _together(addresses: Sequence[str | None], findings: Sequence[Finding]) -> F
     return Finding(worst.id, worst.status, summary, {"servers": [each.facts for each in findings]})
 
 
-def _findings(server: Server, book: BookOf, until: float) -> Flow[list[Finding]]:
+def _findings(server: Server, book: BookOf, until: float) -> Flow[tuple[Finding, ...]]:
     findings = [client(server)]
     try:
         samples = yield from _samples(server.key, until)
@@ -92,8 +98,7 @@ def _findings(server: Server, book: BookOf, until: float) -> Flow[list[Finding]]
         findings += [_connected(server), _round_trip(samples), _clock(samples)]
         findings += yield from _locking(server, book, until)
         findings += _judged((yield from told.ask(_left(until), server.key)))
-    found = {each.id: each for each in findings}
-    return [found.get(id) or _not_asked(id) for id in CHECKS]
+    return _all_of(findings)
 
 
 def _left(until: float) -> float:

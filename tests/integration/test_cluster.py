@@ -1,0 +1,257 @@
+"""A Cluster, whose slots move and whose nodes fail, by a client that the project makes."""
+
+import asyncio
+import contextlib
+
+import pytest
+import redis
+import redis.asyncio
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from redis.crc import key_slot
+from redis.exceptions import ConnectionError, TimeoutError, TryAgainError
+
+from django_redislock import Lock, locks
+from django_redislock.connection import server
+from django_redislock.engine import exchange
+from tests.servers import Cluster
+from tests.tools import wait_until
+
+from .tools import free, start, waiting
+
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(180)]
+
+ME = __name__
+NAMES = [f"name {number}" for number in range(60)]
+"""Of all buckets."""
+
+startup: list[tuple[str, int]] = []
+clients: list[redis.RedisCluster] = []
+
+
+def client():
+    """What REDISLOCK_CLIENT names here."""
+    host, port = startup[0]
+    clients.append(redis.RedisCluster(host=host, port=port, socket_timeout=1))
+    return clients[-1]
+
+
+def async_client():
+    host, port = startup[0]
+    return redis.asyncio.RedisCluster(host=host, port=port, socket_timeout=1)
+
+
+@pytest.fixture(scope="module")
+def running():
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running, settings):
+    running.wait_in_sync()
+    startup[:] = running.startup
+    settings.REDISLOCK_CLIENT = f"{ME}.client"
+    settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.async_client"
+    settings.REDISLOCK_PREFIX = "of the cluster"  # a server of its own
+    settings.CACHES = {**settings.CACHES}
+    yield running
+    startup[:] = running.startup
+    settings.REDISLOCK_PREFIX = "of the cluster"
+    wait_until(lambda: locks.count() == 0)
+    while clients:
+        clients.pop().close()
+
+
+def slot_of(name: str) -> int:
+    return key_slot(server("default").keys.of(name).lock.encode())
+
+
+def another(cluster: Cluster, slot: int):
+    owner = cluster.owner(slot)
+    masters = [node for node in cluster.nodes if node.ask("ROLE")[0] == "master"]
+    return next(node for node in masters if node is not owner)
+
+
+@contextlib.contextmanager
+def held(names):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(locks.lock(name)) for name in names]
+
+
+def test_locks_of_all_nodes_are_held_listed_and_released(cluster):
+    with held(NAMES):
+        assert locks.count() == len(NAMES)
+        assert sorted(info.name for info in locks.active()) == sorted(NAMES)
+        assert locks.page("name*").total == len(NAMES)
+        assert sum(int(node.ask("DBSIZE")) > 0 for node in cluster.nodes[:3]) == 3
+        assert not locks.lock_many([*NAMES[:3], "other"], blocking=False).acquire()
+    assert locks.count() == 0
+
+
+def test_locks_of_all_nodes_are_held_listed_and_released_in_async(cluster):
+    async def use():
+        async with contextlib.AsyncExitStack() as stack:
+            for name in NAMES:
+                await stack.enter_async_context(locks.lock(name, min_replicas=1))
+            assert await locks.acount() == len(NAMES)
+            assert (await locks.apage("name*")).total == len(NAMES)
+        assert await locks.acount() == 0
+
+    asyncio.run(use())
+
+
+def test_renewals_of_a_bucket_have_a_thread_of_their_own(cluster):
+    same = [name for name in NAMES if slot_of(name) == slot_of(NAMES[0])]
+    with held(same) as of_one, locks.lock(next(n for n in NAMES if n not in same)) as other:
+        books = {lock._own().leases[0].book for lock in of_one}
+        assert len(books) == 1
+        assert other._own().leases[0].book not in books
+
+
+@pytest.mark.parametrize("way", ["move_slot", "move_slot_atomically"])
+def test_a_held_lock_moves_with_its_slot_and_so_does_who_waits(cluster, way):
+    slot = slot_of("a")
+    lock = locks.lock("a", timeout=2, min_replicas=1)
+    assert lock.acquire()
+    turn = start(locks.lock("a", min_replicas=1).acquire)
+    waiting(locks, "a", 1)
+    getattr(cluster, way)(slot, another(cluster, slot))
+    before = lock._own().deadline
+    wait_until(lambda: lock._own().deadline > before)
+    assert locks.get("a").token == lock.token
+    lock.release()
+    assert turn.result(10)
+    assert locks.force_release("a") == 1
+
+
+def test_who_asks_while_a_slot_is_under_way_waits_until_it_has_moved(cluster):
+    slot, to = slot_of("a"), another(cluster, slot_of("a"))
+    assert locks.lock("a").acquire()
+    with cluster.moving(slot, to):
+        released = start(locks.force_release, "a")
+        asked = start(lambda: asyncio.run(locks.aget("a")))
+        with pytest.raises(redis.ResponseError, match="during rehashing of slot"):
+            cluster.owner(slot).ask("EVAL", "return 1", 2, *_keys("a"))
+    assert released.result(10) == 1
+    asked.result(10)
+    free(locks, "a")
+
+
+def _keys(name):
+    keys = server("default").keys.of(name)
+    return keys.lock, keys.queue
+
+
+def test_a_slot_that_does_not_arrive_is_an_error_and_nothing_is_left(cluster, monkeypatch):
+    monkeypatch.setattr(exchange, "LONGEST_MOVE", 0.1)
+    slot = slot_of("a")
+    assert locks.lock("a").acquire()
+    with cluster.moving(slot, another(cluster, slot)):
+        with pytest.raises(TryAgainError):
+            locks.lock("b in the same bucket", blocking=False).locked() if False else locks.get(
+                "a"
+            )
+        with pytest.raises(redis.RedisError):
+            asyncio.run(locks.aget("a"))
+    assert locks.force_release("a") == 1
+
+
+def test_a_primary_that_fails_is_an_error_in_time_and_then_its_replica_is_asked(cluster):
+    slot = slot_of("a")
+    with locks.lock("a"):
+        pass
+    old = cluster.owner(slot)
+    old.pause()
+    with pytest.raises(TimeoutError):
+        locks.lock("a", blocking_timeout=0.3).acquire()
+    cluster.wait_for_new_owner(slot, old)
+    old.kill()
+
+    def acquired():
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            return locks.lock("a", blocking_timeout=0.5).acquire()
+
+    wait_until(acquired, timeout=20)
+    assert locks.force_release("a") == 1
+    old.start()
+    cluster.wait_in_sync()
+
+
+def test_a_cluster_of_which_no_node_answers_is_redis_pys_connection_error(cluster, settings):
+    startup[:] = [("127.0.0.1", 1)]
+    settings.REDISLOCK_PREFIX = "nowhere"
+    with pytest.raises(ConnectionError):
+        locks.lock("a").acquire()
+    with pytest.raises(ConnectionError):
+        asyncio.run(locks.acount())
+    assert locks.everywhere()[0].alias == "default"
+    connection, *others = locks.health().findings
+    assert connection.status == "failed"
+    assert {each.status for each in others} == {"unknown"}
+    assert asyncio.run(locks.ahealth()).get("connection").status == "failed"
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_the_health_of_each_node_is_told(cluster, colour):
+    node = cluster.owner(slot_of("a"))
+    node.client().config_set("maxmemory-policy", "allkeys-lru")
+    found = locks.health() if colour == "sync" else asyncio.run(locks.ahealth())
+    node.client().config_set("maxmemory-policy", "noeviction")
+    eviction = found.get("eviction")
+    assert eviction.status == "warning"
+    assert f"127.0.0.1:{node.port}" in eviction.summary
+    assert len(eviction.facts["servers"]) == 3
+    assert found.get("locking").status == found.get("scripts").status == "ok"
+    assert found.get("version").summary.startswith("All 3 servers: ")
+
+
+def test_a_node_that_evicts_is_warned_of(cluster, capsys):
+    node = cluster.owner(slot_of("a"))
+    node.client().config_set("maxmemory-policy", "allkeys-lru")
+    call_command("check", deploy=True, tags=["caches"])
+    node.client().config_set("maxmemory-policy", "noeviction")
+    assert "W001" in capsys.readouterr().err
+
+
+def test_locks_on_given_clients_of_a_cluster_are_one(cluster):
+    given = client()
+    with Lock(given, "a"):
+        assert not Lock(given, "a", blocking=False).acquire()
+
+
+# The settings
+
+
+def not_a_client():
+    return object()
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (f"{ME}.nothing", "REDISLOCK_CLIENT can't be imported"),
+        (f"{ME}.NAMES", "REDISLOCK_CLIENT must name a callable"),
+        (f"{ME}.not_a_client", "REDISLOCK_CLIENT must make a client .* got a object"),
+        (f"{ME}.async_client", "REDISLOCK_CLIENT must make a client .* got a RedisCluster"),
+        (5, "REDISLOCK_CLIENT must be str"),
+    ],
+)
+def test_what_makes_no_client_is_refused_by_name(settings, path, told):
+    settings.REDISLOCK_CLIENT = path
+    startup[:] = [("127.0.0.1", 1)]
+    with pytest.raises(ImproperlyConfigured, match=told):
+        locks.get("a")
+
+
+def test_asyncio_wants_a_client_of_its_own(cluster, settings):
+    settings.REDISLOCK_ASYNC_CLIENT = None
+    settings.REDISLOCK_PREFIX = "sync alone"
+    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT must name"):
+        asyncio.run(locks.aget("a"))
+
+
+def test_other_aliases_stay_where_they_are(cluster, settings, redis_server):
+    settings.CACHES = {**settings.CACHES, "other": settings.CACHES["default"]}
+    with locks.using("other").lock("a"):
+        assert locks.get("a") is None
