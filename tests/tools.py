@@ -134,9 +134,9 @@ def stopped_holder(name: str, *, timeout: float) -> Iterator["Child"]:
         locks.force_release(name)
 
 
-def wait_for_none_left(client: redis.Redis) -> list[str]:
+def wait_for_none_left(client: redis.Redis, *, timeout: float = 1) -> list[str]:
     try:
-        wait_until(lambda: not leftovers(client), timeout=1)
+        wait_until(lambda: not leftovers(client), timeout=timeout, interval=0.05)
     except AssertionError:
         return leftovers(client)
     return []

@@ -47,6 +47,9 @@ class Hold:
     deadline: float = math.inf
     """When its lease ends on its own clock, as it was last renewed."""
 
+    looked: float = -math.inf
+    """When it last looked, and the lock said that it was held."""
+
     ended: float = math.inf
     """When it died, began to let go, or was told that it lost it."""
 
@@ -59,7 +62,7 @@ class Hold:
     @property
     def until(self) -> float:
         """When its client stopped believing in it."""
-        return min(self.ended, self.deadline)
+        return max(min(self.ended, self.deadline), self.looked)
 
     @property
     def gone(self) -> float:
@@ -412,6 +415,8 @@ def _note(hold: Hold, event: Event) -> None:
             hold.lost = t if hold.lost is None else hold.lost
         case "release":
             hold.ended = min(hold.ended, t)
+        case "checked":
+            hold.looked = t
         case "released":
             hold.released = t
 

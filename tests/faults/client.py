@@ -113,11 +113,10 @@ def acquire(client: Client, lock: str, how: dict[str, Any] | None = None, **opti
 
 def check(client: Client, lock: str) -> bool:
     """Whether it is still held, as far as its holder knows."""
-    if client.held[lock].lost:
-        client.log.write("lost", lock=lock, token=client.held[lock].token, found=True)
-        return False
-    client.log.write("checked", lock=lock)
-    return True
+    held, began = client.held[lock], now()
+    what = "lost" if held.lost else "checked"
+    client.log.write(what, t=began, lock=lock, token=held.token)
+    return what == "checked"
 
 
 def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -155,6 +155,24 @@ class Client:
     def resume(self) -> None:
         self._log.write("resumed", client=self.who)
         self._signal(signal.SIGCONT)
+
+    def catch(self, *whats: str) -> Event:
+        """SIGSTOP, as soon as the last that it did is one of these; that event."""
+        event = wait_until(lambda: self._caught(whats), interval=0.002)
+        assert event
+        self._log.write("stopped", client=self.who)
+        return event
+
+    def _caught(self, whats: Sequence[str]) -> Event | None:
+        if (event := self.last()) is None or event["what"] not in whats:
+            return None
+        self._signal(signal.SIGSTOP)
+        wait_until(self.is_stopped, interval=0.001)
+        event = self.last()  # it may have gone on before it stopped
+        if event and event["what"] in whats:
+            return event
+        self._signal(signal.SIGCONT)
+        return None
 
     def stops_itself(self) -> None:
         """Return when it has done so."""

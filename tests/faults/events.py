@@ -6,8 +6,9 @@ piece, so whoever is killed leaves all that it has seen.
 
 Of a client: ``want``; ``queued`` (surely stands in the queue); ``held`` (`token`, `fence`,
 `asked`, `weight`, `capacity`); ``kept`` (`token`, `deadline`: until when its lease lasts unless it
-is renewed); ``lost`` (`token`); ``refused``; ``checked`` (it looked, and still held); ``release``
-(begins to let go); ``released``; ``error`` (`during`, `type`, `text`).
+is renewed); ``lost`` (`token`: it was told, or looked); ``refused``; ``checked`` (`token`: it
+looked, and still held it at `t`); ``release`` (begins to let go); ``released``; ``error``
+(`during`, `type`, `text`).
 
 Of the register: ``write`` (`fence`).
 

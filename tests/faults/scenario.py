@@ -17,7 +17,7 @@ from typing import Any
 from django_redislock.engine import drivers, listing
 from django_redislock.info import LockInfo
 from tests.servers import Node
-from tests.tools import leftovers, wait_until
+from tests.tools import wait_for_none_left, wait_until
 
 from . import checker
 from .crew import KEYS, Client, Crew, caches
@@ -117,6 +117,7 @@ class Setting:
         self.log = Log(self.folder, "harness")
         self.random = self.random_of("all")
         self.notes: list[str] = []
+        self.settled_within = SETTLED_WITHIN
         self.troubles: list[str] = []
         self._only = only
         self._stack = contextlib.ExitStack()
@@ -184,12 +185,10 @@ class Setting:
 
     def _look_over(self, node: Node) -> None:
         with node.client() as client:
-            with contextlib.suppress(AssertionError):
-                wait_until(lambda: not leftovers(client), timeout=SETTLED_WITHIN, interval=0.1)
-            for key in leftovers(client):
+            for key in wait_for_none_left(client, timeout=self.settled_within):
                 self.log.write("left", key=key)
             with contextlib.suppress(AssertionError):
-                wait_until(lambda: len(_others(client)) == 0, timeout=5)
+                wait_until(lambda: not _others(client), timeout=5)
             for other in _others(client):
                 self.log.write("left", connection=other)
 

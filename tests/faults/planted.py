@@ -1,0 +1,77 @@
+"""Faults planted into the product inside of clients, for the checker to find."""
+
+from dataclasses import dataclass, replace
+from hashlib import sha1
+
+from django_redislock.engine import flows
+from django_redislock.engine.lease import Lease
+from django_redislock.engine.renewal import Book
+from django_redislock.lua import Script
+
+from .client import Client
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A text of some scripts, and what stands in its place."""
+
+    good: str
+    bad: str
+
+    def into(self, script: Script) -> Script:
+        source = script.source.replace(self.good, self.bad)
+        return replace(script, source=source, sha=sha1(source.encode()).hexdigest())  # noqa: S324
+
+
+SCRIPTS = {
+    "releases without comparing tokens": Planted(
+        "local state = load(token)\n\nif state.cooling",
+        """
+        for _, each in ipairs(redis.call('HKEYS', lock)) do
+          token = string.match(each, '^h:(.*)$') or token
+        end
+        local state = load(token)
+        if state.cooling""",
+    ),
+    "lets in who came last": Planted("'ZRANGE', queue, 0, 0,", "'ZREVRANGE', queue, 0, 0,"),
+    "has one fencing token for all": Planted(
+        "digits(math.max(now_us, (last and tonumber(last) or 0) + 1))", "'7'"
+    ),
+    "leaves a key behind": Planted(
+        "note_end(state.kind, token, holder_record(state.mine), 'released', now)",
+        "redis.call('SET', grants .. name, 'forgotten')",
+    ),
+    "denies that it was held": Planted(
+        "redis.call('DEL', grant)\nsweep(state)\nhand_over(state)\nreturn 1",
+        "redis.call('DEL', grant)\nsweep(state)\nhand_over(state)\nreturn 0",
+    ),
+}
+
+
+def never_renew() -> None:
+    Book._to_renew = lambda book: []  # type: ignore[method-assign]
+    Lease.lost = False  # type: ignore[assignment,method-assign]
+
+
+def show_no_life() -> None:
+    flows.ALIVE, flows.SLICE = 0.05, 3.0
+
+
+FLOWS = {
+    "does not renew, and does not know": never_renew,
+    "waits without showing life": show_no_life,
+}
+
+
+def plant(client: Client, fault: str) -> int:
+    """In how many places it was planted."""
+    if fault in FLOWS:
+        FLOWS[fault]()
+        return 1
+    places = 0
+    for name in ("ACQUIRE", "RELEASE", "RENEW"):
+        script = getattr(flows, name)
+        planted = SCRIPTS[fault].into(script)
+        places += planted.source != script.source
+        setattr(flows, name, planted)
+    return places

@@ -1,0 +1,379 @@
+"""The checker finds what is wrong: in histories written by hand, and in locks with a planted fault
+that real clients use."""
+
+import itertools
+from dataclasses import fields
+
+import pytest
+
+from tests.tools import wait_until
+
+from .checker import Findings, check
+from .planted import FLOWS, SCRIPTS
+from .scenario import Run, Scenario, Setting
+
+LOCK = "a"
+
+
+class History:
+    """Events of one lock, written as they are wanted; each a second after the one before."""
+
+    def __init__(self):
+        self.events = []
+        self.tokens = itertools.count(1)
+        self.now = 0.0
+
+    def note(self, who, what, **facts):
+        self.now += 1
+        event = {"t": self.now, "who": who, "what": what, "lock": LOCK, **facts}
+        self.events.append({name: value for name, value in event.items() if value is not None})
+        return event
+
+    def want(self, who, *, queued=False, weight=1, capacity=1):
+        self.note(who, "want", weight=weight, capacity=capacity)
+        asked = self.now
+        if queued:
+            self.note(who, "queued")
+        return asked
+
+    def hold(self, who, fence, *, lease=100, asked=None, weight=1, capacity=1):
+        """It wants it, if it did not yet, and holds it; its token."""
+        asked = self.want(who, weight=weight, capacity=capacity) if asked is None else asked
+        token = next(self.tokens)
+        self.note(who, "kept", token=token, deadline=self.now + 1 + lease)
+        room = {"weight": weight, "capacity": capacity}
+        self.note(who, "held", token=token, fence=fence, asked=asked, **room)
+        return token
+
+    def release(self, who, token):
+        self.note(who, "release", token=token)
+        self.note(who, "released", token=token)
+
+    def write(self, who, fence, **facts):
+        place = sum(event["what"] == "write" for event in self.events)
+        self.note(who, "write", fence=fence, place=place, **facts)
+
+    def kill(self, who):
+        self.note("harness", "killed", client=who, dead=self.now + 1, lock=None)
+
+    def found(self, **options):
+        return check(self.events, **options)
+
+
+@pytest.fixture
+def history():
+    return History()
+
+
+NOT_WRONG = {"holds", "faults", "errors", "until_free"}
+WRONG = {field.name for field in fields(Findings)} - NOT_WRONG
+
+
+def nothing_wrong(found):
+    return not any(getattr(found, name) for name in WRONG)
+
+
+def test_turns_one_after_the_other_are_in_order(history):
+    for number, who in enumerate("abab"):
+        history.release(who, history.hold(who, number))
+        history.write(who, number)
+    found = history.found()
+    assert nothing_wrong(found)
+    assert len(found.holds) == 4
+
+
+def test_two_who_hold_at_a_time_are_an_overlap(history):
+    history.hold("a", 1)
+    history.hold("b", 2)
+    found = history.found()
+    assert len(found.overlaps) == 1
+    assert "b" in found.overlaps[0]
+
+
+def test_a_lease_that_ended_on_its_clock_is_no_belief(history):
+    history.hold("a", 1, lease=0.5)
+    history.hold("b", 2)
+    assert nothing_wrong(history.found())
+
+
+def test_a_renewal_makes_the_belief_longer(history):
+    token = history.hold("a", 1, lease=0.5)
+    history.note("a", "kept", token=token, deadline=100)
+    history.hold("b", 2)
+    assert len(history.found().overlaps) == 1
+
+
+def test_who_looks_and_is_told_that_it_holds_believes_it_whatever_its_lease(history):
+    token = history.hold("a", 1, lease=0.5)
+    history.hold("b", 2)
+    history.note("a", "checked", token=token)
+    assert len(history.found().overlaps) == 1
+
+
+def test_who_is_told_that_it_lost_it_believes_it_no_longer(history):
+    history.note("a", "lost", token=history.hold("a", 1))
+    history.hold("b", 2)
+    assert history.found().overlaps == []
+
+
+def test_the_dead_believe_nothing(history):
+    history.hold("a", 1)
+    history.kill("a")
+    history.note("harness", "free")
+    history.hold("b", 2)
+    assert history.found().overlaps == []
+
+
+def test_who_stood_still_when_it_was_let_in_learns_of_it_when_it_is_over(history):
+    asked = history.want("a")
+    history.note("harness", "stopped", client="a", lock=None)
+    history.hold("b", 2)
+    history.note("harness", "resumed", client="a", lock=None)
+    token = next(history.tokens)
+    history.note("a", "kept", token=token, deadline=asked + 0.5)
+    history.note("a", "held", token=token, fence=1, asked=asked, weight=1, capacity=1)
+    assert nothing_wrong(history.found())
+
+
+def test_readers_hold_together_and_a_writer_alone(history):
+    reader, writer = {"weight": 1, "capacity": 100}, {"weight": 100, "capacity": 100}
+    first = history.hold("a", 1, **reader)
+    second = history.hold("b", 2, **reader)
+    assert nothing_wrong(history.found())
+    history.release("a", first)
+    third = history.hold("c", 3, **writer)
+    assert len(history.found().overlaps) == 1
+    history.release("b", second)
+    history.release("c", third)
+    assert len(history.found().overlaps) == 1
+
+
+@pytest.mark.parametrize("fence", [1, 2])
+def test_a_fencing_token_that_does_not_grow_is_found(history, fence):
+    history.release("a", history.hold("a", 2))
+    history.release("b", history.hold("b", fence))
+    assert len(history.found().fences) == 1
+
+
+def test_those_who_enter_beside_each_other_may_learn_of_it_in_any_order(history):
+    room = {"weight": 1, "capacity": 2}
+    asked = history.want("a", **room)
+    history.hold("b", 2, **room)
+    history.hold("a", 1, asked=asked, **room)
+    assert history.found().fences == []
+
+
+def test_a_late_write_is_stale_where_no_fence_is_and_refused_where_one_is(history):
+    history.hold("a", 1, lease=0.5)
+    history.hold("b", 2)
+    history.write("b", 2)
+    history.write("a", 1)
+    found = history.found()
+    assert len(found.stale_without_fence) == 1
+    assert found.stale == []
+    assert found.refused_in_turn == []
+
+
+def test_a_late_write_with_a_greater_fencing_token_is_stale_and_gets_through(history):
+    history.hold("a", 2, lease=0.5)
+    history.hold("b", 1)
+    history.write("b", 1)
+    history.write("a", 2)
+    found = history.found()
+    assert len(found.stale) == 1
+    assert len(found.fences) == 1
+
+
+def test_a_write_of_the_last_that_came_and_is_refused_is_found(history):
+    history.hold("a", 2, lease=0.5)
+    history.write("a", 2)
+    history.hold("b", 1)
+    history.write("b", 1)
+    assert len(history.found().refused_in_turn) == 1
+
+
+def test_a_register_tells_itself_what_its_fence_took(history):
+    history.hold("a", 1, lease=0.5)
+    history.hold("b", 2)
+    row = {"register": "row", "fenced": True}
+    history.write("b", 2, accepted=True, **row)
+    history.write("a", 1, accepted=False, **row)
+    assert history.found().stale == []
+    history.write("a", 1, accepted=True, **row)
+    assert len(history.found().stale) == 1
+
+
+def test_who_asked_later_and_came_first_overtook(history):
+    first = history.want("a", queued=True)
+    second = history.want("b", queued=True)
+    token = history.hold("b", 1, asked=second)
+    history.release("b", token)
+    history.hold("a", 2, asked=first)
+    assert len(history.found().overtakings) == 1
+
+
+def test_who_did_not_surely_stand_in_the_queue_was_not_overtaken(history):
+    first = history.want("a")
+    second = history.want("b", queued=True)
+    history.release("b", history.hold("b", 1, asked=second))
+    history.hold("a", 2, asked=first)
+    assert history.found().overtakings == []
+
+
+def test_who_stood_still_in_the_queue_may_be_passed_over(history):
+    first = history.want("a", queued=True)
+    history.note("harness", "stopped", client="a", lock=None)
+    second = history.want("b", queued=True)
+    history.release("b", history.hold("b", 1, asked=second))
+    history.note("harness", "resumed", client="a", lock=None)
+    history.hold("a", 2, asked=first)
+    assert history.found().overtakings == []
+
+
+def test_who_waits_beside_a_free_lock_was_not_woken(history):
+    asked = history.want("a", queued=True)
+    history.now += 5
+    history.hold("a", 1, asked=asked)
+    assert len(history.found().lost_wakeups) == 1
+    assert history.found(wake_within=10).lost_wakeups == []
+
+
+def test_who_waits_to_the_end_beside_a_free_lock_was_not_woken(history):
+    history.want("a", queued=True)
+    history.now += 5
+    history.note("harness", "fault", kind="any")
+    assert len(history.found().lost_wakeups) == 1
+
+
+def test_who_waits_for_a_holder_or_a_server_or_is_dead_was_not_forgotten(history):
+    token = history.hold("a", 1)
+    history.want("b", queued=True)
+    history.now += 5
+    history.note("harness", "away")
+    history.release("a", token)
+    history.now += 5
+    history.note("harness", "back")
+    history.kill("b")
+    history.now += 5
+    history.note("harness", "fault", kind="any")
+    assert history.found().lost_wakeups == []
+
+
+def test_the_time_until_a_lock_is_free_counts_from_its_holders_death(history):
+    history.hold("a", 1)
+    history.kill("a")
+    asked = history.want("b")
+    history.now += 4
+    history.hold("b", 2, asked=asked)
+    assert history.found().until_free == [6.0]
+
+
+def test_the_time_until_a_lock_is_free_counts_from_when_it_came_free(history):
+    token = history.hold("a", 1)
+    asked = history.want("b")
+    history.note("harness", "free")
+    history.release("a", token)
+    history.hold("b", 2, asked=asked)
+    assert history.found().until_free == [3.0]
+
+
+def test_who_holds_and_is_told_that_it_does_not_is_found(history):
+    token = history.hold("a", 1)
+    history.note("a", "release", token=token)
+    history.note("a", "error", during="release", type="LockNotOwnedError", text="")
+    assert len(history.found().not_owned) == 1
+
+
+@pytest.mark.parametrize("why", ["late", "taken"])
+def test_who_lost_it_may_be_told_so(history, why):
+    token = history.hold("a", 1, lease=0.5 if why == "late" else 100)
+    if why == "taken":
+        history.note("harness", "taken")
+    history.note("a", "release", token=token)
+    history.note("a", "error", during="release", type="LockLost", text="")
+    assert history.found().not_owned == []
+
+
+def test_what_the_harness_found_at_the_end_is_told(history):
+    history.note("harness", "phantom")
+    history.note("harness", "double")
+    history.note("harness", "left", key="a")
+    found = history.found()
+    assert [len(each) for each in (found.phantoms, found.doubles, found.leftovers)] == [1, 1, 1]
+
+
+# Planted faults: all are found in one go, each at a lock of its own
+
+FINDS = {
+    "": "stale_without_fence",
+    "releases without comparing tokens": "overlaps",
+    "does not renew, and does not know": "overlaps",
+    "lets in who came last": "overtakings",
+    "has one fencing token for all": "stale",
+    "waits without showing life": "lost_wakeups",
+    "leaves a key behind": "leftovers",
+    "denies that it was held": "not_owned",
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    facts = {"runs": len(FINDS), "short": len(FINDS), "faults": 0, "operations": 0}
+    facts |= {"free_within": None, "may_fail": frozenset(), "errors": frozenset()}
+    scenario = Scenario(0, "planted faults", planted_faults, wake_within=1.5, **facts)
+    setting = Setting(scenario, seed=1, short=True)
+    try:
+        found = setting.happen()
+        assert setting.troubles == []
+        yield found
+    finally:
+        setting.close()
+
+
+def planted_faults(setting: Setting) -> None:
+    """Four clients take turns. One stands still before its write for longer than its lease, one
+    is killed while it waits; all others go on."""
+    setting.settled_within = 3
+    node, crew = setting.node(), setting.crew()
+    faults = list(FINDS)
+
+    def body(run: Run) -> None:
+        clients = [run.client(crew, f"client {number}", node.url) for number in range(4)]
+        fault = faults[run.number - 1]
+        if fault:
+            assert all(client.ask("tests.faults.planted:plant", fault=fault) for client in clients)
+        late, dead, *others = clients
+        late.ask("acquire", lock=run.lock, timeout=0.5)
+        for client in (dead, *others):
+            client.start("loop", lock=run.lock, timeout=0.5, work=(0.1, 0.7), rest=(0, 0))
+        late.start("write", lock=run.lock, between="stop")
+        late.stops_itself()
+        wait_until(lambda: any(client.last("checked") for client in others))
+        late.resume()
+        late.answer()
+        late.ask("release", lock=run.lock)
+        dead.catch("queued")
+        dead.kill()
+        late.start("loop", lock=run.lock, timeout=0.5, work=(0.1, 0.7), rest=(0, 0))
+        run.moment(3, shortest=3)
+
+    setting.each(body, lanes=len(FINDS))
+
+
+@pytest.mark.parametrize("fault", FINDS)
+def test_what_is_planted_is_found(found, fault):
+    assert about(found, fault, FINDS[fault])
+
+
+def test_nothing_is_found_where_nothing_is_planted(found):
+    assert {name for name in WRONG if about(found, "", name)} == {"stale_without_fence"}
+
+
+def about(found, fault, name):
+    """What was found of the lock at which that fault was planted."""
+    lock = f"run {[*FINDS].index(fault) + 1}"
+    return [text for text in getattr(found, name) if lock in text]
+
+
+def test_each_fault_that_can_be_planted_is():
+    assert {"", *SCRIPTS, *FLOWS} == {*FINDS}
