@@ -18,6 +18,9 @@ from .pools import STANDING, seat
 
 T = TypeVar("T")
 
+IN_TIME = 0.8
+"""The part of the time for an answer that the server may take to wait for something."""
+
 
 def run(client: Client, flow: Flow[T]) -> T:
     """Drive a flow to its end. What an operation raises is raised inside the flow, and so is an
@@ -81,7 +84,7 @@ def _perform(client: Client, op: Op) -> Any:
         case Call():
             return _call(client, op)
         case Batch(calls, limit):
-            commands, synced = [_by_digest(call) for call in calls], _synced(op)
+            commands, synced = [_by_digest(call) for call in calls], _synced(client, op)
             answers = ask(client, [*commands, *synced], limit)
             if unknown := _unknown(answers):
                 full = [_in_full(calls[at]) for at in unknown]
@@ -108,7 +111,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
         case Call():
             return await _acall(client, op)
         case Batch(calls, limit):
-            commands, synced = [_by_digest(call) for call in calls], _synced(op)
+            commands, synced = [_by_digest(call) for call in calls], _synced(client, op)
             answers = await aask(client, [*commands, *synced], limit)
             if unknown := _unknown(answers):
                 full = [_in_full(calls[at]) for at in unknown]
@@ -205,16 +208,24 @@ def _put_in(answers: list[Any], places: Sequence[int], others: Sequence[Any]) ->
         answers[-1] = others[-1]
 
 
-def _synced(batch: Batch) -> tuple[Command, ...]:
+def _synced(client: Any, batch: Batch) -> tuple[Command, ...]:
     """What asks how many replicas have what was sent before it on the same connection."""
-    return (("WAIT", batch.replicas, round(SYNC * 1000)),) if batch.replicas else ()
+    if not batch.replicas:
+        return ()
+    there = keeper(client, batch.calls[0].keys[0])
+    seconds = _in_time(there, SYNC if batch.limit is None else min(SYNC, batch.limit * IN_TIME))
+    return (("WAIT", batch.replicas, max(1, round(seconds * 1000))),)  # 0 is for ever
 
 
 def _pop(client: Any, wait: Wait) -> Command:
-    # A pop that lasts longer than the client waits for any answer would break the connection.
+    return ("BLPOP", wait.key, _in_time(client, wait.seconds))
+
+
+def _in_time(client: Any, seconds: float) -> float:
+    # A command that lasts longer than the client waits for any answer would break the connection.
     pool = getattr(client, "connection_pool", client)  # a Cluster's client of asyncio is its own
     timeout = pool.connection_kwargs.get("socket_timeout")
-    return ("BLPOP", wait.key, min(wait.seconds, timeout * 0.8) if timeout else wait.seconds)
+    return min(seconds, timeout * IN_TIME) if timeout else seconds
 
 
 def _good(answer: Any) -> Any:

@@ -324,7 +324,7 @@ def release_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease,
 
 
 def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, float | None]]]:
-    """Renew leases of one server in one round trip, each with its verdict as `renew`'s; None for
+    """Renew leases of one book in one round trip, each with its verdict as `renew`'s; None for
     one that is not on as many replicas as it has to be."""
     by_index = sorted(leases, key=_index)
     groups = [
@@ -332,12 +332,12 @@ def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, f
         for group in (list(same) for _, same in groupby(by_index, key=_index))
         for start in range(0, len(group), RENEWED_AT_ONCE)
     ]
-    wanted = max(lease.min_replicas for lease in leases)
+    wanted = leases[0].min_replicas
     answers = yield Batch(tuple(_renewal(group) for group in groups), limit, wanted)
-    replicas = answers.pop() if wanted else 0
+    too_few = wanted and answers.pop() < wanted
     lefts = (left for answer in answers for left in answer)
     return [
-        (lease, None if left and replicas < lease.min_replicas else left / 1000)
+        (lease, None if left and too_few else left / 1000)
         for lease, left in zip(by_index, lefts, strict=True)
     ]
 

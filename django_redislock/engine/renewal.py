@@ -2,7 +2,8 @@
 
 One thread for all locks that a process holds on a server; for locks held by asyncio
 tasks, one task an event loop and server. So a server that hangs holds up no other's
-renewals. Leases that are due at about the same time go together.
+renewals. Locks that have to be on replicas are renewed apart from those that need none.
+Leases that are due at about the same time go together.
 """
 
 import asyncio
@@ -296,8 +297,9 @@ class LoopBook(Book):
         self.tell_lost()
 
 
-Part: TypeAlias = tuple[Server, int | None]
-"""What fails alone, and so has a book of its own: a server, or one bucket of several servers."""
+Part: TypeAlias = tuple[Server, int | None, int]
+"""What fails alone, and so has a book of its own: a server, or one bucket of several servers, and
+as many replicas."""
 
 _thread_books: dict[Part, ThreadBook] = {}
 _loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Part, LoopBook]] = (
@@ -305,18 +307,18 @@ _loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Part, LoopBook]] 
 )
 
 
-def thread_book(server: Server, name: str) -> Book:
-    """The book of the leases on that lock."""
-    part = server, server.part_of(name)
+def thread_book(server: Server, name: str, replicas: int = 0) -> Book:
+    """The book of the leases on that lock that have to be on so many replicas."""
+    part = server, server.part_of(name), replicas
     return _thread_books.get(part) or _thread_books.setdefault(part, ThreadBook(part))
 
 
-def loop_book(server: Server, name: str) -> Book:
+def loop_book(server: Server, name: str, replicas: int = 0) -> Book:
     """See thread_book()."""
     for loop in [loop for loop in _loop_books if loop.is_closed()]:
         _loop_books.pop(loop, None)  # what is connected on it keeps it alive
     books = _loop_books.setdefault(asyncio.get_running_loop(), {})
-    part = server, server.part_of(name)
+    part = server, server.part_of(name), replicas
     if part not in books:
         books[part] = LoopBook(part)
     return books[part]

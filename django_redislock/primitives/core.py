@@ -251,8 +251,9 @@ class Core:
     def _where(self) -> Sequence[tuple[Server, str]]:
         return [(self._server(), self.name)]
 
-    def _places(self, book: Callable[[Server, str], Book]) -> Sequence[Place]:
-        return [(book(server, name), name) for server, name in self._where()]
+    def _places(self, book: Callable[[Server, str, int], Book]) -> Sequence[Place]:
+        replicas = self.min_replicas
+        return [(book(server, name, replicas), name) for server, name in self._where()]
 
     # What is held, by each thread, task or greenlet
 

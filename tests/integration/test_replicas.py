@@ -112,14 +112,26 @@ def test_an_extension_counts_when_the_replica_has_it(replicated, replica):
     lock.release()
 
 
-def test_others_beside_it_are_renewed_without_the_replica(replicated, replica):
-    lock, other = (replicated.lock(f"a{n}", timeout=1.5, min_replicas=n) for n in (1, 0))
-    assert lock.acquire()
-    assert other.acquire()
+@pytest.mark.parametrize("timeout", [0.3, 1.5])
+def test_others_beside_it_are_renewed_without_the_replica(replicated, replica, timeout):
+    lock, other = (replicated.lock(f"a{n}", timeout=timeout, min_replicas=n) for n in (1, 0))
+    last = replicated.lock("a2", timeout=timeout * 3, min_replicas=1)
+    for each in (last, lock, other):
+        assert each.acquire()
     replica.pause()
-    wait_until(lambda: lock.lost)
+    wait_until(lambda: lock.lost and last.lost)
     assert not other.lost
     other.release()
+
+
+def test_a_replica_is_not_waited_for_longer_than_the_client_waits_for_an_answer(
+    alias_on, primary, replica
+):
+    hasty = alias_on(primary.url, socket_timeout=0.95)
+    replica.pause()
+    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+        hasty.lock("a", min_replicas=1).acquire()
+    assert hasty.count() == 0
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "1", True, None, 101])
