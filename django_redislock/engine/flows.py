@@ -215,7 +215,7 @@ def let_go(lease: Lease) -> Flow[bool]:
                 lease.token,
                 at_least_for=lease.at_least_for,
                 limit=lease.patience,
-                believed=True,
+                fence_token=lease.fence_token,
             )
         )
     except BaseException:  # an interrupt too
@@ -277,11 +277,11 @@ def release(
     *,
     at_least_for: float = 0,
     limit: float | None = None,
-    believed: bool = False,
+    fence_token: int = 0,
 ) -> Flow[bool]:
     """Whether it was held, and no longer is. It stays taken for `at_least_for` seconds after
-    it was acquired. Not to hold what was `believed` to be held goes down as a loss."""
-    args = (keys.name, token, ms(at_least_for), int(believed), conf.history)
+    it was acquired. Whose holding had that `fence_token` has lost it if it was not held."""
+    args = (keys.name, token, ms(at_least_for), fence_token, conf.history)
     return bool((yield Call(RELEASE, keys.all, args, limit, vital=True)))
 
 

@@ -29,7 +29,7 @@
 
 local lock, queue, waiting, index, grants, name
 local history, kept = KEYS[#KEYS], tonumber(ARGV[#ARGV])
-local HOUR = 3600000
+local MINUTE, HOUR = 60000, 3600000
 local FENCE_ABOVE = 100000000000000 -- scores of the index from here on are the fencing token (us)
 
 local clock = redis.call('TIME')

@@ -2,16 +2,30 @@
 --
 -- KEYS  lock, queue, waiting, index, grants, history
 -- ARGV  name, token, ms for which it is to stay taken, counted from when it was acquired,
---       1 if the caller took itself for the holder (if it is none, that is a loss), else 0, kept
+--       fencing token of the holding that the caller took for its own (if it has none, that is
+--       a loss) or 0, kept
 --
--- Answer  1  it was held by this token, and is no longer
+-- Answer  1  it was held by this token, and is no longer; or that very holding was released
+--            lately: who got no answer may ask again, for as long as the history knows
 --         0  it was not held by this token, which waits no longer either
 
 lock, queue, waiting, index, grants = unpack(KEYS)
 name = ARGV[1]
 local token = ARGV[2]
+local fence = ARGV[4]
 local grant = grants .. token .. ':' .. name -- still there, if it was never popped
 local state = load(token)
+
+local function was_released()
+  local lately = digits(now - MINUTE)
+  for _, entry in ipairs(redis.pcall(
+    'XREVRANGE', history .. 'ended', '+', lately, 'COUNT', kept)) do
+    local _, _, _, _, _, whose, _, how, _, _, _, record = unpack(entry[2]) -- see `note_end`
+    local same = whose == token and how == 'released' and read_holder(record).fence == fence
+    if same then return true end
+  end
+  return false
+end
 
 if state.cooling then return 1 end
 if not state.mine then
@@ -19,7 +33,8 @@ if not state.mine then
     sweep(state)
     admit(state)
   end
-  if ARGV[4] == '1' then
+  if fence ~= '0' then
+    if kept > 0 and was_released() then return 1 end
     sweep(state) -- which may note how its own holding ended
     note_end(state.kind or '', token, '', 'lost', now)
   end

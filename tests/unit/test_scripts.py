@@ -75,8 +75,8 @@ class Lock:
         what = ("a", token, kind, capacity, weight)
         return self.ask(ACQUIRE, A.all, *what, lease, 2000, alive, predecessor, '{"is":"unread"}')
 
-    def release(self, token: str, at_least: int = 0, *, believed: bool = False) -> Any:
-        return self.ask(RELEASE, A.all, "a", token, at_least, int(believed))
+    def release(self, token: str, at_least: int = 0, *, fence: int = 0) -> Any:
+        return self.ask(RELEASE, A.all, "a", token, at_least, fence)
 
     def renew(self, token: str, ms: int, mode: str) -> Any:
         [left] = self.ask(RENEW, (A.index, A.lock, A.history), "a", token, ms, mode)
@@ -626,7 +626,7 @@ def test_without_a_history_nothing_of_it_is_written(lock: Lock) -> None:
     lock.acquire("x")
     lock.acquire("y")
     lock.release("x")
-    lock.release("x", believed=True)
+    lock.release("x", fence=1)
     assert lock.past() == ([], [], {})
     assert not lock.client.keys(f"{A.history}*")
 
@@ -648,10 +648,34 @@ def test_a_release_is_told_with_all_that_was_known_of_the_holder(told: Lock) -> 
     assert told.counts() == {"acquired": 1}
 
 
+def test_a_release_that_is_repeated_is_answered_as_the_first(told: Lock) -> None:
+    _, fence = told.acquire("x")
+    for _ in range(2):
+        assert told.release("x", fence=fence) == 1
+        told.acquire("y")
+        told.release("y")
+    assert [end for end in told.ends() if end[0] == "x"] == [("x", "released")]
+
+
+def test_a_release_is_not_taken_for_that_of_another_holding(told: Lock) -> None:
+    told.acquire("x")
+    told.release("x")
+    _, fence = told.acquire("x")
+    told.force()
+    assert told.release("x", fence=fence) == 0
+    assert told.counts()["lost"] == 1
+
+
+def test_without_a_history_nobody_knows_that_a_release_is_repeated(lock: Lock) -> None:
+    _, fence = lock.acquire("x")
+    assert lock.release("x", fence=fence) == 1
+    assert lock.release("x", fence=fence) == 0
+
+
 def test_a_release_that_begins_a_cooldown_is_told_once(told: Lock) -> None:
     told.acquire("x")
     for _ in range(2):
-        told.release("x", LEASE, believed=True)
+        told.release("x", LEASE, fence=1)
     assert told.force() == ["x"]
     assert told.ends() == [("x", "released")]
 
@@ -708,7 +732,7 @@ def test_a_lease_that_ran_out_is_told_by_others_of_its_bucket(told: Lock, by: st
 def test_who_comes_to_release_what_ran_out_has_lost_it(told: Lock) -> None:
     told.acquire("x", lease=10)
     told.pass_lease("x")
-    told.release("x", believed=True)
+    told.release("x", fence=1)
     assert told.ends() == [("x", "expired"), ("x", "lost")]
     assert told.counts() == {"acquired": 1, "expired": 1, "lost": 1}
 
@@ -811,7 +835,7 @@ def test_history_that_can_not_be_written_stops_nothing(told: Lock, part: str) ->
     assert told.release("x") == 1
     assert told.acquire("y")[0] == 1
     assert told.force() == ["y"]
-    assert told.release("y", believed=True) == 0
+    assert told.release("y", fence=1) == 0
 
 
 def test_what_is_no_record_of_a_holder_is_none_to_acquire_inspect_and_force(lock: Lock) -> None:

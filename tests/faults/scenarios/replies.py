@@ -1,0 +1,333 @@
+"""Replies that are lost, and requests, one at a time.
+
+The clients are sync and async, with connections that retry by themselves, as those of
+``redis.Redis()`` do, and that don't, as those of cache backends; so a script may run twice."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import Any
+
+import redis
+import redis.asyncio
+from django.conf import settings
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from django_redislock import locks
+from django_redislock.clock import now
+from django_redislock.lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
+from tests.servers import Node
+from tests.tools import wait_until
+
+from ..client import Client
+from ..proxy import Command, Drop, Proxy, named, runs
+from ..scenario import Run, Setting, scenario
+
+Matches = Callable[[Command], bool]
+
+LEASE = 30.0
+"""Seconds: nothing comes free by itself while a run lasts."""
+
+GIVEN_BACK = 3.0
+"""Seconds within which nobody may hold any more what an error kept from being released."""
+
+ADDED = 2.0
+"""Seconds."""
+
+KINDS: tuple[dict[str, Any], ...] = (
+    {"kind": "lock"},
+    {"kind": "lock", "reentrant": True},
+    {"kind": "semaphore", "limit": 2},
+    {"kind": "read_lock"},
+    {"kind": "write_lock"},
+)
+
+
+# What is lost
+
+
+def acquires(command: Command) -> bool:
+    """Asks for a lock, or fetches a turn."""
+    return (runs(ACQUIRE)(command) and not gives_up(command)) or named("BLPOP")(command)
+
+
+def releases(command: Command) -> bool:
+    return runs(RELEASE)(command) and not gives_up(command)
+
+
+def gives_up(command: Command) -> bool:
+    """Asks for the last time, or leaves the queue."""
+    if runs(ACQUIRE)(command):
+        return command[16] == b"0"  # `alive`
+    return runs(RELEASE)(command) and command[12] == b"0"  # not `believed`
+
+
+def lose(setting: Setting, matches: Matches, how: str, lease: float = LEASE) -> None:
+    """Let four clients use a lock until so many replies are lost, and a quarter as many
+    requests."""
+    node, crew = setting.node(), setting.crew()
+    know_scripts(node)
+    lost = {"replies": 0, "requests": 0}
+
+    def body(run: Run) -> None:
+        with Proxy(*node.address) as proxy:
+            choose = sometimes(matches, run.random)
+            drops = {
+                "replies": proxy.drop_reply(choose, times=40),
+                "requests": proxy.drop_reply(choose, times=10, before=True),
+            }
+            kind = run.random.choice(KINDS)
+            clients = [run.client(crew, who, proxy.url) for who in WHO]
+            for client in clients:
+                client.start(f"{__name__}:use", lock=run.lock, how=how, timeout=lease, **kind)
+            wait_until(lambda: all(drop.is_done() for drop in drops.values()), timeout=120)
+            for client in clients:
+                client.start("sleep", seconds=0)
+            for client in clients:
+                client.answer()
+            look_for_phantoms(run, node)
+            for what, drop in drops.items():
+                lost[what] += note(run, what, drop)
+
+    setting.each(body, lanes=4)
+    setting.notes.append(f"{lost['replies']:,} replies and {lost['requests']:,} requests")
+
+
+def sometimes(matches: Matches, random: Random) -> Matches:
+    """Half of what matches, and never more than two in a row."""
+    row = 0
+
+    def choose(command: Command) -> bool:
+        nonlocal row
+        if not matches(command):
+            return False
+        row = row + 1 if row < 2 and random.random() < 0.5 else 0
+        return row > 0
+
+    return choose
+
+
+def know_scripts(node: Node) -> None:
+    """Or what is lost is that a script is not known."""
+    for script in (ACQUIRE, RELEASE, RENEW, FENCE, FORCE):
+        node.ask("SCRIPT", "LOAD", script.source)
+
+
+def note(run: Run, what: str, drop: Drop) -> int:
+    for _ in range(drop.done):
+        run.fault(f"lost {what}")
+    return drop.done
+
+
+def look_for_phantoms(run: Run, node: Node) -> None:
+    with suppress(AssertionError):
+        wait_until(lambda: not run.info(node), timeout=GIVEN_BACK)
+    if info := run.info(node):
+        run.log.write("phantom", lock=run.lock, found=str(info))
+
+
+WHO = "sync", "sync that retries", "async", "async that retries"
+
+
+@scenario(
+    6,
+    "Replies to acquire, or the request, lost",
+    runs=25,
+    short=1,
+    faults=50,
+    operations=50,
+    free_within=GIVEN_BACK,
+    errors=("ConnectionError",),
+)
+def acquire(setting: Setting) -> None:
+    lose(setting, acquires, "take_turns")
+
+
+@scenario(
+    6,
+    "Replies to release, or the request, lost",
+    runs=25,
+    short=1,
+    faults=50,
+    operations=50,
+    free_within=GIVEN_BACK,
+    errors=("ConnectionError",),
+)
+def release(setting: Setting) -> None:
+    lose(setting, releases, "take_turns")
+
+
+@scenario(
+    6,
+    "Replies to renew, or the request, lost",
+    runs=25,
+    short=1,
+    faults=50,
+    operations=4,
+    errors=("ConnectionError",),
+)
+def renew(setting: Setting) -> None:
+    lose(setting, runs(RENEW), "renew_it", lease=1)
+
+
+@scenario(
+    6,
+    "Replies to giving up, or the request, lost",
+    runs=25,
+    short=1,
+    faults=50,
+    operations=10,
+    free_within=GIVEN_BACK,
+    errors=("ConnectionError",),
+)
+def cancel(setting: Setting) -> None:
+    lose(setting, gives_up, "wait_shortly")
+
+
+# What the clients do
+
+
+async def take_turns(user: "User") -> None:
+    lock = user.lock()
+    if await user.acquire(lock):
+        if lock.reentrant:
+            await user.do(lock, "acquire")
+            await user.do(lock, "release")
+        await user.sleep(0, 0.004)
+        await user.release(lock)
+
+
+async def renew_it(user: "User") -> None:
+    """By hand, or as the renewal does."""
+    lock = user.lock()
+    if not await user.acquire(lock):
+        return
+    if user.client.random.random() < 0.2:
+        await user.sleep(0.5, 1)
+    else:
+        for _ in range(8):
+            with user.noted("renew"):
+                await user.do(lock, "reacquire")
+            with user.noted("renew"):
+                await extend(user, lock)
+    await user.release(lock)
+
+
+async def extend(user: "User", lock: Any) -> None:
+    before = await user.seconds_left(lock)
+    await user.do(lock, "extend", ADDED)
+    after = await user.seconds_left(lock)
+    if after > max(before, lock.timeout) + ADDED:
+        user.log("double", before=before, after=after)
+
+
+async def wait_shortly(user: "User") -> None:
+    lock = user.lock()
+    if await user.acquire(lock, longest=user.client.random.uniform(0.01, 0.1)):
+        await user.sleep(0.02, 0.08)
+        await user.release(lock)
+
+
+class User:
+    """A client's way to use a lock, in its colour."""
+
+    def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
+        self.client = client
+        self.name = name
+        self.options = options
+        self.is_async = "async" in client.who
+
+    def lock(self) -> Any:
+        return self.client.lock(self.name, **self.options)
+
+    async def do(self, thing: Any, what: str, *args: Any, **how: Any) -> Any:
+        if self.is_async:
+            return await getattr(thing, f"a{what}")(*args, **how)
+        return getattr(thing, what)(*args, **how)
+
+    async def sleep(self, shortest: float, longest: float) -> None:
+        seconds = self.client.random.uniform(shortest, longest)
+        if self.is_async:
+            await asyncio.sleep(seconds)
+        else:
+            time.sleep(seconds)
+
+    async def acquire(self, lock: Any, longest: float | None = None) -> bool:
+        room = {"weight": lock.weight, "capacity": lock.capacity}
+        self.log("want", **room)
+        asked, held = now(), False
+        with self.noted("acquire"):
+            held = await self._acquire(lock, longest)
+            if held:
+                about = {"token": lock.token, "fence": lock.fence_token}
+                self.log("held", asked=asked, **about, **room)
+            else:
+                self.log("refused", asked=asked)
+        return held
+
+    async def _acquire(self, lock: Any, longest: float | None) -> bool:
+        if longest is None or not (self.is_async and self.client.random.random() < 0.5):
+            return bool(await self.do(lock, "acquire", blocking_timeout=longest))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(longest):  # which cancels it
+                return bool(await lock.aacquire())
+        return False
+
+    async def release(self, lock: Any) -> None:
+        self.log("release", token=lock.token)
+        with self.noted("release"):
+            await self.do(lock, "release")
+            self.log("released")
+
+    async def seconds_left(self, lock: Any) -> float:
+        info = await self.do(locks, "get", self.name)
+        return float(info.ttl) if info else 0
+
+    @contextmanager
+    def noted(self, during: str) -> Iterator[None]:
+        """What went wrong leaves nothing behind: from then on the next may hold it."""
+        try:
+            yield
+        except Exception as error:
+            self.client.trouble(during, error, self.name)
+            if during != "renew":
+                self.log("free")
+
+    def log(self, what: str, **facts: Any) -> None:
+        self.client.log.write(what, lock=self.name, **facts)
+
+
+def use(client: Client, lock: str, how: str, **options: Any) -> None:
+    """Do that again and again, until there is another order."""
+    if "retries" in client.who:
+        settings.REDISLOCK_CLIENT = f"{__name__}.retrying"
+        settings.REDISLOCK_ASYNC_CLIENT = f"{__name__}.async_retrying"
+    user = User(client, lock, options)
+
+    async def go_on() -> None:
+        while not client.is_told():
+            await globals()[how](user)
+            await user.sleep(0, 0.002)
+
+    if user.is_async:
+        asyncio.run(go_on())
+    else:
+        with suppress(StopIteration):
+            go_on().send(None)  # it waits for nothing
+
+
+RETRIES = 3
+
+
+def retrying() -> redis.Redis:
+    retry = Retry(ConstantBackoff(0.005), RETRIES)
+    return redis.Redis.from_url(settings.CACHES["default"]["LOCATION"], retry=retry)
+
+
+def async_retrying() -> "redis.asyncio.Redis":
+    retry = AsyncRetry(ConstantBackoff(0.005), RETRIES)
+    return redis.asyncio.Redis.from_url(settings.CACHES["default"]["LOCATION"], retry=retry)
