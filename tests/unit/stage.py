@@ -24,7 +24,7 @@ from django_redislock.engine import flows as good_flows
 from django_redislock.engine import listing
 from django_redislock.engine.drivers import _perform
 from django_redislock.engine.flows import Granted, Mode
-from django_redislock.engine.ops import Call, Flow, Op, Wait
+from django_redislock.engine.ops import Batch, Call, Flow, Op, Wait
 from django_redislock.exceptions import LockError
 from django_redislock.keys import Keys, LockKeys
 from django_redislock.lua import ACQUIRE, FORCE, INSPECT, RELEASE, RENEW, Script
@@ -301,6 +301,8 @@ class Stage:
             return stop.value
 
     def perform(self, op: Op) -> Any:
+        if isinstance(op, Batch):
+            return [self._call(call) for call in op.calls]
         return self._pop(op) if isinstance(op, Wait) else self._call(op)
 
     def force_release(self, token: str | None = None) -> tuple[str, ...]:
