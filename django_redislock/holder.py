@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import socket
 import sys
@@ -9,9 +10,12 @@ import threading
 import weakref
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from .info import Holder
+
+LONGEST = 16_384
+"""Characters of what a holder says of itself that are read: metadata take 4,096 at most."""
 
 
 class Anybody:
@@ -82,10 +86,7 @@ def info_text(
 
 def read_info(text: str) -> Told:
     """What `info_text` told; whatever is not as that writes it is left out."""
-    try:
-        told = json.loads(text)
-    except (ValueError, RecursionError):
-        told = None
+    told = _read(text)
     if not isinstance(told, dict):
         told = {}
     fit: dict[str, Any] = {
@@ -98,6 +99,24 @@ def read_info(text: str) -> Told:
         told.get("renewed") is True,
         on_conflict if isinstance(on_conflict, str) else "",
     )
+
+
+def _read(text: str) -> Any:
+    if len(text) > LONGEST:
+        return None
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    return found if math.isfinite(found) else _refuse(text)
 
 
 _KINDS = {"host": str, "pid": int, "thread": str, "task_name": str, "task_id": str}

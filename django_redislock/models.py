@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .text import printable
+
 if TYPE_CHECKING:
     from .info import LockInfo
 
@@ -40,7 +42,7 @@ class ActiveLock(models.Model):
         verbose_name_plural = _("active locks")
 
     def __str__(self) -> str:
-        return self.name
+        return printable(self.name)
 
     @classmethod
     def of(cls, info: LockInfo, using: str = "") -> ActiveLock:

@@ -75,6 +75,8 @@ View = Callable[..., HttpResponse]
 def plain_when_redis_is_away(view: View) -> View:
     @wraps(view)
     def wrapper(self: ActiveLockAdmin, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         try:
             return view(self, request, *args, **kwargs)
         except (RedisError, ImproperlyConfigured) as error:
@@ -136,7 +138,7 @@ class ActiveLockAdmin(BaseAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method == "POST":
             self._require_release(request)
-        elif columns.PARAMETER in request.GET and self.has_view_permission(request):
+        elif columns.PARAMETER in request.GET:
             return self._keep_columns(request)
         return super().changelist_view(
             request, self._list_context(request) | (extra_context or {})
@@ -188,7 +190,7 @@ class ActiveLockAdmin(BaseAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         name, manager = unquote_name(object_id), _manager_of(request)
         try:
@@ -240,7 +242,7 @@ class ActiveLockAdmin(BaseAdmin):
     @plain_when_redis_is_away
     def dashboard_view(self, request: HttpRequest) -> HttpResponse:
         """What happened lately to all locks of one alias (`using`), in so many `minutes`."""
-        if not self.has_view_permission(request) or request.method not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         manager = _manager_of(request)
         seen = dashboard.look(manager, dashboard.minutes_of(request.GET.get("minutes")))

@@ -10,7 +10,12 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.urls import reverse
 
+from ..text import printable
+
 APP = "django_celery_results"
+
+LONGEST = 255
+"""Characters of an id that has a result."""
 
 
 def result_links(site: AdminSite, request: HttpRequest, task_ids: Iterable[str]) -> dict[str, str]:
@@ -20,7 +25,8 @@ def result_links(site: AdminSite, request: HttpRequest, task_ids: Iterable[str])
     or the user may not view it.
     """
     model_admin = _model_admin(site)
-    wanted = set(task_ids)
+    # Whoever sends a task chooses its id, and not every database takes each text.
+    wanted = {each for each in task_ids if each == printable(each) and len(each) <= LONGEST}
     if not wanted or model_admin is None or not model_admin.has_view_permission(request):
         return {}
     found = model_admin.get_queryset(request).filter(task_id__in=wanted)

@@ -19,9 +19,11 @@ from ..conf import conf
 from ..exceptions import LockError
 from ..keys import LockKeys
 from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
+from ..text import printable
 from .drivers import text
 from .lease import Lease
 from .ops import SYNC, Batch, Call, Flow, Wait
+from .records import number, ours
 
 SLICE = 0.5
 """Seconds for which a waiter sits in one blocking pop before it shows life again."""
@@ -111,7 +113,7 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     verdict, *rest = yield from _replicated(call, want) if want.min_replicas else _called(call)
     if verdict < 0:
         raise LockError(
-            f"Lock {want.keys.name!r} is held as a {text(rest[0])}, and can't be one "
+            f"Lock {want.keys.name!r} is held as a {printable(text(rest[0]))}, and can't be one "
             f"of another kind meanwhile: {want.kind}",
             lock_name=want.keys.name,
         )
@@ -167,7 +169,8 @@ def _wait_turn(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     fresh = clock.now() - asked < want.claim / 2
     if fence is None or want.min_replicas or not (fresh and want.renewed):
         return None
-    return Granted(int(fence), asked + want.claim, confirmed=False)
+    given = ours(number, fence)
+    return Granted(given, asked + want.claim, confirmed=False) if given else None
 
 
 def hold_for(want: Want) -> Flow[Granted | None]:

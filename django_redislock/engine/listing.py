@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from ..conf import conf
@@ -11,8 +10,11 @@ from ..holder import read_info
 from ..info import Holding, LockInfo, Page, Waiter
 from ..keys import BUCKETS, Keys
 from ..lua import INSPECT, NAMES, QUEUE
+from ..names import check_name
+from ..text import printable
 from .drivers import text
 from .ops import Batch, Call, Flow
+from .records import moment, number, ours, seconds
 
 PAGE = 200
 """Locks of one bucket that one call answers."""
@@ -35,7 +37,7 @@ class Cursor:
 def get(keys: Keys, name: str, limit: float | None = None) -> Flow[LockInfo | None]:
     page = keys.inspect(keys.of(name).bucket)
     now, *_, rows = yield Call(INSPECT, page, ("", "", "", name, conf.history), limit)
-    return _lock_info(rows[0], now) if rows else None
+    return ours(_lock_info, rows[0], now) if rows else None
 
 
 def holds(keys: Keys, name: str, token: str, limit: float | None = None) -> Flow[bool]:
@@ -89,7 +91,7 @@ def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
         ),
         LONGEST,
     )
-    return [_lock_info(row, now) for now, *_, rows in answers for row in rows]
+    return [info for now, *_, rows in answers for info in _lock_infos(rows, now)]
 
 
 def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
@@ -98,7 +100,8 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     wanted = (of_name.queue, of_name.waiting, of_name.history)
     now, flat = yield Call(QUEUE, wanted, (limit, conf.history), LONGEST)
     rows = zip(flat[1::3], flat[2::3], strict=True)
-    return tuple(_waiter(float(text(since)), text(told), int(text(now))) for since, told in rows)
+    waiters = [ours(_waiter, since, text(told), int(text(now))) for since, told in rows]
+    return tuple(waiter for waiter in waiters if waiter)
 
 
 def _pieces(pattern: str) -> tuple[str, ...]:
@@ -120,7 +123,7 @@ def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[C
     answers = yield Batch(tuple(_call(keys, cursor) for cursor in cursors))
     infos: list[LockInfo] = []
     for cursor, (now, _, start, skip, rows) in zip(cursors, answers, strict=True):
-        infos += _untold(cursor, [_lock_info(row, now) for row in rows])
+        infos += _untold(cursor, _lock_infos(rows, now))
         cursor.start, cursor.skip = text(start), skip
     return infos, [cursor for cursor in cursors if cursor.start]
 
@@ -136,27 +139,34 @@ def _untold(cursor: Cursor, infos: list[LockInfo]) -> list[LockInfo]:
     return new
 
 
-def _waiter(since: float, record: str, now: int) -> Waiter:
+def _waiter(arrived: str | bytes, record: str, now: int) -> Waiter:
     _, weight, _, lease, _, told = record.split(" ", 5)
+    since = float(text(arrived)) / 1000
     said = read_info(told)
     return Waiter(
-        since=moment(round(since / 1000)),
-        waited=max(now - since / 1000, 0) / 1000,
-        weight=int(weight),
-        timeout=int(lease) / 1000,
+        since=moment(round(since)),
+        waited=max(now - since, 0) / 1000,
+        weight=number(weight),
+        timeout=seconds(number(lease)),
         holder=said.holder,
         metadata=said.metadata,
     )
 
 
+def _lock_infos(rows: Sequence[Any], now: str | bytes) -> list[LockInfo]:
+    infos = [ours(_lock_info, row, now) for row in rows]
+    return [info for info in infos if info]
+
+
 def _lock_info(row: list[Any], now: str | bytes) -> LockInfo:
     name, kind, capacity, waiters, records = row
     pairs = zip(records[::2], records[1::2], strict=True)
-    holders = [_holding(text(token), text(record), int(text(now))) for token, record in pairs]
+    read = [ours(_holding, text(token), text(record), int(text(now))) for token, record in pairs]
+    holders = [holding for holding in read if holding]
     return LockInfo(
-        name=text(name),
-        kind=text(kind),
-        capacity=int(text(capacity)),
+        name=check_name(text(name)),
+        kind=printable(text(kind)),
+        capacity=number(capacity),
         state=_state(holders),
         waiters=waiters,
         holders=tuple(sorted(holders, key=_fence)),
@@ -175,14 +185,14 @@ def _fence(holding: Holding) -> int:
 
 def _holding(token: str, record: str, now: int) -> Holding:
     *numbers, told = record.split(" ", 6)
-    weight, expires, fence, acquired, waited, lease = map(int, numbers)
+    weight, expires, fence, acquired, waited, lease = map(number, numbers)
     said = read_info(told)
     return Holding(
         token=token,
         fence_token=fence,
         weight=weight,
-        timeout=lease / 1000,
-        waited=waited / 1000,
+        timeout=seconds(lease),
+        waited=seconds(waited),
         acquired_at=moment(acquired),
         expires_at=moment(expires),
         ttl=(expires - now) / 1000,
@@ -190,7 +200,3 @@ def _holding(token: str, record: str, now: int) -> Holding:
         metadata=said.metadata,
         renewed=said.renewed,
     )
-
-
-def moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -9,9 +9,15 @@ from ..holder import read_info
 from ..info import Event, Rates
 from ..keys import BUCKETS, Keys
 from ..lua import HISTORY
+from ..names import check_name
+from ..text import printable
 from .drivers import text
-from .listing import LONGEST, moment
+from .listing import LONGEST
 from .ops import Batch, Call, Flow
+from .records import moment, number, ours, seconds
+
+ENDING = {"name", "kind", "token", "how", "at", "holder"}
+"""The fields of an event that is no refusal."""
 
 COUNTED = ("acquired", "refused", "expired", "forced", "lost")
 MINUTES = 60
@@ -27,8 +33,9 @@ def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]
         for _, ended, broken, refused, _ in answers
         for event in (
             *_endings([_pairs(entry) for entry in (*ended, *broken)]),
-            *map(_refusal, map(_pairs, refused)),
+            *(ours(_refusal, _pairs(entry)) for entry in refused),
         )
+        if event
     ]
     return tuple(sorted(events, key=_moment_of, reverse=True)[:limit])
 
@@ -41,9 +48,9 @@ def rates(keys: Keys) -> Flow[Rates]:
     for *_, flat in answers:
         for field, times in _pairs(flat).items():
             minute, _, what = field.partition(" ")
-            place = int(minute) - last + MINUTES - 1
+            place = (ours(number, minute) or 0) - last + MINUTES - 1
             if what in counts and 0 <= place < MINUTES:
-                counts[what][place] += int(times)
+                counts[what][place] += ours(number, times) or 0
     first = moment((last - MINUTES + 1) * 60_000)
     return Rates(
         minutes=tuple(first + timedelta(minutes=number) for number in range(MINUTES)),
@@ -60,16 +67,17 @@ def _ask(keys: Keys, name: str | None, limit: int) -> Flow[list[Any]]:
     return answers
 
 
-def _endings(entries: Sequence[Fields]) -> Iterator[Event]:
+def _endings(told: Sequence[Fields]) -> Iterator[Event | None]:
     """A holder that came to release what it no longer had tells that the holding, which had
     ended before, was lost; or that a release was only asked for twice."""
+    entries = [entry for entry in told if entry.keys() >= ENDING]
     late = {_which(entry): entry for entry in entries if not entry["holder"]}
     for entry in entries:
         if entry["holder"]:
-            told = late.pop(_which(entry), None)
-            outcome = "lost" if told and entry["how"] == "expired" else entry["how"]
-            yield _ending(entry, outcome)
-    yield from map(_bare_loss, late.values())
+            came = late.pop(_which(entry), None)
+            outcome = "lost" if came and entry["how"] == "expired" else entry["how"]
+            yield ours(_ending, entry, outcome)
+    yield from (ours(_bare_loss, entry) for entry in late.values())
 
 
 def _which(entry: Fields) -> tuple[str, str]:
@@ -79,40 +87,39 @@ def _which(entry: Fields) -> tuple[str, str]:
 def _ending(entry: Fields, outcome: str) -> Event:
     weight, _, fence, acquired, waited, _, told = entry["holder"].split(" ", 6)
     said = read_info(told)
+    at, acquired_at = moment(number(entry["at"])), moment(number(acquired))
     return Event(
-        name=entry["name"],
-        kind=entry["kind"],
-        outcome=outcome,
-        at=moment(int(entry["at"])),
-        acquired_at=moment(int(acquired)),
-        waited=int(waited) / 1000,
-        held=(int(entry["at"]) - int(acquired)) / 1000,
-        fence_token=int(fence),
-        weight=int(weight),
+        name=check_name(entry["name"]),
+        kind=printable(entry["kind"]),
+        outcome=printable(outcome),
+        at=at,
+        acquired_at=acquired_at,
+        waited=seconds(number(waited)),
+        held=(at - acquired_at).total_seconds(),
+        fence_token=number(fence),
+        weight=number(weight),
         holder=said.holder,
         metadata=said.metadata,
     )
 
 
 def _bare_loss(entry: Fields) -> Event:
-    return _unheld(entry, "lost", entry["kind"], 0, 0.0, "")
+    return _unheld(entry, "lost", 0, 0.0, "")
 
 
 def _refusal(entry: Fields) -> Event:
     skipped = read_info(entry["info"]).on_conflict == "skip"
-    outcome, waited = "skipped" if skipped else "refused", int(entry["waited"]) / 1000
-    return _unheld(entry, outcome, entry["kind"], int(entry["weight"]), waited, entry["info"])
+    outcome, waited = "skipped" if skipped else "refused", seconds(number(entry["waited"]))
+    return _unheld(entry, outcome, number(entry["weight"]), waited, entry["info"])
 
 
-def _unheld(
-    entry: Fields, outcome: str, kind: str, weight: int, waited: float, told: str
-) -> Event:
+def _unheld(entry: Fields, outcome: str, weight: int, waited: float, told: str) -> Event:
     said = read_info(told)
     return Event(
-        name=entry["name"],
-        kind=kind,
+        name=check_name(entry["name"]),
+        kind=printable(entry["kind"]),
         outcome=outcome,
-        at=moment(int(entry["at"])),
+        at=moment(number(entry["at"])),
         acquired_at=None,
         waited=waited,
         held=0.0,

@@ -26,11 +26,16 @@
 -- The last of KEYS is always the base of the history, the last of ARGV how many of the
 -- latest events each stream keeps (0: there is no history). While one is kept, a lock
 -- whose last lease ran out stays for an hour, so that somebody can note its end.
+--
+-- Others may write here too. What is not as these scripts write it counts as not there, and
+-- keeps no other lock of the bucket from being renewed, released or told of.
 
 local lock, queue, waiting, index, grants, name
 local history, kept = KEYS[#KEYS], tonumber(ARGV[#ARGV])
 local MINUTE, HOUR = 60000, 3600000
 local FENCE_ABOVE = 100000000000000 -- scores of the index from here on are the fencing token (us)
+local FENCE_BELOW = 9007199254740992 -- none is given from here on: a score that great does not grow
+local NUMBERS = 100 -- characters that the numbers of a record take at most
 
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -40,11 +45,19 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
+-- What a command answers; an empty table where the key that it reads is of another type.
+local function read(...)
+  local answer = redis.pcall(...)
+  if not answer.err then return answer end
+  if string.find(answer.err, 'WRONGTYPE') then return {} end
+  return redis.call(...)
+end
+
 local function read_holder(record)
   if not record then return nil end
   local weight, expires, fence, acquired, waited, lease, info =
     string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-  if not weight then return nil end -- not ours
+  if not weight or #record - #info > NUMBERS then return nil end
   return {
     weight = tonumber(weight), expires = tonumber(expires), fence = fence,
     acquired = acquired, waited = waited, lease = tonumber(lease), info = info,
@@ -62,6 +75,7 @@ local function read_waiter(record)
   if not record then return nil end
   local alive, weight, claim, lease, kind, info =
     string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%a+) (.*)$')
+  if not alive or #record - #info > NUMBERS then return nil end
   return {
     alive = tonumber(alive), weight = tonumber(weight), claim = tonumber(claim),
     lease = tonumber(lease), kind = kind, info = info,
@@ -73,7 +87,8 @@ local function count(what, at)
   local rates, minute = history .. 'rates', math.floor(at / 60000)
   if redis.pcall('HINCRBY', rates, digits(minute) .. ' ' .. what, 1) ~= 1 then return end
   for _, field in ipairs(redis.call('HKEYS', rates)) do
-    if tonumber(string.match(field, '^%d+')) <= minute - 60 then redis.call('HDEL', rates, field) end
+    local its_minute = tonumber(string.match(field, '^%d+') or 0)
+    if its_minute <= minute - 60 then redis.call('HDEL', rates, field) end
   end
 end
 
@@ -101,6 +116,12 @@ local function note_refusal(kind, weight, waited, info)
   count('refused', now)
 end
 
+-- The last fencing token that was given in the bucket, 0 if none is known.
+local function last_fence()
+  local last = tonumber(redis.call('ZSCORE', index, '') or 0)
+  return last < FENCE_BELOW and last or 0
+end
+
 -- The lock as it stands, with `token`'s own holding if its lease is running.
 local function load(token)
   local kind, capacity, used, soonest, latest, mine = unpack(redis.call(
@@ -108,8 +129,8 @@ local function load(token)
   mine = read_holder(mine)
   local live = mine and mine.expires > now
   return {
-    kind = kind, capacity = tonumber(capacity or 0), used = tonumber(used or 0),
-    soonest = tonumber(soonest or math.huge), latest = tonumber(latest or 0),
+    kind = kind, capacity = tonumber(capacity) or 0, used = tonumber(used) or 0,
+    soonest = tonumber(soonest or math.huge) or 0, latest = tonumber(latest) or 0,
     mine = live and mine.lease > 0 and mine or nil,
     cooling = live and mine.lease == 0,
   }
@@ -141,8 +162,7 @@ end
 -- Let `token` in, who came at `arrived` (us). Answers its fencing token: above every one
 -- before it, also when Redis lost its data (then by the clock).
 local function enter(state, token, arrived, weight, lease, expires, info)
-  local last = redis.call('ZSCORE', index, '')
-  local fence = digits(math.max(now_us, (last and tonumber(last) or 0) + 1))
+  local fence = digits(math.max(now_us, last_fence() + 1))
   state.used = state.used + weight
   write(state, token, {
     weight = weight, expires = expires, fence = fence, acquired = digits(now),
@@ -245,7 +265,7 @@ local function forget_the_expired(locks)
   for _, each in ipairs(redis.call(
     'ZRANGEBYSCORE', index, '-inf', digits(now), 'LIMIT', 0, 100)) do
     name, lock = each, locks .. each
-    sweep(load(''))
+    if #read('HMGET', lock, 'kind') > 0 then sweep(load('')) end
     redis.call('ZREM', index, each)
   end
 end

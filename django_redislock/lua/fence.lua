@@ -14,6 +14,5 @@ if not state.mine then return 0 end
 
 state.mine.fence = fence
 rewrite(state, token, state.mine)
-local last = redis.call('ZSCORE', index, '')
-if not last or tonumber(last) < tonumber(fence) then redis.call('ZADD', index, fence, '') end
+if last_fence() < tonumber(fence) then redis.call('ZADD', index, fence, '') end
 return 1

@@ -15,7 +15,7 @@ forget_the_expired(KEYS[2])
 local function latest(stream)
   local found, before = {}, '+'
   repeat
-    local chunk = redis.call('XREVRANGE', history .. stream, before, '-', 'COUNT', CHUNK)
+    local chunk = read('XREVRANGE', history .. stream, before, '-', 'COUNT', CHUNK)
     for _, entry in ipairs(chunk) do
       local fields = entry[2]
       if #found < limit and (wanted == '' or fields[2] == wanted) then found[#found + 1] = fields end
@@ -27,5 +27,5 @@ end
 
 return {
   digits(now), latest('ended'), latest('broken'), latest('refused'),
-  redis.call('HGETALL', history .. 'rates'),
+  read('HGETALL', history .. 'rates'),
 }

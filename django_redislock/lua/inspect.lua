@@ -31,14 +31,15 @@ end
 
 local function live_waiters(name)
   local count = 0
-  for _, record in ipairs(redis.call('HVALS', waitings .. name)) do
-    if read_waiter(record).alive >= now then count = count + 1 end
+  for _, record in ipairs(read('HVALS', waitings .. name)) do
+    local waiter = read_waiter(record)
+    if waiter and waiter.alive >= now then count = count + 1 end
   end
   return count
 end
 
 local function row(name)
-  local fields = redis.call('HGETALL', locks .. name)
+  local fields = read('HGETALL', locks .. name)
   local holders, waiters = live_holders(fields), live_waiters(name)
   if #holders == 0 and waiters == 0 then return nil end
   local facts = {}

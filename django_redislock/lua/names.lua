@@ -10,6 +10,7 @@
 index = KEYS[1]
 local limit = tonumber(ARGV[1])
 local CHUNK = 1000
+local LONGEST = 512 -- bytes of a name: longer ones are none, and could take long to look through
 forget_the_expired(KEYS[2])
 
 local pieces = {}
@@ -43,7 +44,7 @@ local found, rows, skip = 0, {}, 0
 repeat
   local chunk = within(skip, CHUNK)
   for i = 1, #chunk, 2 do
-    if matches(chunk[i]) then
+    if #chunk[i] <= LONGEST and matches(chunk[i]) then
       found = found + 1
       if found <= limit then rows[#rows + 1], rows[#rows + 2] = chunk[i], chunk[i + 1] end
     end

@@ -21,8 +21,8 @@ local function was_released()
   for _, entry in ipairs(redis.pcall(
     'XREVRANGE', history .. 'ended', '+', lately, 'COUNT', kept)) do
     local _, _, _, _, _, whose, _, how, _, _, _, record = unpack(entry[2]) -- see `note_end`
-    local same = whose == token and how == 'released' and read_holder(record).fence == fence
-    if same then return true end
+    local same = whose == token and how == 'released'
+    if same and (read_holder(record) or {}).fence == fence then return true end
   end
   return false
 end

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from django_redislock import lua
 from django_redislock.keys import Keys
@@ -848,3 +848,42 @@ def test_what_is_no_record_of_a_holder_is_none_to_acquire_inspect_and_force(lock
     assert lock.client.hset(A.lock, mapping={"h:junk": "and again", "kind": "mutex"})
     assert lock.acquire("y")[0] == 1
     assert lock.holders() == ["y"]
+
+
+def test_what_is_no_record_of_a_waiter_is_none_to_queue_inspect_and_release(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=LEASE)
+    lock.client.hset(A.waiting, "junk", "of another program")
+    lock.client.zadd(A.queue, {"junk": 1})
+    assert lock.queue() == ["y"]
+    [*_, [row]] = lock.inspect("", "", "", "a")
+    assert row[3] == 1
+    assert lock.release("x") == 1
+    assert lock.holders() == ["y"]
+
+
+def test_renew_of_one_lock_is_not_kept_by_another_of_another_type(told: Lock) -> None:
+    told.acquire("x")
+    told.client.set(f"{A.lock} b", "of another program")
+    told.client.zadd(A.index, {"a b": 1})
+    assert told.renew("x", LEASE, "renew") > 0
+    assert told.client.zscore(A.index, "a b") is None
+    assert told.client.exists(f"{A.lock} b")
+
+
+def test_names_that_are_too_long_match_nothing(lock: Lock) -> None:
+    lock.acquire("x")
+    end = lock.client.zscore(A.index, "a")
+    lock.client.zadd(A.index, {"a" * 513: end, "a" * 512: end})
+    assert lock.names(10, "a", "") == (2, ["a", "a" * 512])
+
+
+def test_inspect_passes_on_that_it_may_not_read(lock: Lock) -> None:
+    lock.acquire("x")
+    rules = {"keys": "*", "commands": ["+@all", "-hvals"]}
+    lock.client.acl_setuser("half", enabled=True, nopass=True, **rules)
+    told = lock.client.connection_pool.connection_kwargs
+    half = redis.Redis(host=told["host"], port=told["port"], username="half")
+    with half, pytest.raises(ResponseError, match=r"hvals|permission"):
+        Lock(half).inspect("", "", "", "a")
+    lock.client.acl_deluser("half")

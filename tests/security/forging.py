@@ -1,0 +1,206 @@
+"""Another tenant of the server, who writes what it likes where locks are kept."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import redis
+from hypothesis import strategies as st
+
+from django_redislock import locks
+from django_redislock.keys import LockKeys
+
+Raw = str | bytes
+
+LEASE = 60_000
+"""Milliseconds for which what is forged lasts."""
+
+INFO: dict[str, Any] = {
+    "host": "web1",
+    "pid": 42,
+    "thread": "MainThread",
+    "task_name": "shop.pay",
+    "task_id": "id-1",
+    "metadata": {"why": "close"},
+    "renewed": True,
+    "on_conflict": "",
+}
+"""What a holder says of itself."""
+
+STREAMS = ("ended", "broken", "refused")
+
+
+class Tenant:
+    """What it writes is as the scripts write it, but for what it is told to spoil."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+        seconds, microseconds = client.time()
+        self.now = seconds * 1000 + microseconds // 1000
+
+    def holder(self, info: Raw | None = None, **spoilt: Raw) -> bytes:
+        """A holder's record."""
+        numbers = {
+            "weight": 1,
+            "expires": self.now + LEASE,
+            "fence": self.now * 1000,
+            "acquired": self.now - 1000,
+            "waited": 0,
+            "lease": LEASE,
+        }
+        return _record(numbers | spoilt, info)
+
+    def waiter(self, info: Raw | None = None, **spoilt: Raw) -> bytes:
+        """The record of one who waits."""
+        numbers = {
+            "alive": self.now + LEASE,
+            "weight": 1,
+            "claim": 2000,
+            "lease": LEASE,
+            "kind": "mutex",
+        }
+        return _record(numbers | spoilt, info)
+
+    def lock(self, name: Raw, *records: Raw, beside: str, **spoilt: Raw) -> None:
+        """A lock that is held, in the bucket of another."""
+        keys, end = keys_of(beside), self.now + LEASE
+        facts = {"kind": "mutex", "capacity": 1, "used": 1, "soonest": end, "latest": end}
+        holders = {f"h:token{number}": record for number, record in enumerate(records)}
+        key = keys.lock.removesuffix(beside).encode() + raw(name)
+        self.client.hset(key, mapping=facts | spoilt | holders)
+        self.client.zadd(keys.index, {raw(name): end})
+
+    def queue(self, name: str, *records: Raw) -> None:
+        """Some who wait for a lock."""
+        waiters = {f"waiter{number}": record for number, record in enumerate(records)}
+        self.client.hset(keys_of(name).waiting, mapping=waiters)
+        self.client.zadd(keys_of(name).queue, dict.fromkeys(waiters, self.now * 1000))
+
+    def event(self, name: str, record: Raw, info: Raw | None = None) -> dict[str, Any]:
+        """An event, with the fields of a holding's end and of a refusal."""
+        return {
+            "name": name,
+            "kind": "mutex",
+            "token": "token",
+            "how": "released",
+            "at": self.now,
+            "holder": record,
+            "weight": 1,
+            "waited": 0,
+            "info": json.dumps(INFO) if info is None else info,
+        }
+
+    def of_type(self, kind: str, key: Raw, value: bytes = b"x") -> None:
+        """Put something of another type where a key of ours is, or will be."""
+        self.client.delete(key)
+        match kind:
+            case "string":
+                self.client.set(key, value)
+            case "list":
+                self.client.rpush(key, value)
+            case "set":
+                self.client.sadd(key, value)
+            case "zset":
+                self.client.zadd(key, {value: 1})
+            case "hash":
+                self.client.hset(key, value, value)
+            case "stream":
+                self.client.xadd(key, {value: value})
+
+
+TYPES = ("string", "list", "set", "zset", "hash", "stream")
+
+
+def keys_of(name: str) -> LockKeys:
+    return locks._keys.of(name)
+
+
+def key_of(name: str, part: str) -> str:
+    """A key of a lock, or of its bucket's past."""
+    keys = keys_of(name)
+    return keys.history + part if part in (*STREAMS, "rates") else getattr(keys, part)
+
+
+def beside(name: str, other: str) -> str:
+    """A name like `other`, in the bucket of `name`."""
+    numbered = (f"{other} {number}" for number in range(1000))
+    return next(each for each in numbered if keys_of(each).bucket == keys_of(name).bucket)
+
+
+def raw(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+
+
+def _record(parts: Mapping[str, object], info: Raw | None) -> bytes:
+    told: Iterable[object] = (*parts.values(), json.dumps(INFO) if info is None else info)
+    return b" ".join(map(raw, told))
+
+
+# What there is to write
+
+NUMBERS = ["", "-1", "0", "9" * 15, "9" * 17, "9" * 400, "9" * 5000, "1e3", "1e400", "nan"]
+NUMBERS += ["-nan", "inf", "-inf", "0x10", "1_0", "1.5", "٣", " 1", "1\n"]
+
+INFOS = [
+    b"",
+    b"null",
+    b"[]",
+    b'"text"',
+    b"{",
+    b"\xff\xfe\x00",
+    b'{"metadata": NaN}',
+    b'{"metadata": {"a": NaN}}',
+    b'{"metadata": {"a": [-Infinity, 1e999]}}',
+    b'{"host": "\\ud800", "task_id": "\\udfff\\u0000", "task_name": "\\ud83d"}',
+    b'{"pid": ' + b"9" * 4000 + b"}",
+    b'{"pid": ' + b"9" * 5000 + b"}",
+    b'{"pid": true, "host": 5, "metadata": [1], "renewed": 1, "on_conflict": {}}',
+    b'{"metadata": ' + b'{"a":' * 400 + b"1" + b"}" * 400 + b"}",
+    b'{"metadata": {"a": ' + b"[" * 8_000 + b"]" * 8_000 + b"}}",
+    b'{"metadata": {"a": ' + b"9" * 4000 + b"}}",
+    b'{"metadata": {"a": "' + b"x" * 20_000 + b'"}}',
+    b'{"host": "' + b"h" * 20_000 + b'"}',
+    b'{"host": "a", "host": "b"}',
+]
+
+NAMES = [
+    b"",
+    b"\n",
+    b".",
+    b"..",
+    b"\x00",
+    b"x" * 600,
+    b"\xff\xfe",
+    b"a\x1b[31m",
+    "\u202e".encode(),
+]
+
+texts = st.text(alphabet=st.characters(codec=None), max_size=40)
+numbers = st.sampled_from(NUMBERS)
+raws = st.binary(max_size=30) | texts.map(raw)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+infos = (
+    st.sampled_from(INFOS)
+    | raws
+    | st.fixed_dictionaries({}, optional=dict.fromkeys(INFO, json_values)).map(json.dumps)
+)
+
+
+def spoilt(*names: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Some of them, with what they can't be."""
+    return st.dictionaries(st.sampled_from(names), numbers | raws, max_size=3)
+
+
+def holders(tenant: Tenant) -> st.SearchStrategy[bytes]:
+    names = ("weight", "expires", "fence", "acquired", "waited", "lease")
+    return raws | st.builds(lambda info, some: tenant.holder(info, **some), infos, spoilt(*names))
+
+
+def waiters(tenant: Tenant) -> st.SearchStrategy[bytes]:
+    names = ("alive", "weight", "claim", "lease", "kind")
+    return raws | st.builds(lambda info, some: tenant.waiter(info, **some), infos, spoilt(*names))

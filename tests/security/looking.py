@@ -1,0 +1,90 @@
+"""All ways to look at locks, each of which must tell of them whatever stands in Redis."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from io import StringIO
+from typing import Any, NoReturn
+
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from django_redislock import locks
+from django_redislock.admin.addresses import quote_name
+from django_redislock.management.watching import Watcher, changes, held_already
+from tests.pages import DASHBOARD, LIST, text_of
+
+Look = Callable[[], str]
+
+
+def ways_to_see(name: str, client: Client) -> Iterator[tuple[str, Look]]:
+    """What shows a lock that is held."""
+    yield "active", lambda: repr(list(locks.active()))
+    yield "aactive", lambda: repr(asyncio.run(_actives()))
+    yield "page", lambda: repr(locks.page())
+    yield "page by a pattern", lambda: repr(locks.page("*"))
+    yield "get", lambda: repr(locks.get(name))
+    yield "get_many", lambda: repr(locks.get_many([name]))
+    yield "locks list", lambda: command("list")
+    yield "locks list as JSON", lambda: as_json("list")
+    yield "locks show", lambda: command("show", name)
+    yield "locks show as JSON", lambda: as_json("show", name)
+    yield "locks release", lambda: command("release", "--all", "--dry-run")
+    yield "locks watch", _watched
+    for address in (LIST, f"{LIST}?q=*", f"{LIST}?o=1.-2", DASHBOARD, page_of(name)):
+        yield address, lambda address=address: page(client, address)
+
+
+def ways_to_see_the_past(name: str, client: Client) -> Iterator[tuple[str, Look]]:
+    """What shows a lock that was held."""
+    yield "history", lambda: repr(locks.history())
+    yield "history of one", lambda: repr(locks.history(name))
+    yield "locks history", lambda: command("history")
+    yield "locks history as JSON", lambda: as_json("history")
+    yield "locks show", lambda: command("show", name)
+    for address in (DASHBOARD, page_of(name)):
+        yield address, lambda address=address: page(client, address)
+
+
+def page_of(name: str) -> str:
+    return f"{LIST}{quote_name(name)}/change/"
+
+
+def page(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200, f"{address} answers {response.status_code}"
+    return text_of(response)
+
+
+def command(*arguments: str) -> str:
+    """What `locks` prints."""
+    out = StringIO()
+    try:
+        call_command("locks", *arguments, stdout=out, stderr=out, no_color=True)
+    except CommandError as error:
+        out.write(f"CommandError: {error}")
+    return out.getvalue()
+
+
+def as_json(*arguments: str) -> str:
+    """What `locks` prints, which must be JSON to the letter."""
+    out = StringIO()
+    with suppress(CommandError):
+        call_command("locks", *arguments, "--format=json", stdout=out)
+    json.loads(out.getvalue(), parse_constant=_refuse)
+    return out.getvalue()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+async def _actives() -> list[Any]:
+    return [info async for info in locks.aactive()]
+
+
+def _watched() -> str:
+    watcher = Watcher(locks, None, 100)
+    before, after = watcher.look(), watcher.look()
+    return "\n".join(map(str, (*held_already(before), *changes(before, after))))

@@ -1,0 +1,292 @@
+"""What another tenant of the server wrote where locks are kept is left out where it is not as our
+scripts write it. It hides no other lock, keeps none from being held, and ends nothing."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from redis.exceptions import RedisError
+
+from django_redislock import locks
+from django_redislock.keys import BUCKETS
+
+from .forging import (
+    INFOS,
+    NAMES,
+    NUMBERS,
+    STREAMS,
+    TYPES,
+    beside,
+    holders,
+    infos,
+    key_of,
+    keys_of,
+    numbers,
+    raws,
+    spoilt,
+    waiters,
+)
+from .looking import as_json, command, ways_to_see, ways_to_see_the_past
+
+pytestmark = pytest.mark.django_db
+
+GOOD = "ours"
+BAD = beside(GOOD, "theirs")
+OTHER = beside(GOOD, "another of ours")
+FACTS = ("kind", "capacity", "used", "soonest", "latest")
+EVENT = ("name", "kind", "token", "how", "at", "holder", "weight", "waited", "info")
+
+
+def fuzzed(examples):
+    """Without shrinking: an example takes half a second."""
+    return settings(
+        max_examples=examples,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+much = pytest.mark.parametrize(
+    "examples",
+    [
+        pytest.param(4, id="quick"),
+        pytest.param(150, id="much", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+)
+
+
+@pytest.fixture
+def nothing_else_is_hurt(tenant, operator):
+    """Our locks can be held, renewed, seen and released beside theirs, and what is done to theirs
+    is done, or answered by an error of redis-py's family."""
+
+    def look():
+        with locks.lock(GOOD, blocking=False) as lock:
+            for way, see in ways_to_see(GOOD, operator):
+                assert GOOD in see(), f"{way} does not show it"
+            assert lock.reacquire()
+            with locks.lock(OTHER, blocking=False):
+                pass
+        for way, see in ways_to_see_the_past(GOOD, operator):
+            assert GOOD in see(), f"{way} does not show it"
+        assert sum(locks.rates().counts["acquired"])
+        assert locks.count() >= 0
+        use(BAD)
+
+    return look
+
+
+def use(name):
+    for do in (
+        lambda: locks.get(name),
+        lambda: locks.queue(name),
+        lambda: locks.history(name),
+        lambda: command("show", name),
+        lambda: locks.lock(name).locked(),
+        lambda: locks.lock(name).acquire(blocking=False),
+        lambda: locks.lock(name).acquire(blocking_timeout=0.01),
+        lambda: locks.semaphore(name, 2).acquire(blocking=False),
+        lambda: locks.release_for(name, "token0"),
+        lambda: locks.force_release(name, "token1"),
+        lambda: locks.force_release(name),
+    ):
+        with suppress(RedisError):
+            do()
+
+
+def test_all_that_is_known_to_break_a_reader(tenant, nothing_else_is_hurt):
+    records = [tenant.holder(info) for info in INFOS]
+    for part in ("weight", "expires", "fence", "acquired", "waited", "lease"):
+        records += [tenant.holder(**{part: number}) for number in NUMBERS]
+    queued = [tenant.waiter(info) for info in INFOS]
+    for part in ("alive", "weight", "claim", "lease", "kind"):
+        queued += [tenant.waiter(**{part: number}) for number in NUMBERS]
+    tenant.lock(BAD, *records, beside=GOOD)
+    tenant.queue(BAD, *queued)
+    for at, record in enumerate(records):
+        tenant.lock(f"{BAD} {at}", record, beside=GOOD)
+        for stream in STREAMS:
+            tenant.client.xadd(key_of(GOOD, stream), tenant.event(BAD, record, record))
+    for name in NAMES:
+        tenant.lock(name, tenant.holder(), beside=GOOD)
+
+    nothing_else_is_hurt()
+
+
+@much
+def test_holders(tenant, nothing_else_is_hurt, examples):
+    @fuzzed(examples)
+    @given(st.lists(st.tuples(st.lists(holders(tenant), max_size=3), spoilt(*FACTS)), min_size=3))
+    def look(drawn):
+        tenant.client.flushdb()
+        for at, (records, facts) in enumerate(drawn):
+            tenant.lock(f"{BAD} {at}" if at else BAD, *records, beside=GOOD, **facts)
+        nothing_else_is_hurt()
+
+    look()
+
+
+@much
+def test_waiters(tenant, nothing_else_is_hurt, examples):
+    @fuzzed(examples)
+    @given(st.lists(waiters(tenant), min_size=3), st.booleans())
+    def look(records, held):
+        tenant.client.flushdb()
+        if held:
+            tenant.lock(BAD, tenant.holder(), beside=GOOD)
+        tenant.queue(BAD, *records)
+        nothing_else_is_hurt()
+
+    look()
+
+
+@much
+def test_keys_of_another_type(tenant, nothing_else_is_hurt, examples):
+    keys = st.dictionaries(
+        st.sampled_from(["lock", "queue", "waiting", "grants"]), st.sampled_from(TYPES), min_size=1
+    )
+
+    @fuzzed(examples)
+    @given(keys, st.sampled_from([1, tenant.now + 60_000, 1e13, 1e16, float("inf")]))
+    def look(kinds, score):
+        tenant.client.flushdb()
+        for part, kind in kinds.items():
+            tenant.of_type(kind, key_of(BAD, part))
+        tenant.client.zadd(key_of(BAD, "index"), {BAD: score})
+        nothing_else_is_hurt()
+
+    look()
+
+
+@much
+def test_names(tenant, nothing_else_is_hurt, examples):
+    scores = st.sampled_from([1, tenant.now + 60_000, 1e13, 1e15, 2.0**53, float("inf")])
+
+    @fuzzed(examples)
+    @given(st.dictionaries(st.sampled_from(NAMES) | raws, scores, min_size=3))
+    def look(names):
+        tenant.client.flushdb()
+        for name, score in names.items():
+            tenant.lock(name, tenant.holder(), beside=GOOD)
+            tenant.client.zadd(key_of(GOOD, "index"), {name: score})
+        nothing_else_is_hurt()
+
+    look()
+
+
+@much
+def test_the_past(tenant, nothing_else_is_hurt, examples):
+    events = st.lists(
+        st.tuples(
+            st.sampled_from(STREAMS),
+            holders(tenant) | st.just(b""),
+            infos,
+            spoilt(*EVENT),
+            st.sets(st.sampled_from(EVENT), max_size=2),
+        ),
+        min_size=3,
+    )
+    rates = st.dictionaries(raws | numbers.map(lambda told: f"{told} lost"), raws | numbers)
+
+    @fuzzed(examples)
+    @given(events, rates)
+    def look(drawn, counts):
+        tenant.client.flushdb()
+        for stream, record, info, spoils, left_out in drawn:
+            fields = tenant.event(BAD, record, info) | spoils
+            fields = {name: fields[name] for name in fields if name not in left_out}
+            tenant.client.xadd(key_of(GOOD, stream), fields)
+        if counts:
+            tenant.client.hset(key_of(GOOD, "rates"), mapping=counts)
+        nothing_else_is_hurt()
+
+    look()
+
+
+@pytest.mark.parametrize("part", [*STREAMS, "rates"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_past_of_another_type_is_none(tenant, kind, part):
+    tenant.of_type(kind, key_of(GOOD, part))
+
+    with locks.lock(GOOD), locks.lock(OTHER):
+        pass
+
+    assert locks.history() is not None
+    assert as_json("history")
+    assert locks.rates().minutes
+
+
+def test_an_index_of_another_type_is_told_by_an_error(tenant):
+    tenant.of_type("string", key_of(GOOD, "index"))
+
+    with pytest.raises(RedisError, match="WRONGTYPE"):
+        list(locks.active())
+
+    elsewhere = next(
+        name for name in map(str, range(1000)) if keys_of(name).bucket != keys_of(GOOD).bucket
+    )
+    with locks.lock(elsewhere) as lock:
+        assert lock.reacquire()
+        assert locks.get(elsewhere)
+
+
+@pytest.mark.parametrize("score", [2.0**53, 1e300, float("inf")])
+def test_a_fencing_token_that_can_not_grow_is_none(tenant, score):
+    tenant.client.zadd(key_of(GOOD, "index"), {"": score})
+
+    with locks.lock(GOOD) as lock:
+        first = lock.fence_token
+    with locks.lock(GOOD) as lock:
+        assert first < lock.fence_token < 2**53
+
+
+def test_a_turn_that_nobody_gave_is_no_turn(tenant):
+    with locks.lock(GOOD, blocking=False):
+        waiter = locks.lock(GOOD)
+        for forged in (b"", b"\xff", b"nan", b"9" * 5000):
+            tenant.client.rpush(keys_of(GOOD).grant("token"), forged)
+            assert waiter.acquire(blocking_timeout=0.02, token="token") is False
+
+
+def test_a_kind_can_not_steer_the_terminal(tenant):
+    tenant.lock(GOOD, tenant.holder(), beside=GOOD, kind="\x1b[31m\n\u202e")
+    tenant.lock(OTHER, beside=GOOD, kind="\x1b[31m\n\u202e")
+    tenant.queue(OTHER, tenant.waiter())
+    fields = tenant.event(GOOD, tenant.holder()) | {"kind": "\x1b[31m", "how": "\x1b[31m\u202e"}
+    tenant.client.xadd(key_of(GOOD, "broken"), fields)
+
+    shown = command("show", GOOD) + command("show", OTHER) + command("list") + command("history")
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    with pytest.raises(RedisError) as caught:
+        locks.lock(GOOD).acquire(blocking=False)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_every_bucket_can_be_spoilt_at_once(tenant, operator):
+    """What is ours is seen in a server that is full of what is not."""
+    mine = [f"{GOOD} {number}" for number in range(40)]
+    assert len({keys_of(name).bucket for name in mine}) == BUCKETS
+    for name in mine:
+        theirs = beside(name, "theirs")
+        tenant.lock(theirs, tenant.holder(lease="9" * 30), beside=name)
+        tenant.queue(theirs, b"nonsense")
+        tenant.of_type("hash", key_of(name, "rates"), b"nonsense")
+    with locks.lock_many(mine):
+        for way, see in ways_to_see(mine[0], operator):
+            assert mine[0] in see(), f"{way} does not show it"
+        assert {info.name for info in locks.active()} >= set(mine)
+
+
+def test_a_tenant_is_a_good_forger(tenant):
+    """Else the others would test nothing."""
+    tenant.lock(BAD, tenant.holder(), beside=GOOD)
+    tenant.queue(BAD, tenant.waiter())
+    tenant.client.xadd(key_of(GOOD, "ended"), tenant.event(BAD, tenant.holder()))
+    tenant.client.xadd(key_of(GOOD, "refused"), tenant.event(BAD, tenant.holder()))
+
+    info = locks.get(BAD)
+    assert (info.holder.host, info.metadata, info.waiters) == ("web1", {"why": "close"}, 1)
+    assert locks.queue(BAD)[0].holder.pid == 42
+    assert [event.outcome for event in locks.history(BAD)] == ["released", "refused"]
