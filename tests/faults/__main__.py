@@ -5,7 +5,14 @@ import os
 import random
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .scenario import Scenario
+    from .table import Row
 
 
 def main() -> int:
@@ -14,27 +21,15 @@ def main() -> int:
     import django
 
     django.setup()
-    from . import table
-    from .scenario import SCENARIOS, Setting
-    from .scenarios import __name__ as _  # noqa: F401  registers them
+    from . import scenarios, table
 
-    chosen = [
-        each for each in SCENARIOS if options.only in (None, []) or each.number in options.only
-    ]
     print(f"seed {options.seed}", flush=True)
-    rows, began = [], time.monotonic()
-    for each in chosen:
-        since = time.monotonic()
-        setting = Setting(each, seed=options.seed, short=options.short, only=options.run)
-        row = setting.row()
-        rows.append(row)
-        print(" | ".join(row.cells()), f"({time.monotonic() - since:.1f} s)", flush=True)
-        for failure in row.failures:
-            print(f"  FAILED (seed {options.seed}): {failure}", flush=True)
-        if options.keep and row.failures:
-            print(f"  its history is in {setting.folder}", flush=True)
-        else:
-            setting.close()
+    began = time.monotonic()
+    chosen = [each for each in scenarios.ALL if not options.only or each.number in options.only]
+    rows = [happen(each, options) for each in chosen if each.alone]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        rows += pool.map(partial(happen, options=options), (e for e in chosen if not e.alone))
+    rows.sort(key=lambda row: row.number)
     text = table.table_of(rows)
     print(f"\n{text}\n\n{time.monotonic() - began:.0f} s, seed {options.seed}")
     failed = any(row.failures for row in rows)
@@ -45,6 +40,22 @@ def main() -> int:
     return int(failed)
 
 
+def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
+    from .scenario import Setting
+
+    began = time.monotonic()
+    setting = Setting(scenario, seed=options.seed, short=options.short, only=options.run)
+    row = setting.row()
+    lines = [f"{' | '.join(row.cells())} ({time.monotonic() - began:.1f} s)"]
+    lines += [f"  FAILED (seed {options.seed}): {failure}" for failure in row.failures]
+    if options.keep and row.failures:
+        lines.append(f"  its history is in {setting.folder}")
+    else:
+        setting.close()
+    print("\n".join(lines), flush=True)
+    return row
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     add = parser.add_argument
@@ -52,6 +63,7 @@ def _options() -> argparse.Namespace:
     add("--only", type=_numbers, metavar="1,6", help="these scenarios alone")
     add("--seed", type=int, default=random.randrange(1_000_000), help="of all random choices")
     add("--run", type=int, metavar="N", help="this run of each scenario alone")
+    add("--jobs", type=int, default=2, metavar="N", help="so many scenarios at a time")
     add("--keep", action="store_true", help="keep the history of a scenario that fails")
     add("--write", type=Path, metavar="PAGE", help="write the table into that page")
     return parser.parse_args()

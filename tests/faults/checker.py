@@ -54,10 +54,13 @@ class Hold:
     """When it died, began to let go, or was told that it lost it."""
 
     released: float | None = None
-    """When it had surely been released."""
+    """When its client had surely let go."""
 
     lost: float | None = None
-    """When its client was told that it is lost."""
+    """When its client was first told that it is lost, or not its own."""
+
+    lost_after: float = 0.0
+    """Seconds from the end of its lease, as it was then, to that."""
 
     @property
     def until(self) -> float:
@@ -67,8 +70,7 @@ class Hold:
     @property
     def gone(self) -> float:
         """When it was over, for everybody else as well."""
-        known = [each for each in (self.released, self.lost) if each is not None]
-        return min([*known, self.deadline])
+        return self.deadline if self.released is None else self.released
 
     @property
     def order(self) -> float:
@@ -106,6 +108,10 @@ class Findings:
     until_free: list[float]
     """Seconds from each fault that left a lock to the next who held it."""
 
+    told_after: list[float]
+    """Seconds from the end of a lease to when its holder was told that the lock is lost, for each
+    that lost one and did not stand still; below 0: it was told before."""
+
     overlaps: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     stale_without_fence: list[str] = field(default_factory=list)
@@ -131,6 +137,7 @@ def check(events: Sequence[Event], *, wake_within: float = WAKE_WITHIN) -> Findi
         faults=history.of(*FAULTS),
         errors=history.of("error"),
         until_free=list(times_until_free(history)),
+        told_after=list(times_until_told(history)),
         not_owned=list(false_not_owned(history)),
         phantoms=list(map(str, history.of("phantom"))),
         doubles=list(map(str, history.of("double"))),
@@ -201,7 +208,7 @@ def _rooms(wait: Wait, history: "History") -> Iterator[float]:
         for hold in history.by_lock.get(wait.lock, ())
         if not (hold.who == wait.who and hold.began >= wait.end)
     ]
-    taken += [(span, wait.capacity) for span in history.away]
+    taken += [(span, wait.capacity) for span in history.away(wait.lock)]
     steps = [(span.begin, weight) for span, weight in taken if span.end > wait.begin]
     steps += [(span.end, -weight) for span, weight in taken if span.end > wait.begin]
     used, free_since = 0, wait.begin
@@ -220,17 +227,15 @@ def _rooms(wait: Wait, history: "History") -> Iterator[float]:
 
 
 def false_not_owned(history: "History") -> Iterator[str]:
-    """Who was told that a lock is not its own, although nothing took it away."""
-    for event in history.of("error"):
-        hold = history.hold_at(event["who"], event["lock"], event["t"])
-        if event["type"] not in NOT_OWNED or hold is None or event["during"] == "acquire":
+    """Who was told that a lock is lost, or not its own, although nothing took it away."""
+    for hold in history.holds:
+        if hold.lost is None or hold.lost_after >= 0:
             continue
-        taken = any(
-            each["t"] >= hold.began and each.get("lock") in (None, hold.lock)
-            for each in history.of("taken")
-        )
-        if not taken and event["t"] < hold.deadline:
-            yield f"{hold.lock}: {hold} was told {event['type']} at {event['t']:.4f}"
+        taken = [
+            each["t"] for each in history.of("taken") if each.get("lock", hold.lock) == hold.lock
+        ]
+        if not any(hold.began <= t <= hold.lost for t in taken):
+            yield f"{hold.lock}: {hold} was told so at {hold.lost:.4f}"
 
 
 def times_until_free(history: "History") -> Iterator[float]:
@@ -243,11 +248,17 @@ def times_until_free(history: "History") -> Iterator[float]:
 
 
 def _next(history: "History", lock: str, t: float, left: Hold | None) -> Iterator[float]:
-    if left and left.released:
+    if left and left.released and left.lost is None:
         return
     later = [each.began for each in history.by_lock.get(lock, ()) if each.began > t]
     if later:
         yield min(later) - t
+
+
+def times_until_told(history: "History") -> Iterator[float]:
+    for hold in history.holds:
+        if hold.lost and not history.stopped_in(hold.who, Span(hold.began, hold.lost)):
+            yield hold.lost_after
 
 
 def stale(writes: Iterable[Event], history: "History") -> Iterator[str]:
@@ -280,7 +291,9 @@ class History:
         for event in events:
             self._of[event["what"]].append(event)
         self.dead = {each["client"]: each["dead"] for each in self.of("killed")}
-        self.away = list(_spans(self.of("away", "back"), "away", self.end))
+        self._away: dict[str | None, list[Event]] = defaultdict(list)
+        for event in self.of("away", "back"):
+            self._away[event.get("lock")].append(event)
         self._stopped: dict[str, list[Event]] = defaultdict(list)
         for event in self.of("stopped", "resumed"):
             self._stopped[event["client"]].append(event)
@@ -330,9 +343,15 @@ class History:
         stops = _spans(self._stopped.get(who, ()), "stopped", self.end)
         return any(_meet(stop, span) for stop in stops)
 
+    def away(self, lock: str) -> list[Span]:
+        """When the server of that lock could not be reached."""
+        events = [*self._away[None], *self._away[lock]]
+        return list(_spans(sorted(events, key=_time), "away", self.end))
+
     def stood_still(self, hold: Hold) -> bool:
         waited = Span(hold.asked, hold.began)
-        return self.stopped_in(hold.who, waited) or any(_meet(each, waited) for each in self.away)
+        away = any(_meet(span, waited) for span in self.away(hold.lock))
+        return away or self.stopped_in(hold.who, waited)
 
     def registers(self) -> Iterator[tuple[list[Event], list[Event], list[Event]]]:
         """For each: the writes that the fence let through, those that it did not, and those that
@@ -412,13 +431,22 @@ def _note(hold: Hold, event: Event) -> None:
             hold.deadline = event["deadline"]
         case "lost":
             hold.ended = min(hold.ended, t)
-            hold.lost = t if hold.lost is None else hold.lost
+            _lose(hold, t)
+        case "error":
+            hold.released = t
+            if event["type"] in NOT_OWNED:
+                _lose(hold, t)
         case "release":
             hold.ended = min(hold.ended, t)
         case "checked":
             hold.looked = t
         case "released":
             hold.released = t
+
+
+def _lose(hold: Hold, t: float) -> None:
+    if hold.lost is None:
+        hold.lost, hold.lost_after = t, t - hold.deadline
 
 
 def _waits(who: str, lock: str, events: Iterable[Event], end: float) -> Iterator[Wait]:

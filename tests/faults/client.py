@@ -12,6 +12,7 @@ it answers with what JSON can take. What it raises is logged, and is the answer.
 
 import contextlib
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -42,6 +43,7 @@ class Client:
         self.orders = orders
         self.held: dict[str, Any] = {}
         self._registers: dict[str, Any] = {}
+        self._told: BaseException | None = None
 
     def serve(self) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more
@@ -53,12 +55,14 @@ class Client:
         try:
             return function_of(do)(self, **told)
         except Exception as error:
-            self.trouble(do, error, told.get("lock"))
+            if error is not self._told:
+                self.trouble(do, error, told.get("lock"))
             return {"error": type(error).__name__, "text": str(error)}
 
-    def trouble(self, during: str, error: BaseException, lock: str | None) -> None:
+    def trouble(self, during: str, error: BaseException, lock: str | None, **facts: Any) -> None:
         about = {"type": type(error).__name__, "text": str(error)}
-        self.log.write("error", during=during, lock=lock, **about)
+        self.log.write("error", during=during, lock=lock, **about, **facts)
+        self._told = error
 
     def is_told(self) -> bool:
         """Whether there is another order, or nobody any more to give one."""
@@ -114,9 +118,11 @@ def acquire(client: Client, lock: str, how: dict[str, Any] | None = None, **opti
 def check(client: Client, lock: str) -> bool:
     """Whether it is still held, as far as its holder knows."""
     held, began = client.held[lock], now()
-    what = "lost" if held.lost else "checked"
-    client.log.write(what, t=began, lock=lock, token=held.token)
-    return what == "checked"
+    if held.lost:
+        client.log.write("lost", lock=lock, token=held.token)
+        return False
+    client.log.write("checked", t=began, lock=lock, token=held.token)
+    return True
 
 
 def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def release(client: Client, lock: str) -> bool:
     try:
         held.release()
     except Exception as error:
-        client.trouble("release", error, lock)
+        client.trouble("release", error, lock, token=held.token)
         raise
     client.log.write("released", lock=lock)
     return True
@@ -185,8 +191,8 @@ def sleep(client: Client, seconds: float) -> None:
 
 
 def main(requests: socket.socket) -> None:
-    _die_with_parent()
     _import_all()
+    gc.freeze()  # what is there is not looked at again in each client, which would copy it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     while True:
         line, sockets, _, _ = socket.recv_fds(requests, 65536, 1)

@@ -1,5 +1,6 @@
 """Clients, as the harness has them: to ask, to stop, to kill."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -9,7 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,14 +39,10 @@ class Crew:
     """Where clients come from: one process that has imported everything, and forks them.
 
     `python` and `environment` are for clients of another make: other libraries, another clock,
-    another release of the product.
+    another release of the product. It ends with the process that started it.
     """
 
-    def __init__(
-        self, folder: Path, log: Log, *, python: str = sys.executable, **environment: str
-    ) -> None:
-        self.folder = folder
-        self.log = log
+    def __init__(self, *, python: str = sys.executable, **environment: str) -> None:
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
@@ -57,14 +55,14 @@ class Crew:
         )
         theirs.close()
 
-    def client(self, who: str, caches: Mapping[str, Any], *, seed: str = "") -> "Client":
-        order = {"who": who, "folder": str(self.folder), "caches": dict(caches), "seed": seed}
+    def fork(self, order: dict[str, Any]) -> tuple[int, socket.socket]:
+        """A client as that order says: its process, and the socket where it takes orders."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             socket.send_fds(self._requests, [json.dumps(order).encode()], [theirs.fileno()])
             answer = self._requests.recv(64)
         assert answer, "the process that forks clients has ended"
-        return Client(who, int(answer), ours, self)
+        return int(answer), ours
 
     def close(self) -> None:
         self._requests.close()
@@ -82,18 +80,29 @@ class Crew:
         self.close()
 
 
+@cache
+def usual_crew() -> Crew:
+    """The crew of this Python and environment; one is enough for all."""
+    crew = Crew()
+    atexit.register(crew.close)
+    return crew
+
+
 class Client:
     """One process. It does one thing after the other; `start` does not wait until it is done."""
 
-    def __init__(self, who: str, pid: int, orders: socket.socket, crew: Crew) -> None:
+    def __init__(
+        self, crew: Crew, who: str, log: Log, caches: Mapping[str, Any], seed: str
+    ) -> None:
         self.who = who
-        self.pid = pid
-        self._log = crew.log
-        self._orders = orders
-        self._answers = orders.makefile("r")
-        self._process = os.pidfd_open(pid)
         self.died: float | None = None
-        self._followed = Follower(crew.folder, who)
+        self._log = log
+        order = {"who": who, "folder": str(log.folder), "caches": dict(caches), "seed": seed}
+        self.pid, self._orders = crew.fork(order)
+        self._answers = self._orders.makefile("r")
+        self._process = os.pidfd_open(self.pid)
+        self._followed = Follower(log.folder, who)
+        self._is_dismissed = False
 
     def ask(self, do: str, **told: Any) -> Any:
         """What it answers. AssertionError if that takes too long, or it dies."""
@@ -139,45 +148,42 @@ class Client:
 
     def kill(self) -> None:
         """SIGKILL; it is no more when this returns."""
-        t = now()
-        self._signal(signal.SIGKILL)
-        assert self._is_gone(10), f"{self.who} survived SIGKILL"
-        self.died = now()
-        self._log.write("killed", t=t, client=self.who, dead=self.died)
+        kill_all([self])
 
-    def stop(self) -> None:
+    def stop(self) -> Event:
         """SIGSTOP; it stands still when this returns."""
         t = now()
         self._signal(signal.SIGSTOP)
         wait_until(self.is_stopped, interval=0.001)
-        self._log.write("stopped", t=t, client=self.who)
+        return self._log.write("stopped", t=t, client=self.who)
 
-    def resume(self) -> None:
-        self._log.write("resumed", client=self.who)
+    def resume(self) -> Event:
+        event = self._log.write("resumed", client=self.who)
         self._signal(signal.SIGCONT)
-
-    def catch(self, *whats: str) -> Event:
-        """SIGSTOP, as soon as the last that it did is one of these; that event."""
-        event = wait_until(lambda: self._caught(whats), interval=0.002)
-        assert event
-        self._log.write("stopped", client=self.who)
         return event
 
-    def _caught(self, whats: Sequence[str]) -> Event | None:
-        if (event := self.last()) is None or event["what"] not in whats:
-            return None
-        self._signal(signal.SIGSTOP)
-        wait_until(self.is_stopped, interval=0.001)
-        event = self.last()  # it may have gone on before it stopped
-        if event and event["what"] in whats:
-            return event
-        self._signal(signal.SIGCONT)
-        return None
+    def catch(self, *whats: str) -> Event:
+        """SIGSTOP, as soon as the last that it did is one of these."""
+        wait_until(lambda: self._is_caught(whats), interval=0.002)
+        return self._log.write("stopped", client=self.who)
 
-    def stops_itself(self) -> None:
+    def _is_caught(self, whats: Sequence[str]) -> bool:
+        if self._has_last_done(whats):
+            self._signal(signal.SIGSTOP)
+            wait_until(self.is_stopped, interval=0.001)
+            if self._has_last_done(whats):
+                return True
+            self._signal(signal.SIGCONT)  # it had gone on before it stopped
+        return False
+
+    def _has_last_done(self, whats: Sequence[str]) -> bool:
+        event = self.last()
+        return event is not None and event["what"] in whats
+
+    def stops_itself(self) -> Event:
         """Return when it has done so."""
         wait_until(self.is_stopped, interval=0.001)
-        self._log.write("stopped", client=self.who)
+        return self._log.write("stopped", client=self.who)
 
     def is_stopped(self) -> bool:
         """Whether all of its threads stand still."""
@@ -187,18 +193,21 @@ class Client:
             return {stat.split()[0] for stat in stats} == {"T"}
         return False
 
+    def dismiss(self) -> None:
+        """Ask nothing more of it: it ends what it does and goes; `end` waits until it is gone."""
+        if not self._is_dismissed:
+            self._is_dismissed = True
+            self._answers.close()
+            self._orders.close()
+            self._signal(signal.SIGCONT)
+
     def end(self) -> None:
-        """Let it end what it does and go; nothing it still holds is given back."""
-        if self._process < 0:
-            return
-        self._answers.close()
-        self._orders.close()
-        self._signal(signal.SIGCONT)
+        """Have it gone. What it still holds is not given back."""
+        self.dismiss()
         if not self._is_gone(5):
             self._signal(signal.SIGKILL)
             self._is_gone(10)
         os.close(self._process)
-        self._process = -1
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -206,3 +215,12 @@ class Client:
 
     def _is_gone(self, timeout: float) -> bool:
         return bool(select.select([self._process], [], [], timeout)[0])
+
+
+def kill_all(clients: Iterable[Client]) -> None:
+    """SIGKILL for all of them at a time."""
+    killed = [(client, now(), client._signal(signal.SIGKILL)) for client in clients]
+    for client, t, _ in killed:
+        assert client._is_gone(20), f"{client.who} survived SIGKILL"
+        client.died = now()
+        client._log.write("killed", t=t, client=client.who, dead=client.died)

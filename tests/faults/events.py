@@ -8,13 +8,15 @@ Of a client: ``want``; ``queued`` (surely stands in the queue); ``held`` (`token
 `asked`, `weight`, `capacity`); ``kept`` (`token`, `deadline`: until when its lease lasts unless it
 is renewed); ``lost`` (`token`: it was told, or looked); ``refused``; ``checked`` (`token`: it
 looked, and still held it at `t`); ``release`` (begins to let go); ``released``; ``error``
-(`during`, `type`, `text`).
+(`during`, `type`, `text`,
+and the `token` of what it could not release).
 
 Of the register: ``write`` (`fence`).
 
 Of the harness: ``killed`` (`dead`: when it surely was no more), ``stopped``, ``resumed``, and
 ``fault`` (`kind`) for all others; ``taken`` (the lock was taken away from its holder by force, or
-the server lost it); ``free`` (from here on whoever waits is to get the lock); ``phantom``,
+the server lost it); ``away`` and ``back`` (a server could not be reached in between; without
+`lock`: by anybody); ``free`` (from here on whoever waits is to get the lock); ``phantom``,
 ``double``, ``left`` (found at the end)."""
 
 import json
@@ -32,6 +34,7 @@ class Log:
     """The file of one process."""
 
     def __init__(self, folder: Path, who: str) -> None:
+        self.folder = folder
         self.who = who
         self._file = os.open(folder / f"{who}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 

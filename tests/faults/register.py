@@ -65,8 +65,8 @@ class Row:
         self.rows.create(note=self.lock)
         self.plain.create(note=f"{self.lock} without a fence")
 
-    def write(self, holder: Any) -> int | None:
-        """The how manieth write that got through this was; None if a newer holder wrote before.
+    def write(self, holder: Any) -> int:
+        """The how manieth write that got through this was; 0 if a newer holder wrote before.
         `holder` is the lock, or the fencing token that the caller took for good."""
         from django.db import transaction
         from django.db.models import F
@@ -79,7 +79,7 @@ class Row:
                 fenced(self.rows, holder).update(balance=F("balance") + 1)
                 return self.rows.get().balance
         except StaleLock:
-            return None
+            return 0
 
     def write_without(self) -> int:
         from django.db import transaction

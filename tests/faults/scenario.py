@@ -20,7 +20,7 @@ from tests.servers import Node
 from tests.tools import wait_for_none_left, wait_until
 
 from . import checker
-from .crew import KEYS, Client, Crew, caches
+from .crew import KEYS, Client, Crew, caches, usual_crew
 from .events import Log, read
 from .proxy import Proxy
 from .table import Row
@@ -52,6 +52,7 @@ class Scenario:
     may_fail: frozenset[str]
     errors: frozenset[str]
     wake_within: float
+    alone: bool
 
     @property
     def name(self) -> str:
@@ -73,13 +74,15 @@ def scenario(
     may_fail: tuple[str, ...] = (),
     errors: tuple[str, ...] = (),
     wake_within: float = checker.WAKE_WITHIN,
+    alone: bool = False,
 ) -> Callable[[Callable[["Setting"], None]], Callable[["Setting"], None]]:
     """Register what happens as a scenario, of `runs` runs, or `short` in the short form.
 
     A run that had fewer than so many `faults` and `operations` (acquisitions) on average proves
     nothing, and fails. `free_within` bounds the time from a fault to the next who holds the lock,
     in seconds. `errors` are the types of those that clients may meet; who is told that a lock is
-    not its own is judged by whether it was.
+    not its own is judged by whether it was. `alone`: no other scenario may run at the same time,
+    for this one measures what its machine can do.
     """
 
     def register(body: Callable[[Setting], None]) -> Callable[[Setting], None]:
@@ -96,9 +99,9 @@ def scenario(
                 may_fail=frozenset(may_fail),
                 errors=frozenset(errors),
                 wake_within=wake_within,
+                alone=alone,
             )
         )
-        SCENARIOS.sort(key=lambda each: each.number)
         return body
 
     return register
@@ -118,7 +121,7 @@ class Setting:
         self.random = self.random_of("all")
         self.notes: list[str] = []
         self.settled_within = SETTLED_WITHIN
-        self.troubles: list[str] = []
+        self.troubles: dict[int, str] = {}
         self._only = only
         self._stack = contextlib.ExitStack()
         self._nodes: list[Node] = []
@@ -147,7 +150,8 @@ class Setting:
         return self._stack.enter_context(resource)
 
     def crew(self, **options: Any) -> Crew:
-        return self.use(Crew(self.folder, self.log, **options))
+        """Where clients come from; with options, one of its own, as they say."""
+        return self.use(Crew(**options)) if options else usual_crew()
 
     def each(self, body: Callable[["Run"], None], *, lanes: int = 1) -> None:
         """Run after run, so many at a time; an error is one of that run."""
@@ -163,7 +167,7 @@ class Setting:
             except Exception as error:
                 last = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{Path(last.filename).name}:{last.lineno}"
-                self.troubles.append(f"run {number}: {type(error).__name__}: {error} ({where})")
+                self.troubles[number] = f"{type(error).__name__}: {error} ({where})"
 
     def shared(self, nodes: Iterable[Node]) -> "Shared":
         """Nodes of which each run has one for itself."""
@@ -176,11 +180,10 @@ class Setting:
         return _row(self, self.happen())
 
     def happen(self) -> checker.Findings:
-        with self._stack:
+        with contextlib.closing(self.log), self._stack:
             self.scenario.body(self)
             for node in self._nodes:
                 self._look_over(node)
-        self.log.close()
         return checker.check(read(self.folder), wake_within=self.scenario.wake_within)
 
     def _look_over(self, node: Node) -> None:
@@ -234,7 +237,7 @@ class Run:
 
     def client_of(self, crew: Crew, who: str, aliases: dict[str, Any]) -> Client:
         who = f"{self.lock} {who}"
-        client = crew.client(who, aliases, seed=f"{self.setting.seed} {who}")
+        client = Client(crew, who, self.log, aliases, seed=f"{self.setting.seed} {who}")
         self._clients.append(client)
         return client
 
@@ -251,14 +254,28 @@ class Run:
         """Note a fault that was injected; what clients suffer is noted by their methods."""
         self.log.write("fault", kind=kind, lock=self.lock, **facts)
 
-    def free(self) -> None:
-        """Note that from here on whoever waits is to get the lock."""
-        self.log.write("free", lock=self.lock)
+    @contextlib.contextmanager
+    def paused(self, node: Node) -> Iterator[None]:
+        """The server stands still meanwhile."""
+        self.fault("paused")
+        self.log.write("away", lock=self.lock)
+        node.pause()
+        try:
+            yield
+        finally:
+            node.resume()
+            self.log.write("back", lock=self.lock)
+
+    def free(self) -> float:
+        """Note that from here on whoever waits is to get the lock; when that is."""
+        return float(self.log.write("free", lock=self.lock)["t"])
 
     def __enter__(self) -> "Run":
         return self
 
     def __exit__(self, *error: object) -> None:
+        for client in self._clients:
+            client.dismiss()
         for client in self._clients:
             client.end()
 
@@ -278,10 +295,27 @@ def _row(setting: Setting, found: checker.Findings) -> Row:
         lost_wakeups=len(found.lost_wakeups),
         leftovers=len(found.leftovers) + len(found.phantoms),
         promised=EXCLUSION not in scenario.may_fail,
-        notes=tuple(setting.notes),
+        notes=(*setting.notes, *_told(found.told_after)),
         failures=(),
     )
-    return row.failing([*setting.troubles, *_failures(scenario, row, found)])
+    return row.failing([*_troubles(setting), *_failures(scenario, row, found)])
+
+
+def _troubles(setting: Setting) -> Iterator[str]:
+    """Each trouble once, with the runs that had it."""
+    for trouble in sorted(set(setting.troubles.values())):
+        runs = sorted(number for number, other in setting.troubles.items() if other == trouble)
+        numbers = ", ".join(map(str, runs[:3])) + ", …" * (len(runs) > 3)
+        yield f"run {numbers}: {trouble}"
+
+
+def _told(seconds: list[float]) -> Iterator[str]:
+    if seconds:
+        side = "after" if max(seconds) > 0 else "before"
+        yield (
+            f"{len(seconds):,} clients lost what they held, and were told no later than "
+            f"{abs(max(seconds)):.2f} s {side} the end of their lease"
+        )
 
 
 def _failures(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator[str]:

@@ -65,7 +65,7 @@ def history():
     return History()
 
 
-NOT_WRONG = {"holds", "faults", "errors", "until_free"}
+NOT_WRONG = {"holds", "faults", "errors", "until_free", "told_after"}
 WRONG = {field.name for field in fields(Findings)} - NOT_WRONG
 
 
@@ -280,7 +280,12 @@ def test_the_time_until_a_lock_is_free_counts_from_when_it_came_free(history):
 def test_who_holds_and_is_told_that_it_does_not_is_found(history):
     token = history.hold("a", 1)
     history.note("a", "release", token=token)
-    history.note("a", "error", during="release", type="LockNotOwnedError", text="")
+    history.note("a", "error", during="release", type="LockNotOwnedError", token=token)
+    assert len(history.found().not_owned) == 1
+
+
+def test_who_is_told_that_it_lost_what_it_held_is_found(history):
+    history.note("a", "lost", token=history.hold("a", 1))
     assert len(history.found().not_owned) == 1
 
 
@@ -290,7 +295,7 @@ def test_who_lost_it_may_be_told_so(history, why):
     if why == "taken":
         history.note("harness", "taken")
     history.note("a", "release", token=token)
-    history.note("a", "error", during="release", type="LockLost", text="")
+    history.note("a", "error", during="release", type="LockLost", token=token)
     assert history.found().not_owned == []
 
 
@@ -324,7 +329,7 @@ def found():
     setting = Setting(scenario, seed=1, short=True)
     try:
         found = setting.happen()
-        assert setting.troubles == []
+        assert setting.troubles == {}
         yield found
     finally:
         setting.close()
@@ -343,9 +348,9 @@ def planted_faults(setting: Setting) -> None:
         if fault:
             assert all(client.ask("tests.faults.planted:plant", fault=fault) for client in clients)
         late, dead, *others = clients
-        late.ask("acquire", lock=run.lock, timeout=0.5)
+        late.ask("acquire", lock=run.lock, timeout=1)
         for client in (dead, *others):
-            client.start("loop", lock=run.lock, timeout=0.5, work=(0.1, 0.7), rest=(0, 0))
+            client.start("loop", lock=run.lock, timeout=1, work=(0.1, 0.7), rest=(0, 0))
         late.start("write", lock=run.lock, between="stop")
         late.stops_itself()
         wait_until(lambda: any(client.last("checked") for client in others))
@@ -354,7 +359,7 @@ def planted_faults(setting: Setting) -> None:
         late.ask("release", lock=run.lock)
         dead.catch("queued")
         dead.kill()
-        late.start("loop", lock=run.lock, timeout=0.5, work=(0.1, 0.7), rest=(0, 0))
+        late.start("loop", lock=run.lock, timeout=1, work=(0.1, 0.7), rest=(0, 0))
         run.moment(3, shortest=3)
 
     setting.each(body, lanes=len(FINDS))

@@ -1,4 +1,3 @@
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,11 +5,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.core.management import call_command
 from django.db import connections
-from django.db.utils import OperationalError
-
-from tests.tools import wait_until
 
 from . import postgres
 
@@ -37,7 +32,7 @@ def sqlite_database(
     file = tmp_path_factory.mktemp("sqlite") / "db.sqlite3"
     engine = "django.db.backends.sqlite3"
     entry = {"ENGINE": engine, "NAME": str(file), "OPTIONS": {"timeout": 20}}
-    with django_db_blocker.unblock(), migrated("sqlite", entry):
+    with django_db_blocker.unblock(), postgres.migrated("sqlite", entry):
         yield entry
 
 
@@ -48,25 +43,8 @@ def postgres_database(django_db_blocker) -> Iterator[dict[str, Any]]:
         pytest.skip("PostgreSQL's initdb and postgres are not installed")
     with postgres.running() as folder, django_db_blocker.unblock():
         entry = postgres.database(folder)
-        with migrated("postgres", entry):
+        with postgres.migrated("postgres", entry):
             yield entry
-
-
-@contextlib.contextmanager
-def migrated(alias: str, entry: dict[str, Any]) -> Iterator[None]:
-    connections.settings[alias] = dict(entry)
-    connections.configure_settings(connections.settings)
-    wait_until(lambda: is_up(alias), timeout=60)
-    call_command("migrate", database=alias, verbosity=0)
-    yield
-    connections[alias].close()
-    del connections[alias], connections.settings[alias]
-
-
-def is_up(alias: str) -> bool:
-    with contextlib.suppress(OperationalError):
-        connections[alias].ensure_connection()
-    return connections[alias].connection is not None
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -10,6 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from django.core.management import call_command
+from django.db import connections
+from django.db.utils import OperationalError
+
+from tests.tools import wait_until
+
 HIGHEST_FIRST = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 """Where Debian keeps the programs that a server needs: not on PATH."""
 
@@ -51,6 +57,24 @@ def running() -> Iterator[str]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def migrated(alias: str, entry: dict[str, Any]) -> Iterator[None]:
+    """That alias, with all tables, while the block runs."""
+    connections.settings[alias] = dict(entry)
+    connections.configure_settings(connections.settings)
+    wait_until(lambda: is_up(alias), timeout=60)
+    call_command("migrate", database=alias, verbosity=0)
+    yield
+    connections[alias].close()
+    del connections[alias], connections.settings[alias]
+
+
+def is_up(alias: str) -> bool:
+    with contextlib.suppress(OperationalError):
+        connections[alias].ensure_connection()
+    return connections[alias].connection is not None
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from django_redislock.engine.flows import ALIVE, SLICE
 from tests.servers import Node
 
-from ..crew import Client, Crew
+from ..crew import Client, Crew, kill_all
 from ..scenario import Run, Setting, scenario
 
 GRACE = 2.0
@@ -46,8 +46,7 @@ def head(setting: Setting, dead: int, lanes: int) -> None:
 
     def body(run: Run) -> None:
         holder, waiters, live = queue(run, crew, node, dead)
-        for waiter in waiters:
-            waiter.kill()
+        kill_all(waiters)
         run.moment(run.random.choice((0, 0.1, ALIVE + SLICE)))  # until they count as dead
         release(run, holder, live)
 
@@ -86,8 +85,7 @@ def granted(setting: Setting, dead: int, lanes: int) -> None:
         assert info, "nobody was let in"
         assert info.token != token
         run.moment(0.2)
-        for waiter in waiters:
-            waiter.kill()
+        kill_all(waiters)
         held = live.wait_for("held")
         assert held["token"] != info.token
         live.answer()
@@ -123,15 +121,18 @@ def granted_of_50(setting: Setting) -> None:
 
 
 def queue(run: Run, crew: Crew, node: Node, dead: int) -> tuple[Client, list[Client], Client]:
-    """A holder, so many waiters, and one more behind them."""
+    """A holder, so many waiters (the first of them first), and one more behind them."""
     holder, *waiters = (
         run.client(crew, f"client {number}", node.url) for number in range(dead + 2)
     )
+    first, *others, live = waiters
     holder.ask("acquire", lock=run.lock)
-    for waiter in waiters:
-        waiter.start("acquire", lock=run.lock)
-        waiter.wait_for("queued")
-    return holder, waiters[:-1], waiters[-1]
+    for some in ([first], others, [live]):
+        for waiter in some:
+            waiter.start("acquire", lock=run.lock)
+        for waiter in some:
+            waiter.wait_for("queued")
+    return holder, [first, *others], live
 
 
 def release(run: Run, holder: Client, live: Client) -> None:

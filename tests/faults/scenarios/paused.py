@@ -1,0 +1,33 @@
+"""A server that stands still."""
+
+from ..scenario import Run, Setting, scenario
+from .killed import GRACE, LEASES
+
+
+@scenario(
+    10,
+    "Redis paused past the lease",
+    runs=100,
+    short=8,
+    operations=3,
+    free_within=max(LEASES) + 0.5 + GRACE,
+)
+def paused(setting: Setting) -> None:
+    """Three clients take turns while the server stands still for longer than the lease."""
+    nodes, crew = setting.shared(setting.node() for _ in range(4)), setting.crew()
+
+    def body(run: Run) -> None:
+        lease = run.random.uniform(*LEASES)
+        with nodes.one() as node:
+            clients = [run.client(crew, who, node.url) for who in ("first", "second", "third")]
+            for client in clients:
+                client.start("loop", lock=run.lock, timeout=lease, work=(0, lease))
+            run.random.choice(clients).wait_for("held")
+            run.moment(lease)
+            with run.paused(node):
+                run.moment(lease * 2.5, shortest=lease * 1.2)
+            back = run.free()
+            for client in clients:
+                client.wait_for("held", after=back)
+
+    setting.each(body, lanes=4)
