@@ -4,6 +4,7 @@
 #   make test                    the suite, at most 5 minutes
 #   make test ARGS="-k renewal"  a part of it
 #   make peers                   this package beside three others, where things go wrong
+#   make faults                  what becomes of locks where things go wrong, at most 20 minutes
 #   make cases                   write the docs' table of cases anew, from a run of its tests
 #   make screenshots             take the docs' pictures of the admin pages anew
 #   make messages                bring the translations up to date with the texts (needs gettext)
@@ -28,7 +29,7 @@ PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow cases screenshots messages coverage lint format types docs wheel peers clean
+.PHONY: demo test slow faults cases screenshots messages coverage lint format types docs wheel peers clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -38,6 +39,9 @@ test: $(VENV)/.test.installed
 
 slow: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m slow $(ARGS)
+
+faults: $(VENV)/.test.installed
+	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/explanation/faults.md)
 
 cases: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.celery.cases_table --cases docs/reference/cases.md \

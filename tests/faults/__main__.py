@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import platform
 import random
 import sys
 import time
@@ -30,8 +31,8 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         rows += pool.map(partial(happen, options=options), (e for e in chosen if not e.alone))
     rows.sort(key=lambda row: row.number)
-    text = table.table_of(rows)
-    print(f"\n{text}\n\n{time.monotonic() - began:.0f} s, seed {options.seed}")
+    text = f"{table.table_of(rows)}\n\n{_circumstances(options.seed, time.monotonic() - began)}"
+    print(f"\n{text}")
     failed = any(row.failures for row in rows)
     if options.write and failed:
         print(f"{options.write} stays as it is: not everything holds")
@@ -56,6 +57,14 @@ def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
     return row
 
 
+def _circumstances(seed: int, seconds: float) -> str:
+    import redis
+
+    libraries = f"Python {platform.python_version()}, redis-py {redis.__version__}"
+    where = f"{os.cpu_count()} cores, {libraries}"
+    return f"Seed {seed}; {seconds / 60:.0f} minutes on {where}."
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     add = parser.add_argument
@@ -66,7 +75,10 @@ def _options() -> argparse.Namespace:
     add("--jobs", type=int, default=2, metavar="N", help="so many scenarios at a time")
     add("--keep", action="store_true", help="keep the history of a scenario that fails")
     add("--write", type=Path, metavar="PAGE", help="write the table into that page")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.write and (options.short or options.only or options.run):
+        parser.error("--write is for all runs of all scenarios")
+    return options
 
 
 def _numbers(text: str) -> list[int]:

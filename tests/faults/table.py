@@ -57,7 +57,7 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         return (
-            f"({self.number}) {self.title}",
+            title(self.number, self.title),
             f"{self.runs:,}",
             f"{self.operations:,}",
             f"{self.faults:,}",
@@ -70,12 +70,16 @@ class Row:
         )
 
 
+def title(number: int, text: str) -> str:
+    return f"({number}) {text}"
+
+
 def table_of(rows: Iterable[Row]) -> str:
     """The table in Markdown, and below it what else was measured."""
     rows = list(rows)
     rule = ["---", *["--:"] * (len(HEAD) - 1)]
     lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, rule, *(row.cells() for row in rows))]
-    notes = [f"- ({row.number}) {row.title}: {note}" for row in rows for note in row.notes]
+    notes = [f"- {title(row.number, row.title)}: {note}" for row in rows for note in row.notes]
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
