@@ -146,7 +146,7 @@ def release(client: Client, lock: str) -> bool:
     except Exception as error:
         client.trouble("release", error, lock, token=held.token)
         raise
-    client.log.write("released", lock=lock)
+    client.log.write("released", lock=lock, token=held.token)
     return True
 
 
