@@ -9,6 +9,7 @@ reply to a single command.
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,8 @@ from django_redislock.lua import Script
 
 Command = list[bytes]
 AT_ONCE = 1 << 16
+A_MOMENT = 0.01
+"""Seconds after which a lag that changed takes effect."""
 
 
 def runs(script: Script) -> Callable[[Command], bool]:
@@ -61,6 +64,7 @@ class Proxy:
         self._links: set[_Link] = set()
         self._drops: list[Drop] = []
         self._delay = 0.0
+        self._lag = 0.0
         self._refuses = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -80,6 +84,11 @@ class Proxy:
     def delay(self, seconds: float) -> None:
         """Let all that passes take so much longer, in each direction."""
         self._delay = seconds
+
+    def lag(self, seconds: float) -> None:
+        """Let what the server sends to its replicas take so much longer; `math.inf`: until this is
+        called again. Nothing else is held up."""
+        self._lag = seconds
 
     def cut(self) -> int:
         """Close all connections, and say how many there were. New ones can be made."""
@@ -181,7 +190,10 @@ class Proxy:
         finally:
             self._links.discard(link)
 
-    async def _pass(self) -> None:
+    async def _pass(self, *, to_replica: bool = False) -> None:
+        since = time.monotonic()
+        while to_replica and time.monotonic() < since + self._lag:
+            await asyncio.sleep(min(self._lag, A_MOMENT))
         if self._delay:
             await asyncio.sleep(self._delay)
         await self._flows.wait()
@@ -201,6 +213,7 @@ class _Link:
         self._client = client
         self._server = server
         self._swallows: Drop | None = None
+        self._to_replica = False
 
     async def run(self) -> None:
         ways = [asyncio.create_task(way) for way in (self._requests(), self._replies())]
@@ -220,12 +233,14 @@ class _Link:
         reader, writer = self._client[0], self._server[1]
         unread = b""
         while data := await reader.read(AT_ONCE):
-            commands, unread = split(unread + data)
-            drop = self._proxy._drop_of(commands)
-            if drop and drop.before:
-                drop.done += 1
-                return
-            self._swallows = self._swallows or drop
+            if not self._to_replica:  # which sends lone line ends between its commands
+                commands, unread = split(unread + data)
+                drop = self._proxy._drop_of(commands)
+                if drop and drop.before:
+                    drop.done += 1
+                    return
+                self._swallows = self._swallows or drop
+                self._to_replica = any(map(_SYNCS, commands))
             await self._proxy._pass()
             writer.write(data)
             await writer.drain()
@@ -236,9 +251,12 @@ class _Link:
             if self._swallows:
                 self._swallows.done += 1
                 return
-            await self._proxy._pass()
+            await self._proxy._pass(to_replica=self._to_replica)
             writer.write(data)
             await writer.drain()
+
+
+_SYNCS = named("PSYNC", "SYNC")
 
 
 def split(data: bytes) -> tuple[list[Command], bytes]:

@@ -1,5 +1,6 @@
 """The proxy does to connections what it is told, and nothing else."""
 
+import math
 import time
 
 import pytest
@@ -122,6 +123,17 @@ def test_what_passes_is_delayed_in_each_direction(client, proxy):
     began = time.monotonic()
     client.ping()
     assert time.monotonic() - began >= 0.4
+
+
+def test_a_replica_alone_lags_behind(client, proxy, node):
+    with Node(replicaof=f"127.0.0.1 {proxy.port}") as replica:
+        wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
+        proxy.lag(math.inf)
+        assert client.set("key", "value")
+        assert client.wait(1, 200) == 0
+        assert replica.ask("GET", "key") is None
+        proxy.lag(0)
+        wait_until(lambda: replica.ask("GET", "key") == "value")
 
 
 def test_a_server_that_is_away_is_away_behind_the_proxy(client, proxy, node):
