@@ -90,8 +90,8 @@ class Lease:
         return max(seconds, self._began + self.at_least_for - clock.now())
 
     def put_off(self, seconds: float) -> None:
-        """Look at it again after so long, and not before."""
-        self.due = clock.now() + seconds
+        """Look at it again after so long, and not before, or when it ends."""
+        self.due = min(clock.now() + seconds, self.deadline)
         self.early = 0.0
 
     def end(self) -> None:

@@ -28,7 +28,7 @@ from .ops import Flow
 logger = logging.getLogger("django_redislock")
 
 LONGEST_ROUND = 2.0
-"""Seconds to wait for the answer to a round of renewals, or half of the shortest lease left."""
+"""Seconds to wait for each answer in a round, or half of what is left of the shortest lease."""
 
 RETRY = 1.0
 """Seconds until a failed renewal is tried again, or a tenth of the lease if that is less."""
@@ -101,10 +101,11 @@ class Book:
     def errands(self) -> Iterator[Errand]:
         if leases := self._to_renew():
             done = partial(self._judge, clock.now())
-            limit = max(0.05, min(LONGEST_ROUND, *(_left(lease) / 2 for lease in leases)))
-            yield Errand(flows.renew_all(leases, limit), done, partial(self._put_off, leases))
+            renewal = flows.renew_all(leases, _limit(leases))
+            yield Errand(renewal, done, partial(self._put_off, leases))
         if back := [lease for lease in self._returns.values() if lease.due <= clock.now()]:
-            release = flows.release_all(back, LONGEST_ROUND)
+            kept = [lease for lease in self._current() if lease.wants_renewal and not lease.lost]
+            release = flows.release_all(back, _limit(kept))
             yield Errand(release, self._returned, partial(self._not_returned, back))
 
     def tell_lost(self) -> None:
@@ -172,8 +173,10 @@ def _holding(lease: Lease) -> tuple[str, str]:
     return lease.keys.name, lease.token
 
 
-def _left(lease: Lease) -> float:
-    return lease.deadline - clock.now()
+def _limit(leases: Sequence[Lease]) -> float:
+    """Seconds for which leases that are renewed can do without it."""
+    lefts = (lease.deadline - clock.now() for lease in leases)
+    return max(0.05, min([LONGEST_ROUND, *(left / 2 for left in lefts)]))
 
 
 class ThreadBook(Book):

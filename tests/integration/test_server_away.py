@@ -12,7 +12,7 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from redis.retry import Retry
 
-from django_redislock import LockLost, locks
+from django_redislock import LockLost, clock, locks
 from django_redislock.engine.renewal import thread_book
 from testproject.server import EmbeddedServer
 from tests.tools import Child, wait_until
@@ -435,6 +435,36 @@ def test_a_loss_is_told_while_the_server_still_hangs(own_locks, own_server):
         assert told.wait(4)
     with pytest.raises(LockLost):
         lock.release()
+
+
+def test_a_loss_is_told_when_the_lease_ends_and_not_when_it_would_be_tried_again(
+    own_locks, own_server
+):
+    lock = own_locks.lock("a", timeout=2)
+    assert lock.acquire()
+    [lease] = lock._own().leases
+    own_server.stop()
+
+    def is_lost():
+        assert lease.due <= lease.deadline
+        return lock.lost
+
+    wait_until(is_lost)
+
+
+def test_a_loss_is_told_in_time_while_something_is_to_be_given_back(own_locks, own_server):
+    told = []
+    lock = own_locks.lock("a", timeout=1.5, on_lost=lambda lock: told.append(clock.now()))
+    assert lock.acquire()
+    with hanging(own_server):
+        with pytest.raises(TimeoutError):
+            own_locks.lock("b", blocking_timeout=0.3).acquire()
+        wait_until(lambda: told)
+    [lease] = lock._own().leases
+    assert told[0] < lease.deadline + 1
+    with pytest.raises(LockLost):
+        lock.release()
+    free(own_locks, "b")
 
 
 def test_an_interrupted_connect_leaves_the_pool_whole(alias_on, own_server):
