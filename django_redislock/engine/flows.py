@@ -47,7 +47,7 @@ GRACE = 0.25
 RENEWED_AT_ONCE = 100
 """Locks that one call renews: more would hold up whatever else Redis has to do."""
 
-Mode = Literal["renew", "set", "add"]
+Mode = Literal["renew", "set"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +251,11 @@ def drop(lease: Lease) -> Flow[bool]:
 
 
 def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
-    """Change when the lease ends, and say whether it is still running."""
-    mode: Mode = "set" if replace else "add"
-    wanted = lease.at_least(seconds) if replace else seconds
+    """Change when the lease ends, and say whether it is still running. What it is to be is
+    counted here: to ask for it twice, as a client does that repeats itself, adds nothing."""
     sent = clock.now()
+    mode: Mode = "set" if replace else "renew"
+    wanted = lease.at_least(seconds) if replace else lease.deadline - sent + seconds
     try:
         left = yield from renew(
             lease.keys,

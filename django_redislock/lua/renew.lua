@@ -4,18 +4,11 @@
 -- ARGV  for each lock: name, token, ms, mode; kept
 --         mode 'renew'  at least ms from now: never shorter than it is
 --              'set'    ms from now
---              'add'    ms more than it has
 --
 -- Answer  for each lock the ms that are left now, or 0: not held by this token
 
 index = KEYS[1]
 local verdicts = {}
-
-local function lease_end(mode, expires, ms)
-  if mode == 'add' then return expires + ms end
-  if mode == 'set' then return now + ms end
-  return math.max(expires, now + ms)
-end
 
 for i = 2, #KEYS - 1 do
   local at = (i - 2) * 4
@@ -23,7 +16,8 @@ for i = 2, #KEYS - 1 do
   local token, ms, mode = ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
   local state = load(token)
   if state.mine then
-    state.mine.expires = lease_end(mode, state.mine.expires, ms)
+    local least = mode == 'renew' and state.mine.expires or 0
+    state.mine.expires = math.max(least, now + ms)
     rewrite(state, token, state.mine)
     redis.call('ZADD', index, digits(state.latest), name)
     verdicts[i - 1] = state.mine.expires - now

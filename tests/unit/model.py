@@ -122,15 +122,11 @@ class Model:
         self._give_turns()
         return 1
 
-    def renew(self, token: str, ms: int, mode: Literal["renew", "set", "add"]) -> int:
+    def renew(self, token: str, ms: int, mode: Literal["renew", "set"]) -> int:
         mine = self.holders.get(token)
         if not mine or mine.cooling:
             return 0
-        ends = {
-            "renew": max(mine.expires, self.now + ms),
-            "set": self.now + ms,
-            "add": mine.expires + ms,
-        }
+        ends = {"renew": max(mine.expires, self.now + ms), "set": self.now + ms}
         mine.expires = ends[mode]
         return mine.expires - self.now
 

@@ -235,7 +235,7 @@ def releasing(worker: Worker) -> Iterator[Move]:
 
 
 def renewing(worker: Worker) -> Iterator[Move]:
-    modes: tuple[flows.Mode, ...] = "renew", "add", "set"
+    modes: tuple[flows.Mode, ...] = "renew", "set"
     for seconds, mode in product((LEASE, 1.0), modes):
         yield Move(f"{worker} renews: {mode} {seconds} s", partial(worker.renew, seconds, mode))
     yield Move(f"{worker} renews: reply lost", partial(worker.renew, answered=False))

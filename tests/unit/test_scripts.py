@@ -418,7 +418,6 @@ def test_release_leaves_it_taken_for_its_least_time(lock: Lock) -> None:
         ("renew", 60_000, 55_000, 60_000),
         ("renew", 1000, LEASE - 5000, LEASE),
         ("set", 1000, 0, 1000),
-        ("add", 1000, LEASE - 4000, LEASE + 1000),
     ],
 )
 def test_renew_answers_the_ms_that_are_left(
@@ -432,7 +431,7 @@ def test_renew_answers_the_ms_that_are_left(
     assert lock.fence_of("x") == int(fence)
 
 
-@pytest.mark.parametrize("mode", ["renew", "set", "add"])
+@pytest.mark.parametrize("mode", ["renew", "set"])
 def test_renew_answers_0_to_who_does_not_hold_it(lock: Lock, mode: str) -> None:
     assert lock.renew("x", LEASE, mode) == 0
     assert not lock.client.exists(A.lock)

@@ -1,0 +1,78 @@
+"""A client that retries by itself may send a command twice, where an answer was lost: the second
+answer is the one that is heard, and is as good as the first."""
+
+import asyncio
+
+import pytest
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_redislock import AsyncLock, Lock, clock
+from django_redislock.lua import ACQUIRE, RELEASE, RENEW
+from tests.faults.proxy import Proxy, runs
+from tests.servers import Node
+
+
+@pytest.fixture(scope="module")
+def node():
+    with Node() as node:
+        for script in (ACQUIRE, RELEASE, RENEW):
+            node.ask("SCRIPT", "LOAD", script.source)  # or it is unknown, and nothing is done
+        yield node
+
+
+@pytest.fixture
+def proxy(node):
+    with Proxy(*node.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(proxy):
+    with redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 1)) as client:
+        yield client
+
+
+def test_an_acquisition(proxy, client):
+    lock = Lock(client, "a", timeout=30)
+    lost = proxy.drop_reply(runs(ACQUIRE))
+    assert lock.acquire()
+    assert lost.is_done()
+    lock.release()
+    assert not lock.locked()
+
+
+def test_a_release(proxy, client):
+    lock = Lock(client, "a", timeout=30)
+    assert lock.acquire()
+    lost = proxy.drop_reply(runs(RELEASE))
+    lock.release()
+    assert lost.is_done()
+    assert not lock.locked()
+
+
+def test_a_release_in_async_too(proxy):
+    async def use():
+        retry = AsyncRetry(NoBackoff(), 1)
+        async with redis.asyncio.Redis.from_url(proxy.url, retry=retry) as client:
+            lock = AsyncLock(client, "a", timeout=30)
+            assert await lock.acquire()
+            lost = proxy.drop_reply(runs(RELEASE))
+            await lock.release()
+            assert lost.is_done()
+            assert not await lock.locked()
+
+    asyncio.run(use())
+
+
+def test_an_extension(proxy, client):
+    lock = Lock(client, "a", timeout=30)
+    assert lock.acquire()
+    lost = proxy.drop_reply(runs(RENEW))
+    lock.extend(50)
+    assert lost.is_done()
+    [lease] = lock._own().leases
+    assert 75 < lease.deadline - clock.now() <= 80
+    lock.release()
