@@ -50,6 +50,9 @@ It is a function in a file of `scenarios/`; `scenarios/killed.py` is the model.
 - What a client raises is noted as its error. A row fails for errors of other types than the
   scenario's `errors`, but for being told that a lock is not one's own, which is judged by whether
   it was.
+- When a run's clients are gone, it is noted who still holds its lock, and whether what is counted
+  there is what there is: phantom locks and double counts fail. Note others that you find with
+  ``run.log.write("phantom", lock=…)`` and ``"double"``.
 - Note `run.free()` when a lock comes free for who waits, `run.log.write("taken", lock=…)` when one
   is taken from its holder (by force, or with the server's data; without `lock`: all), and
   ``"away"`` and ``"back"`` around the time in which a server can't be reached by anybody.

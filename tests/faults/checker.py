@@ -139,7 +139,7 @@ def check(events: Sequence[Event], *, wake_within: float = WAKE_WITHIN) -> Findi
         until_free=list(times_until_free(history)),
         told_after=list(times_until_told(history)),
         not_owned=list(false_not_owned(history)),
-        phantoms=list(map(str, history.of("phantom"))),
+        phantoms=list(phantoms(history)),
         doubles=list(map(str, history.of("double"))),
         leftovers=list(map(str, history.of("left"))),
     )
@@ -238,6 +238,17 @@ def false_not_owned(history: "History") -> Iterator[str]:
             yield f"{hold.lock}: {hold} was told so at {hold.lost:.4f}"
 
 
+def phantoms(history: "History") -> Iterator[str]:
+    """Locks that are held for nobody. Who died may have been let in without knowing of it."""
+    yield from map(str, history.of("phantom"))
+    for event in history.of("stands"):
+        lock = event["lock"]
+        known = {hold.token for hold in history.by_lock[lock] if hold.released is None}
+        died = any(wait.lock == lock and wait.who in history.dead for wait in history.waits)
+        if not died and not known.issuperset(event["tokens"]):
+            yield str(event)
+
+
 def times_until_free(history: "History") -> Iterator[float]:
     for event in history.of("killed", "stopped"):
         for hold in history.holds:
@@ -290,7 +301,7 @@ class History:
         self._of: dict[str, list[Event]] = defaultdict(list)
         for event in events:
             self._of[event["what"]].append(event)
-        self.dead = {each["client"]: each["dead"] for each in self.of("killed")}
+        self.dead = {each["client"]: each["dead"] for each in self.of("killed", "ended")}
         self._away: dict[str | None, list[Event]] = defaultdict(list)
         for event in self.of("away", "back"):
             self._away[event.get("lock")].append(event)

@@ -207,6 +207,7 @@ class Client:
         if not self._is_gone(5):
             self._signal(signal.SIGKILL)
             self._is_gone(10)
+            self._log.write("ended", client=self.who, dead=now())
         os.close(self._process)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -54,7 +54,7 @@ def never_renew() -> None:
 
 
 def show_no_life() -> None:
-    flows.ALIVE, flows.SLICE = 0.05, 3.0
+    flows.ALIVE, flows.SLICE = 0.05, 8.0
 
 
 FLOWS = {

@@ -8,11 +8,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+
+from redis.exceptions import RedisError
 
 from django_redislock.engine import drivers, listing
 from django_redislock.info import LockInfo
@@ -44,15 +46,33 @@ class Scenario:
     number: int
     title: str
     body: Callable[["Setting"], None]
+
+    _: KW_ONLY
+
     runs: int
     short: int
-    faults: int
-    operations: int
-    free_within: float | None
-    may_fail: frozenset[str]
-    errors: frozenset[str]
-    wake_within: float
-    alone: bool
+    """How many of them, and how many in the short form."""
+
+    faults: int = 1
+    operations: int = 1
+    """How many faults, and acquisitions, a run has on average at least: with fewer it proves
+    nothing, and fails."""
+
+    free_within: float | None = None
+    """Seconds from a fault to the next who holds the lock, at most."""
+
+    wake_within: float = checker.WAKE_WITHIN
+    """Seconds for which a lock may be free while somebody alive waits for it."""
+
+    may_fail: tuple[str, ...] = ()
+    """What may not be kept."""
+
+    errors: tuple[str, ...] = ()
+    """The types of errors that clients may meet. Who is told that a lock is not its own is judged
+    by whether it was."""
+
+    alone: bool = False
+    """Whether no other may happen at the same time: it measures what its machine can do."""
 
     @property
     def name(self) -> str:
@@ -63,45 +83,12 @@ SCENARIOS: list[Scenario] = []
 
 
 def scenario(
-    number: int,
-    title: str,
-    *,
-    runs: int,
-    short: int,
-    faults: int = 1,
-    operations: int = 1,
-    free_within: float | None = None,
-    may_fail: tuple[str, ...] = (),
-    errors: tuple[str, ...] = (),
-    wake_within: float = checker.WAKE_WITHIN,
-    alone: bool = False,
+    number: int, title: str, **facts: Any
 ) -> Callable[[Callable[["Setting"], None]], Callable[["Setting"], None]]:
-    """Register what happens as a scenario, of `runs` runs, or `short` in the short form.
-
-    A run that had fewer than so many `faults` and `operations` (acquisitions) on average proves
-    nothing, and fails. `free_within` bounds the time from a fault to the next who holds the lock,
-    in seconds. `errors` are the types of those that clients may meet; who is told that a lock is
-    not its own is judged by whether it was. `alone`: no other scenario may run at the same time,
-    for this one measures what its machine can do.
-    """
+    """Register what happens as a `Scenario`, of which `facts` are the other fields."""
 
     def register(body: Callable[[Setting], None]) -> Callable[[Setting], None]:
-        SCENARIOS.append(
-            Scenario(
-                number,
-                title,
-                body,
-                runs=runs,
-                short=short,
-                faults=faults,
-                operations=operations,
-                free_within=free_within,
-                may_fail=frozenset(may_fail),
-                errors=frozenset(errors),
-                wake_within=wake_within,
-                alone=alone,
-            )
-        )
+        SCENARIOS.append(Scenario(number, title, body, **facts))
         return body
 
     return register
@@ -124,7 +111,7 @@ class Setting:
         self.troubles: dict[int, str] = {}
         self._only = only
         self._stack = contextlib.ExitStack()
-        self._nodes: list[Node] = []
+        self.nodes: list[Node] = []
 
     def random_of(self, what: object) -> random.Random:
         """Random choices of its own, the same for the same seed."""
@@ -135,12 +122,12 @@ class Setting:
     def node(self, make: str | None = None, **config: Any) -> Node:
         """A server, which is looked over at the end."""
         node = self.use(Node(make, **config))
-        self._nodes.append(node)
+        self.nodes.append(node)
         return node
 
     def look_over(self, node: Node) -> None:
         """Nothing may be left on this server at the end."""
-        self._nodes.append(node)
+        self.nodes.append(node)
 
     def proxy(self, node: Node) -> Proxy:
         return self.use(Proxy(*node.address))
@@ -165,9 +152,13 @@ class Setting:
             try:
                 body(run)
             except Exception as error:
-                last = traceback.extract_tb(error.__traceback__)[-1]
-                where = f"{Path(last.filename).name}:{last.lineno}"
-                self.troubles[number] = f"{type(error).__name__}: {error} ({where})"
+                self.trouble(number, error)
+
+    def trouble(self, number: int, error: Exception) -> None:
+        """What went wrong in a run, or in none (0)."""
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}:{last.lineno}"
+        self.troubles[number] = f"{type(error).__name__}: {error} ({where})"
 
     def shared(self, nodes: Iterable[Node]) -> "Shared":
         """Nodes of which each run has one for itself."""
@@ -181,8 +172,11 @@ class Setting:
 
     def happen(self) -> checker.Findings:
         with contextlib.closing(self.log), self._stack:
-            self.scenario.body(self)
-            for node in self._nodes:
+            try:
+                self.scenario.body(self)
+            except Exception as error:
+                self.trouble(0, error)
+            for node in self.nodes:
                 self._look_over(node)
         return checker.check(read(self.folder), wake_within=self.scenario.wake_within)
 
@@ -191,9 +185,9 @@ class Setting:
             for key in wait_for_none_left(client, timeout=self.settled_within):
                 self.log.write("left", key=key)
             with contextlib.suppress(AssertionError):
-                wait_until(lambda: not _others(client), timeout=5)
-            for other in _others(client):
-                self.log.write("left", connection=other)
+                wait_until(lambda: not _connections(client), timeout=5)
+            for connection in _connections(client):
+                self.log.write("left", connection=connection)
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -214,10 +208,13 @@ class Shared:
             self._free.put(node)
 
 
-def _others(client: Any) -> list[dict[str, str]]:
-    own = client.client_id()
-    kinds = ("normal", "pubsub")
-    return [each for kind in kinds for each in client.client_list(kind) if each["id"] != str(own)]
+def _connections(client: Any) -> list[dict[str, str]]:
+    """Those of others: of clients, and not of servers."""
+    own = str(client.client_id())
+    found = [each for kind in ("normal", "pubsub") for each in client.client_list(kind)]
+    return [
+        each for each in found if each["id"] != own and not each["name"].startswith("sentinel-")
+    ]
 
 
 class Run:
@@ -278,6 +275,22 @@ class Run:
             client.dismiss()
         for client in self._clients:
             client.end()
+        for node in self.setting.nodes:
+            with contextlib.suppress(RedisError):  # it is away, or another's
+                self._note_how_it_stands(node)
+
+    def _note_how_it_stands(self, node: Node) -> None:
+        """Who still holds its lock, now that all clients are gone."""
+        info = self.info(node)
+        if info is None:
+            return
+        tokens = [holding.token for holding in info.holders]
+        self.log.write("stands", lock=self.lock, tokens=tokens)
+        with node.client() as client:
+            state = client.hgetall(KEYS.of(self.lock).lock)
+        weights = [int(record.split()[0]) for name, record in state.items() if name[:2] == "h:"]
+        if state and int(state["used"]) != sum(weights):
+            self.log.write("double", lock=self.lock, used=state["used"], weights=weights)
 
 
 def _row(setting: Setting, found: checker.Findings) -> Row:
