@@ -4,7 +4,6 @@ The clients are sync and async, with connections that retry by themselves, as th
 ``redis.Redis()`` do, and that don't, as those of cache backends; so a script may run twice."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
@@ -23,7 +22,7 @@ from django_redislock.lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
 from tests.servers import Node
 from tests.tools import wait_until
 
-from ..client import Client
+from ..client import Client, sleep
 from ..proxy import Command, Drop, Proxy, named, runs
 from ..scenario import Run, Setting, scenario
 
@@ -139,7 +138,7 @@ WHO = "sync", "sync that retries", "async", "async that retries"
     runs=25,
     short=1,
     faults=50,
-    operations=50,
+    operations=10,
     free_within=GIVEN_BACK,
     errors=("ConnectionError",),
 )
@@ -153,7 +152,7 @@ def acquire(setting: Setting) -> None:
     runs=25,
     short=1,
     faults=50,
-    operations=50,
+    operations=10,
     free_within=GIVEN_BACK,
     errors=("ConnectionError",),
 )
@@ -167,7 +166,7 @@ def release(setting: Setting) -> None:
     runs=25,
     short=1,
     faults=50,
-    operations=4,
+    operations=2,
     errors=("ConnectionError",),
 )
 def renew(setting: Setting) -> None:
@@ -180,7 +179,7 @@ def renew(setting: Setting) -> None:
     runs=25,
     short=1,
     faults=50,
-    operations=10,
+    operations=1,
     free_within=GIVEN_BACK,
     errors=("ConnectionError",),
 )
@@ -254,7 +253,7 @@ class User:
         if self.is_async:
             await asyncio.sleep(seconds)
         else:
-            time.sleep(seconds)
+            sleep(self.client, seconds)
 
     async def acquire(self, lock: Any, longest: float | None = None) -> bool:
         room = {"weight": lock.weight, "capacity": lock.capacity}
