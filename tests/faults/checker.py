@@ -14,6 +14,7 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -130,8 +131,12 @@ class Findings:
     leftovers: list[str] = field(default_factory=list)
 
 
-def check(events: Sequence[Event], *, wake_within: float = WAKE_WITHIN) -> Findings:
-    history = History(events)
+def check(
+    events: Sequence[Event], *, wake_within: float = WAKE_WITHIN, exclusive: bool = True
+) -> Findings:
+    """Where locks are not `exclusive`, two can come to hold one at the same time, and who came
+    later is only known of those who asked when the other held it already."""
+    history = History(events, exclusive)
     found = Findings(
         holds=history.holds,
         faults=history.of(*FAULTS),
@@ -145,7 +150,7 @@ def check(events: Sequence[Event], *, wake_within: float = WAKE_WITHIN) -> Findi
     )
     for holds in history.by_lock.values():
         found.overlaps += overlaps(holds)
-        found.fences += fences_that_did_not_grow(holds)
+        found.fences += fences_that_did_not_grow(holds, history)
         found.overtakings += overtakings(holds, history)
     found.lost_wakeups += lost_wakeups(history, wake_within)
     for writes in history.registers():
@@ -170,12 +175,17 @@ def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
         inside.append(hold)
 
 
-def fences_that_did_not_grow(holds: Iterable[Hold]) -> Iterator[str]:
-    in_order = sorted(holds, key=_order)
-    for before, after in pairwise(in_order):
-        # Who comes in beside others may have asked at the same time as they.
-        alone = before.weight + after.weight > after.capacity
-        if (alone or before.began < after.asked) and after.fence <= before.fence:
+def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Iterator[str]:
+    """Of two of whom one asked when the other held it already; or who can't hold it together."""
+    by_began = sorted(holds, key=_began)
+    greatest = list(accumulate(by_began, partial(max, key=_fence)))
+    for after in holds:
+        place = bisect(by_began, after.asked, key=_began)
+        if place and greatest[place - 1].fence >= after.fence:
+            yield f"{after.lock}: {after} after {greatest[place - 1]}"
+    for before, after in pairwise(sorted(holds, key=_order)):
+        alone = history.exclusive and before.weight + after.weight > after.capacity
+        if alone and after.asked <= before.began and after.fence <= before.fence:
             yield f"{after.lock}: {after} after {before}"
 
 
@@ -276,16 +286,17 @@ def stale(writes: Iterable[Event], history: "History") -> Iterator[str]:
     newest: Hold | None = None
     for event in writes:
         hold = history.hold_of(event)
-        if newest and hold.order < newest.order:
+        if newest and history.came_later(newest, hold):
             yield f"{hold.lock}: {hold} wrote at {event['t']:.4f}, after {newest}"
         else:
-            newest = hold
+            newest = max(newest or hold, hold, key=history.last_of)
 
 
 def refused_in_turn(writes: Iterable[Event], history: "History") -> Iterator[str]:
     for event in writes:
         hold = history.hold_of(event)
-        if not any(each.order > hold.order for each in history.by_lock[hold.lock]):
+        others = (each for each in history.by_lock[hold.lock] if each is not hold)
+        if all(history.came_later(hold, each) for each in others):
             yield f"{hold.lock}: {hold} at {event['t']:.4f}"
 
 
@@ -295,8 +306,9 @@ def refused_in_turn(writes: Iterable[Event], history: "History") -> Iterator[str
 class History:
     """Events, as what clients wanted and held."""
 
-    def __init__(self, events: Sequence[Event]) -> None:
+    def __init__(self, events: Sequence[Event], exclusive: bool = True) -> None:
         self.events = events
+        self.exclusive = exclusive
         self.end = max((event["t"] for event in events), default=0.0)
         self._of: dict[str, list[Event]] = defaultdict(list)
         for event in events:
@@ -344,6 +356,14 @@ class History:
         """The last that this client had."""
         own = [each for each in self.by_lock.get(lock, ()) if each.who == who]
         return next((each for each in reversed(own) if each.began <= t), None)
+
+    def came_later(self, one: Hold, other: Hold) -> bool:
+        """Whether one came to hold the lock later than the other, surely."""
+        return self.last_of(one) > (other.order if self.exclusive else other.began)
+
+    def last_of(self, hold: Hold) -> float:
+        """From when on it is later than those that were there before."""
+        return hold.order if self.exclusive else hold.asked
 
     def hold_of(self, write: Event) -> Hold:
         hold = self.hold_at(write["who"], write["lock"], write["t"])

@@ -192,7 +192,7 @@ class Proxy:
 
     async def _pass(self, *, to_replica: bool = False) -> None:
         since = time.monotonic()
-        while to_replica and time.monotonic() < since + self._lag:
+        while to_replica and time.monotonic() < since + self._lag:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(min(self._lag, A_MOMENT))
         if self._delay:
             await asyncio.sleep(self._delay)

@@ -160,8 +160,8 @@ class Setting:
         where = f"{Path(last.filename).name}:{last.lineno}"
         self.troubles[number] = f"{type(error).__name__}: {error} ({where})"
 
-    def shared(self, nodes: Iterable[Node]) -> "Shared":
-        """Nodes of which each run has one for itself."""
+    def shared(self, nodes: Iterable[Any]) -> "Shared":
+        """Nodes, or whatever else each run has one of for itself."""
         return Shared(nodes)
 
     # How it ends
@@ -178,7 +178,11 @@ class Setting:
                 self.trouble(0, error)
             for node in self.nodes:
                 self._look_over(node)
-        return checker.check(read(self.folder), wake_within=self.scenario.wake_within)
+        return checker.check(
+            read(self.folder),
+            wake_within=self.scenario.wake_within,
+            exclusive=EXCLUSION not in self.scenario.may_fail,
+        )
 
     def _look_over(self, node: Node) -> None:
         with node.client() as client:
@@ -194,27 +198,31 @@ class Setting:
 
 
 class Shared:
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self._free: SimpleQueue[Node] = SimpleQueue()
-        for node in nodes:
-            self._free.put(node)
+    def __init__(self, every: Iterable[Any]) -> None:
+        self.every = list(every)
+        self._free: SimpleQueue[Any] = SimpleQueue()
+        for each in self.every:
+            self._free.put(each)
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[Node]:
-        node = self._free.get()
+    def one(self) -> Iterator[Any]:
+        one = self._free.get()
         try:
-            yield node
+            yield one
         finally:
-            self._free.put(node)
+            self._free.put(one)
 
 
 def _connections(client: Any) -> list[dict[str, str]]:
     """Those of others: of clients, and not of servers."""
     own = str(client.client_id())
     found = [each for kind in ("normal", "pubsub") for each in client.client_list(kind)]
-    return [
-        each for each in found if each["id"] != own and not each["name"].startswith("sentinel-")
-    ]
+    return [each for each in found if each["id"] != own and not _is_of_a_server(each)]
+
+
+def _is_of_a_server(connection: dict[str, str]) -> bool:
+    """A Sentinel's, or what a Cluster's node keeps that moved keys to this one."""
+    return connection["name"].startswith("sentinel-") or connection["cmd"] == "restore-asking"
 
 
 class Run:

@@ -110,6 +110,31 @@ def test_who_looks_and_is_told_that_it_holds_believes_it_whatever_its_lease(hist
     assert len(history.found().overlaps) == 1
 
 
+def test_where_two_may_hold_at_a_time_tokens_are_only_in_the_order_of_who_surely_came_later(
+    history,
+):
+    asked = history.want("a"), history.want("b")
+    tokens = history.hold("a", 2, asked=asked[0]), history.hold("b", 1, asked=asked[1])
+    history.write("b", 1)
+    history.write("a", 2)
+    found = history.found(exclusive=False)
+    assert len(found.overlaps) == 1
+    assert not any((found.fences, found.stale, found.refused_in_turn))
+    assert history.found().fences
+    history.release("a", tokens[0])
+    history.hold("c", 2)
+    assert len(history.found(exclusive=False).fences) == 1
+
+
+def test_where_two_may_hold_at_a_time_a_write_is_stale_after_one_who_surely_came_later(history):
+    history.hold("a", 1)
+    history.hold("b", 2)
+    history.write("b", 2)
+    history.write("a", 2)
+    assert len(history.found(exclusive=False).stale) == 1
+    assert len(history.found(exclusive=False).stale_without_fence) == 1
+
+
 def test_who_is_told_that_it_lost_it_believes_it_no_longer(history):
     history.note("a", "lost", token=history.hold("a", 1))
     history.hold("b", 2)
