@@ -6,11 +6,12 @@ from threading import Lock
 from redis.crc import key_slot
 
 from tests.servers import Cluster, Node
+from tests.servers.waiting import wait_for
 
 from .. import outcome
 from ..crew import KEYS, Client, Crew
-from ..scenario import Run, Setting, scenario
-from ..users import Users, kept
+from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
+from ..users import Users, kept, taken
 
 MOVES = 2
 """Times that a slot moves in a run."""
@@ -104,3 +105,93 @@ def moved(setting: Setting) -> None:
 def moved_atomically(setting: Setting) -> None:
     migrations(setting, atomic=True)
     outcome.tell(setting)
+
+
+# Primaries that are replaced
+
+
+def failovers(setting: Setting, min_replicas: int) -> None:
+    crew = setting.crew()
+    clusters = setting.shared(setting.use(Cluster()) for _ in range(2))
+
+    def body(run: Run) -> None:
+        with clusters.one() as cluster:
+            cluster.wait_in_sync()
+            behind = run.random.choice((False, True))
+            users = Users(run, lambda who: client_of(cluster, run, crew, who), min_replicas)
+            run.moment(0.5)
+            strike(run, cluster, behind)
+            users.go_on()
+
+    setting.each(body, lanes=2)
+    for cluster in clusters.every:
+        _end(setting, cluster)
+    outcome.tell(setting)
+
+
+def strike(run: Run, cluster: Cluster, behind: bool) -> None:
+    """Have the replica take over from the primary of the run's slot."""
+    slot = slot_of(run)
+    old = cluster.owner(slot)
+    [replica] = cluster.replicas_of(old)
+    kind = run.random.choice(("killed", "stopped"))
+    if behind:
+        replica.pause()
+        old.ask("CLIENT", "KILL", "TYPE", "REPLICA")
+        run.moment(BEHIND, shortest=BEHIND / 2)
+    run.fault(kind, behind=behind)
+    run.free()
+    taken(run)
+    old.kill() if kind == "killed" else old.pause()
+    replica.resume()
+    cluster.wait_for_new_owner(slot, old)
+    run.moment(1)
+    old.start() if kind == "killed" else old.resume()
+    wait_for(lambda: old.ask("ROLE")[0] == "slave")
+    taken(run)
+
+
+def in_agreement(setting: Setting) -> None:
+    crew, cluster = setting.crew(), setting.use(Cluster())
+
+    def body(run: Run) -> None:
+        users = Users(run, lambda who: client_of(cluster, run, crew, who))
+        run.moment(0.5)
+        cluster.failover(slot_of(run))
+        run.fault("ordered")
+        assert users.go_on() == "released"
+
+    setting.each(body)
+    _end(setting, cluster)
+    outcome.tell(setting)
+
+
+@scenario(19, "A replica of a Cluster takes over when asked", runs=10, short=2, operations=10)
+def asked(setting: Setting) -> None:
+    in_agreement(setting)
+
+
+@scenario(
+    19,
+    "A Cluster's primary dies or stands still",
+    runs=16,
+    short=2,
+    operations=10,
+    may_fail=(EXCLUSION, ORDER, WAKING),
+    errors=ERRORS,
+)
+def primary(setting: Setting) -> None:
+    failovers(setting, 0)
+
+
+@scenario(
+    19,
+    "A Cluster's primary dies or stands still, min_replicas=1",
+    runs=16,
+    short=2,
+    operations=10,
+    may_fail=(EXCLUSION, ORDER, WAKING),
+    errors=ERRORS,
+)
+def primary_on_one_replica(setting: Setting) -> None:
+    failovers(setting, 1)
