@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from .info import Holder
+from .values import is_deep
 
 LONGEST = 16_384
 """Characters of what a holder says of itself that are read: metadata take 4,096 at most."""
@@ -95,7 +96,7 @@ def read_info(text: str) -> Told:
     metadata, on_conflict = told.get("metadata"), told.get("on_conflict")
     return Told(
         Holder(**fit),
-        metadata if isinstance(metadata, dict) else {},
+        metadata if isinstance(metadata, dict) and not is_deep(metadata) else {},
         told.get("renewed") is True,
         on_conflict if isinstance(on_conflict, str) else "",
     )

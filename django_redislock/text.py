@@ -10,12 +10,10 @@ from typing import Any
 
 from .conf import conf
 from .info import Event, Holding, Waiter
+from .values import DEEPEST_METADATA
 
 HIDDEN = "***"
 """What stands for a value that is not to be shown."""
-
-DEEPEST = 50
-"""Levels of metadata that are shown. What is nested deeper was made to break its reader."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -94,7 +92,7 @@ def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     `ImproperlyConfigured` if the setting is wrong, rather than show what it was to hide.
     """
     hidden = any_of(tuple(conf.redact), re.IGNORECASE)
-    return _shown_mapping(metadata, hidden, DEEPEST)
+    return _shown_mapping(metadata, hidden, DEEPEST_METADATA)
 
 
 @lru_cache(maxsize=16)

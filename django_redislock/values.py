@@ -17,6 +17,7 @@ Seconds: TypeAlias = float | timedelta
 SHORTEST_LEASE = 0.01
 LONGEST_LEASE = 10 * 365 * 24 * 3600.0
 LONGEST_METADATA = 4096
+DEEPEST_METADATA = 50
 LARGEST_COUNT = 1_000_000
 
 
@@ -158,4 +159,15 @@ def metadata(argument: str, value: object) -> dict[str, Any]:
     if len(text) > LONGEST_METADATA:
         raise ValueError(f"{argument} must be at most {LONGEST_METADATA} characters as JSON")
     told: dict[str, Any] = json.loads(text)
+    if is_deep(told):
+        raise ValueError(f"{argument} must be nested {DEEPEST_METADATA} levels deep at most")
     return told
+
+
+def is_deep(value: object, levels: int = DEEPEST_METADATA) -> bool:
+    """Whether what JSON told has more levels than that: it was made to break its reader."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return False
+    return levels == 0 or any(is_deep(each, levels - 1) for each in value)

@@ -164,8 +164,9 @@ def test_tokens(token, error, told):
         ({"a": math.nan}, ValueError),
         ({"a": "x" * 5000}, ValueError),
         ({"a": nested(100_000)}, ValueError),
+        ({"a": nested(50)}, ValueError),
     ],
-    ids=["list", "str", "int key", "object", "nan", "long", "deep"],
+    ids=["list", "str", "int key", "object", "nan", "long", "very deep", "deep"],
 )
 def test_metadata(metadata, error):
     with pytest.raises(error, match="metadata"):
