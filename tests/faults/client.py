@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -92,27 +93,48 @@ def function_of(path: str) -> Any:
 
 def acquire(client: Client, lock: str, how: dict[str, Any] | None = None, **options: Any) -> bool:
     """Hold it, and say whether that succeeded. `how` is for `acquire()`, the rest for the lock."""
-    lock_object = client.lock(lock, **options)
-    room = {name: getattr(lock_object, name, 1) for name in ("weight", "capacity")}
-    client.log.write("want", lock=lock, **room)
-    asked = now()
+    with wanting(client, lock, options) as want:
+        return want.ends(want.lock_object.acquire(**how or {}))
+
+
+async def aacquire(
+    client: Client, lock: str, how: dict[str, Any] | None = None, **options: Any
+) -> bool:
+    """See acquire(). For what is asked and runs an event loop."""
+    with wanting(client, lock, options) as want:
+        return want.ends(await want.lock_object.aacquire(**how or {}))
+
+
+@contextlib.contextmanager
+def wanting(client: Client, lock: str, options: dict[str, Any]) -> Iterator["Want"]:
+    want = Want(client, lock, client.lock(lock, **options))
     try:
-        if not lock_object.acquire(**how or {}):
-            client.log.write("refused", lock=lock, asked=asked)
-            return False
+        yield want
     except Exception as error:
         client.trouble("acquire", error, lock)
         raise
-    client.held[lock] = lock_object
-    client.log.write(
-        "held",
-        lock=lock,
-        asked=asked,
-        token=lock_object.token,
-        fence=lock_object.fence_token,
-        **room,
-    )
-    return True
+
+
+class Want:
+    """One acquisition, and what is told of it."""
+
+    def __init__(self, client: Client, lock: str, lock_object: Any) -> None:
+        self.client = client
+        self.lock = lock
+        self.lock_object = lock_object
+        self.room = {name: getattr(lock_object, name, 1) for name in ("weight", "capacity")}
+        client.log.write("want", lock=lock, **self.room)
+        self.asked = now()
+
+    def ends(self, acquired: bool) -> bool:
+        about: dict[str, Any] = {"lock": self.lock, "asked": self.asked}
+        if not acquired:
+            self.client.log.write("refused", **about)
+            return False
+        held = self.client.held[self.lock] = self.lock_object
+        about |= {"token": held.token, "fence": held.fence_token, **self.room}
+        self.client.log.write("held", **about)
+        return True
 
 
 def check(client: Client, lock: str) -> bool:
@@ -139,15 +161,29 @@ def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]
 
 
 def release(client: Client, lock: str) -> bool:
-    held = client.held.pop(lock)
-    client.log.write("release", lock=lock, token=held.token)
-    try:
+    with letting_go(client, lock) as held:
         held.release()
-    except Exception as error:
-        client.trouble("release", error, lock, token=held.token)
-        raise
-    client.log.write("released", lock=lock, token=held.token)
     return True
+
+
+async def arelease(client: Client, lock: str) -> bool:
+    """See release()."""
+    with letting_go(client, lock) as held:
+        await held.arelease()
+    return True
+
+
+@contextlib.contextmanager
+def letting_go(client: Client, lock: str) -> Iterator[Any]:
+    held = client.held.pop(lock)
+    about = {"lock": lock, "token": held.token}
+    client.log.write("release", **about)
+    try:
+        yield held
+    except Exception as error:
+        client.trouble("release", error, **about)
+        raise
+    client.log.write("released", **about)
 
 
 def loop(
@@ -212,7 +248,8 @@ def _import_all() -> None:
 
     django.setup()
     import django_redislock.manager  # noqa: F401
-    import tests.faults.register  # noqa: F401
+    import tests.faults.register
+    import tests.faults.scenarios  # noqa: F401
 
 
 def _be_client(order: dict[str, Any], orders: socket.socket) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from django_redislock.clock import now
 from django_redislock.keys import Keys
@@ -38,15 +38,21 @@ def caches(url: str, **options: Any) -> dict[str, Any]:
 class Crew:
     """Where clients come from: one process that has imported everything, and forks them.
 
-    `python` and `environment` are for clients of another make: other libraries, another clock,
-    another release of the product. It ends with the process that started it.
+    `python`, `module` and `environment` are for clients of another make: other libraries, gevent,
+    another clock, another release of the product. It ends with the process that started it.
     """
 
-    def __init__(self, *, python: str = sys.executable, **environment: str) -> None:
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        module: str = "tests.faults.client",
+        **environment: str,
+    ) -> None:
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [python, "-m", "tests.faults.client", str(theirs.fileno())],
+            [python, "-m", module, str(theirs.fileno())],
             cwd=ROOT,
             env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
             pass_fds=[theirs.fileno()],
@@ -88,18 +94,22 @@ def usual_crew() -> Crew:
     return crew
 
 
+class Forks(Protocol):
+    def fork(self, order: dict[str, Any]) -> tuple[int, socket.socket]: ...
+
+
 class Client:
     """One process. It does one thing after the other; `start` does not wait until it is done."""
 
     def __init__(
-        self, crew: Crew, who: str, log: Log, caches: Mapping[str, Any], seed: str
+        self, crew: Forks, who: str, log: Log, caches: Mapping[str, Any], seed: str
     ) -> None:
         self.who = who
         self.died: float | None = None
         self._log = log
         order = {"who": who, "folder": str(log.folder), "caches": dict(caches), "seed": seed}
         self.pid, self._orders = crew.fork(order)
-        self._answers = self._orders.makefile("r")
+        self._unread = b""
         self._process = os.pidfd_open(self.pid)
         self._followed = Follower(log.folder, who)
         self._is_dismissed = False
@@ -113,13 +123,16 @@ class Client:
         self._orders.sendall(json.dumps({"do": do, **told}).encode() + b"\n")
 
     def answer(self, *, timeout: float = LONGEST) -> Any:
-        assert self.has_answered(timeout), f"{self.who} did not answer within {timeout} s"
-        line = self._answers.readline()
-        assert line, f"{self.who} ended without an answer"
+        while b"\n" not in self._unread:
+            assert self.has_answered(timeout), f"{self.who} did not answer within {timeout} s"
+            said = self._orders.recv(65536)
+            assert said, f"{self.who} ended without an answer"
+            self._unread += said
+        line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
 
     def has_answered(self, timeout: float = 0) -> bool:
-        return bool(select.select([self._orders], [], [], timeout)[0])
+        return bool(self._unread or select.select([self._orders], [], [], timeout)[0])
 
     # What it did
 
@@ -197,7 +210,6 @@ class Client:
         """Ask nothing more of it: it ends what it does and goes; `end` waits until it is gone."""
         if not self._is_dismissed:
             self._is_dismissed = True
-            self._answers.close()
             self._orders.close()
             self._signal(signal.SIGCONT)
 

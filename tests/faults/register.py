@@ -39,6 +39,10 @@ class Attempts:
         self._read = end
         return accepted
 
+    def greatest(self) -> int:
+        """The greatest fencing token that came so far."""
+        return self._greatest_before(os.fstat(self._file).st_size)
+
     def _greatest_before(self, place: int) -> int:
         while self._read < place:
             record = os.pread(self._file, SIZE, self._read)

@@ -22,7 +22,7 @@ from tests.servers import Node
 from tests.tools import wait_for_none_left, wait_until
 
 from . import checker
-from .crew import KEYS, Client, Crew, caches, usual_crew
+from .crew import KEYS, Client, Crew, Forks, caches, usual_crew
 from .events import Log, read
 from .proxy import Proxy
 from .table import Row
@@ -240,7 +240,7 @@ class Run:
         """A client on the server at that address; `options` are those of its cache's alias."""
         return self.client_of(crew, who, caches(url, **options))
 
-    def client_of(self, crew: Crew, who: str, aliases: dict[str, Any]) -> Client:
+    def client_of(self, crew: Forks, who: str, aliases: dict[str, Any]) -> Client:
         who = f"{self.lock} {who}"
         client = Client(crew, who, self.log, aliases, seed=f"{self.setting.seed} {who}")
         self._clients.append(client)

@@ -1,0 +1,12 @@
+"""The same as `client` under gevent: all is patched before anything else is imported."""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import socket  # noqa: E402
+import sys  # noqa: E402
+
+from tests.faults import client  # noqa: E402
+
+client.main(socket.socket(fileno=int(sys.argv[1])))
