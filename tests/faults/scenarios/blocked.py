@@ -1,0 +1,129 @@
+"""Loops that are blocked: what shares a thread with a holder keeps its renewal from running."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.tools import wait_until
+
+from .. import client as own
+from ..crew import Crew
+from ..scenario import Run, Setting, scenario
+from .killed import GRACE
+
+LEASES = 0.4, 1.0
+SHORT = 0.3
+"""Of a lease: for so long nothing is lost, as it is renewed after a third of it."""
+
+
+@scenario(
+    13,
+    "A blocked gevent loop",
+    runs=60,
+    short=8,
+    operations=2,
+    free_within=max(LEASES) + 0.5 + GRACE,
+)
+def gevent(setting: Setting) -> None:
+    """One greenlet holds, and another blocks the hub: until the next holder has written, or for
+    less than the lease, and then nothing is lost."""
+    blocked(setting, setting.crew(module="tests.faults.gevent_client"), hold_in_greenlet)
+
+
+@scenario(
+    13,
+    "A blocked asyncio loop",
+    runs=60,
+    short=8,
+    operations=2,
+    free_within=max(LEASES) + 0.5 + GRACE,
+)
+def loop(setting: Setting) -> None:
+    """The same with tasks."""
+    blocked(setting, setting.crew(), hold_in_task)
+
+
+def blocked(setting: Setting, crew: Crew, hold: Callable[..., Any]) -> None:
+    node, others = setting.node(), setting.crew()
+
+    def body(run: Run) -> None:
+        long = run.number % 4 != 0
+        lease = run.random.uniform(*LEASES) * (1 if long else 2)
+        holder = run.client(crew, "holder", node.url)
+        waiter = run.client(others, "waiter", node.url)
+        what = {"lock": run.lock, "seconds": None if long else lease * SHORT, "timeout": lease}
+        holder.start(f"{__name__}:{hold.__name__}", **what)
+        holder.wait_for("stopped")
+        waiter.start("loop", lock=run.lock, times=1, timeout=lease)
+        found = holder.answer()
+        assert found == {"lost": long, "accepted": not long, "told": long}, found
+        assert waiter.answer() == 1
+
+    setting.each(body, lanes=6)
+
+
+# What clients do
+
+
+def hold_in_greenlet(
+    client: own.Client, lock: str, seconds: float | None, **options: Any
+) -> dict[str, Any]:
+    """Look whether it is lost, and write when another greenlet has blocked the hub meanwhile."""
+    from gevent import monkey, sleep, spawn
+
+    told: list[Any] = []
+    assert own.acquire(client, lock, on_lost=told.append, **options)
+    assert own.check(client, lock)
+    blocker = spawn(block, client, lock, seconds, monkey.get_original("time", "sleep"))
+    sleep(0)
+    assert blocker.ready(), "nothing was blocked"
+    found = write_late(client, lock)
+    if found["lost"]:
+        wait_until(lambda: told)
+    else:
+        own.release(client, lock)
+    return {**found, "told": bool(told)}
+
+
+def hold_in_task(client: own.Client, lock: str, **options: Any) -> dict[str, Any]:
+    return asyncio.run(_hold_in_task(client, lock, **options))
+
+
+async def _hold_in_task(
+    client: own.Client, lock: str, seconds: float | None, **options: Any
+) -> dict[str, Any]:
+    told = asyncio.Event()
+    assert await own.aacquire(client, lock, on_lost=lambda _: told.set(), **options)
+    assert own.check(client, lock)
+    asyncio.get_running_loop().call_soon(block, client, lock, seconds, time.sleep)
+    await asyncio.sleep(0)
+    found = write_late(client, lock)
+    if found["lost"]:
+        async with asyncio.timeout(10):
+            await told.wait()
+    else:
+        await own.arelease(client, lock)
+    return {**found, "told": told.is_set()}
+
+
+def block(
+    client: own.Client, lock: str, seconds: float | None, sleep: Callable[[float], None]
+) -> None:
+    """Let nothing else of this thread run: for so long, or until another has written."""
+    client.log.write("stopped", client=client.who)
+    if seconds is None:
+        fence, register = client.held[lock].fence_token, client.register(lock)
+        while register.greatest() <= fence:
+            sleep(0.005)
+    else:
+        sleep(seconds)
+    client.log.write("resumed", client=client.who)
+
+
+def write_late(client: own.Client, lock: str) -> dict[str, bool]:
+    """Whether its holder knows that it is lost, and whether the fence lets it write none the
+    less."""
+    held = client.held[lock]
+    found = {"lost": held.lost}
+    return found | {"accepted": client.register(lock).write(client.who, held.fence_token)}

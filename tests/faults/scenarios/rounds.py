@@ -1,0 +1,165 @@
+"""Rounds of renewal in which something raises: the next ones renew all the same."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+from redis.exceptions import ResponseError
+
+from django_redislock import signals
+from django_redislock.clock import now
+from django_redislock.engine import drivers, flows
+from tests.servers import Node
+from tests.tools import wait_until
+
+from .. import client as own
+from ..crew import KEYS, Client
+from ..scenario import Run, Setting, scenario
+
+LEASES = 1.0, 1.6
+NUMBER = 3
+"""Locks that one holder has in a run; their renewals go together."""
+
+
+@scenario(13, "An exception in the renewal round", runs=60, short=9, operations=NUMBER + 1)
+def exception(setting: Setting) -> None:
+    """The server answers rounds by an error; or the first of a holder's locks is taken by force,
+    and who is told of it raises. The other locks are kept, for longer than their lease."""
+    nodes = setting.shared([setting.node(busy_reply_threshold=50) for _ in range(3)])
+    crew = setting.crew()
+
+    def body(run: Run) -> None:
+        kind = list(FAULTS)[run.number % len(FAULTS)]
+        lease = run.random.uniform(*LEASES)
+        colour = run.random.choice(("in_thread", "in_task") if kind != EXITS else ("in_thread",))
+        names = [run.lock, *(f"{run.lock}, {number}" for number in range(2, NUMBER + 1))]
+        with nodes.one() as node:
+            holder, waiter = (run.client(crew, who, node.url) for who in ("holder", "waiter"))
+            holder.start(f"{__name__}:{colour}", names=names, kind=kind, timeout=lease)
+            wait_until(lambda: all_have("held", holder, names))
+            with FAULTS[kind](run, node, holder):
+                run.fault(kind)
+            waiter.start("acquire", lock=names[-1], timeout=lease)
+            after = now() + 1.5 * lease
+            wait_until(lambda: all_have("kept", holder, names[1:], after))
+            holder.start("sleep", seconds=0)  # so that it lets go
+            assert holder.answer() == {"lost": [run.lock] if kind in FORCED else []}
+            assert waiter.answer() is True
+            waiter.ask("release", lock=names[-1])
+
+    setting.each(body, lanes=3)
+
+
+def all_have(what: str, client: Client, names: list[str], after: float = 0) -> bool:
+    events = [each for each in client.events() if each["what"] == what and each["t"] > after]
+    return {each["lock"] for each in events} >= set(names)
+
+
+# What goes wrong
+
+
+@contextlib.contextmanager
+def force(run: Run, node: Node, holder: Client) -> Iterator[None]:
+    run.log.write("taken", lock=run.lock)
+    with node.client(decode_responses=False) as client:
+        assert drivers.run(client, flows.force_release(KEYS.of(run.lock), None))
+    yield
+    holder.wait_for("lost")
+
+
+@contextlib.contextmanager
+def forbidden(run: Run, node: Node, holder: Client) -> Iterator[None]:
+    node.ask("ACL", "SETUSER", "default", "-evalsha", "-eval")
+    yield
+    wait_for_failed_round(run, holder)
+    node.ask("ACL", "SETUSER", "default", "+evalsha", "+eval")
+
+
+@contextlib.contextmanager
+def read_only(run: Run, node: Node, holder: Client) -> Iterator[None]:
+    node.ask("REPLICAOF", "127.0.0.1", 1)  # nobody is there
+    yield
+    wait_for_failed_round(run, holder)
+    node.ask("REPLICAOF", "NO", "ONE")
+
+
+@contextlib.contextmanager
+def busy(run: Run, node: Node, holder: Client) -> Iterator[None]:
+    """A script of somebody else that does not end."""
+    with ThreadPoolExecutor(1) as pool, node.client(socket_timeout=None) as client:
+        running = pool.submit(client.eval, "while true do end", 0)
+        yield
+        wait_for_failed_round(run, holder)
+        node.ask("SCRIPT", "KILL")
+        assert isinstance(running.exception(10), ResponseError)
+
+
+EXITS = "on_lost exits"  # in a task it ends the loop, as Python has it
+FORCED = "on_lost raises", EXITS, "a receiver raises"
+FAULTS: dict[str, Callable[..., contextlib.AbstractContextManager[None]]] = {
+    **dict.fromkeys(FORCED, force),
+    "NOPERM": forbidden,
+    "READONLY": read_only,
+    "BUSY": busy,
+}
+
+
+def wait_for_failed_round(run: Run, holder: Client) -> None:
+    log = run.setting.folder / f"{holder.who}.log"
+    wait_until(lambda: "Renewal of" in log.read_text())
+
+
+# What clients do
+
+
+def in_thread(
+    client: own.Client, names: list[str], kind: str, **options: Any
+) -> dict[str, list[str]]:
+    """Hold all until there is another order; those that are lost."""
+    for name in names:
+        assert own.acquire(client, name, on_lost=raiser(kind), **options)
+    while not client.is_told():
+        time.sleep(0.01)
+    lost = lost_of(client, names)
+    for name in set(names).difference(lost):
+        own.release(client, name)
+    return {"lost": lost}
+
+
+def in_task(client: own.Client, **options: Any) -> dict[str, list[str]]:
+    return asyncio.run(_in_task(client, **options))
+
+
+async def _in_task(
+    client: own.Client, names: list[str], kind: str, **options: Any
+) -> dict[str, list[str]]:
+    for name in names:
+        assert await own.aacquire(client, name, on_lost=raiser(kind), **options)
+    while not client.is_told():  # noqa: ASYNC110  what tells it is no event of this loop
+        await asyncio.sleep(0.01)
+    lost = lost_of(client, names)
+    for name in set(names).difference(lost):
+        await own.arelease(client, name)
+    return {"lost": lost}
+
+
+def lost_of(client: own.Client, names: list[str]) -> list[str]:
+    return [name for name in names if not own.check(client, name)]
+
+
+def raiser(kind: str) -> Callable[[object], None] | None:
+    """What is told of the loss."""
+    if kind == "a receiver raises":
+        signals.lock_lost.connect(fail, weak=False)
+    return {"on_lost raises": fail, EXITS: leave}.get(kind)
+
+
+def fail(*about: object, **more: object) -> NoReturn:
+    raise RuntimeError("to be told of it was too much")
+
+
+def leave(lock: object) -> NoReturn:
+    raise SystemExit("on_lost ends the program")
