@@ -63,6 +63,9 @@ class Hold:
     lost_after: float = 0.0
     """Seconds from the end of its lease, as it was then, to that."""
 
+    taken: float = math.inf
+    """When it was taken by force, if that is known of just this one."""
+
     @property
     def until(self) -> float:
         """When its client stopped believing in it."""
@@ -76,7 +79,7 @@ class Hold:
     @property
     def order(self) -> float:
         """Who stood still when it was let in learns of it only when it is over."""
-        return min(self.began, self.deadline)
+        return min(self.began, self.deadline, self.taken)
 
     def __str__(self) -> str:
         return f"{self.who} ({self.fence}; {self.began:.4f} to {self.until:.4f})"
@@ -242,9 +245,11 @@ def false_not_owned(history: "History") -> Iterator[str]:
         if hold.lost is None or hold.lost_after >= 0:
             continue
         taken = [
-            each["t"] for each in history.of("taken") if each.get("lock", hold.lock) == hold.lock
+            each["t"]
+            for each in history.of("taken")
+            if each.get("lock", hold.lock) == hold.lock and "fence" not in each
         ]
-        if not any(hold.began <= t <= hold.lost for t in taken):
+        if hold.taken > hold.lost and not any(hold.began <= t <= hold.lost for t in taken):
             yield f"{hold.lock}: {hold} was told so at {hold.lost:.4f}"
 
 
@@ -324,6 +329,7 @@ class History:
         self.waits: list[Wait] = []
         for (who, lock), own in _by_client(events).items():
             self._read(who, lock, own)
+        self._note_taken()
         self.holds.sort(key=_began)
         self.by_lock: dict[str, list[Hold]] = defaultdict(list)
         for hold in self.holds:
@@ -351,6 +357,12 @@ class History:
                 _note(hold, event)
         self.holds += by_token.values()
         self.waits += _waits(who, lock, events, min(dead, self.end))
+
+    def _note_taken(self) -> None:
+        holds = {(hold.lock, hold.fence): hold for hold in self.holds}
+        for event in self.of("taken"):
+            if hold := holds.get((event.get("lock"), event.get("fence"))):
+                hold.taken = event["t"]
 
     def hold_at(self, who: str, lock: str, t: float) -> Hold | None:
         """The last that this client had."""
