@@ -18,8 +18,8 @@ Of the harness: ``killed`` (`dead`: when it surely was no more), ``stopped``, ``
 the server lost it; with `fence` from just that one); ``away`` and ``back`` (a server could not be
 reached in between; without `lock`: by anybody); ``free`` (from here on whoever waits is to get the
 lock); ``stands`` (`tokens`: who holds it, as the server says, when all clients are gone),
-``ended`` (`dead`: a client that did not go by itself then), ``phantom``, ``double``, ``left`` (found
-at the end)."""
+``ended`` (`dead`: a client that did not go by itself then), ``phantom``, ``double``, ``left``
+(found at the end)."""
 
 import json
 import os
