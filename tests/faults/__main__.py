@@ -46,13 +46,16 @@ def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
 
     began = time.monotonic()
     setting = Setting(scenario, seed=options.seed, short=options.short, only=options.run)
-    row = setting.row()
+    keep = False
+    try:
+        row = setting.row()
+        keep = options.keep and bool(row.failures)
+    finally:
+        if not keep:
+            setting.close()
     lines = [f"{' | '.join(row.cells())} ({time.monotonic() - began:.1f} s)"]
     lines += [f"  FAILED (seed {options.seed}): {failure}" for failure in row.failures]
-    if options.keep and row.failures:
-        lines.append(f"  its history is in {setting.folder}")
-    else:
-        setting.close()
+    lines += [f"  its history is in {setting.folder}"] * keep
     print("\n".join(lines), flush=True)
     return row
 
