@@ -77,6 +77,12 @@ class Hold:
         return self.deadline if self.released is None else self.released
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it was over before its client learned of it. Then it is not known when it
+        began at the server."""
+        return self.until <= self.began
+
+    @property
     def order(self) -> float:
         """Who stood still when it was let in learns of it only when it is over."""
         return min(self.began, self.deadline, self.taken)
@@ -217,13 +223,12 @@ def lost_wakeups(history: "History", within: float) -> Iterator[str]:
 def _rooms(wait: Wait, history: "History") -> Iterator[float]:
     """For how long there was room for who waited, each time."""
     taken = [
-        (Span(hold.began, hold.gone), hold.weight)
-        for hold in history.by_lock.get(wait.lock, ())
-        if not (hold.who == wait.who and hold.began >= wait.end)
+        (Span(hold.asked if hold.is_empty else hold.began, hold.gone), hold.weight)
+        for hold in history.beside(wait)
     ]
     taken += [(span, wait.capacity) for span in history.away(wait.lock)]
-    steps = [(span.begin, weight) for span, weight in taken if span.end > wait.begin]
-    steps += [(span.end, -weight) for span, weight in taken if span.end > wait.begin]
+    steps = [(span.begin, weight) for span, weight in taken]
+    steps += [(span.end, -weight) for span, weight in taken]
     used, free_since = 0, wait.begin
     for at, change in [*sorted(steps), (wait.end, 0)]:
         if at >= wait.end:
@@ -244,12 +249,12 @@ def false_not_owned(history: "History") -> Iterator[str]:
     for hold in history.holds:
         if hold.lost is None or hold.lost_after >= 0:
             continue
-        taken = [
+        taken = (
             each["t"]
             for each in history.of("taken")
-            if each.get("lock", hold.lock) == hold.lock and "fence" not in each
-        ]
-        if hold.taken > hold.lost and not any(hold.began <= t <= hold.lost for t in taken):
+            if each.get("lock") in (None, hold.lock) and "fence" not in each
+        )
+        if hold.taken > hold.lost and not any(hold.asked <= t <= hold.lost for t in taken):
             yield f"{hold.lock}: {hold} was told so at {hold.lost:.4f}"
 
 
@@ -332,8 +337,14 @@ class History:
         self._note_taken()
         self.holds.sort(key=_began)
         self.by_lock: dict[str, list[Hold]] = defaultdict(list)
+        self._by_client: dict[tuple[str, str], list[Hold]] = defaultdict(list)
         for hold in self.holds:
             self.by_lock[hold.lock].append(hold)
+            self._by_client[hold.who, hold.lock].append(hold)
+        self._gone = {
+            lock: list(accumulate((hold.gone for hold in holds), max))
+            for lock, holds in self.by_lock.items()
+        }
 
     def of(self, *whats: str) -> list[Event]:
         found = [event for what in whats for event in self._of.get(what, ())]
@@ -364,11 +375,6 @@ class History:
             if hold := holds.get((event.get("lock"), event.get("fence"))):
                 hold.taken = event["t"]
 
-    def hold_at(self, who: str, lock: str, t: float) -> Hold | None:
-        """The last that this client had."""
-        own = [each for each in self.by_lock.get(lock, ()) if each.who == who]
-        return next((each for each in reversed(own) if each.began <= t), None)
-
     def came_later(self, one: Hold, other: Hold) -> bool:
         """Whether one came to hold the lock later than the other, surely."""
         return self.last_of(one) > (other.order if self.exclusive else other.began)
@@ -378,9 +384,20 @@ class History:
         return hold.order if self.exclusive else hold.asked
 
     def hold_of(self, write: Event) -> Hold:
-        hold = self.hold_at(write["who"], write["lock"], write["t"])
-        assert hold, f"a write by who never held: {write}"
-        return hold
+        """The last that its client had come to by then."""
+        own = self._by_client[write["who"], write["lock"]]
+        place = bisect(own, write["t"], key=_began)
+        assert place, f"a write by who never held: {write}"
+        return own[place - 1]
+
+    def beside(self, wait: Wait) -> Iterator[Hold]:
+        """The holds that began before the wait was over, and may have lasted until it began."""
+        holds = self.by_lock.get(wait.lock, [])
+        place = bisect(holds, wait.end, key=_began) - 1
+        while place >= 0 and self._gone[wait.lock][place] > wait.begin:
+            if holds[place].who != wait.who or holds[place].began < wait.begin:
+                yield holds[place]
+            place -= 1
 
     def stopped_in(self, who: str, span: Span) -> bool:
         stops = _spans(self._stopped.get(who, ()), "stopped", self.end)
