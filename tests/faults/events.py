@@ -41,7 +41,7 @@ class Log:
         self._file = os.open(folder / f"{who}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def write(self, what: str, *, t: float | None = None, **facts: Any) -> Event:
-        event = {"t": now() if t is None else t, "who": self.who, "what": what, **facts}
+        event = {"t": now() if t is None else t, "who": self.who, "what": what} | facts
         os.write(self._file, json.dumps(event).encode() + b"\n")
         return event
 

@@ -11,7 +11,7 @@ from ..scenario import Run, Setting, scenario
 WAITERS = 64
 
 
-@scenario(14, f"{WAITERS} waiters", runs=3, short=1, faults=0, operations=2 * WAITERS, alone=True)
+@scenario(14, f"{WAITERS} waiters", runs=2, short=1, faults=0, operations=2 * WAITERS, alone=True)
 def crowd(setting: Setting) -> None:
     """All want the same lock again and again, and hold it for no longer than a write takes."""
     node, crew = setting.node(), setting.crew()

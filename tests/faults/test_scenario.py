@@ -1,0 +1,121 @@
+"""What makes a row of the table fail, and what does not."""
+
+import pytest
+
+from .register import Attempts
+from .scenario import EXCLUSION, Scenario, Setting
+from .table import BEGIN, END, table_of, titles, write
+
+
+@pytest.fixture
+def row_of():
+    settings = []
+
+    def row_of(body, **facts):
+        facts = {"runs": 3, "short": 2, "faults": 0, "operations": 0} | facts
+        setting = Setting(Scenario(1, "a test", body, **facts), seed=7, short=True)
+        settings.append(setting)
+        return setting.row()
+
+    yield row_of
+    for setting in settings:
+        setting.close()
+
+
+def overlap(setting):
+    """Two clients note that they hold a lock."""
+    for fence, who in enumerate("ab"):
+        about = {"lock": "a", "token": fence, "who": who}
+        setting.log.write("kept", deadline=1e12, **about)
+        setting.log.write("held", fence=fence, weight=1, capacity=1, asked=0, **about)
+
+
+def test_a_row_in_which_nothing_is_wrong(row_of):
+    row = row_of(lambda setting: setting.each(lambda run: run.fault("any")), faults=1)
+    assert row.failures == ()
+    assert (row.runs, row.faults, row.operations) == (2, 2, 0)
+
+
+def test_nothing_passes_because_nothing_happened(row_of):
+    row = row_of(lambda setting: None, faults=1, operations=2, free_within=3)
+    assert row.failures == (
+        "only 0 faults in 2 runs",
+        "only 0 acquisitions in 2 runs",
+        "nobody was seen to hold a lock after a fault",
+    )
+
+
+def test_an_error_in_a_run_is_told_with_the_runs_that_had_it(row_of):
+    def body(run):
+        assert run.number < 2, "too many"
+
+    [failure] = row_of(lambda setting: setting.each(body)).failures
+    assert failure.startswith("run 2: AssertionError: too many")
+
+
+def test_an_error_outside_of_runs_is_told(row_of):
+    [failure] = row_of(lambda setting: setting.use(None)).failures
+    assert failure.startswith("run 0: TypeError")
+
+
+def test_an_overlap_fails_unless_it_may_be(row_of):
+    [failure] = row_of(overlap).failures
+    assert failure.startswith("1 overlaps: a: ")
+    row = row_of(overlap, may_fail=(EXCLUSION,))
+    assert row.failures == ()
+    assert row.overlaps == 1
+    assert "1 (not promised)" in row.cells()
+
+
+def test_errors_fail_unless_they_may_be(row_of):
+    def error(setting):
+        about = {"during": "acquire", "type": "TimeoutError", "text": "late"}
+        setting.log.write("error", lock="a", **about)
+
+    assert row_of(error).failures == ("1 unexpected errors: harness: TimeoutError: late",)
+    assert row_of(error, errors=("TimeoutError",)).failures == ()
+
+
+def test_a_lock_that_came_free_too_late_fails(row_of):
+    def late(setting):
+        setting.log.write("free", lock="a", t=1)
+        setting.log.write(
+            "held", t=5, lock="a", token=1, fence=1, weight=1, capacity=1, asked=0, who="a"
+        )
+
+    assert row_of(late, free_within=4).failures == ()
+    assert row_of(late, free_within=3).failures == ("a lock came free after 4.00 s, not 3 s",)
+
+
+def test_the_same_seed_makes_the_same_choices(row_of):
+    chosen = []
+    for _ in range(2):
+        row_of(lambda setting: setting.each(lambda run: chosen.append(run.random.random())))
+    assert chosen[:2] == chosen[2:]
+    assert len(set(chosen)) == 2
+
+
+def test_a_register_takes_no_write_with_a_smaller_fencing_token(tmp_path):
+    first, second = Attempts(tmp_path, "a"), Attempts(tmp_path, "a")
+    accepted = [
+        writer.write("who", fence)
+        for writer, fence in [(first, 3), (second, 2), (second, 3), (first, 5), (second, 4)]
+    ]
+    first.close()
+    second.close()
+    assert accepted == [True, False, True, True, False]
+
+
+def test_the_table_is_written_between_its_markers(row_of, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+
+    def body(setting):
+        setting.notes.append("something else")
+
+    write(page, table_of([row_of(body)]))
+    before, *lines, after = page.read_text().splitlines()
+    assert (before, after) == ("before", "after")
+    assert "old" not in lines
+    assert "- (1) a test: something else" in lines
+    assert titles(page) == ["(1) a test"]
