@@ -256,6 +256,8 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
     sent = clock.now()
     mode: Mode = "set" if replace else "renew"
     wanted = lease.at_least(seconds) if replace else lease.deadline - sent + seconds
+    if replace:
+        lease.begin_to_set(sent + wanted)
     try:
         left = yield from renew(
             lease.keys,
@@ -265,10 +267,9 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
             limit=lease.patience,
             min_replicas=lease.min_replicas,
         )
-    except BaseException:
-        if replace:  # it may have been made shorter
-            lease.deadline = min(lease.deadline, sent + wanted)
-        raise
+    finally:
+        if replace:
+            lease.end_to_set()
     if left:
         lease.keep(sent + left)
         lease.book.add(lease)

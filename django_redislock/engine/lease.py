@@ -1,5 +1,6 @@
 """One token's holding of one lock on one server, as its holder knows it."""
 
+import math
 import os
 import weakref
 from functools import partial
@@ -66,6 +67,7 @@ class Lease:
         self._lost = False
         self.over = False
         self._began = 0.0
+        self._set_at, self._set_to = 0.0, math.inf
 
     def begin(self, fence_token: int, deadline: float, confirmed: bool) -> None:
         """The lock was acquired, and is this lease's until `deadline`."""
@@ -84,6 +86,25 @@ class Lease:
         left = self.deadline - now
         self.due = self.deadline - left * 2 / 3 if self._renewed else self.deadline
         self.early = left / 10
+
+    def renewed(self, sent: float, left: float) -> None:
+        """What a renewal was answered: so much was left. Where the holder set it at the same
+        time, which of the two came last is not known."""
+        self.keep(sent + left)
+        if sent < self._set_at:
+            self.keep(min(self.deadline, self._set_to))
+
+    def begin_to_set(self, deadline: float) -> None:
+        """Its holder has it end then. From here on the server may do so at any time, so to make
+        it shorter counts at once."""
+        self._set_at, self._set_to = math.inf, deadline
+        if deadline < self.deadline:
+            self.keep(deadline)
+            self.book.add(self)
+
+    def end_to_set(self) -> None:
+        """What is sent from here on comes later."""
+        self._set_at = clock.now()
 
     def at_least(self, seconds: float) -> float:
         """So many seconds, or as many as are left of its least time."""

@@ -136,7 +136,7 @@ class Book:
             if left is None:
                 continue
             if left > 0:
-                lease.keep(sent + left)
+                lease.renewed(sent, left)
             elif id(lease) in self._leases:  # else it was released while the answer was under way
                 self._lose(lease)
 

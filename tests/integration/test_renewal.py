@@ -364,9 +364,21 @@ def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_short
         for replace, left in ((False, 30), (True, 2)):
             flow = flows.extend(lease, 2, replace=replace)
             next(flow)
+            assert left - 1 < lease.deadline - clock.now() <= left
             with pytest.raises(ConnectionError):
                 flow.throw(ConnectionError("reply lost"))
             assert left - 1 < lease.deadline - clock.now() <= left
+
+
+def test_a_renewal_under_way_does_not_count_where_its_holder_makes_the_lease_shorter():
+    with locks.lock("a", timeout=30) as lock:
+        [lease] = lock._own().leases
+        sent = clock.now()
+        lock.extend(2, replace_ttl=True)
+        lease.renewed(sent, 30)
+        assert lease.deadline - clock.now() <= 2
+        lease.renewed(clock.now(), 30)
+        assert lease.deadline - clock.now() > 2
 
 
 def test_a_renewal_that_can_not_begin_fails_the_lock_and_no_later_one(own_locks, monkeypatch):
