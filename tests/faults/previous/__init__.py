@@ -1,0 +1,30 @@
+"""The package as it was in the release before this one: `django_redislock.zip`, of commit 8ceadeb,
+without what only its pages need. With each release it is made anew, of the one before:
+
+    git archive --format=zip -9 -o tests/faults/previous/django_redislock.zip COMMIT \\
+        django_redislock ':(exclude)django_redislock/admin' ':(exclude)django_redislock/locale' \\
+        ':(exclude)django_redislock/static' ':(exclude)django_redislock/templates'
+"""
+
+import os
+from hashlib import sha1
+from pathlib import Path
+from zipfile import ZipFile
+
+from tests.tools import ROOT
+
+PACKAGE = Path(__file__).with_name("django_redislock.zip")
+
+ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join([str(PACKAGE), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    "PYTHONSAFEPATH": "1",
+}
+"""Of a Python that imports it, whatever stands in its working directory."""
+
+
+def script(name: str) -> tuple[str, str]:
+    """A Lua script of it, in full, and its digest."""
+    with ZipFile(PACKAGE) as archive:
+        parts = [archive.read(f"django_redislock/lua/{part}.lua") for part in ("_lib", name)]
+    source = b"\n".join(parts)
+    return source.decode(), sha1(source, usedforsecurity=False).hexdigest()

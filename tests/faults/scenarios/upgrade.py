@@ -1,0 +1,180 @@
+"""Processes of the release before this one, beside those of this one, on one server."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django_redislock.clock import now
+from tests.servers import Node
+
+from .. import previous
+from ..crew import Client
+from ..scenario import Run, Setting, scenario
+from .killed import GRACE
+
+LEASE = 0.8
+OLD, NEW = "old", "new"
+KINDS: tuple[dict[str, Any], ...] = (
+    {"kind": "lock"},
+    {"kind": "write_lock"},
+    {"kind": "semaphore", "limit": 1},
+)
+
+
+class Releases:
+    """Where clients of each release come from."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.crews = {OLD: setting.crew(**previous.ENVIRONMENT), NEW: setting.crew()}
+
+    def client(self, run: Run, release: str, who: str, node: Node) -> Client:
+        client = run.client(self.crews[release], f"{who}, {release}", node.url)
+        is_old = client.ask("tests.faults.looking:made_of").startswith(str(previous.PACKAGE))
+        assert is_old == (release == OLD)
+        return client
+
+
+@scenario(
+    17,
+    "A queue of clients of the previous release and of this one",
+    runs=60,
+    short=6,
+    operations=4,
+    free_within=LEASE + 0.5 + GRACE,
+)
+def queue(setting: Setting) -> None:
+    """Each that comes to hold it has it renewed, is seen by both releases as by one, and lets go
+    of it or dies; the last is forced by the other release."""
+    node, releases = setting.node(), Releases(setting)
+
+    def body(run: Run) -> None:
+        order = run.random.sample([OLD, OLD, NEW, NEW], 4)
+        clients = [
+            releases.client(run, release, str(number), node)
+            for number, release in enumerate(order, 1)
+        ]
+        lookers = {release: releases.client(run, release, "looks", node) for release in (OLD, NEW)}
+        options = run.random.choice(KINDS) | {"timeout": LEASE, "metadata": {"run": run.number}}
+        for client in clients:
+            client.start("acquire", lock=run.lock, **options)
+            client.wait_for("held" if client is clients[0] else "queued")
+        for place, client in enumerate(clients):
+            token = client.wait_for("held")["token"]
+            assert client.answer() is True
+            client.wait_for("kept", after=now())
+            seen = looks(lookers, run.lock)
+            assert [each["token"] for each in seen["holders"]] == [token], seen
+            assert len(seen["queue"]) == len(clients) - place - 1, seen
+            assert len(seen["past"]) == place, seen
+            if client is clients[-1]:
+                run.log.write("taken", lock=run.lock)
+                other = lookers[OLD if order[-1] == NEW else NEW]
+                assert other.ask("tests.faults.looking:force", lock=run.lock, token=token) == 1
+                run.fault("forced by the other release")
+                client.wait_for("lost")
+            elif run.random.random() < 0.5:
+                client.kill()
+            else:
+                run.free()
+                client.ask("release", lock=run.lock)
+        assert len(looks(lookers, run.lock)["past"]) == len(clients)
+
+    setting.each(body, lanes=3)
+
+
+def looks(lookers: dict[str, Client], lock: str) -> dict[str, Any]:
+    """What clients of both releases see alike."""
+    [one, other] = [
+        client.ask("tests.faults.looking:look", lock=lock) for client in lookers.values()
+    ]
+    assert one == other
+    return dict(one)
+
+
+# Replaced one by one
+
+
+PART = {"kind": "semaphore", "limit": 2, "writes": False}
+READ = {"kind": "read_lock", "writes": False}
+MIXED: tuple[tuple[dict[str, Any], ...], ...] = (
+    ({"kind": "lock"},) * 4,
+    (PART, PART, PART, PART | {"weight": 2}),
+    (READ, READ, READ, {"kind": "write_lock"}),
+)
+"""What the four processes of a run use."""
+
+PLAN = (0, NEW), (1, NEW), (0, OLD), (2, NEW), (3, NEW), (0, NEW)
+"""Whom the next replaces, and of which release that is: half of an upgrade, a step back, and the
+rest of it."""
+
+
+@scenario(
+    17,
+    "A rolling upgrade from the previous release, with a step back",
+    runs=24,
+    short=4,
+    faults=len(PLAN),
+    operations=4 * (len(PLAN) + 1),
+    free_within=LEASE + 0.5 + GRACE,
+)
+def upgrade(setting: Setting) -> None:
+    """Four processes use one lock, at first all of the previous release. One after the other ends
+    or is killed, and one of this release comes in its place."""
+    node, releases = setting.node(), Releases(setting)
+
+    def body(run: Run) -> None:
+        kinds = run.random.sample(run.random.choice(MIXED), 4)
+        slots = [Slot(run, releases, node, place, kind) for place, kind in enumerate(kinds)]
+        for slot in slots:
+            slot.start(OLD)
+        all_hold(slots)
+        for place, release in PLAN:
+            slots[place].end()
+            slots[place].start(release)
+            all_hold(slots)
+        for slot in slots:
+            slot.finish()
+
+    setting.each(body, lanes=4)
+
+
+def all_hold(slots: Iterable["Slot"]) -> None:
+    after = now()
+    for slot in slots:
+        slot.client.wait_for("held", after=after)
+
+
+class Slot:
+    """The place of one process, which others take."""
+
+    client: Client
+
+    def __init__(
+        self, run: Run, releases: Releases, node: Node, place: int, options: dict[str, Any]
+    ) -> None:
+        self.run = run
+        self.releases = releases
+        self.node = node
+        self.place = place
+        self.options = options
+        self.number = 0
+
+    def start(self, release: str) -> None:
+        self.number += 1
+        who = f"{self.place}, {self.number}"
+        self.client = self.releases.client(self.run, release, who, self.node)
+        told = {"timeout": LEASE, "work": (0, LEASE / 2), **self.options}
+        self.client.start("loop", lock=self.run.lock, **told)
+
+    def end(self) -> None:
+        """Somewhere on its way, or when it has done what it was at."""
+        if self.run.random.random() < 0.5:
+            self.run.moment(0.2)
+            self.client.kill()
+        else:
+            self.finish()
+            self.run.fault("replaced")
+
+    def finish(self) -> None:
+        self.client.start("sleep", seconds=0)
+        assert self.client.answer()
+        self.client.answer()

@@ -1,0 +1,276 @@
+"""What the previous release wrote down in Redis this one reads, and the other way round: while
+processes of both run, they are at the same locks. `docs/explanation/architecture.md` says how far
+a release may go."""
+
+from collections.abc import Iterator
+from importlib.util import module_from_spec
+from itertools import permutations
+from types import ModuleType
+from typing import Any
+from zipimport import zipimporter
+
+import pytest
+import redis
+
+from django_redislock import keys, lua
+from django_redislock.engine import drivers, listing, past
+from tests.faults import previous
+from tests.tools import wait_until
+
+LEASE = 30_000
+ALIVE = 20_000
+INFO = '{"host":"here","pid":7,"thread":"main","metadata":{"a":1},"renewed":true}'
+
+
+def previous_module(name: str) -> ModuleType:
+    """A module of it that imports no other."""
+    spec = zipimporter(f"{previous.PACKAGE}/django_redislock").find_spec(name)
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Release:
+    """The scripts and keys of one release, at the lock `a`."""
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        self.client = client
+        self.name = name
+        self.keys = (previous_module("keys") if name == "previous" else keys).Keys("records")
+        self.a = self.keys.of("a")
+
+    def ask(self, name: str, keys: tuple[str, ...], *args: str | int) -> Any:
+        if self.name == "previous":
+            source, _ = previous.script(name)
+        else:
+            source = getattr(lua, name.upper()).source
+        return self.client.eval(source, len(keys), *keys, *args, 100)
+
+    def acquire(
+        self,
+        token: str,
+        *,
+        kind: str = "mutex",
+        capacity: int = 1,
+        weight: int = 1,
+        lease: int = LEASE,
+        alive: int = 0,
+        predecessor: str = "",
+    ) -> Any:
+        what = ("a", token, kind, capacity, weight)
+        return self.ask("acquire", self.a.all, *what, lease, ALIVE, alive, predecessor, INFO)
+
+    def waits(self, token: str) -> bool:
+        return self.acquire(token, alive=ALIVE) == [0]
+
+    def release(self, token: str, at_least: int = 0) -> Any:
+        return self.ask("release", self.a.all, "a", token, at_least, 0)
+
+    def renew(self, token: str, ms: int = LEASE) -> Any:
+        own = (self.a.index, self.a.lock, self.a.history)
+        [left] = self.ask("renew", own, "a", token, ms, "renew")
+        return left
+
+    def raise_fence(self, token: str, fence: int) -> Any:
+        own = (self.a.index, self.a.lock, self.a.history)
+        return self.ask("fence", own, "a", token, fence)
+
+    def force(self, token: str = "") -> Any:
+        return self.ask("force", self.a.all, "a", token)
+
+    def told(self) -> list[Any]:
+        """All that its scripts tell, but for the time."""
+        page, bucket = self.keys.inspect(self.a.bucket), self.keys.history(self.a.bucket)
+        return [
+            self.ask("inspect", page, "", "", "", "a")[1:],
+            self.ask("inspect", page, "-inf", 0, 10)[1:],
+            self.ask("queue", (self.a.queue, self.a.waiting, self.a.history), 10)[1:],
+            self.ask("names", bucket, 10),
+            self.ask("history", bucket, "a", 10)[1:],
+        ]
+
+    def holders(self) -> list[str]:
+        [*_, rows] = self.ask("inspect", self.keys.inspect(self.a.bucket), "", "", "", "a")
+        return sorted(rows[0][4][::2]) if rows else []
+
+    def turn(self, token: str) -> int:
+        """The fencing token that was pushed to who waits."""
+        _, fence = self.client.blpop(self.a.grant(token), 1)
+        return int(fence)
+
+
+@pytest.fixture(params=permutations(["previous", "this"]), ids="-".join)
+def releases(request, redis_server: redis.Redis) -> Iterator[tuple[Release, Release]]:
+    """Of which one writes, and the other reads what it wrote."""
+    redis_server.flushdb()  # what tests before it left of the past
+    writer, reader = (Release(redis_server, name) for name in request.param)
+    yield writer, reader
+    for one in (writer, reader):
+        one.force()
+
+
+def test_they_mean_the_same_keys(releases):
+    writer, reader = releases
+    for name in ("a", "invoice:42", "ä" * 100):
+        one, other = writer.keys.of(name), reader.keys.of(name)
+        assert (one.all, one.grant("token")) == (other.all, other.grant("token"))
+
+
+def test_a_holding(releases):
+    writer, reader = releases
+    _, fence = writer.acquire("one")
+
+    assert reader.told() == writer.told()
+    assert reader.holders() == ["one"]
+    assert reader.acquire("two") == [0]
+    assert reader.acquire("one") == [1, fence]
+    assert reader.renew("one", 2 * LEASE) > LEASE
+    assert writer.renew("one") > LEASE  # it was not made shorter
+    assert reader.release("one") == 1
+    assert writer.told() == reader.told()
+    assert writer.holders() == []
+
+
+def test_a_queue(releases):
+    writer, reader = releases
+    _, fence = writer.acquire("one")
+    assert writer.waits("two")
+    assert reader.waits("three")
+    assert writer.waits("four")
+
+    assert reader.told() == writer.told()
+    assert reader.waits("two")  # and shows life, where it stands
+    assert writer.waits("three")
+    for before, after in (("one", "two"), ("two", "three"), ("three", "four")):
+        assert reader.release(before) == 1
+        turn = writer.turn(after)
+        assert turn > int(fence)
+        assert reader.acquire(after) == [1, str(turn)]
+        fence = turn
+    assert writer.release("four") == 1
+
+
+def test_who_gave_up_waiting(releases):
+    writer, reader = releases
+    writer.acquire("one")
+    assert writer.waits("two")
+    assert writer.waits("three")
+
+    assert reader.release("two") == 0
+    assert reader.release("one") == 1
+    assert writer.turn("three")
+    assert writer.release("three") == 1
+
+
+def test_a_turn_that_was_not_taken(releases):
+    writer, reader = releases
+    writer.acquire("one")
+    assert writer.waits("two")
+    writer.release("one")
+
+    assert reader.force("two") == ["two"]
+    assert not writer.client.exists(writer.a.grant("two"))
+    assert reader.holders() == []
+
+
+@pytest.mark.parametrize(("kind", "capacity"), [("semaphore", 3), ("readwrite", 2**30)])
+def test_what_others_take_of_the_room(releases, kind, capacity):
+    writer, reader = releases
+    room = {"kind": kind, "capacity": capacity}
+    writer.acquire("one", weight=capacity - 1, **room)
+
+    assert reader.told() == writer.told()
+    assert reader.acquire("two", weight=2, **room) == [0]
+    assert reader.acquire("two", weight=1, **room)[0] == 1
+    assert writer.acquire("three", weight=1, **room) == [0]
+    assert writer.release("two") == 1
+    assert reader.release("one") == 1
+    assert writer.holders() == []
+
+
+def test_the_kind(releases):
+    writer, reader = releases
+    writer.acquire("one")
+    assert reader.acquire("two", kind="semaphore") == [-1, "mutex"]
+    assert writer.release("one") == 1
+
+
+def test_a_lock_that_stays_for_its_least_time(releases):
+    writer, reader = releases
+    writer.acquire("one")
+    assert writer.release("one", LEASE) == 1
+
+    assert reader.told() == writer.told()
+    assert reader.acquire("two") == [0]
+    assert reader.release("one") == 1  # said twice
+    assert reader.force() == ["one"]
+
+
+def test_a_lease_that_ran_out(releases):
+    writer, reader = releases
+    _, fence = writer.acquire("one", lease=10)
+    wait_until(lambda: not writer.holders())
+
+    assert reader.renew("one") == 0
+    assert int(reader.acquire("two")[1]) > int(fence)
+    assert writer.told() == reader.told()
+    assert writer.release("two") == 1
+
+
+def test_a_predecessor(releases):
+    writer, reader = releases
+    writer.acquire("one")
+    assert reader.acquire("two", predecessor="one")[2] == "one"
+    assert writer.holders() == ["two"]
+    assert writer.told() == reader.told()
+    assert writer.release("two") == 1
+
+
+def test_the_fencing_token(releases):
+    writer, reader = releases
+    _, fence = writer.acquire("one")
+    raised = int(fence) + 10**9
+    assert writer.raise_fence("one", raised) == 1
+
+    assert reader.acquire("one") == [1, str(raised)]
+    reader.release("one")
+    assert reader.acquire("two") == [1, str(raised + 1)]
+    assert writer.release("two") == 1
+
+
+def test_how_holdings_ended(releases):
+    writer, reader = releases
+    writer.acquire("one")
+    writer.acquire("refused")
+    writer.release("one")
+    writer.acquire("two", lease=10)
+    wait_until(lambda: not writer.holders())
+    writer.acquire("three")
+    writer.force()
+    assert reader.told() == writer.told()
+
+
+def test_what_this_release_tells_of_the_records_of_the_previous_one(redis_server, redis_client):
+    redis_server.flushdb()
+    release = Release(redis_server, "previous")
+    _, fence = release.acquire("one", lease=LEASE)
+    assert release.waits("two")
+    records = keys.Keys("records")
+
+    info = drivers.run(redis_client, listing.get(records, "a"))
+    [waiter] = drivers.run(redis_client, listing.queue(records, "a", 10))
+    assert release.release("one") == 1
+    assert release.force("two") == ["two"]
+    events = drivers.run(redis_client, past.history(records, "a", 10))
+
+    assert (info.name, info.kind, info.capacity, info.waiters) == ("a", "mutex", 1, 1)
+    [held] = info.holders
+    assert (held.token, held.fence_token, held.weight) == ("one", int(fence), 1)
+    assert (held.timeout, held.waited, held.renewed) == (LEASE / 1000, 0, True)
+    assert (waiter.weight, waiter.timeout) == (1, LEASE / 1000)
+    assert {event.outcome for event in events} == {"released", "forced"}
+    for each in (held, waiter, *events):
+        assert (each.holder.host, each.holder.pid, each.holder.thread) == ("here", 7, "main")
+        assert each.metadata == {"a": 1}
