@@ -35,8 +35,11 @@ class Tenant:
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
-        seconds, microseconds = client.time()
-        self.now = seconds * 1000 + microseconds // 1000
+
+    @property
+    def now(self) -> int:
+        seconds, microseconds = self.client.time()
+        return seconds * 1000 + microseconds // 1000
 
     def holder(self, info: Raw | None = None, **spoilt: Raw) -> bytes:
         """A holder's record."""

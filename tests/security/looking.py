@@ -31,7 +31,7 @@ def ways_to_see(name: str, client: Client) -> Iterator[tuple[str, Look]]:
     yield "locks show", lambda: command("show", name)
     yield "locks show as JSON", lambda: as_json("show", name)
     yield "locks release", lambda: command("release", "--all", "--dry-run")
-    yield "locks watch", _watched
+    yield "locks watch", watched
     for address in (LIST, f"{LIST}?q=*", f"{LIST}?o=1.-2", DASHBOARD, page_of(name)):
         yield address, lambda address=address: page(client, address)
 
@@ -84,7 +84,7 @@ async def _actives() -> list[Any]:
     return [info async for info in locks.aactive()]
 
 
-def _watched() -> str:
+def watched() -> str:
     watcher = Watcher(locks, None, 100)
     before, after = watcher.look(), watcher.look()
     return "\n".join(map(str, (*held_already(before), *changes(before, after))))

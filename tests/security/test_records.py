@@ -148,7 +148,7 @@ def test_keys_of_another_type(tenant, nothing_else_is_hurt, examples):
     )
 
     @fuzzed(examples)
-    @given(keys, st.sampled_from([1, tenant.now + 60_000, 1e13, 1e16, float("inf")]))
+    @given(keys, st.sampled_from([1, 1e13, 1e16, float("inf")]))
     def look(kinds, score):
         tenant.client.flushdb()
         for part, kind in kinds.items():
@@ -161,7 +161,7 @@ def test_keys_of_another_type(tenant, nothing_else_is_hurt, examples):
 
 @much
 def test_names(tenant, nothing_else_is_hurt, examples):
-    scores = st.sampled_from([1, tenant.now + 60_000, 1e13, 1e15, 2.0**53, float("inf")])
+    scores = st.sampled_from([1, 1e13, 1e15, 2.0**53, float("inf")])
 
     @fuzzed(examples)
     @given(st.dictionaries(st.sampled_from(NAMES) | raws, scores, min_size=3))

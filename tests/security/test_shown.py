@@ -1,0 +1,250 @@
+"""Text that strangers chose stays text wherever it is shown: in pages, in the terminal, in JSON,
+in metrics and in logs."""
+
+import json
+import logging
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from django_redislock import LockLost, locks, metrics
+from django_redislock.names import fit_name
+from django_redislock.text import printable
+from tests.pages import DASHBOARD, LIST, text_of
+
+from .forging import INFO, key_of, texts
+from .html import read
+from .looking import as_json, command, page, page_of, watched
+
+pytestmark = pytest.mark.django_db
+
+FRAGMENTS = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</title></svg></textarea></style></script><svg onload=alert(1)>",
+    '" onmouseover="alert(1)" x="',
+    "' onfocus='alert(1)' autofocus '",
+    "<!-- ",
+    " -->",
+    "<![CDATA[",
+    "<?php",
+    "&lt;b&gt;&#x3c;b&#62;&notit;",
+    "{{ name }}{% now 'Y' %}{# x #}",
+    "%(name)s %s {name} {0}",
+    "javascript:alert(1)",
+    "data:text/html,<b>",
+    "\\u003cb\\u003e\\x3cb\\x3e",
+    "\x1b[31m\x1b]0;title\x07\x9b31m",
+    "\r\n\t\v\f\x85\u2028\u2029",
+    "\u202e\u2066\u200f\ufeff\u00ad\U000e0041",
+    "\x00\ud800\udfff\ufffe",
+    "[red]x[/red]",
+    "日本 é",
+    "\\n\\",
+]
+
+hostile = (
+    st.lists(st.sampled_from(FRAGMENTS) | texts, min_size=1, max_size=4).map("".join).filter(bool)
+)
+
+SAME_LENGTH = str.maketrans(dict.fromkeys("<>&\"'", "x"))
+
+
+def harmless(text):
+    """As long, and without anything that means something in HTML."""
+    return text.translate(SAME_LENGTH)
+
+
+class Stranger:
+    """All that whoever takes a lock can say."""
+
+    def __init__(self, name, told):
+        self.name = fit_name(name)
+        self.host, self.thread, self.task, self.task_id, self.key, self.value = told
+
+    def harmless(self):
+        told = (self.host, self.thread, self.task, self.task_id, self.key, self.value)
+        return Stranger(harmless(self.name), [harmless(each) for each in told])
+
+    @property
+    def info(self):
+        return json.dumps(
+            INFO
+            | {"host": self.host, "thread": self.thread, "metadata": {self.key: self.value}}
+            | {"task_name": self.task, "task_id": self.task_id}
+        )
+
+    def write(self, tenant):
+        """It holds, waits, has held, and was refused."""
+        tenant.client.flushdb()
+        tenant.lock(self.name, tenant.holder(self.info, lease="200000"), beside=self.name)
+        tenant.queue(self.name, tenant.waiter(self.info))
+        event = tenant.event(self.name, tenant.holder(self.info), self.info)
+        for stream in ("ended", "broken", "refused"):
+            tenant.client.xadd(key_of(self.name, stream), event | {"how": "expired"})
+
+
+strangers = st.builds(Stranger, hostile, st.lists(hostile, min_size=6, max_size=6))
+
+
+def fuzzed(examples):
+    return settings(
+        max_examples=examples,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+much = pytest.mark.parametrize(
+    "examples",
+    [
+        pytest.param(3, id="quick"),
+        pytest.param(300, id="much", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+)
+
+
+def pages(stranger, client):
+    """Every page that tells of a lock, up to its release."""
+    yield "the list", page(client, LIST)
+    yield "the list, searched", page(client, f"{LIST}?q=*")
+    yield "the dashboard", page(client, DASHBOARD)
+    yield "its page", page(client, page_of(stranger.name))
+    holding = locks.get(stranger.name).holders[0]
+    seen = json.dumps([[stranger.name, holding.fence_token, "", stranger.host]])
+    gone = json.dumps([[stranger.name, 1, "", stranger.host], *json.loads(seen)])
+    ask = client.post(f"{LIST}release/", {"seen": gone})
+    yield "the confirmation", text_of(ask)
+    done = client.post(f"{LIST}release/", {"seen": gone, "confirmed": "yes"}, follow=True)
+    yield "what was done", text_of(done)
+    yield "the log of the lock", page(client, page_of(stranger.name).replace("change", "history"))
+    yield "the index", page(client, "/admin/")
+    gone = client.get(page_of(fit_name(f"{stranger.name[:50]} gone")), follow=True)
+    yield "the list, of one that is gone", text_of(gone)
+
+
+@much
+def test_in_pages(tenant, operator, examples):
+    @fuzzed(examples)
+    @given(strangers)
+    def look(stranger):
+        LogEntry.objects.all().delete()
+        stranger.write(tenant)
+        found = {what: read(text) for what, text in pages(stranger, operator)}
+        twin = stranger.harmless()
+        LogEntry.objects.all().delete()
+        twin.write(tenant)
+        for what, text in pages(twin, operator):
+            assert found[what].shape == read(text).shape, f"{what} has other elements"
+            assert not _steering(found[what].text), f"{what} shows what is not printable"
+            for address in found[what].addresses:
+                assert address[:1] in ("", "/", "?", "#"), f"{what} leads to {address}"
+        own = found["its page"].text
+        for told in (stranger.name, stranger.host, stranger.thread, stranger.task):
+            assert printable(told) in own
+        assert printable(stranger.task_id) in own
+
+    look()
+
+
+def _steering(text):
+    return {char for char in text if not (char.isprintable() or char in "\n\t\xa0")}
+
+
+@much
+def test_in_the_terminal(tenant, examples):
+    def outputs(name):
+        yield command("list")
+        yield command("show", name)
+        yield command("history")
+        yield watched()
+        yield command("release", name, "--dry-run")
+
+    @fuzzed(examples)
+    @given(strangers)
+    def look(stranger):
+        stranger.write(tenant)
+        shown = list(outputs(stranger.name))
+        twin = stranger.harmless()
+        twin.write(tenant)
+        for one, other in zip(shown, outputs(twin.name), strict=True):
+            assert not {char for char in one if not (char.isprintable() or char == "\n")}
+            assert one.count("\n") == other.count("\n"), "there is a line too many"
+
+    look()
+
+
+@much
+def test_in_json(tenant, examples):
+    @fuzzed(examples)
+    @given(strangers)
+    def look(stranger):
+        stranger.write(tenant)
+        for arguments in (["list"], ["show", stranger.name], ["history"]):
+            text = as_json(*arguments)
+            assert text.isascii()
+            assert not {char for char in text if not (char.isprintable() or char == "\n")}
+        [told] = json.loads(as_json("list"))
+        [holder] = told["holders"]
+        assert told["name"] == stranger.name
+        assert holder["holder"]["host"] == _whole(stranger.host)
+        assert holder["metadata"] == {_whole(stranger.key): _whole(stranger.value)}
+        lines = command("history", "--format=jsonl").splitlines()
+        assert [json.loads(line)["name"] for line in lines] == [stranger.name] * len(lines)
+
+    look()
+
+
+def _whole(text):
+    """As JSON can tell it: half a character is none."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("�", "?")
+
+
+@given(hostile)
+def test_in_metrics(value):
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, using=[], labels={"area": lambda name: value})
+    with locks.lock("metrics"):
+        pass
+    exposed = generate_latest(registry).decode()
+
+    found = {
+        sample.labels["area"]
+        for family in text_string_to_metric_families(exposed)
+        for sample in family.samples
+        if "area" in sample.labels
+    }
+    assert found == {value.encode(errors="replace").decode()}
+    assert all(line.startswith(("#", "redislock_")) for line in exposed.strip().split("\n"))
+
+
+@given(hostile.map(fit_name))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_in_logs_and_errors(caplog, name):
+    caplog.clear()
+    caplog.set_level(logging.DEBUG, "django_redislock")
+    with pytest.raises(LockLost) as lost, locks.lock(name):
+        locks.force_release(name)
+    with pytest.raises(KeyError), locks.lock(name):  # noqa: PT012  what happens in between counts
+        locks.force_release(name)
+        raise KeyError
+
+    told = [record.getMessage() for record in caplog.records if record.name == "django_redislock"]
+    assert len(told) >= 2
+    assert all(text.isprintable() for text in (*told, str(lost.value)))
+
+
+def test_a_name_does_not_steer_the_log_of_admin_actions(tenant, operator):
+    name = "\u202eevil\u2028"
+    tenant.lock(name, tenant.holder(), beside=name)
+    seen = json.dumps([[name, locks.get(name).fence_token]])
+
+    operator.post(f"{LIST}release/", {"seen": seen, "confirmed": "yes"})
+
+    entry = LogEntry.objects.get()
+    assert entry.object_repr == "\\u202eevil\\u2028"
+    assert entry.change_message.isprintable()

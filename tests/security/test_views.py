@@ -1,0 +1,216 @@
+"""Who may do what in the admin, asked of every view that there is."""
+
+import json
+
+import pytest
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils.http import urlencode
+
+from django_redislock import locks
+from django_redislock.models import ActiveLock
+from tests.pages import LIST, text_of, user_with
+
+pytestmark = pytest.mark.django_db
+
+HELD = "held"
+
+VIEWS = {
+    "changelist": LIST,
+    "release": f"{LIST}release/",
+    "dashboard": f"{LIST}dashboard/",
+    "add": f"{LIST}add/",
+    "history": f"{LIST}{HELD}/history/",
+    "delete": f"{LIST}{HELD}/delete/",
+    "change": f"{LIST}{HELD}/change/",
+    "": f"{LIST}{HELD}/",
+}
+"""An address of each view; the last is Django's own, and leads to the page of a lock."""
+
+PAGES = ("changelist", "dashboard", "history", "change")
+"""What is there to be looked at."""
+
+METHODS = ("GET", "HEAD", "PUT", "DELETE", "OPTIONS")
+
+ALL = ("view_activelock", "release_activelock")
+
+
+def urls():
+    return admin.site.get_model_admin(ActiveLock).get_urls()
+
+
+def client_of(**about):
+    user = User.objects.create_user("somebody", **about)
+    user.user_permissions.set(Permission.objects.filter(codename__in=ALL))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+STRANGERS = {
+    "nobody": Client,
+    "who is no staff": client_of,
+    "staff that was put out": lambda: client_of(is_staff=True, is_active=False),
+}
+FORBIDDEN = {
+    "staff without a permission": user_with,
+    "staff that may release, and not see": lambda: user_with("release_activelock"),
+}
+
+
+@pytest.fixture
+def lock(hold):
+    """Held, and told of in every form below."""
+    return hold(HELD)
+
+
+def forms(lock):
+    """All that a releaser's browser may send."""
+    seen = json.dumps([[HELD, lock.fence_token]])
+    action = {"action": "release_selected", "_selected_action": seen}
+    return [
+        {"seen": seen, "confirmed": "yes"},
+        {"all": "yes", "told": "1"},
+        action | {"confirmed": "yes", "seen": seen},
+        {"post": "yes", "_save": "Save", "name": "other"},
+    ]
+
+
+def without_a_post(client, view, lock):
+    """What every other method is answered, with all that a form may say in the address."""
+    query = {name: value for form in forms(lock) for name, value in form.items()}
+    return {
+        method: client.generic(method, VIEWS[view], QUERY_STRING=urlencode(query)).status_code
+        for method in METHODS
+    }
+
+
+def by_post(client, view, lock):
+    """What each form is answered."""
+    return [client.post(VIEWS[view], form).status_code for form in forms(lock)]
+
+
+def everything(client, view, lock):
+    """All answers; and nothing came of any."""
+    answers = {*without_a_post(client, view, lock).values(), *by_post(client, view, lock)}
+    assert lock.owned()
+    assert not LogEntry.objects.exists()
+    return answers
+
+
+def test_every_view_is_known_here():
+    names = [(url.name or "").removeprefix("django_redislock_activelock_") for url in urls()]
+    assert sorted(names) == sorted(VIEWS)
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+def test_strangers_are_sent_to_the_login(lock, who):
+    client = STRANGERS[who]()
+
+    for view, address in VIEWS.items():
+        assert everything(client, view, lock) == {302}, view
+        assert client.get(address).url.startswith("/admin/login/?next=/admin/"), view
+
+
+@pytest.mark.parametrize("who", FORBIDDEN)
+def test_who_may_not_see_is_forbidden_everything(lock, who):
+    client = FORBIDDEN[who]()
+
+    for view, address in VIEWS.items():
+        if view:
+            assert everything(client, view, lock) == {403}, view
+        else:
+            assert everything(client, view, lock) <= {302, 405}
+        assert client.get(address, follow=True).status_code == 403, view
+
+
+def test_who_may_see_sees_and_changes_nothing(lock):
+    client = user_with("view_activelock")
+
+    for view, address in VIEWS.items():
+        assert everything(client, view, lock) <= {200, 302, 403, 405}, view
+        assert client.get(address).status_code == (200 if view in PAGES else 403 if view else 302)
+        if view not in ("", "history", "dashboard"):
+            assert set(by_post(client, view, lock)) == {403}, view
+
+
+def test_only_a_post_releases(lock, admin_client):
+    for view in VIEWS:
+        answers = without_a_post(admin_client, view, lock)
+        assert {*answers.values()} <= {200, 302, 403, 405}, (view, answers)
+    assert lock.owned()
+    assert not LogEntry.objects.exists()
+
+
+def test_a_releaser_releases(lock):
+    form = {"seen": json.dumps([[HELD, lock.fence_token]]), "confirmed": "yes"}
+
+    user_with(*ALL).post(VIEWS["release"], form)
+
+    assert locks.get(HELD) is None
+    assert LogEntry.objects.get().object_repr == HELD
+
+
+def test_a_post_without_the_csrf_token_is_refused(lock, admin_user):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+
+    for view, address in VIEWS.items():
+        for form in forms(lock):
+            response = client.post(address, form)
+            assert response.status_code == 403, view
+            assert "CSRF" in text_of(response), f"{view} refuses it for another reason"
+    assert lock.owned()
+
+
+def test_a_post_with_the_csrf_token_is_taken(lock, admin_user):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+    client.get(LIST)
+    token = {"csrfmiddlewaretoken": client.cookies["csrftoken"].value}
+    form = {"seen": json.dumps([[HELD, lock.fence_token]]), "confirmed": "yes"}
+
+    client.post(VIEWS["release"], form | token)
+
+    assert locks.get(HELD) is None
+
+
+def test_no_view_is_exempt():
+    for url in urls():
+        for mark in ("csrf_exempt", "xframe_options_exempt", "login_url"):
+            assert not getattr(url.callback, mark, False), url
+
+
+def test_a_page_is_neither_kept_nor_framed_nor_guessed_at(lock, admin_client):
+    form = {"seen": json.dumps([[HELD, lock.fence_token]])}
+    shown = [admin_client.get(VIEWS[view]) for view in PAGES]
+
+    for response in (*shown, admin_client.post(VIEWS["release"], form)):
+        headers = response.headers
+        assert {"no-store", "private"} <= set(headers["Cache-Control"].split(", "))
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "same-origin"  # names stand in addresses
+        assert headers["Content-Type"] == "text/html; charset=utf-8"
+
+
+@pytest.mark.parametrize("who", FORBIDDEN)
+def test_what_is_wrong_with_the_server_is_not_for_who_may_not_see(settings, who):
+    settings.REDISLOCK_CACHE = "an-alias-of-ours"
+    client = FORBIDDEN[who]()
+
+    for view in (*PAGES, "release"):
+        response = client.get(VIEWS[view])
+        assert response.status_code == 403, view
+        assert "an-alias-of-ours" not in text_of(response), view
+
+
+def test_who_may_see_is_told_what_is_wrong_with_the_server(settings):
+    settings.REDISLOCK_CACHE = "an-alias-of-ours"
+
+    response = user_with("view_activelock").get(LIST)
+
+    assert response.status_code == 503
+    assert "an-alias-of-ours" in text_of(response)
