@@ -25,18 +25,15 @@ class Planted:
 
 SCRIPTS = {
     "releases without comparing tokens": Planted(
-        "local state = load(token)\n\nif state.cooling",
+        "-- still there, if it was never popped\nlocal state = load(token)",
         """
         for _, each in ipairs(redis.call('HKEYS', lock)) do
           token = string.match(each, '^h:(.*)$') or token
         end
-        local state = load(token)
-        if state.cooling""",
+        local state = load(token)""",
     ),
     "lets in who came last": Planted("'ZRANGE', queue, 0, 0,", "'ZREVRANGE', queue, 0, 0,"),
-    "has one fencing token for all": Planted(
-        "digits(math.max(now_us, (last and tonumber(last) or 0) + 1))", "'7'"
-    ),
+    "has one fencing token for all": Planted("digits(math.max(now_us, last_fence() + 1))", "'7'"),
     "leaves a key behind": Planted(
         "note_end(state.kind, token, holder_record(state.mine), 'released', now)",
         "redis.call('SET', grants .. name, 'forgotten')",
