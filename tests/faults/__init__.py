@@ -59,4 +59,5 @@ It is a function in a file of `scenarios/`; `scenarios/killed.py` is the model.
 - Where the docs do not promise something, `may_fail=(EXCLUSION,)` says so: it is counted, and no
   failure. Stale writes that the fence lets through, fencing tokens that don't grow, and what is
   left behind fail everywhere. `setting.notes.append(...)` is for what else was measured.
-- One number may have several scenarios, each a row, told apart by their titles."""
+- One number may have several scenarios, each a row, told apart by their titles.
+"""

@@ -7,7 +7,8 @@ no room are an **overlap**.
 
 A write is **stale** if one who came to hold the lock later wrote before. That is judged by the
 order in which clients came to hold the lock and not by their fencing tokens, which may be at
-fault."""
+fault.
+"""
 
 import math
 from bisect import bisect

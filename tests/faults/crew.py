@@ -123,16 +123,20 @@ class Client:
         self._orders.sendall(json.dumps({"do": do, **told}).encode() + b"\n")
 
     def answer(self, *, timeout: float = LONGEST) -> Any:
-        while b"\n" not in self._unread:
-            assert self.has_answered(timeout), f"{self.who} did not answer within {timeout} s"
-            said = self._orders.recv(65536)
-            assert said, f"{self.who} ended without an answer"
-            self._unread += said
+        """What it answers to the first order that it was not yet asked about."""
+        assert self.has_answered(timeout), f"{self.who} did not answer within {timeout} s"
         line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
 
     def has_answered(self, timeout: float = 0) -> bool:
-        return bool(self._unread or select.select([self._orders], [], [], timeout)[0])
+        deadline = now() + timeout
+        while b"\n" not in self._unread:
+            if not select.select([self._orders], [], [], max(0, deadline - now()))[0]:
+                return False
+            answered = self._orders.recv(65536)
+            assert answered, f"{self.who} ended without an answer"
+            self._unread += answered
+        return True
 
     # What it did
 
@@ -141,10 +145,8 @@ class Client:
 
     def last(self, *whats: str) -> Event | None:
         """Its last event (of these kinds)."""
-        events = (
-            event for event in reversed(self.events()) if event["what"] in whats or not whats
-        )
-        return next(events, None)
+        events = reversed(self.events())
+        return next((each for each in events if not whats or each["what"] in whats), None)
 
     def wait_for(self, what: str, *, after: float = 0, timeout: float = 20) -> Event:
         """The first such event after that time, as soon as it has happened."""

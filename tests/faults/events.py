@@ -4,22 +4,33 @@ Each line is one event: when (`t`, of the clock by which holders judge their lea
 processes of a machine), who, what, of which lock, and more. It is written at once and in one
 piece, so whoever is killed leaves all that it has seen.
 
-Of a client: ``want``; ``queued`` (surely stands in the queue); ``held`` (`token`, `fence`,
-`asked`, `weight`, `capacity`); ``kept`` (`token`, `deadline`: until when its lease lasts unless it
-is renewed); ``lost`` (`token`: it was told, or looked); ``refused``; ``checked`` (`token`: it
-looked, and still held it at `t`); ``release`` (begins to let go); ``released``; ``error``
-(`during`, `type`, `text`,
-and the `token` of what it could not release).
+Of a client
+    - ``want``, with `weight` and `capacity`; ``queued``: it surely stands in the queue now
+    - ``held``, with `token`, `fence`, `weight`, `capacity`, and `asked`, when it called `acquire`
+    - ``refused``
+    - ``kept``, with `token` and `deadline`: until when its lease lasts unless it is renewed
+    - ``checked``, with `token`: it looked, and at `t` still held it
+    - ``lost``, with `token`: it was told, or looked
+    - ``release``, with `token`: it begins to let go; ``released``: it is done
+    - ``error``, with `during`, `type`, `text`, and the `token` of what it could not release
 
-Of the register: ``write`` (`fence`).
+Of a register
+    - ``write``, with `fence` and `place`, its number; a register other than `Attempts` has a name,
+      `register`, and notes whether the write was `fenced` and `accepted`
 
-Of the harness: ``killed`` (`dead`: when it surely was no more), ``stopped``, ``resumed``, and
-``fault`` (`kind`) for all others; ``taken`` (the lock was taken away from its holder by force, or
-the server lost it; with `fence` from just that one); ``away`` and ``back`` (a server could not be
-reached in between; without `lock`: by anybody); ``free`` (from here on whoever waits is to get the
-lock); ``stands`` (`tokens`: who holds it, as the server says, when all clients are gone),
-``ended`` (`dead`: a client that did not go by itself then), ``phantom``, ``double``, ``left``
-(found at the end)."""
+Of the harness
+    - ``killed``, with `client` and `dead`, when it surely was no more; ``stopped``, ``resumed``
+    - ``fault``, with `kind`, for all others
+    - ``taken``: the lock was taken from its holder, by force or because the server lost it; with
+      `fence` from just that one
+    - ``away``, ``back``: nobody could reach the server in between
+    - ``free``: from here on whoever waits is to get the lock
+    - ``stands``, with `tokens`: who holds it, as the server says, when all clients are gone
+    - ``ended``, with `client` and `dead`: it did not go by itself
+    - ``phantom``, ``double``, ``left``: what was found at the end
+
+``taken``, ``away`` and ``back`` are of all locks if they name none.
+"""
 
 import json
 import os

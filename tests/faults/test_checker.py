@@ -1,5 +1,6 @@
 """The checker finds what is wrong: in histories written by hand, and in locks with a planted fault
-that real clients use."""
+that real clients use.
+"""
 
 import itertools
 from dataclasses import fields
