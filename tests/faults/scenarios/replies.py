@@ -24,7 +24,7 @@ from tests.tools import wait_until
 
 from ..client import Client, sleep
 from ..proxy import Command, Drop, Proxy, named, runs
-from ..scenario import Run, Setting, scenario
+from ..scenario import ORDER, Run, Setting, scenario
 
 Matches = Callable[[Command], bool]
 
@@ -140,9 +140,12 @@ WHO = "sync", "sync that retries", "async", "async that retries"
     faults=50,
     operations=10,
     free_within=GIVEN_BACK,
+    may_fail=(ORDER,),
     errors=("ConnectionError",),
 )
 def acquire(setting: Setting) -> None:
+    """Whose answers are lost again and again may show no life for so long that it loses its
+    place."""
     lose(setting, acquires, "take_turns")
 
 
@@ -181,9 +184,12 @@ def renew(setting: Setting) -> None:
     faults=50,
     operations=1,
     free_within=GIVEN_BACK,
-    errors=("ConnectionError",),
+    may_fail=(ORDER,),
+    errors=("ConnectionError", "TimeoutError"),
 )
 def cancel(setting: Setting) -> None:
+    """Who gave up, and had no answer, and so asks once more, may get it after all; but not from
+    where it stood before."""
     lose(setting, gives_up, "wait_shortly")
 
 
@@ -284,7 +290,7 @@ class User:
 
     async def seconds_left(self, lock: Any) -> float:
         info = await self.do(locks, "get", self.name)
-        return float(info.ttl) if info else 0
+        return info.ttl or 0 if info else 0
 
     @contextmanager
     def noted(self, during: str) -> Iterator[None]:
