@@ -264,6 +264,9 @@ def _import_all() -> None:
     import django
 
     django.setup()
+    import django_redis.cache  # noqa: F401
+    import redis.asyncio  # noqa: F401
+
     import django_redislock.manager  # noqa: F401
     import tests.faults.register
 

@@ -6,9 +6,8 @@ import time
 from typing import Any
 
 from django_redislock import locks
-from django_redislock.clock import now
 
-from .client import Client, acquire, release, write
+from .client import Client, aacquire, acquire, arelease, release, write
 
 EVERY = 0.02
 """Seconds between two looks at a lock that is held."""
@@ -65,39 +64,10 @@ async def _aloop(
 async def _once(
     client: Client, lock: str, work: tuple[float, float], options: dict[str, Any]
 ) -> bool:
-    if not await _acquire(client, lock, **options):
+    if not await aacquire(client, lock, **options):
         return False
     write(client, lock)
     await asyncio.sleep(client.random.uniform(*work))
     write(client, lock)
-    await _release(client, lock)
+    await arelease(client, lock)
     return True
-
-
-async def _acquire(client: Client, lock: str, **options: Any) -> bool:
-    lock_object = client.lock(lock, **options)
-    room = {name: getattr(lock_object, name, 1) for name in ("weight", "capacity")}
-    client.log.write("want", lock=lock, **room)
-    asked = now()
-    try:
-        if not await lock_object.aacquire():
-            client.log.write("refused", lock=lock, asked=asked)
-            return False
-    except Exception as error:
-        client.trouble("acquire", error, lock)
-        raise
-    client.held[lock] = lock_object
-    known = {"token": lock_object.token, "fence": lock_object.fence_token}
-    client.log.write("held", lock=lock, asked=asked, **known, **room)
-    return True
-
-
-async def _release(client: Client, lock: str) -> None:
-    held = client.held.pop(lock)
-    client.log.write("release", lock=lock, token=held.token)
-    try:
-        await held.arelease()
-    except Exception as error:
-        client.trouble("release", error, lock)
-        raise
-    client.log.write("released", lock=lock, token=held.token)

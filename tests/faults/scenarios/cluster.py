@@ -155,10 +155,13 @@ def in_agreement(setting: Setting) -> None:
     crew, cluster = setting.crew(), setting.use(Cluster())
 
     def body(run: Run) -> None:
+        cluster.wait_in_sync()
         users = Users(run, lambda who: client_of(cluster, run, crew, who))
         run.moment(0.5)
-        cluster.failover(slot_of(run))
-        run.fault("ordered")
+        old = cluster.owner(slot_of(run))
+        cluster.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
+        cluster.wait_for_new_owner(slot_of(run), old)
+        run.fault("asked")
         assert users.go_on() == "released"
 
     setting.each(body)
@@ -167,7 +170,7 @@ def in_agreement(setting: Setting) -> None:
 
 
 @scenario(19, "A replica of a Cluster takes over when asked", runs=10, short=2, operations=10)
-def asked(setting: Setting) -> None:
+def replica_asked(setting: Setting) -> None:
     in_agreement(setting)
 
 
