@@ -1,0 +1,169 @@
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from ..conftest import wait_for_none_left
+from ..servers import MAKES, Missing
+from ..tools import Child
+from . import places, topologies
+from .topologies import Running, Topology
+
+TOPOLOGIES: dict[str, Callable[[], Running]] = {
+    **{f"tcp-{make}": partial(topologies.single, "core", make) for make in MAKES},
+    "unix": partial(topologies.unix, "core"),
+    "tls": partial(topologies.tls, "core"),
+    **{f"acl-{make}": partial(topologies.acl, "core", make) for make in MAKES},
+    "resp2": partial(topologies.single, "core", protocol=2),
+    "resp3": partial(topologies.single, "core", protocol=3),
+    "django-redis": partial(topologies.single, "django_redis"),
+    "django-redis-herd": partial(
+        topologies.single, "django_redis", CLIENT_CLASS="django_redis.client.HerdClient"
+    ),
+    "django-redis-shards": topologies.shards,
+    "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
+    "django-valkey": partial(topologies.single, "django_valkey"),
+    "core-sentinels": partial(topologies.sentinels, "core_sentinels", "core"),
+    "cluster": topologies.cluster,
+}
+
+SLOW: dict[str, Callable[[], Running]] = {
+    **{f"cluster-{make}": partial(topologies.cluster, make) for make in MAKES[1:]},
+    "django-redis-unix": partial(topologies.unix, "django_redis"),
+    "django-redis-tls": partial(topologies.tls, "django_redis"),
+    "django-redis-acl": partial(topologies.acl, "django_redis", "valkey-9.1"),
+    **{f"cluster-acl-{make}": partial(topologies.cluster_acl, make) for make in MAKES},
+    "cluster-resp3": partial(topologies.cluster, protocol=3),
+}
+"""Combinations of the others."""
+
+
+def sorts(*names: str) -> list[Any]:
+    """Parameters for the fixture `topology`."""
+    return [_parameter(name) for name in names]
+
+
+def _parameter(name: str) -> Any:
+    # One process has all tests of a topology, so that its servers are started once.
+    marks = [pytest.mark.xdist_group(f"topology-{name}")]
+    return pytest.param(name, id=name, marks=marks + [pytest.mark.slow] * (name in SLOW))
+
+
+@pytest.fixture(scope="session")
+def start() -> Iterator[Callable[[str], Topology]]:
+    """Start a topology, or give the one that runs. In random order a fixture with parameters
+    would start it many times."""
+    running: dict[str, Topology] = {}
+    with ExitStack() as stack:
+
+        def start(name: str) -> Topology:
+            if name not in running:
+                running[name] = stack.enter_context((TOPOLOGIES | SLOW)[name]())
+            return running[name]
+
+        yield start
+
+
+@pytest.fixture(params=sorts(*TOPOLOGIES, *SLOW))
+def topology(request: pytest.FixtureRequest, start) -> Iterator[Topology]:
+    """Servers that are up, on which this process's locks live, and nothing stays behind."""
+    try:
+        topology = start(request.param)
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with override_settings(**topology.settings):
+        yield topology
+    observers = topology.observers()
+    left = [key for client in observers for key in wait_for_none_left(client)]
+    for client in observers:
+        client.flushall()
+        client.close()
+    assert not left, f"Left behind: {', '.join(left)}"
+
+
+OTHER = """
+import json
+from django_redislock import LockNotOwnedError, locks
+
+held = {}
+locks.ping()  # it is connected before anything is bounded
+while order := hear():
+    what, name, options = json.loads(order)
+    if what == "acquire":
+        lock = locks.lock(name, **options)
+        if got := lock.acquire():
+            held[name] = lock
+        say(f"acquired {got} {lock.fence_token}")
+    else:
+        try:
+            held.pop(name).release()
+            say("released True")
+        except LockNotOwnedError:
+            say("released False")
+"""
+
+
+class Other:
+    """Another process that uses locks as it is told."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._held: set[str] = set()
+
+    def acquire(self, name: str, **options: Any) -> int | None:
+        """The fencing token, if it gets the lock."""
+        self.begin_to_acquire(name, **options)
+        return self.acquired(name)
+
+    def begin_to_acquire(self, name: str, **options: Any) -> None:
+        self._child.tell(json.dumps(["acquire", name, options]))
+
+    def acquired(self, name: str) -> int | None:
+        """Waits until it says so."""
+        got, fence = self._child.expect("acquired").split()
+        if got == "False":
+            return None
+        self._held.add(name)
+        return int(fence)
+
+    def release(self, name: str) -> bool:
+        """Whether it still was the holder."""
+        self._held.discard(name)
+        self._child.tell(json.dumps(["release", name, {}]))
+        return self._child.expect("released") == "True"
+
+    def release_all(self) -> None:
+        for name in [*self._held]:
+            self.release(name)
+
+
+class Others:
+    """For each topology the process that is told; it takes a second to start one."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._started: dict[str, Other] = {}
+
+    def of(self, topology: Topology) -> Other:
+        key = topology.environment[places.VARIABLE]
+        if key not in self._started:
+            child = self._stack.enter_context(Child(OTHER, **topology.environment))
+            self._started[key] = Other(child)
+        return self._started[key]
+
+
+@pytest.fixture(scope="session")
+def others() -> Iterator[Others]:
+    with ExitStack() as stack:
+        yield Others(stack)
+
+
+@pytest.fixture
+def other(topology: Topology, others: Others) -> Iterator[Other]:
+    other = others.of(topology)
+    yield other
+    other.release_all()
