@@ -149,6 +149,9 @@ async def _close(client: Any) -> None:
             await _close(each)
     elif hasattr(client, "connection_pool"):
         await client.aclose(close_connection_pool=True)
+        sentinels = getattr(client.connection_pool, "sentinel_manager", None)
+        for each in sentinels.sentinels if sentinels else ():
+            await each.aclose(close_connection_pool=True)
     else:
         await client.aclose()  # a Cluster's
 

@@ -1,0 +1,37 @@
+import asyncio
+
+import pytest
+import redis
+
+from django_redislock import locks
+
+from ..tools import wait_until
+from .conftest import sorts
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize(
+    "topology", sorts("core-sentinels", "django-redis-sentinels"), indirect=True
+)
+def test_a_loop_that_ended_left_no_connection_to_a_sentinel(topology):
+    async def use():
+        async with locks.lock("a"):
+            assert len(clients(topology)) > len(before)
+
+    before = clients(topology)
+    asyncio.run(use())
+    wait_until(lambda: clients(topology) <= before)
+
+
+def clients(topology):
+    """Who is connected to the Sentinels, other than they themselves and who asks."""
+    found = set()
+    for host, port in topology.told["sentinels"]:
+        with redis.Redis(host=host, port=port, client_name="asks", decode_responses=True) as asks:
+            found |= {
+                (port, each["id"])
+                for each in asks.client_list()
+                if not each["name"].startswith(("sentinel-", "asks"))
+            }
+    return found
