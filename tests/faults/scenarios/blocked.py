@@ -13,15 +13,16 @@ from ..scenario import Run, Setting, scenario
 from .killed import GRACE
 
 LEASES = 0.4, 1.0
+LONG_LEASE = 3.0
 SHORT = 0.3
-"""Of a lease: for so long nothing is lost, as it is renewed after a third of it."""
+"""Of a long lease: for so long nothing is lost, as it is renewed after a third of it."""
 
 
 @scenario(
     13,
     "A blocked gevent loop",
-    runs=60,
-    short=8,
+    runs=48,
+    short=4,
     operations=2,
     free_within=max(LEASES) + 0.5 + GRACE,
 )
@@ -34,8 +35,8 @@ def gevent(setting: Setting) -> None:
 @scenario(
     13,
     "A blocked asyncio loop",
-    runs=60,
-    short=8,
+    runs=48,
+    short=4,
     operations=2,
     free_within=max(LEASES) + 0.5 + GRACE,
 )
@@ -49,7 +50,7 @@ def blocked(setting: Setting, crew: Crew, hold: Callable[..., Any]) -> None:
 
     def body(run: Run) -> None:
         long = run.number % 4 != 0
-        lease = run.random.uniform(*LEASES) * (1 if long else 2)
+        lease = run.random.uniform(*LEASES) if long else LONG_LEASE
         holder = run.client(crew, "holder", node.url)
         waiter = run.client(others, "waiter", node.url)
         what = {"lock": run.lock, "seconds": None if long else lease * SHORT, "timeout": lease}

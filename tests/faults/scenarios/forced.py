@@ -31,8 +31,8 @@ LOSSES = 5
 @scenario(
     15,
     "Force release racing renew, release and re-acquire",
-    runs=40,
-    short=4,
+    runs=30,
+    short=3,
     faults=10,
     operations=20,
     may_fail=(EXCLUSION,),
@@ -71,7 +71,7 @@ def force(setting: Setting) -> None:
         wrong = [*race.falsehoods(), *race.overlaps()]
         assert not wrong, f"{len(wrong)} falsehoods: {wrong[:3]}"
 
-    setting.each(body, lanes=2)
+    setting.each(body, lanes=3)
 
 
 def losses(client: Client) -> int:
