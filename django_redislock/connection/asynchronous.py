@@ -1,6 +1,7 @@
 """A client of asyncio whose connection pool is like a pool that is not."""
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 _ONLY_SYNC = {
@@ -55,8 +56,12 @@ def _usable(options: Mapping[str, Any]) -> dict[str, Any]:
 def _no_maintenance_news() -> dict[str, Any]:
     # Where redis-py's asyncio listens for them, it does not see that an idle connection
     # was closed: the first command after a restart of the server would fail.
+    from redis import asyncio
+
     try:
         from redis.maint_notifications import MaintNotificationsConfig
     except ImportError:  # redis-py before 7
         return {}
-    return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
+    listens = "maint_notifications_config" in signature(asyncio.ConnectionPool).parameters
+    off = {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
+    return off if listens else {}  # in redis-py 7 only the other colour does
