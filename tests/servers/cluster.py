@@ -57,6 +57,10 @@ class Cluster:
         """The master that serves the slot, as a live node says."""
         return next(nodes[0] for first, last, nodes in self._told() if first <= slot <= last)
 
+    def owners(self) -> list[Node]:
+        """All masters that serve slots."""
+        return [*dict.fromkeys(nodes[0] for _, _, nodes in self._told())]
+
     def replicas_of(self, master: Node) -> list[Node]:
         for _, _, (first, *others) in self._told():
             if first is master:

@@ -79,9 +79,14 @@ class Node:
 
     @property
     def url(self) -> str:
+        """Where database 0 is."""
+        return f"{self._place}/0" if self.port else f"{self._place}?db=0"
+
+    @property
+    def _place(self) -> str:
         if not self.port:
-            return f"unix://{self.socket}?db=0"
-        return f"redis{'s' if self.tls else ''}://127.0.0.1:{self.port}/0"
+            return f"unix://{self.socket}"
+        return f"redis{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> str:
@@ -123,8 +128,8 @@ class Node:
 
     def client(self, **options: Any) -> redis.Redis:
         """A plain client of redis-py, closed with the node."""
-        options = {"decode_responses": True} | (self.tls.client if self.tls else {}) | options
-        client = redis.Redis.from_url(self.url, **options)
+        options = {"decode_responses": True} | self._certificates | options
+        client = redis.Redis.from_url(self._place, **options)
         self._clients.append(client)
         return client
 
@@ -132,7 +137,7 @@ class Node:
         """The server's own answer to one command, in a connection of its own; asked once."""
         with redis.Redis.from_url(
             self.url,
-            **(self.tls.shown if self.tls else {}),
+            **self._certificates,
             decode_responses=True,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
@@ -175,6 +180,10 @@ class Node:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def _certificates(self) -> dict[str, Any]:
+        return self.tls.shown if self.tls else {}
 
     def _bring_up(self) -> None:
         # Another program may take a free port before our server does: then try the next.

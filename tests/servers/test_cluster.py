@@ -5,7 +5,7 @@ import redis
 from redis.crc import key_slot
 
 from . import MAKES, Cluster
-from .test_node import needs
+from .needs import needs
 from .waiting import wait_for
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("servers-cluster")]

@@ -11,18 +11,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ..tools import ROOT, wait_until
-from . import MAKES, Certificates, Missing, Node
-from .makes import binary
+from . import MAKES, Certificates, Node
+from .needs import needs
 
 VERSIONS = {"valkey-9.1": "9.1.", "redis-7.0": "7.0.", "redis-6.2": "6.2."}
 ONCE = Retry(NoBackoff(), 0)
-
-
-def needs(make):
-    try:
-        binary(make)
-    except Missing as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(params=MAKES)
@@ -114,9 +107,12 @@ def test_a_node_with_tls_speaks_nothing_else(certificates):
 def test_a_node_may_ask_for_the_clients_certificate(certificates):
     needs("redis-7.0")
     with Node(tls=certificates, tls_auth_clients="yes") as node:
-        assert node.client(retry=ONCE, **certificates.shown).ping()
-        with pytest.raises(redis.ConnectionError):
-            node.client(retry=ONCE).ping()
+        assert node.client().ping()
+        with (
+            redis.Redis.from_url(node.url, retry=ONCE, **certificates.client) as nameless,
+            pytest.raises(redis.ConnectionError),
+        ):
+            nameless.ping()
 
 
 def test_a_node_listens_on_this_machine_alone(make):

@@ -1,7 +1,7 @@
 import pytest
 
 from . import MAKES, Node, Sentinels
-from .test_node import needs
+from .needs import needs
 from .waiting import wait_for
 
 pytestmark = pytest.mark.timeout(60)
