@@ -55,7 +55,10 @@ def queue(setting: Setting) -> None:
             for number, release in enumerate(order, 1)
         ]
         lookers = {release: releases.client(run, release, "looks", node) for release in (OLD, NEW)}
-        options = run.random.choice(KINDS) | {"timeout": LONG_LEASE, "metadata": {"run": run.number}}
+        options = run.random.choice(KINDS) | {
+            "timeout": LONG_LEASE,
+            "metadata": {"run": run.number},
+        }
         for client in clients:
             client.start("acquire", lock=run.lock, **options)
             client.wait_for("held" if client is clients[0] else "queued")
