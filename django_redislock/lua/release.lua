@@ -43,7 +43,8 @@ if not state.mine then
 end
 note_end(state.kind, token, holder_record(state.mine), 'released', now)
 
-local stays = tonumber(state.mine.acquired) + tonumber(ARGV[3])
+local acquired = math.min(tonumber(state.mine.acquired), now) -- the clock may have been set back
+local stays = acquired + tonumber(ARGV[3])
 if stays > now then
   state.mine.lease, state.mine.expires = 0, stays
   rewrite(state, token, state.mine)

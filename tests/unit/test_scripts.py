@@ -409,6 +409,18 @@ def test_release_leaves_it_taken_for_its_least_time(lock: Lock) -> None:
     assert lock.renew("x", LEASE, "set") == 0
 
 
+@pytest.mark.parametrize("at_least", [0, 5000])
+def test_release_leaves_it_taken_for_no_longer_where_the_clock_was_set_back(
+    lock: Lock, at_least: int
+) -> None:
+    lock.acquire("x")
+    weight, expires, fence, acquired, rest = lock.client.hget(A.lock, "h:x").split(" ", 4)
+    acquired = str(int(acquired) + 3_600_000)
+    lock.client.hset(A.lock, "h:x", " ".join((weight, expires, fence, acquired, rest)))
+    lock.release("x", at_least)
+    assert lock.client.pttl(A.lock) <= at_least
+
+
 # renew
 
 
