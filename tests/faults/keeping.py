@@ -11,14 +11,16 @@ GRACE = 2.0
 
 
 def begin(
-    run: Run, crew: Crew, node: Node, *, lease: float, waiters: int = 2
+    run: Run, crew: Crew, node: Node, *, lease: float, first: str = ""
 ) -> tuple[Client, list[Client]]:
-    """The keeper, who holds it and writes, and the waiters, who stand in the queue."""
-    keeper = run.client(crew, "keeper", node.url)
+    """The keeper, who holds it and writes, and two who stand in the queue. All may be asked
+    something `first`."""
+    keeper, *others = (run.client(crew, who, node.url) for who in ("keeper", "one", "other"))
+    for client in (keeper, *others) if first else ():
+        client.ask(first)
     assert keeper.ask("acquire", lock=run.lock, timeout=lease) is True
     keeper.start("keep", lock=run.lock)
     keeper.wait_for("checked")
-    others = [run.client(crew, f"waiter {number}", node.url) for number in range(waiters)]
     for other in others:
         other.start("loop", lock=run.lock, timeout=lease)
         other.wait_for("queued")

@@ -1,0 +1,156 @@
+"""Wall clocks that are set, while locks are held and waited for. The clock that nobody can set,
+by which holders judge their leases, goes on as ever."""
+
+import select
+import time
+
+from django_redislock.clock import now
+from django_redislock.engine import drivers, flows
+from tests.servers.clock import Clock
+
+from .. import keeping
+from ..client import Client
+from ..crew import KEYS
+from ..scenario import EXCLUSION, ORDER, Run, Setting, Shared, scenario
+
+HOUR = 3600.0
+
+LANES = 4
+
+
+def set_forward(run: Run, clock: Clock, seconds: float) -> float:
+    """When that was."""
+    run.fault("clock set", seconds=seconds)
+    clock.set_ahead(clock.ahead + seconds)
+    return now()
+
+
+def timed(setting: Setting) -> Shared:
+    """Servers with a clock of their own."""
+    clocks = [Clock(setting.folder / f"clock {number}") for number in range(LANES)]
+    return Shared([(setting.node(environment=clock.environment), clock) for clock in clocks])
+
+
+@scenario(
+    12,
+    "The server's clock is set forward, past all leases",
+    runs=40,
+    short=4,
+    operations=3,
+    may_fail=(EXCLUSION, ORDER),
+)
+def forward(setting: Setting) -> None:
+    """It ends all leases, and all signs of life of those who wait."""
+    servers, crew = timed(setting), setting.crew()
+    told: list[float] = []
+
+    def body(run: Run) -> None:
+        with servers.one() as (node, clock):
+            lease = run.random.uniform(1, 3)
+            keeper, others = keeping.begin(run, crew, node, lease=lease)
+            run.moment(0.5)
+            run.log.write("taken", lock=run.lock)
+            since = set_forward(run, clock, run.random.choice((5, 60, HOUR)))
+            keeping.go_on(others, since)
+            told.append(keeping.until_told(keeper, since, lease))
+
+    setting.each(body, lanes=LANES)
+    keeping.tell_how_soon(setting, told, "that")
+
+
+@scenario(
+    12,
+    "The server's clock is set back by an hour",
+    runs=40,
+    short=4,
+    operations=3,
+    free_within=keeping.GRACE,
+    may_fail=(ORDER,),
+)
+def back(setting: Setting) -> None:
+    """Who came before that stands behind those who come after it."""
+    servers, crew = timed(setting), setting.crew()
+
+    def body(run: Run) -> None:
+        with servers.one() as (node, clock):
+            lease = run.random.uniform(1.5, 3)
+            keeper, others = keeping.begin(run, crew, node, lease=lease)
+            run.moment(0.5)
+            since = set_forward(run, clock, -HOUR)
+            if run.random.random() < 0.5:
+                keeper.wait_for("kept", after=since)
+            assert keeping.let_go(keeper) == "released"
+            keeping.go_on(others, since)
+
+    setting.each(body, lanes=LANES)
+
+
+@scenario(
+    12,
+    "The server's clock is set back by an hour, and the holder dies",
+    runs=20,
+    short=2,
+    faults=2,
+    operations=3,
+    free_within=keeping.GRACE,
+    may_fail=(ORDER,),
+    wake_within=10,
+)
+def back_and_dead(setting: Setting) -> None:
+    """What it held stays for an hour more, or until somebody releases it by force."""
+    servers, crew = timed(setting), setting.crew()
+
+    def body(run: Run) -> None:
+        with servers.one() as (node, clock):
+            keeper, others = keeping.begin(run, crew, node, lease=1)
+            since = set_forward(run, clock, -HOUR)
+            keeper.kill()
+            time.sleep(1.5)  # longer than its lease
+            info = run.info(node)
+            assert info, "it came free by itself"
+            assert HOUR - 60 < info.ttl <= HOUR + 1, info.ttl
+            run.free()
+            with node.client(decode_responses=False) as client:
+                [gone] = drivers.run(client, flows.force_release(KEYS.of(run.lock), None))
+            assert gone == info.token
+            keeping.go_on(others, since)
+
+    setting.each(body, lanes=LANES)
+    setting.notes.append("it stayed until it was released by force")
+
+
+@scenario(
+    12,
+    "The clients' wall clocks are set",
+    runs=20,
+    short=2,
+    faults=10,
+    operations=3,
+    free_within=keeping.GRACE,
+)
+def clients(setting: Setting) -> None:
+    """Nothing happens."""
+    clock = Clock(setting.folder / "clock")
+    node, crew = setting.node(), setting.crew(**clock.environment)
+
+    def body(run: Run) -> None:
+        keeper, others = keeping.begin(
+            run, crew, node, lease=run.random.uniform(0.7, 1.5), first=SLEEP_OTHERWISE
+        )
+        for _ in range(10):
+            run.moment(0.3)
+            set_forward(run, clock, run.random.choice((-HOUR, -5, 5, HOUR)))
+        assert keeping.let_go(keeper) == "released"
+        keeping.go_on(others, now())
+
+    setting.each(body, lanes=LANES)
+
+
+# What the clients do
+
+SLEEP_OTHERWISE = f"{__name__}:sleep_otherwise"
+
+
+def sleep_otherwise(client: Client) -> None:
+    """libfaketime takes a sleep of Python's for one by the wall clock, and fails it."""
+    time.sleep = lambda seconds: select.select([], [], [], seconds) and None

@@ -1,0 +1,42 @@
+"""A wall clock that can be set, for processes that are started with its `environment`."""
+
+from pathlib import Path
+
+from .makes import Missing
+
+LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+"""Of Debian's package faketime."""
+
+
+class Clock:
+    """It is kept in a file, and goes on by itself; so does the monotonic clock, unchanged.
+
+    >>> clock = Clock(folder / "clock")
+    >>> with Node(environment=clock.environment):
+    ...     clock.set_ahead(3600)
+    """
+
+    def __init__(self, file: Path) -> None:
+        if not LIBRARIES:
+            raise Missing("There is no libfaketime: apt-get install faketime")
+        self._file = file
+        self.ahead = 0.0
+        """Of the true time, in seconds."""
+
+        self.set_ahead(0)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "LD_PRELOAD": str(LIBRARIES[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def set_ahead(self, seconds: float) -> None:
+        self.ahead = seconds
+        # Renamed, so that nobody reads the half of it.
+        new = self._file.with_suffix(".new")
+        new.write_text(f"{seconds:+.3f}s")
+        new.rename(self._file)
