@@ -333,10 +333,14 @@ class History:
         self._stopped: dict[str, list[Event]] = defaultdict(list)
         for event in self.of("stopped", "resumed"):
             self._stopped[event["client"]].append(event)
-        self.holds: list[Hold] = []
         self.waits: list[Wait] = []
+        by_token: dict[tuple[str, Any], Hold] = {}
         for (who, lock), own in _by_client(events).items():
-            self._read(who, lock, own)
+            by_token |= self._read(who, lock, own)
+        for event in events:  # a process may have several clients, and tell of them all
+            if hold := by_token.get((event.get("lock"), event.get("token"))):
+                _note(hold, event)
+        self.holds = list(by_token.values())
         self._note_taken()
         self.holds.sort(key=_began)
         self.by_lock: dict[str, list[Hold]] = defaultdict(list)
@@ -353,9 +357,9 @@ class History:
         found = [event for what in whats for event in self._of.get(what, ())]
         return sorted(found, key=_time) if len(whats) > 1 else found
 
-    def _read(self, who: str, lock: str, events: Sequence[Event]) -> None:
+    def _read(self, who: str, lock: str, events: Sequence[Event]) -> "dict[tuple[str, Any], Hold]":
         dead = self.dead.get(who, math.inf)
-        by_token: dict[Any, Hold] = {}
+        by_token: dict[tuple[str, Any], Hold] = {}
         queued: float | None = None
         for event in events:
             match event["what"]:
@@ -364,13 +368,9 @@ class History:
                 case "queued":
                     queued = event["t"]
                 case "held":
-                    by_token[event["token"]] = _hold(event, queued, dead)
-        for event in events:
-            hold = by_token.get(event.get("token"))
-            if hold is not None:
-                _note(hold, event)
-        self.holds += by_token.values()
+                    by_token[lock, event["token"]] = _hold(event, queued, dead)
         self.waits += _waits(who, lock, events, min(dead, self.end))
+        return by_token
 
     def _note_taken(self) -> None:
         holds = {(hold.lock, hold.fence): hold for hold in self.holds}

@@ -3,9 +3,8 @@
 The clients are sync and async, with connections that retry by themselves, as those of
 ``redis.Redis()`` do, and that don't, as those of cache backends; so a script may run twice."""
 
-import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -16,15 +15,14 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from django_redislock import locks
-from django_redislock.clock import now
 from django_redislock.lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
 from tests.servers import Node
 from tests.tools import wait_until
 
-from ..client import Client, sleep
+from ..client import Client
 from ..proxy import Command, Drop, Proxy, named, runs
 from ..scenario import ORDER, Run, Setting, scenario
+from ..user import User
 
 Matches = Callable[[Command], bool]
 
@@ -196,114 +194,46 @@ def cancel(setting: Setting) -> None:
 # What the clients do
 
 
-async def take_turns(user: "User") -> None:
-    lock = user.lock()
-    if await user.acquire(lock):
-        if lock.reentrant:
-            await user.do(lock, "acquire")
-            await user.do(lock, "release")
+async def take_turns(user: User) -> None:
+    if await user.acquire():
+        if user.held.reentrant:
+            await user.do(user.held, "acquire")
+            await user.do(user.held, "release")
         await user.sleep(0, 0.004)
-        await user.release(lock)
+        await user.release()
 
 
-async def renew_it(user: "User") -> None:
+async def renew_it(user: User) -> None:
     """By hand, or as the renewal does."""
-    lock = user.lock()
-    if not await user.acquire(lock):
+    if not await user.acquire():
         return
     if user.client.random.random() < 0.2:
         await user.sleep(0.5, 1)
     else:
-        for _ in range(8):
-            with user.noted("renew"):
-                await user.do(lock, "reacquire")
-            with user.noted("renew"):
-                await extend(user, lock)
-    await user.release(lock)
+        for step in (reacquire, extend) * 8:
+            try:
+                await step(user)
+            except Exception as error:
+                user.client.trouble("renew", error, user.name, token=user.held.token)
+    await user.release()
 
 
-async def extend(user: "User", lock: Any) -> None:
-    before = await user.seconds_left(lock)
-    await user.do(lock, "extend", ADDED)
-    after = await user.seconds_left(lock)
-    if after > max(before, lock.timeout) + ADDED:
+async def reacquire(user: User) -> None:
+    await user.do(user.held, "reacquire")
+
+
+async def extend(user: User) -> None:
+    before = await user.seconds_left()
+    await user.do(user.held, "extend", ADDED)
+    after = await user.seconds_left()
+    if after > max(before, user.held.timeout) + ADDED:
         user.log("double", before=before, after=after)
 
 
-async def wait_shortly(user: "User") -> None:
-    lock = user.lock()
-    if await user.acquire(lock, longest=user.client.random.uniform(0.01, 0.1)):
+async def wait_shortly(user: User) -> None:
+    if await user.acquire(longest=user.client.random.uniform(0.01, 0.1)):
         await user.sleep(0.02, 0.08)
-        await user.release(lock)
-
-
-class User:
-    """A client's way to use a lock, in its colour."""
-
-    def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
-        self.client = client
-        self.name = name
-        self.options = options
-        self.is_async = "async" in client.who
-
-    def lock(self) -> Any:
-        return self.client.lock(self.name, **self.options)
-
-    async def do(self, thing: Any, what: str, *args: Any, **how: Any) -> Any:
-        if self.is_async:
-            return await getattr(thing, f"a{what}")(*args, **how)
-        return getattr(thing, what)(*args, **how)
-
-    async def sleep(self, shortest: float, longest: float) -> None:
-        seconds = self.client.random.uniform(shortest, longest)
-        if self.is_async:
-            await asyncio.sleep(seconds)
-        else:
-            sleep(self.client, seconds)
-
-    async def acquire(self, lock: Any, longest: float | None = None) -> bool:
-        room = {"weight": lock.weight, "capacity": lock.capacity}
-        self.log("want", **room)
-        asked, held = now(), False
-        with self.noted("acquire"):
-            held = await self._acquire(lock, longest)
-            if held:
-                about = {"token": lock.token, "fence": lock.fence_token}
-                self.log("held", asked=asked, **about, **room)
-            else:
-                self.log("refused", asked=asked)
-        return held
-
-    async def _acquire(self, lock: Any, longest: float | None) -> bool:
-        if longest is None or not (self.is_async and self.client.random.random() < 0.5):
-            return bool(await self.do(lock, "acquire", blocking_timeout=longest))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(longest):  # which cancels it
-                return bool(await lock.aacquire())
-        return False
-
-    async def release(self, lock: Any) -> None:
-        self.log("release", token=lock.token)
-        with self.noted("release"):
-            await self.do(lock, "release")
-            self.log("released")
-
-    async def seconds_left(self, lock: Any) -> float:
-        info = await self.do(locks, "get", self.name)
-        return info.ttl or 0 if info else 0
-
-    @contextmanager
-    def noted(self, during: str) -> Iterator[None]:
-        """What went wrong leaves nothing behind: from then on the next may hold it."""
-        try:
-            yield
-        except Exception as error:
-            self.client.trouble(during, error, self.name)
-            if during != "renew":
-                self.log("free")
-
-    def log(self, what: str, **facts: Any) -> None:
-        self.client.log.write(what, lock=self.name, **facts)
+        await user.release()
 
 
 def use(client: Client, lock: str, how: str, **options: Any) -> None:
@@ -318,11 +248,7 @@ def use(client: Client, lock: str, how: str, **options: Any) -> None:
             await globals()[how](user)
             await user.sleep(0, 0.002)
 
-    if user.is_async:
-        asyncio.run(go_on())
-    else:
-        with suppress(StopIteration):
-            go_on().send(None)  # it waits for nothing
+    user.run(go_on())
 
 
 RETRIES = 3
