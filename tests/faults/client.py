@@ -224,18 +224,6 @@ def _once(
     return True
 
 
-def keep(client: Client, lock: str) -> str:
-    """Write again and again, each time a little after having looked, until it is lost; or until
-    there is another order, and then release it."""
-    while not client.is_told():
-        if not write(client, lock, between=0.01)["wrote"]:
-            return "lost"
-        time.sleep(0.005)
-    client.log.write("free", lock=lock)
-    release(client, lock)
-    return "released"
-
-
 def sleep(client: Client, seconds: float) -> None:
     time.sleep(seconds)
 
@@ -320,6 +308,8 @@ def _watch(client: Client) -> None:
 
     def watched(lease: Lease, deadline: float) -> None:
         keep(lease, deadline)
+        if lease._lost:
+            return  # for good
         about = {"lock": lease.keys.name, "token": lease.token, "deadline": lease.deadline}
         client.log.write("kept", **about)
 

@@ -18,8 +18,7 @@ def begin(
     keeper, *others = (run.client(crew, who, node.url) for who in ("keeper", "one", "other"))
     for client in (keeper, *others) if first else ():
         client.ask(first)
-    assert keeper.ask("acquire", lock=run.lock, timeout=lease) is True
-    keeper.start("keep", lock=run.lock)
+    keeper.start("tests.faults.work:keep", lock=run.lock, timeout=lease, between=0.01)
     keeper.wait_for("checked")
     for other in others:
         other.start("loop", lock=run.lock, timeout=lease)

@@ -224,6 +224,8 @@ class _Link:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
             self.cut()
+            if self._swallows:
+                self._swallows.taken -= 1  # nobody waited for that answer
 
     def cut(self) -> None:
         for _, writer in (self._client, self._server):
@@ -239,6 +241,8 @@ class _Link:
                 if drop and drop.before:
                     drop.done += 1
                     return
+                if drop and self._swallows:
+                    drop.taken -= 1  # an answer can be lost once
                 self._swallows = self._swallows or drop
                 self._to_replica = any(map(_SYNCS, commands))
             await self._proxy._pass()
@@ -250,6 +254,7 @@ class _Link:
         while data := await reader.read(AT_ONCE):
             if self._swallows:
                 self._swallows.done += 1
+                self._swallows = None
                 return
             await self._proxy._pass(to_replica=self._to_replica)
             writer.write(data)

@@ -13,12 +13,13 @@ EVERY = 0.02
 """Seconds between two looks at a lock that is held."""
 
 
-def keep(client: Client, lock: str, **options: Any) -> str:
-    """Hold it and write, again and again, until it is lost or there is another order; then let
-    go of it. Tells which."""
+def keep(client: Client, lock: str, between: float = 0, **options: Any) -> str:
+    """Hold it and write, again and again, a little after having looked, until it is lost or there
+    is another order; then let go of it. Tells which."""
     acquire(client, lock, **options)
-    while write(client, lock)["wrote"]:
+    while write(client, lock, between)["wrote"]:
         if client.is_told():
+            client.log.write("free", lock=lock)
             release(client, lock)
             return "released"
         time.sleep(EVERY)
