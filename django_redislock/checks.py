@@ -13,6 +13,7 @@ from .conf import Conf, Setting, conf
 from .connection import fits, server, unfit
 from .engine.drivers import run
 from .health import eviction_policy
+from .secrecy import without_secrets
 
 Apps = Sequence[AppConfig] | None
 
@@ -31,7 +32,8 @@ def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     if alias not in caches.settings:
         return [
             Error(
-                f"REDISLOCK_CACHE names the cache alias {alias!r}, which CACHES does not have.",
+                f"REDISLOCK_CACHE names the cache alias {without_secrets(repr(alias))}, "
+                "which CACHES does not have.",
                 hint="Add the alias to CACHES, or name another one in REDISLOCK_CACHE.",
                 id="redislock.E001",
             )
@@ -127,5 +129,5 @@ def _database(alias: str) -> tuple[str, int] | None:
 def _trouble(alias: str) -> str | None:
     try:
         return None if fits(alias) else unfit(alias)
-    except (InvalidCacheBackendError, ImportError) as error:
-        return f"The cache alias {alias!r} can't be used: {error}"
+    except (InvalidCacheBackendError, ImproperlyConfigured, ImportError) as error:
+        return f"The cache alias {alias!r} can't be used: {without_secrets(error)}"

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from .secrecy import without_secrets
 from .values import Seconds
 
 T = TypeVar("T")
@@ -27,7 +28,9 @@ class Setting(Generic[T]):
         value: T = getattr(settings, self.name, self.default)
         if not isinstance(value, self.kinds):
             wanted = " or ".join(kind.__name__ for kind in self.kinds)
-            raise ImproperlyConfigured(f"{self.name} must be {wanted}, got {value!r}")
+            raise ImproperlyConfigured(
+                f"{self.name} must be {wanted}, got {without_secrets(repr(value))}"
+            )
         return value
 
 
@@ -61,7 +64,9 @@ class Factory(Setting[Callable[[], Any] | None]):
         try:
             found: Any = import_string(path)
         except ImportError as error:
-            raise ImproperlyConfigured(f"{self.name} can't be imported: {error}") from error
+            raise ImproperlyConfigured(
+                f"{self.name} can't be imported: {without_secrets(error)}"
+            ) from None
         if not callable(found):
             raise ImproperlyConfigured(f"{self.name} must name a callable, got {path!r}")
         made: Callable[[], Any] = found

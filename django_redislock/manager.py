@@ -27,6 +27,7 @@ from .info import Event, LockInfo, Page, Rates, Waiter
 from .keys import Keys
 from .names import check_name
 from .primitives import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
+from .secrecy import without_secrets
 from .signals import lock_force_released
 from .values import Seconds
 
@@ -47,7 +48,7 @@ class LockManager:
         self._alias = alias
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.alias!r}>"
+        return f"<{type(self).__name__} {without_secrets(repr(self.alias))}>"
 
     @property
     def alias(self) -> str:

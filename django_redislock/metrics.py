@@ -26,6 +26,7 @@ from .engine import listing
 from .engine.drivers import run
 from .engine.ops import Batch, Flow
 from .manager import locks
+from .text import error_text
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -136,7 +137,9 @@ def _count(alias: str) -> int | None:
         found = server(alias)
         return run(found.client, _soon(listing.count(found.keys)))
     except Exception as error:  # whatever it is, the other metrics are to be scraped
-        logger.warning("The number of locks of alias %r can't be told: %s", alias, error)
+        logger.warning(
+            "The number of locks of alias %r can't be told: %s", alias, error_text(error)
+        )
         return None
 
 

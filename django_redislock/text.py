@@ -10,10 +10,8 @@ from typing import Any
 
 from .conf import conf
 from .info import Event, Holding, Waiter
+from .secrecy import HIDDEN, without_secrets
 from .values import DEEPEST_METADATA
-
-HIDDEN = "***"
-"""What stands for a value that is not to be shown."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -26,6 +24,11 @@ def printable(text: object) -> str:
     no lone surrogate an encoder.
     """
     return "".join(char if char.isprintable() else _escaped(char) for char in str(text))
+
+
+def error_text(error: object) -> str:
+    """Return what an error says, printable, and without what it takes to get into a server."""
+    return printable(without_secrets(error))
 
 
 def short_duration(seconds: float) -> str:

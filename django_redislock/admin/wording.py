@@ -11,7 +11,7 @@ from django.utils.translation import ngettext
 
 from ..info import Holding, LockInfo
 from ..manager import locks
-from ..text import age, holder_text, printable, short_duration, task_text
+from ..text import age, error_text, holder_text, printable, short_duration, task_text
 from .joining import sentences
 from .states import LABELS, MARKS, state_of_holding
 
@@ -101,11 +101,11 @@ def log_text(seen: Seen, holding: Holding) -> str:
 
 
 def away_text(error: Exception) -> str:
-    return _("The locks can't be read: %(error)s") % {"error": printable(error)}
+    return _("The locks can't be read: %(error)s") % {"error": error_text(error)}
 
 
 def alias_away_text(alias: str, error: Exception) -> str:
-    facts = {"alias": printable(alias), "error": printable(error)}
+    facts = {"alias": printable(alias), "error": error_text(error)}
     return _("The locks of “%(alias)s” can't be read: %(error)s") % facts
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from celery.signals import task_failure, task_postrun, task_revoked
 from celery.states import RETRY
+from redis.exceptions import RedisError
 
-from django_redislock.text import printable
+from django_redislock.text import error_text, printable
 
 from .retries import FORESEEN, is_remembered
 from .single import single_of
@@ -44,9 +45,10 @@ def leave_place(task: Any, task_id: str, args: Any, kwargs: Any) -> None:
         name = single.name_of(call)
         for each in {name, single.place_name(name)}:
             single.place(single.lock(each), call).leave()
-    except Exception:
-        logger.exception(
+    except Exception as error:
+        logger.error(
             "The place of %s[%s] in the queue could not be given back: it stays until its lease "
-            "is over",
-            *(task.name, printable(task_id)),
+            "is over: %s",
+            *(task.name, printable(task_id), error_text(error)),
+            exc_info=not isinstance(error, RedisError),
         )

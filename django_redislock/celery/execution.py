@@ -14,6 +14,7 @@ from celery.states import REVOKED, SUCCESS
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockNotOwnedError
+from django_redislock.text import error_text
 
 from .abort import Abort
 from .call import Call, held, runs_under
@@ -177,5 +178,5 @@ class Execution:
         except RedisError as error:
             logger.warning(
                 "%s could not release lock %r, which stays until its lease is over: %s",
-                *(self.call, lock.name, error),
+                *(self.call, lock.name, error_text(error)),
             )

@@ -15,7 +15,7 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from redis.exceptions import RedisError
 
 from django_redislock.signals import task_replaced
-from django_redislock.text import printable
+from django_redislock.text import error_text, printable
 
 from .conflict import LOOKS, Conflict, skip
 from .message import CONFLICTS, DUPLICATE, PLACE
@@ -197,7 +197,8 @@ class Sending:
             task.backend.mark_as_revoked(task_id, REPLACED, request=None, store_result=store)
             task.app.control.revoke(task_id)
         except Exception as trouble:  # it sees by itself that another has its place
-            logger.warning("Task %s could not be revoked: %s", printable(task_id), trouble)
+            said = error_text(trouble)
+            logger.warning("Task %s could not be revoked: %s", printable(task_id), said)
 
     def _give_way(self) -> Any:
         conflict = self._conflict()

@@ -27,7 +27,7 @@ from django_redislock import clock
 from django_redislock.engine.forks import gate
 from django_redislock.holder import host
 from django_redislock.info import Holding
-from django_redislock.text import printable
+from django_redislock.text import error_text, printable
 
 from .ends import leave_place
 from .single import Single, single_of, token_of
@@ -217,7 +217,7 @@ class Gone:
         if not self.failed:
             logger.warning(
                 "The lock of %s, which is gone with its process, could not be released yet: %s",
-                *(self, error),
+                *(self, error_text(error)),
             )
         self.failed = True
         return clock.now() - self.since > single.lock("unused").timeout  # it has run out by now

@@ -3,12 +3,13 @@
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
 from django.core.cache.backends.redis import RedisCache
 
+from .addresses import refuse_malformed
 from .asynchronous import async_client
 from .nodes import Nodes
 
@@ -21,8 +22,8 @@ class Pool:
     """How a backend makes a connection pool."""
 
     kind: type
-    url: str
-    options: Mapping[str, Any]
+    url: str = field(repr=False)
+    options: Mapping[str, Any] = field(repr=False)
 
     def connect(self) -> Any:
         """A client of asyncio with a pool like it."""
@@ -30,7 +31,8 @@ class Pool:
 
 
 def way_to(backend: Any) -> Way | None:
-    """None for a backend on which locks can't live. Does not connect."""
+    """None for a backend on which locks can't live. Does not connect. Raises
+    `ImproperlyConfigured` for an address that can't be read."""
     if isinstance(backend, RedisCache):
         return _core(backend._cache)
     django_redis = sys.modules.get("django_redis.cache")  # there, if it is the backend's
@@ -43,6 +45,7 @@ def way_to(backend: Any) -> Way | None:
 
 
 def _core(cache: Any) -> Way:
+    refuse_malformed(cache._servers)
     pool = Pool(cache._pool_class, cache._servers[0], cache._pool_options)
     return partial(cache.get_client, None, write=True), pool.connect
 
@@ -54,6 +57,7 @@ def _django_redis(client: Any) -> Way | None:
         return _shards(client)
     if not isinstance(client, DefaultClient):
         return None
+    refuse_malformed(client._server)
 
     def connect() -> Any:
         return _like(client.get_client(write=True), client, client._server[0]).connect()
@@ -62,6 +66,8 @@ def _django_redis(client: Any) -> Way | None:
 
 
 def _shards(client: Any) -> Way:
+    refuse_malformed(client._server)
+
     def connect() -> Nodes:
         twins = {
             name: _like(each, client, name).connect() for name, each in client._serverdict.items()

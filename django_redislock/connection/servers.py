@@ -14,7 +14,8 @@ from redis.exceptions import ConnectionError
 
 from ..conf import conf
 from ..keys import BUCKETS, Keys
-from .backends import way_to
+from ..secrecy import without_secrets
+from .backends import Way, way_to
 from .nodes import Nodes, nodes_of
 from .own import has_own, own_async_client, own_client
 
@@ -178,7 +179,9 @@ class GivenServer(Server):
         """The client itself, which must be of ``redis.asyncio``."""
         given: Any = self._aconnect()
         if not iscoroutinefunction(given.execute_command):
-            raise TypeError(f"This needs a client of redis.asyncio, got {given!r}")
+            raise TypeError(
+                f"This needs a client of redis.asyncio, got {without_secrets(repr(given))}"
+            )
         client: AsyncClient = given
         return client
 
@@ -204,15 +207,25 @@ def _server(alias: str) -> Server:
     try:
         backend = caches[alias]
     except InvalidCacheBackendError as error:
-        raise ImproperlyConfigured(
-            f"Locks can't use the cache alias {alias!r}: {error}"
-        ) from error
-    way = (own_client, own_async_client) if has_own(alias) else way_to(backend)
+        raise ImproperlyConfigured(_refusal(alias, error)) from None
+    way = (own_client, own_async_client) if has_own(alias) else _way_to(alias, backend)
     if way is None:
         raise ImproperlyConfigured(unfit(alias))
     own_prefix = backend.key_prefix
     prefix = f"{own_prefix}:{conf.prefix}" if own_prefix else conf.prefix
     return Server(alias, prefix, *way)
+
+
+def _way_to(alias: str, backend: Any) -> Way | None:
+    try:
+        return way_to(backend)
+    except ImproperlyConfigured as error:
+        raise ImproperlyConfigured(_refusal(alias, error)) from None
+
+
+def _refusal(alias: str, error: Exception) -> str:
+    # Somebody may have put an address where the name of an alias belongs.
+    return without_secrets(f"Locks can't use the cache alias {alias!r}: {error}")
 
 
 def unfit(alias: str) -> str:

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import clock
 from ..connection import Server
+from ..text import error_text
 from . import flows, forks
 from .drivers import arun, run
 from .lease import Lease
@@ -143,7 +144,8 @@ class Book:
     def _put_off(self, leases: Sequence[Lease], error: object) -> None:
         if not leases:
             return
-        logger.warning("Renewal of %d lock(s) failed, to be tried again: %s", len(leases), error)
+        said = error_text(error)
+        logger.warning("Renewal of %d lock(s) failed, to be tried again: %s", len(leases), said)
         for lease in leases:
             lease.put_off(min(RETRY, lease.seconds / 10))
 

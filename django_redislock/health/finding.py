@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from ..secrecy import without_secrets
+
 Status: TypeAlias = Literal["ok", "unknown", "warning", "failed"]
 
 STATUSES: tuple[Status, ...] = ("ok", "unknown", "warning", "failed")
@@ -50,4 +52,4 @@ class Health:
 
 def words(error: Exception) -> str:
     """What an error says, to be the end of a sentence."""
-    return f"{type(error).__name__}: {error}".rstrip(". ")
+    return f"{type(error).__name__}: {without_secrets(error)}".rstrip(". ")

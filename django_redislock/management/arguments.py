@@ -6,6 +6,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from django_redislock.names import check_name
+from django_redislock.secrecy import without_secrets
 from django_redislock.text import parse_duration, printable
 
 NOT_DONE, USAGE = 1, 2
@@ -57,7 +58,8 @@ def interval(text: str) -> float:
 def alias(text: str) -> str:
     if text not in settings.CACHES:
         known = ", ".join(sorted(settings.CACHES))
-        raise ArgumentTypeError(f"{text!r} is no alias in CACHES (there are: {known})")
+        given = without_secrets(repr(text))
+        raise ArgumentTypeError(f"{given} is no alias in CACHES (there are: {known})")
     return text
 
 

@@ -21,7 +21,7 @@ from django_redislock.info import LockInfo
 from django_redislock.manager import LockManager
 from django_redislock.primitives import Mutex
 from django_redislock.signals import lock_waiting
-from django_redislock.text import printable, short_duration
+from django_redislock.text import error_text, printable, short_duration
 from django_redislock.values import LONGEST_METADATA
 
 from . import launching
@@ -156,14 +156,12 @@ class Run:
             return LOST
         except (RedisError, TooLate) as error:
             if status != LOST:
-                self._say_not_released(str(error) or "Redis did not answer in time")
+                self._say_not_released(error_text(error) or "Redis did not answer in time")
         return status
 
     def _say_not_released(self, why: str) -> None:
         name = printable(self._job.name)
-        self._say(
-            f"{name} can't be released, and stays taken until its lease ends: {printable(why)}"
-        )
+        self._say(f"{name} can't be released, and stays taken until its lease ends: {why}")
 
 
 class Command:

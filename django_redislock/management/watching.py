@@ -13,7 +13,14 @@ from django_redislock.conf import conf
 from django_redislock.info import Event, Holding, LockInfo, Page
 from django_redislock.management.presenting import moment_text
 from django_redislock.manager import LockManager
-from django_redislock.text import any_of, holder_text, printable, short_duration, task_text
+from django_redislock.text import (
+    any_of,
+    error_text,
+    holder_text,
+    printable,
+    short_duration,
+    task_text,
+)
 
 EVENTS, MOST_EVENTS = 50, 3200
 """How many events a look asks for: at first, and at most if more than that are new."""
@@ -186,4 +193,4 @@ def try_look(look: Callable[[], Look]) -> tuple[Look | None, str]:
     try:
         return look(), ""
     except RedisError as error:
-        return None, printable(error) or type(error).__name__
+        return None, error_text(error) or type(error).__name__

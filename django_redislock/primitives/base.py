@@ -14,6 +14,7 @@ from ..engine.drivers import arun, run
 from ..engine.hold import Hold, Holds
 from ..engine.renewal import loop_book, thread_book
 from ..names import Template, arguments, check_name
+from ..text import error_text
 from ..values import Seconds
 from . import telling, transactions
 from .core import Core
@@ -290,5 +291,6 @@ class BaseLock(Core):
     def _left_with(self, trouble: BaseException) -> None:
         # The error that ended the block says more than trouble with the lock after it.
         logger.warning(
-            "Lock %r was left by an error and could not be released: %s", self.name, trouble
+            "Lock %r was left by an error and could not be released: %s",
+            *(self.name, error_text(trouble)),
         )

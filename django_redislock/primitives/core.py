@@ -24,6 +24,7 @@ from ..info import LockInfo
 from ..keys import LockKeys
 from ..names import check_name
 from ..signals import lock_lost
+from ..text import error_text
 from ..values import Seconds
 from . import telling
 
@@ -179,7 +180,8 @@ class Core:
             run(hold.server.client, self._release(hold))
         except (RedisError, LockError) as error:
             logger.warning(
-                "Lock %r could not be released after a transaction: %s", self.name, error
+                "Lock %r could not be released after a transaction: %s",
+                *(self.name, error_text(error)),
             )
 
     def _extend(

@@ -10,6 +10,7 @@ from .. import values
 from ..connection import GivenServer
 from ..exceptions import LockError
 from ..holder import Anybody, Owner
+from ..secrecy import without_secrets
 from ..values import Seconds
 from .mutex import Mutex
 
@@ -165,7 +166,12 @@ class AsyncLock(Lock):
 def _check_client(client: Any, of_asyncio: bool) -> None:
     execute = getattr(client, "execute_command", None)
     if execute is None:
-        raise TypeError(f"client must be a client of redis-py, got {client!r}")
+        raise TypeError(
+            f"client must be a client of redis-py, got {without_secrets(repr(client))}"
+        )
     if inspect.iscoroutinefunction(execute) != of_asyncio:
         other = "Lock" if of_asyncio else "AsyncLock"
-        raise TypeError(f"client must be of the other kind, or the lock {other}: got {client!r}")
+        raise TypeError(
+            f"client must be of the other kind, or the lock {other}: "
+            f"got {without_secrets(repr(client))}"
+        )

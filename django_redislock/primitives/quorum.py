@@ -17,6 +17,7 @@ from ..engine.lease import Lease, held_by, remember
 from ..engine.ops import Each, Flow, OnServer, Pause
 from ..exceptions import LockError
 from ..info import LockInfo
+from ..text import error_text
 from .base import BaseLock
 from .core import Options, Place, T
 
@@ -182,7 +183,7 @@ class Quorum(BaseLock):
         if len(failed) > tolerated:
             raise ConnectionError(
                 f"Lock {self.name!r} needs {self.needed} of {len(self._servers)} servers, "
-                f"and {len(failed)} failed: {failed[0]}"
+                f"and {len(failed)} failed: {error_text(failed[0])}"
             ) from failed[0]
 
 

@@ -64,6 +64,7 @@ class Stranger:
 
     def __init__(self, name, told):
         self.name = fit_name(name)
+        told = json.loads(json.dumps(told))  # to JSON two halves are a character
         self.host, self.thread, self.task, self.task_id, self.key, self.value = told
 
     def harmless(self):
@@ -82,7 +83,7 @@ class Stranger:
         """It holds, waits, has held, and was refused."""
         tenant.client.flushdb()
         tenant.lock(self.name, tenant.holder(self.info, lease="200000"), beside=self.name)
-        tenant.queue(self.name, tenant.waiter(self.info))
+        tenant.queue(self.name, tenant.waiter(self.info, claim="60000"))  # it comes next
         event = tenant.event(self.name, tenant.holder(self.info), self.info)
         for stream in ("ended", "broken", "refused"):
             tenant.client.xadd(key_of(self.name, stream), event | {"how": "expired"})

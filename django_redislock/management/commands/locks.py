@@ -13,7 +13,7 @@ from django_redislock.management.arguments import alias
 from django_redislock.management.subcommands import SUBCOMMANDS
 from django_redislock.management.terminal import choose_style
 from django_redislock.manager import locks
-from django_redislock.text import printable
+from django_redislock.text import error_text
 
 
 class Command(BaseCommand):
@@ -42,9 +42,9 @@ class Command(BaseCommand):
         except BrokenPipeError:  # as in `locks list | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except RedisError as error:
-            raise CommandError(f"The locks can't be reached: {printable(error)}") from error
+            raise CommandError(f"The locks can't be reached: {error_text(error)}") from None
         except ImproperlyConfigured as error:
-            raise CommandError(printable(error)) from error
+            raise CommandError(error_text(error)) from None
 
 
 def add_common_arguments(parser: CommandParser) -> None:

@@ -1,0 +1,33 @@
+"""The addresses of servers, as settings give them."""
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+from redis.connection import parse_url
+
+
+def refuse_malformed(addresses: Iterable[object]) -> None:
+    """Raise `ImproperlyConfigured` if one can't be read, or says something else than is meant: a
+    password that is not percent-encoded would be in its host, its port, or the next address. The
+    error quotes nothing of it."""
+    for address in addresses:
+        if not _is_fine(str(address)):
+            raise ImproperlyConfigured(
+                "An address in LOCATION can't be read. It begins with redis://, rediss:// or "
+                "unix://, and in the user's name and the password everything but letters and "
+                "digits has to be percent-encoded."
+            )
+
+
+def _is_fine(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        parse_url(address)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return False
+    if parts.scheme == "unix":
+        return not parts.netloc or parts.netloc.endswith("@")
+    # A user's name and password end with an @, and stand before everything else.
+    is_option = "=" in parts.query.partition("@")[0]
+    return "@" not in parts.path + parts.fragment + ("" if is_option else parts.query)
