@@ -19,7 +19,7 @@ from . import processes
 from .certificates import Certificates
 from .makes import binary
 
-WITHIN = 10
+WITHIN = 30
 """Seconds that a server is given to come up, and to stop when it is asked to."""
 
 READY = (b"eady to accept connections", b"Sentinel ID is")

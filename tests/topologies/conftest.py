@@ -85,12 +85,16 @@ def topology(request: pytest.FixtureRequest, start) -> Iterator[Topology]:
     assert not left, f"Left behind: {', '.join(left)}"
 
 
+STARTS_WITHIN = 60
+"""Seconds that a process is given to come up on a busy machine."""
+
 OTHER = """
 import json
 from django_redislock import LockNotOwnedError, locks
 
 held = {}
 locks.ping()  # it is connected before anything is bounded
+say("ready")
 while order := hear():
     what, name, options = json.loads(order)
     if what == "acquire":
@@ -124,7 +128,7 @@ class Other:
 
     def acquired(self, name: str) -> int | None:
         """Waits until it says so."""
-        got, fence = self._child.expect("acquired").split()
+        got, fence = self._child.expect("acquired", timeout=60).split()
         if got == "False":
             return None
         self._held.add(name)
@@ -134,7 +138,7 @@ class Other:
         """Whether it still was the holder."""
         self._held.discard(name)
         self._child.tell(json.dumps(["release", name, {}]))
-        return self._child.expect("released") == "True"
+        return self._child.expect("released", timeout=60) == "True"
 
     def release_all(self) -> None:
         for name in [*self._held]:
@@ -152,6 +156,7 @@ class Others:
         key = topology.environment[places.VARIABLE]
         if key not in self._started:
             child = self._stack.enter_context(Child(OTHER, **topology.environment))
+            child.expect("ready", timeout=STARTS_WITHIN)
             self._started[key] = Other(child)
         return self._started[key]
 

@@ -12,7 +12,7 @@ from ..integration.tools import awaiting, start, waiting
 from ..tools import wait_until
 from .conftest import sorts
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 WAYS = ["move_slot", "move_slot_atomically"]
 LEASE = 3.0

@@ -8,7 +8,7 @@ from django_redislock import locks
 from ..tools import wait_until
 from .conftest import sorts
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.mark.parametrize(
