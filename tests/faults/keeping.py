@@ -10,6 +10,10 @@ GRACE = 2.0
 """Seconds that a busy machine may take on top of what is promised."""
 
 
+LEASES = 2.5, 5.0
+"""Seconds: long enough that a busy machine does not lose them."""
+
+
 def begin(
     run: Run, crew: Crew, node: Node, *, lease: float, first: str = ""
 ) -> tuple[Client, list[Client]]:

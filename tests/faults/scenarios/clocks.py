@@ -15,6 +15,8 @@ from ..scenario import EXCLUSION, ORDER, Run, Setting, Shared, scenario
 
 HOUR = 3600.0
 
+LEASE = 2.5
+
 LANES = 4
 
 
@@ -46,7 +48,7 @@ def forward(setting: Setting) -> None:
 
     def body(run: Run) -> None:
         with servers.one() as (node, clock):
-            lease = run.random.uniform(1, 3)
+            lease = run.random.uniform(*keeping.LEASES)
             keeper, others = keeping.begin(run, crew, node, lease=lease)
             run.moment(0.5)
             run.log.write("taken", lock=run.lock)
@@ -73,7 +75,7 @@ def back(setting: Setting) -> None:
 
     def body(run: Run) -> None:
         with servers.one() as (node, clock):
-            lease = run.random.uniform(1.5, 3)
+            lease = run.random.uniform(*keeping.LEASES)
             keeper, others = keeping.begin(run, crew, node, lease=lease)
             run.moment(0.5)
             since = set_forward(run, clock, -HOUR)
@@ -92,7 +94,7 @@ def back(setting: Setting) -> None:
     short=2,
     faults=2,
     operations=3,
-    free_within=keeping.GRACE,
+    free_within=LEASE * 1.1 + keeping.GRACE,
     may_fail=(ORDER,),
     wake_within=10,
 )
@@ -102,13 +104,13 @@ def back_and_dead(setting: Setting) -> None:
 
     def body(run: Run) -> None:
         with servers.one() as (node, clock):
-            keeper, others = keeping.begin(run, crew, node, lease=1)
+            keeper, others = keeping.begin(run, crew, node, lease=LEASE)
             since = set_forward(run, clock, -HOUR)
             keeper.kill()
-            time.sleep(1.5)  # longer than its lease
+            time.sleep(LEASE * 1.1)
             info = run.info(node)
             assert info, "it came free by itself"
-            assert HOUR - 60 < info.ttl <= HOUR + 1, info.ttl
+            assert HOUR - 60 < info.ttl <= HOUR + LEASE, info.ttl
             run.free()
             with node.client(decode_responses=False) as client:
                 [gone] = drivers.run(client, flows.force_release(KEYS.of(run.lock), None))
@@ -135,7 +137,7 @@ def clients(setting: Setting) -> None:
 
     def body(run: Run) -> None:
         keeper, others = keeping.begin(
-            run, crew, node, lease=run.random.uniform(0.7, 1.5), first=SLEEP_OTHERWISE
+            run, crew, node, lease=run.random.uniform(*keeping.LEASES), first=SLEEP_OTHERWISE
         )
         for _ in range(10):
             run.moment(0.3)

@@ -16,15 +16,17 @@ from ..scenario import EXCLUSION, ORDER, Run, Setting, scenario
 BYTES = 1000
 """What a key takes of those that fill a server."""
 
+ROOM = 300 * BYTES
 
-@scenario(11, "FLUSHDB", runs=60, short=4, operations=3, may_fail=(EXCLUSION, ORDER))
+
+@scenario(11, "FLUSHDB", runs=40, short=4, operations=3, may_fail=(EXCLUSION, ORDER))
 def flushdb(setting: Setting) -> None:
     nodes, crew = setting.shared([setting.node() for _ in range(4)]), setting.crew()
     told: list[float] = []
 
     def body(run: Run) -> None:
         with nodes.one() as node:
-            lease = run.random.uniform(1, 3)
+            lease = run.random.uniform(*keeping.LEASES)
             keeper, others = keeping.begin(run, crew, node, lease=lease)
             run.moment(0.5)
             run.log.write("taken", lock=run.lock)
@@ -63,7 +65,9 @@ def again_and_again(setting: Setting, kind: str, *command: str) -> None:
 
     def body(run: Run) -> None:
         with nodes.one() as node:
-            keeper, others = keeping.begin(run, crew, node, lease=run.random.uniform(1, 2))
+            keeper, others = keeping.begin(
+                run, crew, node, lease=run.random.uniform(*keeping.LEASES)
+            )
 
             def strike(times: int) -> None:
                 for _ in range(times):
@@ -88,22 +92,23 @@ def again_and_again(setting: Setting, kind: str, *command: str) -> None:
     may_fail=(EXCLUSION, ORDER),
 )
 def eviction(setting: Setting) -> None:
-    small = {"maxmemory": "6mb", "maxmemory_policy": "allkeys-lru"}
-    nodes, crew = setting.shared([setting.node(**small) for _ in range(4)]), setting.crew()
+    evicts = {"maxmemory_policy": "allkeys-lru"}
+    nodes, crew = setting.shared([setting.node(**evicts) for _ in range(4)]), setting.crew()
     told: list[float] = []
 
     def body(run: Run) -> None:
         with nodes.one() as node:
-            lease = run.random.uniform(2, 4)
+            lease = run.random.uniform(*keeping.LEASES)
             keeper, others = keeping.begin(run, crew, node, lease=lease)
             run.log.write("taken", lock=run.lock)
-            with node.client() as client:
+            with full(node, room=ROOM), node.client() as client:
                 filling = fill(client)
                 while client.exists(KEYS.of(run.lock).lock):
                     next(filling)
                 run.fault("evicted")
                 evicted = now()
                 client.flushdb()
+            run.log.write("taken", lock=run.lock)  # from those who came meanwhile
             keeping.go_on(others, evicted)
             told.append(keeping.until_told(keeper, evicted, lease))
 
@@ -125,9 +130,12 @@ def out_of_memory(setting: Setting) -> None:
 
     def body(run: Run) -> None:
         with nodes.one() as node:
-            keeper, others = keeping.begin(run, crew, node, lease=run.random.uniform(1, 2))
+            keeper, others = keeping.begin(
+                run, crew, node, lease=run.random.uniform(*keeping.LEASES)
+            )
             newcomer = run.client(crew, "newcomer", node.url)
-            with full(run, node):
+            with full(node):
+                run.fault("full")
                 since = now()
                 for _ in range(2):
                     since = keeper.wait_for("kept", after=since)["t"]
@@ -146,10 +154,10 @@ def out_of_memory(setting: Setting) -> None:
 
 
 @contextmanager
-def full(run: Run, node: Node) -> Iterator[None]:
-    """Whatever there is, is too much."""
-    node.ask("CONFIG", "SET", "maxmemory", 1)
-    run.fault("full")
+def full(node: Node, room: int | None = None) -> Iterator[None]:
+    """There is room for so many bytes more, or less than for what there is."""
+    used = int(node.info("memory")["used_memory"])
+    node.ask("CONFIG", "SET", "maxmemory", 1 if room is None else used + room)
     yield
     node.ask("CONFIG", "SET", "maxmemory", 0)
 

@@ -11,7 +11,7 @@ from ..keeping import GRACE
 from ..scenario import Run, Setting, scenario
 from ..user import User
 
-LEASE = 1.5
+LEASE = 2.5
 USERS = 8
 TURNS = 2
 """Times that each but the first holds it."""
@@ -28,7 +28,7 @@ POOLS: tuple[dict[str, Any], ...] = (
 @scenario(
     16,
     "Connection pool exhausted by waiting threads",
-    runs=20,
+    runs=16,
     short=2,
     operations=1 + (USERS - 1) * TURNS,
     free_within=GRACE,
@@ -40,7 +40,7 @@ def threads(setting: Setting) -> None:
 @scenario(
     16,
     "Connection pool exhausted by waiting tasks",
-    runs=20,
+    runs=16,
     short=2,
     operations=1 + (USERS - 1) * TURNS,
     free_within=GRACE,
@@ -63,7 +63,7 @@ def exhaust(setting: Setting, who: str) -> None:
 
         wait_until(all_wait, timeout=20)
         run.fault("pool exhausted")
-        run.moment(LEASE, shortest=LEASE / 2)
+        run.moment(LEASE * 1.5, shortest=LEASE)
         client.start("sleep", seconds=0)
         assert client.answer() == 1 + (USERS - 1) * TURNS
 

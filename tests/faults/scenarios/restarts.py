@@ -14,7 +14,7 @@ UNTIL_FREE = 3.0
 @scenario(
     7,
     "Server killed and restarted: empty",
-    runs=60,
+    runs=40,
     short=4,
     operations=3,
     may_fail=(EXCLUSION,),
@@ -26,7 +26,7 @@ def empty(setting: Setting) -> None:
 
     def body(run: Run) -> None:
         with nodes.one() as node:
-            lease = run.random.uniform(1, 3)
+            lease = run.random.uniform(*keeping.LEASES)
             keeper, others = keeping.begin(run, crew, node, lease=lease)
             run.log.write("taken", lock=run.lock)
             back = restart(run, node)
@@ -46,7 +46,7 @@ def with_a_file(setting: Setting, sync: str) -> int:
 
     def body(run: Run) -> None:
         with nodes.one() as node:
-            keeper, others = keeping.begin(run, crew, node, lease=run.random.uniform(4, 6))
+            keeper, others = keeping.begin(run, crew, node, lease=run.random.uniform(5, 8))
             if sync == "everysec":
                 run.log.write("taken", lock=run.lock)
             back = restart(run, node)
