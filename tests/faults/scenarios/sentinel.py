@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tests.servers import Node, Sentinels
 from tests.servers.waiting import wait_for
@@ -27,11 +28,11 @@ ERRORS = ("ConnectionError", "TimeoutError", "MasterNotFoundError")
 class Watched:
     """A master and two replicas that Sentinels watch, each behind a proxy."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, **config: Any) -> None:
         self._setting = setting
         self.proxies: dict[Node, Proxy] = {}
         self.sentinels: Sentinels = setting.use(
-            Sentinels(replicas=2, through=self._through, down_after=DOWN_AFTER)
+            Sentinels(replicas=2, through=self._through, down_after=DOWN_AFTER, **config)
         )
 
     def _through(self, node: Node) -> tuple[str, int]:

@@ -1,0 +1,124 @@
+"""The master is cut off from its replicas and the Sentinels, and some clients with it."""
+
+from typing import Any
+
+from tests.servers import Node
+from tests.servers.waiting import wait_for
+
+from .. import outcome
+from ..crew import CORE, Client, Crew
+from ..proxy import Proxy
+from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
+from ..users import Users, taken
+from .sentinel import ERRORS, LANES, Watched
+
+WITH_THE_MASTER = "keeper", "waiting first", "first"
+"""Of the users, those that are cut off together with it."""
+
+LASTS = 1.0, 4.0
+"""Seconds for which there are two masters."""
+
+GUARDED = {"min_replicas_to_write": 1, "min_replicas_max_lag": 2}
+"""The server's own guard. Replicas tell it once a second how far they are."""
+
+
+class Parted(Watched):
+    """Each server is reached by one proxy from the side of most, and by another from that of the
+    master, which itself is reached directly from there."""
+
+    def __init__(self, setting: Setting, **config: Any) -> None:
+        super().__init__(setting, **config)
+        there = (*self.sentinels.nodes, *self.sentinels.sentinels)
+        self._across: dict[Node, Proxy] = {node: setting.proxy(node) for node in there}
+
+    def client_with(self, master: Node, run: Run, crew: Crew, who: str) -> Client:
+        if who not in WITH_THE_MASTER:
+            return self.client(run, crew, who)
+        client = run.client_of(crew, who, {})
+        others = [node for node in self.proxies if node is not master]
+        ways = [(self.proxies[node].address, self._across[node].address) for node in others]
+        client.ask(
+            "tests.faults.reach:by_sentinel",
+            name=self.sentinels.name,
+            sentinels=[self._across[each].address for each in self.sentinels.sentinels],
+            ways=[*ways, (self.proxies[master].address, master.address)],
+            through=CORE,
+        )
+        return client
+
+    def part(self, master: Node) -> list[Proxy]:
+        """Let nothing pass between the sides; tells what is to be thawed."""
+        parted = [
+            self.proxies[master],
+            *(proxy for node, proxy in self._across.items() if node is not master),
+        ]
+        for proxy in parted:
+            proxy.freeze()
+        return parted
+
+
+def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
+    crew = setting.crew()
+    deployments = setting.shared(Parted(setting, **config) for _ in range(LANES))
+
+    def body(run: Run) -> None:
+        with deployments.one() as there:
+            there.sentinels.wait_in_sync()
+            old = there.sentinels.master
+            users = Users(run, lambda who: there.client_with(old, run, crew, who), min_replicas)
+            run.moment(0.5)
+            run.fault("parted")
+            taken(run)
+            parted = there.part(old)
+            there.sentinels.wait_for_new_master(old)
+            run.moment(LASTS[1], shortest=LASTS[0])
+            for proxy in parted:
+                proxy.thaw()
+            wait_for(lambda: old.ask("ROLE")[0] == "slave")
+            taken(run)
+            users.go_on()
+
+    setting.each(body, lanes=LANES)
+    for there in deployments.every:
+        there.sentinels.wait_in_sync()
+        setting.look_over(there.sentinels.master)
+    outcome.tell(setting)
+
+
+@scenario(
+    9,
+    "Partition, the master on the smaller side",
+    runs=16,
+    short=4,
+    operations=10,
+    may_fail=(EXCLUSION, ORDER, WAKING),
+    errors=ERRORS,
+)
+def plain(setting: Setting) -> None:
+    partition(setting)
+
+
+@scenario(
+    9,
+    "Partition, min_replicas=1",
+    runs=16,
+    short=4,
+    operations=10,
+    may_fail=(EXCLUSION, ORDER, WAKING),
+    errors=ERRORS,
+)
+def on_one_replica(setting: Setting) -> None:
+    partition(setting, 1)
+
+
+@scenario(
+    9,
+    "Partition, the server's min-replicas-to-write 1",
+    runs=16,
+    short=4,
+    operations=10,
+    may_fail=(EXCLUSION, ORDER, WAKING),
+    errors=ERRORS,
+)
+def guarded(setting: Setting) -> None:
+    partition(setting, **GUARDED)
