@@ -251,11 +251,11 @@ def false_not_owned(history: "History") -> Iterator[str]:
         if hold.lost is None or hold.lost_after >= 0:
             continue
         taken = (
-            each["t"]
+            hold.asked <= each["t"] and each.get("since", each["t"]) <= hold.lost
             for each in history.of("taken")
             if each.get("lock") in (None, hold.lock) and "fence" not in each
         )
-        if hold.taken > hold.lost and not any(hold.asked <= t <= hold.lost for t in taken):
+        if hold.taken > hold.lost and not any(taken):
             yield f"{hold.lock}: {hold} was told so at {hold.lost:.4f}"
 
 

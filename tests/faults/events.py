@@ -22,7 +22,7 @@ Of the harness
     - ``killed``, with `client` and `dead`, when it surely was no more; ``stopped``, ``resumed``
     - ``fault``, with `kind`, for all others
     - ``taken``: the lock was taken from its holder, by force or because the server lost it; with
-      `fence` from just that one
+      `fence` from just that one, with `since` at some time since then
     - ``away``, ``back``: nobody could reach the server in between
     - ``free``: from here on whoever waits is to get the lock
     - ``stands``, with `tokens`: who holds it, as the server says, when all clients are gone

@@ -23,7 +23,7 @@ from tests.tools import wait_for_none_left, wait_until
 
 from . import checker
 from .crew import KEYS, Client, Crew, Forks, caches, usual_crew
-from .events import Log, read
+from .events import Event, Log, read
 from .proxy import Proxy
 from .table import Row
 
@@ -255,9 +255,9 @@ class Run:
         with node.client(decode_responses=False) as client:
             return drivers.run(client, listing.get(KEYS, self.lock))
 
-    def fault(self, kind: str, **facts: Any) -> None:
+    def fault(self, kind: str, **facts: Any) -> Event:
         """Note a fault that was injected; what clients suffer is noted by their methods."""
-        self.log.write("fault", kind=kind, lock=self.lock, **facts)
+        return self.log.write("fault", kind=kind, lock=self.lock, **facts)
 
     @contextlib.contextmanager
     def paused(self, node: Node) -> Iterator[None]:

@@ -1,9 +1,9 @@
 """Those who use locks while a server is replaced: some take turns, and one keeps a lock that
 others wait for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
-from typing import Any
 
 from django_redislock.clock import now
 from tests.tools import wait_until
@@ -13,8 +13,12 @@ from .scenario import Run
 
 LEASES = 1.5, 6.0
 
-SETTLED_WITHIN = 30.0
-"""Seconds after a failover within which everybody has to have had a turn."""
+WORK = 0.0, 0.02
+REST = 0.0, 0.05
+"""Seconds that those who take turns hold a lock, and let it be."""
+
+SETTLED_WITHIN = 40.0
+"""Seconds within which everybody has to get a turn, whatever happens."""
 
 LOOPS = {
     "first": "loop",
@@ -27,34 +31,51 @@ class Users:
     """`make` makes a client by what it is to do."""
 
     def __init__(self, run: Run, make: Callable[[str], Client], min_replicas: int = 0) -> None:
-        options = {"timeout": run.random.uniform(*LEASES), "min_replicas": min_replicas}
-        self.keeper = make("keeper")
-        self.keeper.start("tests.faults.work:keep", lock=kept(run), **options)
-        self.keeper.wait_for("held")
-        self.waiters = [make("waiting first"), make("waiting second")]
-        for waiter in self.waiters:
-            waiter.start("loop", lock=kept(run), **options)
-            waiter.wait_for("queued")
-        self.in_turns = {who: make(who) for who in LOOPS}
-        for who, client in self.in_turns.items():
-            client.start(LOOPS[who], lock=run.lock, **options)
-            client.wait_for("released")
+        self._kept = kept(run)
+        lease = run.random.uniform(*LEASES)
+        self._options = {"timeout": lease, "min_replicas": min_replicas}
+        self._keeper = make("keeper")
+        self._waiters = [make("waiting first"), make("waiting second")]
+        self._in_turns = {who: make(who) for who in LOOPS}
+        in_turn = self._options | {"work": WORK, "rest": REST}
+        for waiter in self._waiters:
+            waiter.start("loop", lock=self._kept, **in_turn)
+        for who, client in self._in_turns.items():
+            client.start(LOOPS[who], lock=run.lock, **in_turn)
 
-    def go_on(self) -> Any:
-        """Return when all of them have done so; what the keeper says."""
+    def go_on(self) -> None:
+        """Return when all of them use locks, and the keeper keeps its."""
         since = now()
-        for client in self.in_turns.values():
-            client.wait_for("released", after=since, timeout=SETTLED_WITHIN)
-        wait_until(lambda: self._keeper_knows(since), timeout=SETTLED_WITHIN)
-        self.keeper.start("sleep", seconds=0)
-        for waiter in self.waiters:
-            waiter.wait_for("released", after=since, timeout=SETTLED_WITHIN)
-        return self.keeper.answer()
+        self._keeper.start("tests.faults.work:keep", lock=self._kept, **self._options)
+        _wait_for(self._keeper, "held", since)
+        for waiter in self._waiters:
+            _wait_for(waiter, "queued", since)
+        for client in self._in_turns.values():
+            _wait_for(client, "released", since)
+
+    def let_go(self) -> bool:
+        """Have the keeper let go, as soon as it knows whether it still holds, and tell whether it
+        did; return when those that waited for that had their turn."""
+        since = now()
+        wait_until(lambda: self._keeper_knows(since), timeout=SETTLED_WITHIN, interval=0.01)
+        self._keeper.start("sleep", seconds=0)
+        for waiter in self._waiters:
+            _wait_for(waiter, "released", since)
+        kept = self._keeper.answer() == "released"
+        self._keeper.answer()
+        return kept
 
     def _keeper_knows(self, since: float) -> bool:
-        """Whether it still holds, or not."""
-        renewed = self.keeper.last("kept")
-        return self.keeper.has_answered() or bool(renewed and renewed["t"] > since)
+        renewed = self._keeper.last("kept")
+        return self._keeper.has_answered() or bool(renewed and renewed["t"] > since)
+
+
+def _wait_for(client: Client, what: str, since: float) -> None:
+    def has_done() -> bool:
+        event = client.last(what)
+        return bool(event and event["t"] > since)
+
+    wait_until(has_done, timeout=SETTLED_WITHIN, interval=0.01)
 
 
 def kept(run: Run) -> str:
@@ -63,7 +84,13 @@ def kept(run: Run) -> str:
     return next(name for name in names if KEYS.of(name).bucket == KEYS.of(run.lock).bucket)
 
 
-def taken(run: Run) -> None:
-    """Note that whoever held a lock of this run may not hold it any more."""
-    for lock in (run.lock, kept(run)):
-        run.log.write("taken", lock=lock)
+@contextmanager
+def replacing(run: Run, kind: str, **facts: object) -> Iterator[None]:
+    """A fault, and the time in which whoever holds a lock of this run may come to lose it."""
+    fault = run.fault(kind, **facts)
+    run.free()
+    try:
+        yield
+    finally:
+        for lock in (run.lock, kept(run)):
+            run.log.write("taken", lock=lock, since=fault["t"])

@@ -5,18 +5,23 @@ import asyncio
 import time
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from django_redislock import locks
 
 from .client import Client, aacquire, acquire, arelease, release, write
 
-EVERY = 0.02
+EVERY = 0.05
 """Seconds between two looks at a lock that is held."""
 
 
 def keep(client: Client, lock: str, between: float = 0, **options: Any) -> str:
-    """Hold it and write, again and again, a little after having looked, until it is lost or there
-    is another order; then let go of it. Tells which."""
-    acquire(client, lock, **options)
+    """Hold it as soon as that succeeds, and write, again and again, a little after having looked,
+    until it is lost or there is another order; then let go of it. Tells which."""
+    while not _acquires(client, lock, options):
+        if client.is_told():
+            return "failed"
+        time.sleep(EVERY)
     while write(client, lock, between)["wrote"]:
         if client.is_told():
             client.log.write("free", lock=lock)
@@ -24,6 +29,13 @@ def keep(client: Client, lock: str, between: float = 0, **options: Any) -> str:
             return "released"
         time.sleep(EVERY)
     return "lost"
+
+
+def _acquires(client: Client, lock: str, options: dict[str, Any]) -> bool:
+    try:
+        return acquire(client, lock, **options)
+    except RedisError:
+        return False
 
 
 def look(client: Client, lock: str) -> int:

@@ -11,13 +11,17 @@ from tests.servers.waiting import wait_for
 from .. import outcome
 from ..crew import KEYS, Client, Crew
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
-from ..users import Users, kept, taken
+from ..users import Users, kept, replacing
 
 MOVES = 2
 """Times that a slot moves in a run."""
 
 LONGEST_MOVE = 0.4
 """Seconds."""
+
+LANES = 2
+FAILOVERS = 4
+"""In a run, one after the other."""
 
 BEHIND = 0.6
 """Seconds for which a replica stands still before its primary is struck: less than a Cluster
@@ -62,6 +66,7 @@ def migrations(setting: Setting, *, atomic: bool) -> None:
     def body(run: Run) -> None:
         with moving[slot_of(run)]:
             users = Users(run, lambda who: client_of(cluster, run, crew, who))
+            users.go_on()
             looking = client_of(cluster, run, crew, "looking")
             looking.start("tests.faults.work:look", lock=kept(run))
             for _ in range(MOVES):
@@ -69,7 +74,7 @@ def migrations(setting: Setting, *, atomic: bool) -> None:
                 move(run)
             looking.start("sleep", seconds=0)
             assert looking.answer() > 0
-            assert users.go_on() == "released"
+            assert users.let_go()
 
     setting.each(body, lanes=3)
     _end(setting, cluster)
@@ -112,64 +117,79 @@ def moved_atomically(setting: Setting) -> None:
 
 def failovers(setting: Setting, min_replicas: int) -> None:
     crew = setting.crew()
-    clusters = setting.shared(setting.use(Cluster()) for _ in range(2))
+    lanes = min(LANES, setting.runs)
+    clusters = setting.shared(setting.use(Cluster()) for _ in range(lanes))
 
     def body(run: Run) -> None:
         with clusters.one() as cluster:
-            cluster.wait_in_sync()
-            behind = run.random.choice((False, True))
             users = Users(run, lambda who: client_of(cluster, run, crew, who), min_replicas)
-            run.moment(0.5)
-            strike(run, cluster, behind)
-            users.go_on()
+            for _ in range(FAILOVERS):
+                users.go_on()
+                run.moment(0.5)
+                strike(run, cluster)
+                users.let_go()
 
-    setting.each(body, lanes=2)
+    setting.each(body, lanes=lanes)
     for cluster in clusters.every:
         _end(setting, cluster)
     outcome.tell(setting)
 
 
-def strike(run: Run, cluster: Cluster, behind: bool) -> None:
+def strike(run: Run, cluster: Cluster) -> None:
     """Have the replica take over from the primary of the run's slot."""
     slot = slot_of(run)
     old = cluster.owner(slot)
     [replica] = cluster.replicas_of(old)
     kind = run.random.choice(("killed", "stopped"))
+    behind = run.random.choice((False, True))
     if behind:
         replica.pause()
         old.ask("CLIENT", "KILL", "TYPE", "REPLICA")
         run.moment(BEHIND, shortest=BEHIND / 2)
-    run.fault(kind, behind=behind)
-    run.free()
-    taken(run)
-    old.kill() if kind == "killed" else old.pause()
-    replica.resume()
-    cluster.wait_for_new_owner(slot, old)
-    run.moment(1)
-    old.start() if kind == "killed" else old.resume()
-    wait_for(lambda: old.ask("ROLE")[0] == "slave")
-    taken(run)
+    with replacing(run, kind, behind=behind):
+        old.kill() if kind == "killed" else old.pause()
+        replica.resume()
+        cluster.wait_for_new_owner(slot, old)
+        run.moment(0.5)
+        if not old.is_running:
+            old.start()
+        old.resume()
+        _wait_until_follows(cluster, old, replica)
+
+
+def _wait_until_follows(cluster: Cluster, old: Node, new: Node) -> None:
+    wait_for(lambda: cluster.replicas_of(new) == [old])
+    wait_for(lambda: old.info("replication")["master_link_status"] == "up")
 
 
 def in_agreement(setting: Setting) -> None:
     crew, cluster = setting.crew(), setting.use(Cluster())
 
     def body(run: Run) -> None:
-        cluster.wait_in_sync()
         users = Users(run, lambda who: client_of(cluster, run, crew, who))
-        run.moment(0.5)
-        old = cluster.owner(slot_of(run))
-        cluster.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
-        cluster.wait_for_new_owner(slot_of(run), old)
-        run.fault("asked")
-        assert users.go_on() == "released"
+        for _ in range(FAILOVERS):
+            users.go_on()
+            run.moment(0.5)
+            old = cluster.owner(slot_of(run))
+            cluster.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
+            new = cluster.wait_for_new_owner(slot_of(run), old)
+            run.fault("asked")
+            _wait_until_follows(cluster, old, new)
+            assert users.let_go()
 
     setting.each(body)
     _end(setting, cluster)
     outcome.tell(setting)
 
 
-@scenario(19, "A replica of a Cluster takes over when asked", runs=10, short=2, operations=10)
+@scenario(
+    19,
+    "A replica of a Cluster takes over when asked",
+    runs=3,
+    short=1,
+    faults=FAILOVERS,
+    operations=10,
+)
 def replica_asked(setting: Setting) -> None:
     in_agreement(setting)
 
@@ -177,8 +197,9 @@ def replica_asked(setting: Setting) -> None:
 @scenario(
     19,
     "A Cluster's primary dies or stands still",
-    runs=16,
-    short=2,
+    runs=4,
+    short=1,
+    faults=FAILOVERS,
     operations=10,
     may_fail=(EXCLUSION, ORDER, WAKING),
     errors=ERRORS,
@@ -190,8 +211,9 @@ def primary(setting: Setting) -> None:
 @scenario(
     19,
     "A Cluster's primary dies or stands still, min_replicas=1",
-    runs=16,
-    short=2,
+    runs=4,
+    short=1,
+    faults=FAILOVERS,
     operations=10,
     may_fail=(EXCLUSION, ORDER, WAKING),
     errors=ERRORS,

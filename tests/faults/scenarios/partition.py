@@ -3,13 +3,12 @@
 from typing import Any
 
 from tests.servers import Node
-from tests.servers.waiting import wait_for
 
 from .. import outcome
 from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
-from ..users import Users, taken
+from ..users import Users, replacing
 from .sentinel import ERRORS, LANES, Watched
 
 WITH_THE_MASTER = "keeper", "waiting first", "first"
@@ -59,26 +58,26 @@ class Parted(Watched):
 
 def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
     crew = setting.crew()
-    deployments = setting.shared(Parted(setting, **config) for _ in range(LANES))
+    lanes = min(LANES, setting.runs)
+    deployments = setting.shared(Parted(setting, **config) for _ in range(lanes))
 
     def body(run: Run) -> None:
         with deployments.one() as there:
             there.sentinels.wait_in_sync()
             old = there.sentinels.master
             users = Users(run, lambda who: there.client_with(old, run, crew, who), min_replicas)
-            run.moment(0.5)
-            run.fault("parted")
-            taken(run)
-            parted = there.part(old)
-            there.sentinels.wait_for_new_master(old)
-            run.moment(LASTS[1], shortest=LASTS[0])
-            for proxy in parted:
-                proxy.thaw()
-            wait_for(lambda: old.ask("ROLE")[0] == "slave")
-            taken(run)
             users.go_on()
+            run.moment(0.5)
+            with replacing(run, "parted"):
+                parted = there.part(old)
+                there.sentinels.wait_for_new_master(old)
+                run.moment(LASTS[1], shortest=LASTS[0])
+                for proxy in parted:
+                    proxy.thaw()
+                there.sentinels.wait_in_sync()
+            users.let_go()
 
-    setting.each(body, lanes=LANES)
+    setting.each(body, lanes=lanes)
     for there in deployments.every:
         there.sentinels.wait_in_sync()
         setting.look_over(there.sentinels.master)
@@ -88,8 +87,8 @@ def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
 @scenario(
     9,
     "Partition, the master on the smaller side",
-    runs=16,
-    short=4,
+    runs=12,
+    short=1,
     operations=10,
     may_fail=(EXCLUSION, ORDER, WAKING),
     errors=ERRORS,
@@ -101,8 +100,8 @@ def plain(setting: Setting) -> None:
 @scenario(
     9,
     "Partition, min_replicas=1",
-    runs=16,
-    short=4,
+    runs=12,
+    short=1,
     operations=10,
     may_fail=(EXCLUSION, ORDER, WAKING),
     errors=ERRORS,
@@ -114,8 +113,8 @@ def on_one_replica(setting: Setting) -> None:
 @scenario(
     9,
     "Partition, the server's min-replicas-to-write 1",
-    runs=16,
-    short=4,
+    runs=12,
+    short=1,
     operations=10,
     may_fail=(EXCLUSION, ORDER, WAKING),
     errors=ERRORS,

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import redis
+
 from tests.servers import Node, Sentinels
 from tests.servers.waiting import wait_for
 
@@ -12,14 +14,21 @@ from .. import outcome
 from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
-from ..users import Users, taken
+from ..users import Users, replacing
 
 LANES = 4
-DOWN_AFTER = 300
+DOWN_AFTER = 400
 """Milliseconds."""
+
+KINDS = "killed", "stopped", "ordered"
+FAILOVERS = 5
+"""In a run, one after the other."""
 
 LAG = 0.15
 """Seconds that replicas are behind where a lock has to be on one of them."""
+
+BEHIND = 0.5
+"""Seconds for which replicas are behind before something strikes."""
 
 BACKENDS = CORE, "django_redis.cache.RedisCache"
 ERRORS = ("ConnectionError", "TimeoutError", "MasterNotFoundError")
@@ -49,6 +58,22 @@ class Watched:
         )
         return client
 
+    def killed(self, master: Node) -> None:
+        master.kill()
+
+    def stopped(self, master: Node) -> None:
+        master.pause()
+
+    def ordered(self, master: Node) -> None:
+        wait_for(self._order)
+
+    def _order(self) -> bool:
+        try:
+            self.sentinels.sentinels[0].ask("SENTINEL", "FAILOVER", self.sentinels.name)
+        except redis.ResponseError as error:
+            return "INPROG" in str(error)  # else it takes all replicas for dead as yet
+        return True
+
     @contextmanager
     def lagging(self, master: Node, seconds: float) -> Iterator[None]:
         self.proxies[master].lag(seconds)
@@ -60,48 +85,49 @@ class Watched:
 
 def failover(setting: Setting, min_replicas: int) -> None:
     crew = setting.crew()
-    deployments = setting.shared(Watched(setting) for _ in range(LANES))
+    lanes = min(LANES, setting.runs)
+    deployments = setting.shared(Watched(setting) for _ in range(lanes))
 
     def body(run: Run) -> None:
         with deployments.one() as there:
-            there.sentinels.wait_in_sync()
-            old = there.sentinels.master
-            lag = run.random.choice((0, LAG if min_replicas else math.inf))
-            with there.lagging(old, lag):
-                users = Users(run, lambda who: there.client(run, crew, who), min_replicas)
+            users = Users(run, lambda who: there.client(run, crew, who), min_replicas)
+            for _ in range(FAILOVERS):
+                users.go_on()
+                lag = run.random.choice((0, LAG if min_replicas else math.inf))
                 run.moment(0.5)
-                strike(run, there.sentinels, old, lag)
-            users.go_on()
+                strike(run, there, lag)
+                users.let_go()
 
-    setting.each(body, lanes=LANES)
+    setting.each(body, lanes=lanes)
     for there in deployments.every:
         there.sentinels.wait_in_sync()
         setting.look_over(there.sentinels.master)
     outcome.tell(setting)
 
 
-def strike(run: Run, sentinels: Sentinels, old: Node, lag: float) -> None:
+def strike(run: Run, there: Watched, lag: float) -> None:
     """Have a replica replace the master, and wait until that is so for everybody."""
-    kind = run.random.choice(("killed", "stopped", "ordered"))
-    run.fault(kind, lag=str(lag))
-    run.free()
-    taken(run)
-    if kind == "ordered":
-        sentinels.failover()
-    else:
-        old.kill() if kind == "killed" else old.pause()
-        sentinels.wait_for_new_master(old)
-        run.moment(1)
-        old.start() if kind == "killed" else old.resume()
-        wait_for(lambda: old.ask("ROLE")[0] == "slave")
-    taken(run)
+    there.sentinels.wait_in_sync()
+    old = there.sentinels.master
+    with there.lagging(old, lag):
+        run.moment(BEHIND, shortest=BEHIND / 2)
+        kind = run.random.choice(KINDS)
+        with replacing(run, kind, lag=str(lag)):
+            getattr(there, kind)(old)
+            there.sentinels.wait_for_new_master(old)
+            run.moment(0.5)
+            if not old.is_running:
+                old.start()
+            old.resume()
+            there.sentinels.wait_in_sync()
 
 
 @scenario(
     8,
     "Sentinel failover",
-    runs=50,
-    short=4,
+    runs=10,
+    short=2,
+    faults=FAILOVERS,
     operations=10,
     may_fail=(EXCLUSION, ORDER, WAKING),
     errors=ERRORS,
@@ -113,8 +139,9 @@ def plain(setting: Setting) -> None:
 @scenario(
     8,
     "Sentinel failover, min_replicas=1",
-    runs=50,
-    short=4,
+    runs=10,
+    short=2,
+    faults=FAILOVERS,
     operations=10,
     may_fail=(EXCLUSION, ORDER, WAKING),
     errors=ERRORS,
