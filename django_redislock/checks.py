@@ -98,7 +98,8 @@ def check_own_database(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W003: an ordinary cache of the site lives in the same database."""
     if check_backend(app_configs):
         return []
-    shared = "default" if conf.cache == "default" else _alias_in_the_same_database()
+    of_the_site = conf.cache == "default" and conf.client is None
+    shared = "default" if of_the_site else _alias_in_the_same_database()
     if shared is None:
         return []
     return [

@@ -95,8 +95,8 @@ class LockManager:
             several machines begin at the same time by their own clocks.
         min_replicas
             How many replicas must have the lock before it counts as acquired, and each renewal
-            before it counts, so that a failover to one of them keeps it. Asked by ``WAIT`` in the
-            same round trip. Where they don't answer in a second, `acquire` raises redis-py's
+            before it counts, so that a failover to one of them keeps it. Asked by ``WAIT``, in one
+            more round trip. Where they don't answer in a second, `acquire` raises redis-py's
             `ConnectionError` and nothing is left behind; and a lease that can't be renewed so is
             lost at its end. It narrows the window of a failover and can't close it: see the
             explanation of faults.

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from django.core.cache.backends.redis import RedisCache
 
@@ -13,8 +13,18 @@ from .addresses import refuse_malformed
 from .asynchronous import async_client
 from .nodes import Nodes
 
-Way: TypeAlias = tuple[Callable[[], Any], Callable[[], Any]]
-"""What makes a client, or `Nodes`, and what makes its twin of asyncio."""
+
+class Way(NamedTuple):
+    """How to reach what keeps the locks."""
+
+    connect: Callable[[], Any]
+    """Makes a client, or `Nodes`."""
+
+    aconnect: Callable[[], Any]
+    """Makes its twin of asyncio."""
+
+    may_be_several: bool = False
+    """Whether it may be several servers that share the buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ def way_to(backend: Any) -> Way | None:
 def _core(cache: Any) -> Way:
     refuse_malformed(cache._servers)
     pool = Pool(cache._pool_class, cache._servers[0], cache._pool_options)
-    return partial(cache.get_client, None, write=True), pool.connect
+    return Way(partial(cache.get_client, None, write=True), pool.connect)
 
 
 def _django_redis(client: Any) -> Way | None:
@@ -62,7 +72,7 @@ def _django_redis(client: Any) -> Way | None:
     def connect() -> Any:
         return _like(client.get_client(write=True), client, client._server[0]).connect()
 
-    return partial(client.get_client, write=True), connect
+    return Way(partial(client.get_client, write=True), connect)
 
 
 def _shards(client: Any) -> Way:
@@ -74,7 +84,10 @@ def _shards(client: Any) -> Way:
         }
         return Nodes([*twins.values()], lambda key: twins[client.get_server_name(key)])
 
-    return lambda: Nodes([*client._serverdict.values()], client.get_server), connect
+    def shards() -> Nodes:
+        return Nodes([*client._serverdict.values()], client.get_server)
+
+    return Way(shards, connect, may_be_several=True)
 
 
 def _like(sync: Any, client: Any, url: str) -> Pool:
@@ -106,4 +119,4 @@ def _django_valkey(client: Any) -> Way | None:
     def connect() -> Any:
         return Redis(connection_pool=ConnectionPool.from_url(url, **options))
 
-    return connect, Pool(ConnectionPool, url, options).connect
+    return Way(connect, Pool(ConnectionPool, url, options).connect)

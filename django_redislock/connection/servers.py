@@ -1,12 +1,13 @@
 """The servers that locks live on, as settings name them: an alias of ``CACHES``, or a client."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import os
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from django.core.cache import InvalidCacheBackendError, caches
 from django.core.exceptions import ImproperlyConfigured
@@ -35,24 +36,22 @@ class Server:
         self,
         alias: str,
         prefix: str,
-        connect: Callable[[], Any],
-        aconnect: Callable[[], AsyncClient],
+        way: Way,
     ) -> None:
         self.alias = alias
         self.keys = Keys(prefix)
-        self._connect = connect
-        self._aconnect = aconnect
+        self._way = way
         self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
 
     @cached_property
     def client(self) -> Any:
         """That of redis-py, or `Nodes`. Raises redis-py's `ConnectionError` where it can't be
         made without a connection."""
-        return nodes_of(self._connect())
+        return nodes_of(self._way.connect())
 
     def part_of(self, name: str) -> int | None:
         """Which part of it keeps that lock, and fails alone: its bucket; None where it is one."""
-        return self.keys.of(name).bucket if isinstance(self.client, Nodes) else None
+        return self.keys.of(name).bucket if self._way.may_be_several else None
 
     key = ""
     """One that it keeps, where it is one of several; see `Ask`."""
@@ -107,7 +106,7 @@ class Server:
         if loop not in self._of_loop:
             for closed in [each for each in self._of_loop if each.is_closed()]:
                 self._of_loop.pop(closed, None)  # it was not shut down, and is kept by its client
-            client = self._aconnect()
+            client = self._way.aconnect()
             closing = self._close_with_loop(loop, client)
             self._of_loop[loop] = client, closing
             await anext(closing)
@@ -131,7 +130,9 @@ class Member(Server):
     """One of the servers that share the buckets."""
 
     def __init__(self, whole: Server, client: Any, buckets: list[int]) -> None:
-        super().__init__(whole.alias, whole.keys.prefix, lambda: client, whole._aconnect)
+        super().__init__(
+            whole.alias, whole.keys.prefix, whole._way._replace(connect=lambda: client)
+        )
         self.key = self.keys.inspect(buckets[0])[0]
         self._whole = whole
         self._buckets = buckets
@@ -162,7 +163,8 @@ class GivenServer(Server):
     same for all clients over one connection pool."""
 
     def __init__(self, client: Any) -> None:
-        super().__init__("", conf.prefix, lambda: client, lambda: client)
+        several = isinstance(nodes_of(client), Nodes)
+        super().__init__("", conf.prefix, Way(lambda: client, lambda: client, several))
         self._pool = getattr(client, "connection_pool", client)
 
     def __eq__(self, other: object) -> bool:
@@ -177,7 +179,7 @@ class GivenServer(Server):
 
     async def async_client(self) -> AsyncClient:
         """The client itself, which must be of ``redis.asyncio``."""
-        given: Any = self._aconnect()
+        given: Any = self._way.aconnect()
         if not iscoroutinefunction(given.execute_command):
             raise TypeError(
                 f"This needs a client of redis.asyncio, got {without_secrets(repr(given))}"
@@ -195,7 +197,7 @@ def server(alias: str) -> Server:
     global _known
     if _known[0] is not caches.settings:  # override_settings replaces it
         _known = caches.settings, {}
-    servers, key = _known[1], (alias, conf.prefix, conf.cache, conf.client)
+    servers, key = _known[1], (alias, conf.prefix, conf.cache, conf.client, conf.async_client)
     return servers.get(key) or servers.setdefault(key, _server(alias))
 
 
@@ -203,17 +205,33 @@ _known: tuple[object, dict[tuple[object, ...], Server]] = (None, {})
 """The servers of the settings as they stand. No lock: a fork could copy it while it is held."""
 
 
+_made_here: WeakSet[Server] = WeakSet()
+
+
+def _make_anew() -> None:
+    # A fork may have copied a lock of a Cluster's client while it was held, for ever.
+    for each in _made_here:
+        each.__dict__.pop("client", None)
+
+
+os.register_at_fork(after_in_child=_make_anew)
+
+
 def _server(alias: str) -> Server:
     try:
         backend = caches[alias]
     except InvalidCacheBackendError as error:
         raise ImproperlyConfigured(_refusal(alias, error)) from None
-    way = (own_client, own_async_client) if has_own(alias) else _way_to(alias, backend)
+    own = Way(own_client, own_async_client, may_be_several=True)
+    way = own if has_own(alias) else _way_to(alias, backend)
     if way is None:
         raise ImproperlyConfigured(unfit(alias))
     own_prefix = backend.key_prefix
     prefix = f"{own_prefix}:{conf.prefix}" if own_prefix else conf.prefix
-    return Server(alias, prefix, *way)
+    found = Server(alias, prefix, way)
+    if has_own(alias):
+        _made_here.add(found)
+    return found
 
 
 def _way_to(alias: str, backend: Any) -> Way | None:

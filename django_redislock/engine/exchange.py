@@ -4,8 +4,9 @@ several that keep the keys. What Redis answers by an error is an answer like oth
 import asyncio
 import time
 from collections.abc import Sequence
-from types import SimpleNamespace
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from redis.exceptions import (
     ClusterError,
@@ -224,12 +225,49 @@ async def _asend(client: Any, commands: Sequence[Command], key: str) -> list[Any
 
 async def _asend_to_node(cluster: Any, commands: Sequence[Command], key: str) -> list[Any]:
     await cluster.initialize()
-    sent = [SimpleNamespace(args=each, kwargs={}, result=None) for each in commands]
-    await cluster.get_node_from_key(key).execute_pipeline(sent)
-    answers = [each.result for each in sent]
+    try:
+        answers = await _aexchange_with(cluster.get_node_from_key(key), commands)
+    except (ConnectionError, RedisTimeoutError, asyncio.CancelledError):
+        _look_again(cluster)
+        raise
     if not any(map(is_elsewhere, answers)):
         return answers
     return [*[await _aanswer_of(cluster, each) for each in commands[:-1]], 0]
+
+
+async def _aexchange_with(node: Any, commands: Sequence[Command]) -> list[Any]:
+    connection = node.acquire_connection()
+    try:
+        await connection.send_packed_command(connection.pack_commands(commands))
+        return [await _aread(connection) for _ in commands]
+    except BaseException:
+        await connection.disconnect(nowait=True)  # what is unread would answer the next command
+        raise
+    finally:
+        # Before redis-py 6 a node has no method for it.
+        getattr(node, "release", node._free.append)(connection)
+
+
+async def _aread(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
+
+
+_looks: WeakKeyDictionary[Any, asyncio.Task[None]] = WeakKeyDictionary()
+
+
+def _look_again(cluster: Any) -> None:
+    """One of its nodes failed: have it see whether another has taken over."""
+    look = _looks.get(cluster)
+    if look is None or look.done():
+        _looks[cluster] = asyncio.create_task(_look(cluster))
+
+
+async def _look(cluster: Any) -> None:
+    with suppress(Exception):
+        await cluster.nodes_manager.initialize()
 
 
 async def _aanswer_of(client: Any, command: Command) -> Any:

@@ -22,7 +22,8 @@ from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
 from ..text import printable
 from .drivers import text
 from .lease import Lease
-from .ops import SYNC, Batch, Call, Flow, Wait
+from .ops import SYNC, Batch, Call, Flow, Pause, Wait
+from .pools import PAUSE
 from .records import number, ours
 
 SLICE = 0.5
@@ -110,33 +111,31 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     times = (ms(want.lease), ms(want.claim), alive)
     more = (want.predecessor, want.info, conf.history)
     call = Call(ACQUIRE, want.keys.all, (*what, *times, *more), _limit(left, want.patience))
-    verdict, *rest = yield from _replicated(call, want) if want.min_replicas else _called(call)
+    verdict, *rest = yield call
     if verdict < 0:
         raise LockError(
             f"Lock {want.keys.name!r} is held as a {printable(text(rest[0]))}, and can't be one "
             f"of another kind meanwhile: {want.kind}",
             lock_name=want.keys.name,
         )
-    if not verdict:
+    if not verdict or (want.min_replicas and not (yield from _is_replicated(call, want))):
         return None
     fence, *predecessor = rest
     return Granted(int(text(fence)), asked + want.lease, took_over=bool(predecessor))
 
 
-def _called(call: Call) -> Flow[Any]:
-    return (yield call)
-
-
-def _replicated(call: Call, want: Want) -> Flow[Any]:
-    """What the call is answered, when as many replicas as are wanted have what it wrote."""
-    asked = clock.now()
+def _is_replicated(call: Call, want: Want) -> Flow[bool]:
+    """Ask once more what was answered by yes, and wait for as many replicas as are wanted to have
+    it: who is not let in has nothing to wait for. False if it is lost again meanwhile."""
+    until = clock.now() + SYNC
     while True:
-        limit = call.limit and call.limit + SYNC
-        answer, replicas = yield Batch((call,), limit, want.min_replicas)
-        if answer[0] != 1 or replicas >= want.min_replicas:
-            return answer
-        if clock.now() >= asked + SYNC:  # not so where the lock has just moved to another node
+        limit = None if call.limit is None else call.limit + SYNC
+        (verdict, *_), replicas = yield Batch((call,), limit, want.min_replicas)
+        if verdict != 1 or replicas >= want.min_replicas:
+            return bool(verdict == 1)
+        if clock.now() >= until:  # not so where the lock has just moved to another node
             raise _too_few(want.keys.name, replicas, want.min_replicas)
+        yield Pause(PAUSE)
 
 
 def _too_few(name: str, replicas: int, wanted: int) -> ConnectionError:

@@ -19,7 +19,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from redis import ConnectionPool
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, MaxConnectionsError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 STANDING = 0.1
@@ -38,12 +38,9 @@ os.register_at_fork(after_in_child=_seats.clear)  # who sat in the parent does n
 @contextmanager
 def seat(client: Any) -> Iterator[bool]:
     """Whether there is one, for the time of the block."""
-    pool = getattr(client, "connection_pool", None)
-    if pool is None:
-        yield True
-        return
+    pool = getattr(client, "connection_pool", client)  # a Cluster's client of asyncio is its own
     seats = _seats.get(pool) or _seats.setdefault(
-        pool, threading.Semaphore(int(pool.max_connections) // 2)
+        pool, threading.Semaphore(_most_connections(pool) // 2)
     )
     seated = seats.acquire(blocking=False)
     try:
@@ -51,6 +48,11 @@ def seat(client: Any) -> Iterator[bool]:
     finally:
         if seated:
             seats.release()
+
+
+def _most_connections(pool: Any) -> int:
+    most = getattr(pool, "max_connections", None)
+    return int(most or pool.connection_kwargs["max_connections"])
 
 
 def connection_of(pool: Any, until: float | None) -> Any:
@@ -68,8 +70,8 @@ def connection_of(pool: Any, until: float | None) -> Any:
 
 def is_exhausted(error: ConnectionError) -> bool:
     """Whether a pool had no connection left: not a word about the server."""
-    # redis-py has an error of its own for it, but not in all of the supported releases.
-    return "Too many connections" in str(error)
+    # redis-py has an error of its own for it, but not everywhere in all of its releases.
+    return isinstance(error, MaxConnectionsError) or "Too many connections" in str(error)
 
 
 def _get(pool: Any) -> Any:

@@ -286,7 +286,8 @@ class Core:
     def _may_enter(self, lease: Lease) -> bool:
         wanted = self.reentrant or lease.deferred
         fits = lease.kind == self.kind and lease.weight >= self.weight
-        return bool(wanted and fits and not lease.lost)
+        safe = lease.min_replicas >= self.min_replicas
+        return bool(wanted and fits and safe and not lease.lost)
 
     def _must_hold(self, action: str, *, lost: bool = False) -> Hold:
         hold = self._own()

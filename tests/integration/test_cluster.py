@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 import redis
@@ -255,3 +256,76 @@ def test_other_aliases_stay_where_they_are(cluster, settings, redis_server):
     settings.CACHES = {**settings.CACHES, "other": settings.CACHES["default"]}
     with locks.using("other").lock("a"):
         assert locks.get("a") is None
+
+
+# A client of asyncio
+
+
+def small_async_client():
+    host, port = startup[0]
+    return redis.asyncio.RedisCluster(host=host, port=port, max_connections=4)
+
+
+def test_more_waiters_than_connections_are_served_all_the_same(cluster, settings):
+    settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.small_async_client"
+
+    async def turn(name, replicas):
+        async with locks.lock(name, min_replicas=replicas):
+            await asyncio.sleep(0)
+
+    async def use():
+        async with locks.lock("a"):
+            turns = [asyncio.create_task(turn("a", number % 2)) for number in range(8)]
+            while (await locks.aget("a")).waiters < 8:  # noqa: ASYNC110  it sets no event
+                await asyncio.sleep(0.02)
+        await asyncio.gather(*turns)
+
+    asyncio.run(use())
+
+
+def test_who_is_cancelled_while_replicas_are_waited_for_leaves_the_connection(cluster, settings):
+    settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.small_async_client"
+
+    async def use():
+        for number in range(20):
+            task = asyncio.create_task(locks.lock("a", min_replicas=1).aacquire())
+            await asyncio.sleep(0.0005 * number)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+                await locks.aforce_release("a")
+        async with locks.lock("b", min_replicas=1):
+            pass
+
+    asyncio.run(use())
+    wait_until(lambda: locks.force_release("a") or not locks.get("a"))
+
+
+def test_a_cluster_that_hangs_does_not_block_the_loop(cluster, settings):
+    with socket.create_server(("127.0.0.1", 0)) as hole:  # lets connect, and says nothing
+        startup[:] = [hole.getsockname()]
+        settings.REDISLOCK_PREFIX = "that hangs"
+
+        async def use():
+            turned = 0
+            asked = asyncio.create_task(locks.lock("a", blocking_timeout=0.3).aacquire())
+            while not asked.done():
+                await asyncio.sleep(0.01)
+                turned += 1
+            with pytest.raises((ConnectionError, TimeoutError)):
+                await asked
+            assert turned > 5
+
+        asyncio.run(use())
+
+
+def test_a_cache_elsewhere_is_not_where_locks_are_kept(cluster, settings, capsys):
+    call_command("check", deploy=True, tags=["caches"])
+    assert "W003" not in capsys.readouterr().err
+
+
+def test_a_lock_on_replicas_is_not_entered_through_one_that_is_not(cluster):
+    with locks.lock("a", reentrant=True):
+        assert not locks.lock("a", reentrant=True, min_replicas=1, blocking=False).acquire()
+        with locks.lock("a", reentrant=True):
+            pass
