@@ -191,7 +191,7 @@ def test_readers_share_and_a_writer_does_not():
 
 def test_many_locks_are_held_together(other):
     assert {Keys("any").of(name).bucket for name in MANY} == set(range(BUCKETS))
-    with locks.lock_many(MANY, timeout=LEASE) as many:
+    with locks.lock_many(MANY, timeout=2 * LEASE) as many:
         assert set(many.fence_tokens) == set(MANY)
         assert locks.count() == len(MANY)
         assert {info.name for info in locks.active()} == set(MANY)
