@@ -25,7 +25,7 @@ from .health import Health, examine, ping, unreached
 from .holder import current_owner
 from .info import Event, LockInfo, Page, Rates, Waiter
 from .keys import Keys
-from .names import check_name
+from .names import check_name, could_match
 from .primitives import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .secrecy import without_secrets
 from .signals import lock_force_released
@@ -386,6 +386,8 @@ def _matcher(pattern: str | None) -> Callable[[str], bool]:
     _check_pattern(pattern)
     if pattern is None:
         return lambda name: True
+    if not could_match(pattern):
+        return lambda name: False
     found = re.compile(translate(pattern.replace("[", "[[]")))  # no character classes
     return lambda name: found.match(name) is not None
 

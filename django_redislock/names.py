@@ -5,6 +5,7 @@ import re
 import reprlib
 import string
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -16,7 +17,18 @@ MAX_BYTES = 512
 _DIGEST_CHARACTERS = 32
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _INDEX = re.compile(r"\[[^\]]*\]")
-_FORMATTER = string.Formatter()
+_WIDE = re.compile(r"\d{5}")
+
+
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        # It may be of the call's arguments, and fill the memory with blanks.
+        if _WIDE.search(format_spec) and not isinstance(value, date | time):
+            raise ValueError(f"no name is as wide as {shown(format_spec)} says")
+        return super().format_field(value, format_spec)
+
+
+_FORMATTER = _Formatter()
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 80
@@ -38,6 +50,11 @@ def check_name(name: object, argument: str = "name") -> str:
             f"{argument} must be at most {MAX_BYTES} bytes in UTF-8, got {size}: {shown(name)}"
         )
     return str.__str__(name)
+
+
+def could_match(pattern: str) -> bool:
+    """Whether any name is long enough for all that stands between the stars of a pattern."""
+    return len(pattern.replace("*", "")) <= MAX_BYTES
 
 
 def fit_name(text: str) -> str:

@@ -10,7 +10,7 @@ from ..holder import read_info
 from ..info import Holding, LockInfo, Page, Waiter
 from ..keys import BUCKETS, Keys
 from ..lua import INSPECT, NAMES, QUEUE
-from ..names import check_name
+from ..names import check_name, could_match
 from ..text import printable
 from .drivers import text
 from .ops import Batch, Call, Flow
@@ -56,6 +56,8 @@ def count(keys: Keys) -> Flow[int]:
 def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
     """Of the locks whose names match, those from `start` to `stop` in the order in which their
     leases end, in two round trips: names first."""
+    if pattern is not None and not could_match(pattern):
+        return Page((), 0)
     pieces: tuple[str, ...] = () if pattern is None else _pieces(pattern)
     buckets = [keys.history(bucket) for bucket in range(BUCKETS)]
     args: tuple[str | int, ...] = (stop, *pieces, conf.history)
@@ -110,6 +112,8 @@ def _pieces(pattern: str) -> tuple[str, ...]:
 
 
 def _literal(char: str) -> str:
+    if char == "\0":
+        return "%z"
     plain = char == "?" or char.isalnum() or not char.isascii()
     return char if plain else f"%{char}"
 

@@ -1,0 +1,191 @@
+"""Names that are made of a call's arguments, and patterns of names: strangers choose both."""
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from inspect import signature
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from django_redislock import locks
+from django_redislock.names import MAX_BYTES, Template, arguments, check_name
+from django_redislock.text import any_of
+
+from .forging import key_of, texts
+
+
+def rebuild(site, width=None): ...
+
+
+REBUILD = signature(rebuild)
+
+HIDDEN = "nobody may read this"
+
+
+class Spied:
+    """Notes which of its attributes and items are asked for."""
+
+    def __init__(self):
+        self.asked = []
+        self.__dict__["_secret"] = HIDDEN
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, "__dict__").get("asked")
+        if found is not None and name not in ("asked", "__class__", "__dict__"):
+            found.append(name)
+        return object.__getattribute__(self, name)
+
+    def __getattr__(self, name):
+        return self
+
+    def __getitem__(self, key):
+        return self
+
+    def __str__(self):
+        return "spied"
+
+    def __format__(self, spec):
+        return "spied"
+
+
+parts = st.lists(
+    st.sampled_from(
+        [
+            *("{site", "{width", "{", "}", "}}", "{{", ".", "[", "]", "!r", "!s", "!a", ":", "0"),
+            *("_secret", "__class__", "__init__", "__globals__", "a", ":>{", "site", "self", "*"),
+        ]
+    )
+    | st.text(max_size=2),
+    max_size=12,
+).map("".join)
+
+
+@given(parts)
+@example("{site.__class__}")
+@example("{site[a].__class__}")
+@example("{site[].__class__}")
+@example("{site[[].__class__}")
+@example("{site.a.__init__.__globals__[HIDDEN]}")
+@example("{site:{width.__class__}}")
+@example("{site!r:{site._secret}}")
+@example("{site.a[}.__class__]._secret}")
+def test_no_template_reaches_what_is_private(text):
+    spied = Spied()
+    try:
+        name = Template(text, REBUILD).fill(arguments(REBUILD, (spied, spied), {}))
+    except (ImproperlyConfigured, ValueError):
+        return
+    assert not [each for each in spied.asked if each.startswith("_") and each != "__format__"]
+    assert HIDDEN not in name
+
+
+@given(texts | st.integers() | st.floats() | st.binary(max_size=20) | st.lists(st.integers()))
+@example("{site.__class__}")
+@example("{width}{{}}")
+@example("%s%n%(site)s")
+@example("*?[a-z]")
+@example("9" * 5000)
+def test_a_value_is_never_a_template(value):
+    name = Template("rebuild:{site}", REBUILD).fill(arguments(REBUILD, (value,), {}))
+
+    assert name.startswith("rebuild:")
+    assert check_name(name) == name
+    if isinstance(value, str) and value.isprintable() and len(value.encode()) < 400:
+        assert name == f"rebuild:{value}"
+
+
+@pytest.mark.parametrize(
+    "width", ["9" * 12, "0>99999999", ".99999999f", "٩" * 9, 10**9, ",.1000000"]
+)
+@pytest.mark.parametrize("value", ["x", 1, 1.5, Decimal(1), True, None, 10**4000])
+def test_a_width_that_a_stranger_chose_fills_no_memory(width, value):
+    """`{site:{width}}` takes its format from the call."""
+    with pytest.raises(ValueError, match="can't be filled"):
+        Template("{site:{width}}", REBUILD).fill(arguments(REBUILD, (value, width), {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "name"),
+    [
+        ("{site:05d}", 7, "00007"),
+        ("{site:>{width}}", "x", "   x"),
+        ("{site:%Y-%m-%d %H%M}", datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "2026-01-02 0304"),
+        ("{site:%Y at 12345}", datetime(2026, 1, 2, tzinfo=UTC), "2026 at 12345"),
+        ("{site:.3f}", 1.5, "1.500"),
+        ("{site:9999}", "x", None),
+    ],
+)
+def test_what_a_developer_would_write_is_filled(text, value, name):
+    filled = Template(text, REBUILD).fill(arguments(REBUILD, (value, 4), {}))
+
+    assert len(filled.encode()) <= MAX_BYTES
+    assert name is None or filled == name
+
+
+# Patterns
+
+patterns = st.text(alphabet="ab*?[]-!^$.%\\é\x00\ud7ff", max_size=12)
+names = st.text(alphabet="ab*?[]-.%\\é", min_size=1, max_size=12)
+
+
+def means(pattern):
+    """What the reference says of patterns, as a regular expression."""
+    return "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in pattern)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pattern=patterns, held=st.sets(names, min_size=1, max_size=5))
+def test_a_pattern_means_the_same_to_redis_and_to_python(tenant, pattern, held):
+    tenant.client.flushdb()
+    for name in held:
+        tenant.lock(name, tenant.holder(), beside=name)
+
+    found = {name for name in held if re.fullmatch(means(pattern), name, re.DOTALL)}
+    assert {info.name for info in locks.active(pattern)} == found
+    assert {info.name for info in locks.page(pattern).infos} == found
+    assert {name for name in held if any_of((pattern,)).match(name)} == found
+
+
+LONG = {
+    "stars": "*" * 100_000 + "b",
+    "letters behind stars": "*a" * 250 + "b",
+    "letters before stars": "a*" * 250 + "b",
+    "escapes": "%a*" * 170 + "b",
+    "as many as in a name": "?" * 511 + "b",
+    "any between stars": "*?" * 250 + "b",
+    "more than in a name": "?" * 100_000,
+    "letters": "a" * 100_000,
+    "of both": "*?a" * 30_000,
+}
+
+
+@pytest.mark.parametrize("pattern", LONG.values(), ids=LONG)
+def test_no_pattern_takes_long(tenant, pattern):
+    """Neither among names, nor among what a tenant put there for names."""
+    name = "a" * MAX_BYTES
+    tenant.lock(name, tenant.holder(), beside=name)
+    for long in (b"a" * 400_000, b"\xc3" + b"\x80" * 400_000):
+        theirs = {long + b"%d" % at: 9e12 for at in range(10)}
+        tenant.client.zadd(key_of(name, "index"), theirs)
+
+    before = busy(tenant)
+    assert locks.page(pattern).total == 0
+    assert busy(tenant) - before < 1_000_000, "nobody else was served meanwhile"
+    assert not list(locks.active(pattern))
+
+
+def busy(tenant):
+    """Microseconds for which the server ran scripts."""
+    stats = tenant.client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{each}", {"usec": 0})["usec"] for each in ("eval", "evalsha"))
+
+
+def test_the_longest_name_is_found(tenant):
+    name = "é" * (MAX_BYTES // 2)
+    tenant.lock(name, tenant.holder(), beside=name)
+
+    for pattern in ("?" * (MAX_BYTES // 2), "*" * MAX_BYTES, name, "é*" * (MAX_BYTES // 2)):
+        assert [info.name for info in locks.page(pattern).infos] == [name]
