@@ -1,0 +1,211 @@
+"""Whatever a browser sends to the admin, it is answered, and releases nobody whom its user did not
+see."""
+
+import json
+from urllib.parse import quote
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from django_redislock import locks
+from tests.pages import DASHBOARD, LIST
+
+from .forging import json_values, texts
+from .looking import page_of
+
+pytestmark = pytest.mark.django_db
+
+RELEASE = f"{LIST}release/"
+HELD = "held"
+
+PARAMETERS = ("q", "p", "o", "all", "state", "kind", "waiters", "age", "task", "host", "using")
+PARAMETERS += (
+    "columns",
+    "minutes",
+    "_changelist_filters",
+    "_popup",
+    "_to_field",
+    "e",
+    "id__exact",
+)
+
+VALUES = [
+    "",
+    "0",
+    "-1",
+    "1.-2.3",
+    "9" * 30,
+    "1e9",
+    "nan",
+    "\x00",
+    "\r\nX-Injected: 1",
+    "../..",
+    "*",
+]
+VALUES += [
+    "default",
+    "django_redis",
+    "nowhere",
+    "stale",
+    "name",
+    "\u202e",
+    "%25",
+    "\ud800",
+    "x" * 3000,
+]
+
+queries = st.dictionaries(
+    st.sampled_from(PARAMETERS) | texts,
+    st.sampled_from(VALUES) | texts,
+    max_size=4,
+)
+
+
+def fuzzed(examples):
+    return settings(
+        max_examples=examples,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+much = pytest.mark.parametrize(
+    "examples",
+    [
+        pytest.param(20, id="quick"),
+        pytest.param(500, id="much", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+)
+
+
+@pytest.fixture
+def lock(hold):
+    return hold(HELD)
+
+
+def sendable(fields):
+    """As a browser can send it: half a character is none."""
+    return {_whole(name): _whole(value) for name, value in fields.items()}
+
+
+def _whole(text):
+    return text.encode(errors="replace").decode()
+
+
+@much
+def test_addresses(lock, operator, examples):
+    @fuzzed(examples)
+    @given(queries, st.sampled_from([LIST, DASHBOARD, page_of(HELD), RELEASE]))
+    @example({"o": "1." * 500}, LIST)
+    @example({"p": "9" * 400}, LIST)
+    @example({"columns": "\r\nSet-Cookie: a=b"}, LIST)
+    @example({"using": "nowhere"}, DASHBOARD)
+    def look(query, address):
+        response = operator.get(address, sendable(query))
+        assert response.status_code in (200, 302, 400, 404), query
+        assert "X-Injected" not in response.headers
+        if response.status_code == 302:
+            assert response.url.startswith(LIST)
+            assert response.url.isprintable()
+
+    look()
+    assert lock.owned()
+    assert not LogEntry.objects.exists()
+
+
+@much
+def test_names_in_addresses(lock, operator, examples):
+    @fuzzed(examples)
+    @given(st.sampled_from(VALUES) | texts, st.sampled_from(["change", "history", "delete", ""]))
+    def look(name, page):
+        response = operator.get(f"{LIST}{quote(_whole(name), safe='')}/{page}")
+        assert response.status_code in (200, 301, 302, 400, 403, 404), name
+        if response.status_code in (301, 302):
+            assert response.url.startswith(("/admin/", "/admin?"))
+
+    look()
+    assert lock.owned()
+
+
+def seen_like(fence_token):
+    """What a form says that its user saw, with something the matter."""
+    right = [HELD, fence_token, "", "somebody"]
+    wrong = st.lists(
+        st.tuples(st.integers(0, 4), json_values | st.sampled_from(VALUES)), min_size=1, max_size=2
+    )
+
+    def spoil(changes):
+        row = list(right)
+        for place, value in changes:
+            row[place : place + 1] = [value]
+        return [row]
+
+    return wrong.map(spoil) | json_values
+
+
+@much
+def test_forms(lock, operator, examples):
+    right = seen_like(lock.fence_token)
+
+    @fuzzed(examples)
+    @given(
+        right.map(json.dumps) | texts.map(_whole),
+        st.sampled_from(
+            [{}, {"confirmed": "yes"}, {"part_of": "5", "confirmed": "yes"}, {"all": "yes"}]
+        ),
+        st.sampled_from(["", "-1", "9" * 30, "x", "1"]),
+    )
+    @example("[" * 100_000, {"confirmed": "yes"}, "1")
+    @example(json.dumps([[HELD, 1e400, ""]]), {"confirmed": "yes"}, "1")
+    @example(f'[["{HELD}", {"9" * 5000}]]', {"confirmed": "yes"}, "1")
+    @example(json.dumps([[HELD, lock.fence_token + 1]]), {"confirmed": "yes"}, "1")
+    @example(json.dumps([[HELD, lock.fence_token, "nowhere"]]), {"confirmed": "yes"}, "1")
+    @example(json.dumps([["other", lock.fence_token]]), {"confirmed": "yes"}, "1")
+    def send(seen, more, told):
+        if names_the_holder(seen, lock):
+            return
+        form = {"seen": seen, "told": told, **more}
+        answers = [
+            operator.post(RELEASE, form),
+            operator.post(LIST, {"action": "release_selected", "_selected_action": seen}),
+        ]
+        assert {answer.status_code for answer in answers} <= {200, 302, 400}
+        assert lock.owned(), "it was released by who did not see it"
+
+    send()
+    assert not LogEntry.objects.exists()
+
+
+def names_the_holder(seen, lock):
+    """Whether a form really says that its user saw the holder."""
+    try:
+        return any(
+            isinstance(row, list) and row[0] == HELD and int(row[1]) == lock.fence_token
+            for row in json.loads(seen)
+        )
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return False
+
+
+def test_what_was_seen_of_another_holder_releases_nobody(hold, operator):
+    """The form is not signed: it says which holder, and the server knows whether that is so."""
+    hold(HELD).release()
+    lock = hold(HELD)
+    for fence_token in (lock.fence_token - 1, lock.fence_token + 1, 0, -lock.fence_token):
+        form = {"seen": json.dumps([[HELD, fence_token]]), "confirmed": "yes"}
+        assert operator.post(RELEASE, form).status_code == 302
+    assert lock.owned()
+    assert locks.get(HELD).fence_token == lock.fence_token
+    assert not LogEntry.objects.exists()
+
+
+def test_no_more_are_released_at_a_time_than_the_page_says(hold, operator):
+    lock = hold(HELD)
+    many = [[HELD, lock.fence_token], *([f"other {at}", at] for at in range(600))]
+
+    answer = operator.post(RELEASE, {"seen": json.dumps(many), "confirmed": "yes"})
+
+    assert answer.status_code == 400
+    assert lock.owned()
