@@ -1,5 +1,6 @@
 """A wall clock that can be set, for processes that are started with its `environment`."""
 
+import threading
 from pathlib import Path
 
 from .makes import Missing
@@ -13,17 +14,16 @@ class Clock:
 
     >>> clock = Clock(folder / "clock")
     >>> with Node(environment=clock.environment):
-    ...     clock.set_ahead(3600)
+    ...     clock.move(3600)
     """
 
     def __init__(self, file: Path) -> None:
         if not LIBRARIES:
             raise Missing("There is no libfaketime: apt-get install faketime")
         self._file = file
-        self.ahead = 0.0
-        """Of the true time, in seconds."""
-
-        self.set_ahead(0)
+        self._ahead = 0.0
+        self._moving = threading.Lock()
+        self.move(0)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -34,9 +34,11 @@ class Clock:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
 
-    def set_ahead(self, seconds: float) -> None:
-        self.ahead = seconds
-        # Renamed, so that nobody reads the half of it.
-        new = self._file.with_suffix(".new")
-        new.write_text(f"{seconds:+.3f}s")
-        new.rename(self._file)
+    def move(self, seconds: float) -> None:
+        """Set it forward, or back."""
+        with self._moving:
+            self._ahead += seconds
+            # Renamed, so that nobody reads the half of it.
+            new = self._file.with_suffix(".new")
+            new.write_text(f"{self._ahead:+.3f}s")
+            new.rename(self._file)

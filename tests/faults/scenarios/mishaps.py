@@ -52,7 +52,7 @@ def script_flush(setting: Setting) -> None:
     short=2,
     faults=20,
     operations=3,
-    free_within=keeping.GRACE,
+    free_within=5,
     errors=("ConnectionError",),
 )
 def client_kill(setting: Setting) -> None:
