@@ -104,6 +104,14 @@ def test_a_renewal_makes_the_belief_longer(history):
     assert len(history.found().overlaps) == 1
 
 
+def test_what_a_process_tells_of_one_of_its_users_is_that_users(history):
+    token = history.hold("a process, user 1", 1, lease=100)
+    history.note("a process", "kept", token=token, deadline=history.now + 1)
+    history.now += 1
+    history.hold("b", 2)
+    assert not history.found().overlaps
+
+
 def test_who_looks_and_is_told_that_it_holds_believes_it_whatever_its_lease(history):
     token = history.hold("a", 1, lease=0.5)
     history.hold("b", 2)

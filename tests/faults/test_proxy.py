@@ -75,6 +75,19 @@ def test_the_reply_to_a_blocking_command_is_lost_when_it_comes(client, proxy, no
     assert node.ask("LLEN", "list") == 0
 
 
+def test_a_reply_that_nobody_waited_for_was_not_lost(client, proxy, node):
+    dropped = proxy.drop_reply(named("BLPOP"))
+    impatient = redis.Redis.from_url(proxy.url, socket_timeout=0.2)
+    with impatient, pytest.raises(redis.TimeoutError):
+        impatient.blpop("list", 5)
+    wait_until(lambda: proxy.connections == 0)
+    assert not dropped.is_done()
+    node.ask("RPUSH", "list", "a")
+    with pytest.raises(redis.ConnectionError):
+        client.blpop("list", 5)
+    assert dropped.is_done()
+
+
 def test_a_script_is_known_by_its_digest_and_by_its_source():
     acquires = runs(ACQUIRE)
     assert acquires([b"EVALSHA", ACQUIRE.sha.encode(), b"1", b"key"])

@@ -171,7 +171,7 @@ def release(setting: Setting) -> None:
     errors=("ConnectionError",),
 )
 def renew(setting: Setting) -> None:
-    lose(setting, runs(RENEW), "renew_it", lease=1)
+    lose(setting, runs(RENEW), "renew_it", lease=2)
 
 
 @scenario(
@@ -208,7 +208,7 @@ async def renew_it(user: User) -> None:
     if not await user.acquire():
         return
     if user.client.random.random() < 0.2:
-        await user.sleep(0.5, 1)
+        await user.sleep(0.7, 1.5)
     else:
         for step in (reacquire, extend) * 8:
             try:
