@@ -10,8 +10,8 @@ LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 
 
 class Clock:
-    """It is kept in a file, and goes on by itself; so does the monotonic clock, unchanged. Debian's
-    Redis hangs with it, Valkey does not.
+    """It is kept in a file, and goes on by itself; so does the monotonic clock, unchanged. Valkey
+    can have it; Debian's Redis hangs with it.
 
     >>> clock = Clock(folder / "clock")
     >>> with Node(environment=clock.environment):
