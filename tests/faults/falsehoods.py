@@ -29,14 +29,12 @@ class Race:
             if how == "forced":
                 yield hold, when
 
-    def begun_anew(self) -> Iterator[tuple[Hold, float]]:
-        """Who was forced in a turn of which it never knew, and when: it then stood last."""
+    def begun_anew(self) -> Iterator[Hold]:
+        """Who was forced in a turn of which it never knew, and then stood last again."""
         forced = {hold.fence for hold, _ in self.forced()}
         for hold in self.holds:
-            tries = sorted(each["t"] for each in self._tries_at(hold.token))
-            before = tries[:-1] if hold.fence in forced else tries
-            if before:
-                yield hold, before[-1]
+            if len(self._tries_at(hold.token)) > (hold.fence in forced):
+                yield hold
 
     def falsehoods(self) -> Iterator[str]:
         yield from self._false_sum()

@@ -24,6 +24,7 @@ from ..scenario import EXCLUSION, Run, Setting, scenario
 LEASE = 3.0
 """Long enough that only operators end a holding, and not a busy machine."""
 
+A_MOMENT = 1e-6
 LOSSES = 5
 """So often each holder has to lose the lock in a run."""
 
@@ -34,7 +35,7 @@ LOSSES = 5
     runs=30,
     short=3,
     faults=10,
-    operations=20,
+    operations=15,
     may_fail=(EXCLUSION,),
 )
 def force(setting: Setting) -> None:
@@ -66,8 +67,9 @@ def force(setting: Setting) -> None:
         race = Race(events, {fence: (how, when) for fence, how, when in ends})
         for hold, t in race.forced():
             run.log.write("taken", t=t, lock=run.lock, fence=hold.fence)
-        for hold, t in race.begun_anew():
-            run.log.write("want", t=t, who=hold.who, lock=run.lock, weight=1, capacity=1)
+        for hold in race.begun_anew():
+            about = {"who": hold.who, "lock": run.lock, "weight": 1, "capacity": 1}
+            run.log.write("want", t=(hold.queued or hold.asked) + A_MOMENT, **about)
         wrong = [*race.falsehoods(), *race.overlaps()]
         assert not wrong, f"{len(wrong)} falsehoods: {wrong[:3]}"
 

@@ -11,7 +11,7 @@ from ..crew import Client
 from ..scenario import Run, Setting, scenario
 from .killed import GRACE
 
-LEASE = 0.6
+LEASE = 1.0
 LONG_LEASE = 2.0
 """Long enough that a busy machine alone does not lose it."""
 OLD, NEW = "old", "new"
@@ -167,7 +167,7 @@ class Slot:
         self.number += 1
         who = f"{self.place}, {self.number}"
         self.client = self.releases.client(self.run, release, who, self.node)
-        told = {"timeout": LEASE, "work": (0, LEASE / 2), **self.options}
+        told = {"timeout": LEASE, "work": (0, 0.2), **self.options}
         self.client.start("loop", lock=self.run.lock, **told)
 
     def end(self) -> None:
@@ -181,5 +181,5 @@ class Slot:
 
     def finish(self) -> None:
         self.client.start("sleep", seconds=0)
-        assert self.client.answer()
+        assert isinstance(self.client.answer(), int)
         self.client.answer()
