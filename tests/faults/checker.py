@@ -193,7 +193,8 @@ def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Itera
         place = bisect(by_began, after.asked, key=_began)
         if place and greatest[place - 1].fence >= after.fence:
             yield f"{after.lock}: {after} after {greatest[place - 1]}"
-    for before, after in pairwise(sorted(holds, key=_order)):
+    in_order = sorted((hold for hold in holds if not hold.is_empty), key=_order)
+    for before, after in pairwise(in_order):
         alone = history.exclusive and before.weight + after.weight > after.capacity
         if alone and after.asked <= before.began and after.fence <= before.fence:
             yield f"{after.lock}: {after} after {before}"
