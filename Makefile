@@ -5,6 +5,7 @@
 #   make test ARGS="-k renewal"  a part of it
 #   make peers                   this package beside three others, where things go wrong
 #   make faults                  what becomes of locks where things go wrong, at most 20 minutes
+#   make soak                    all of it at once for 10 minutes, and nothing grows
 #   make clients                 locks with redis-py 5, 6, 7 and 8, with and without hiredis
 #   make clients ARGS=8          with one of them
 #   make cases                   write the docs' table of cases anew, from a run of its tests
@@ -31,7 +32,7 @@ PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow faults clients cases screenshots messages coverage lint format types docs wheel peers clean
+.PHONY: demo test slow faults soak clients cases screenshots messages coverage lint format types docs wheel peers clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -44,6 +45,9 @@ slow: $(VENV)/.test.installed
 
 faults: $(VENV)/.test.installed
 	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/explanation/faults.md)
+
+soak: $(VENV)/.test.installed
+	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10)
 
 clients: $(VENV)/.test.installed
 	$(BIN)/python -m tests.topologies.clients $(ARGS)

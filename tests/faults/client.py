@@ -82,6 +82,11 @@ class Client:
             self._registers[lock] = Attempts(self.folder, lock)
         return self._registers[lock]
 
+    def forget_registers(self) -> None:
+        while self._registers:
+            _, register = self._registers.popitem()
+            register.close()
+
 
 def function_of(path: str) -> Any:
     module, _, name = path.rpartition(":")
@@ -259,7 +264,8 @@ def _import_all() -> None:
     import tests.faults.register
 
     with contextlib.suppress(ImportError):  # an earlier release has not all that they need
-        import tests.faults.scenarios  # noqa: F401
+        import tests.faults.scenarios
+        import tests.faults.soak.mixing  # noqa: F401
 
 
 def _be_client(order: dict[str, Any], orders: socket.socket) -> None:

@@ -1,0 +1,268 @@
+"""What the clients of a soak do in a round."""
+
+import asyncio
+import contextlib
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator
+from ctypes import CDLL
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from django_redislock import LockError, locks
+from django_redislock.clock import now
+
+from .. import client as own
+from ..client import Client, function_of
+from ..events import Log
+
+LEASES = 0.8, 1.2
+WORK = 0.01
+WAIT = 1.0
+"""Seconds, each the most."""
+
+THREADS = 4
+TASKS = 8
+NAMES = 12
+"""Of a round's locks that are not judged."""
+
+QUORUM = "default", "second", "third"
+"""The aliases that it is over, each on a server of its own."""
+
+FORGETS = 0.02
+"""How often who holds a lock does not let go of it."""
+
+JUDGED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("mutex", {}),
+    ("shared", {"kind": "semaphore", "limit": 2, "writes": False}),
+    ("read and written", {"kind": "read_lock", "writes": False}),
+    ("read and written", {"kind": "write_lock"}),
+)
+"""The round's locks of which all is noted down, for the checker."""
+
+
+class Round:
+    """One round, as one client has it."""
+
+    def __init__(
+        self, client: Client, number: int, seconds: float, plant: str | None = None
+    ) -> None:
+        self.client = client
+        self.number = number
+        self.until = now() + seconds
+        self.held = 0
+        self.troubles: list[str] = []
+        self._plant: Callable[[Any], object] = function_of(plant) if plant else bool
+
+    @property
+    def goes_on(self) -> bool:
+        return now() < self.until
+
+    def told(self) -> dict[str, Any]:
+        return {"held": self.held, "troubles": self.troubles}
+
+    def judged(self) -> dict[str, Any]:
+        """What to do next that is noted down."""
+        name, options = self.client.random.choice(JUDGED)
+        wait = self.client.random.uniform(0, WAIT)
+        told = {"lock": f"round {self.number} {name}", "how": {"blocking_timeout": wait}}
+        return told | options | {"timeout": self.client.random.uniform(*LEASES)}
+
+    def lock(self, choose: random.Random) -> Any:
+        """What to use next that is not."""
+        name = f"round {self.number}, {choose.randrange(NAMES)}"
+        options = {
+            "timeout": choose.uniform(*LEASES),
+            "blocking_timeout": choose.uniform(0, WAIT),
+            "metadata": {"round": self.number},
+            "on_lost": repr,
+        }
+        names = [f"round {self.number}, {other}" for other in choose.sample(range(NAMES), 3)]
+        make: Callable[..., Any] = choose.choice(
+            (
+                partial(locks.lock, name),
+                partial(locks.lock, name, reentrant=True),
+                partial(locks.lock, name, at_least_for=0.05),
+                partial(locks.semaphore, f"{name}, shared", 3, weight=choose.randint(1, 3)),
+                partial(locks.read_lock, f"{name}, read and written"),
+                partial(locks.write_lock, f"{name}, read and written"),
+                partial(locks.lock_many, names),
+                partial(locks.quorum, name, QUORUM),
+            )
+        )
+        return make(**options)
+
+    @contextlib.contextmanager
+    def using(self, lock: Any) -> Iterator[None]:
+        try:
+            yield
+        except (LockError, RedisError):
+            pass
+        except Exception as error:
+            self.troubles.append(f"{lock!r}: {error!r}")
+
+    def has(self, lock: Any) -> None:
+        self.held += 1
+        self._plant(lock)
+
+
+def begin(client: Client, folder: str) -> None:
+    """From here on, what is noted is of another round."""
+    client.log.close()
+    client.folder = Path(folder)
+    client.log = Log(client.folder, client.who)
+    client.forget_registers()
+
+
+# In threads, or greenlets
+
+
+def work(client: Client, folder: str, **told: Any) -> dict[str, Any]:
+    begin(client, folder)
+    turn = Round(client, **told)
+    threads = [Thread(target=_use_all, args=(turn, place)) for place in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    while turn.goes_on:
+        own.loop(client, times=1, work=(0, WORK), rest=(0, 0), **turn.judged())
+    for thread in threads:
+        thread.join()
+    return turn.told()
+
+
+def _use_all(turn: Round, place: int) -> None:
+    choose = random.Random(f"{turn.client.who} {turn.number} {place}")
+    while turn.goes_on:
+        lock = turn.lock(choose)
+        with turn.using(lock):
+            _use(turn, lock, choose)
+
+
+def _use(turn: Round, lock: Any, choose: random.Random) -> None:
+    if not lock.acquire():
+        return
+    turn.has(lock)
+    time.sleep(choose.uniform(0, WORK))
+    if choose.random() < FORGETS:
+        return
+    if choose.random() < 0.3:
+        lock.extend(lock.timeout)
+    if lock.reentrant:
+        lock.acquire()
+        lock.release()
+    lock.release()
+
+
+# In tasks, each round on a loop of its own
+
+
+def awork(client: Client, folder: str, **told: Any) -> dict[str, Any]:
+    begin(client, folder)
+    turn = Round(client, **told)
+    asyncio.run(_awork(turn))
+    return turn.told()
+
+
+async def _awork(turn: Round) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for place in range(TASKS):
+            tasks.create_task(_ause_all(turn, place))
+        while turn.goes_on:
+            with contextlib.suppress(Exception):  # it is noted down
+                await _abe_judged(turn, **turn.judged())
+
+
+async def _abe_judged(turn: Round, lock: str, writes: bool = True, **options: Any) -> None:
+    use = own.write if writes else own.check
+    if not await own.aacquire(turn.client, lock, **options):
+        return
+    use(turn.client, lock)
+    await asyncio.sleep(turn.client.random.uniform(0, WORK))
+    use(turn.client, lock)
+    await own.arelease(turn.client, lock)
+
+
+async def _ause_all(turn: Round, place: int) -> None:
+    choose = random.Random(f"{turn.client.who} {turn.number} {place}")
+    while turn.goes_on:
+        lock = turn.lock(choose)
+        with turn.using(lock):
+            await _ause(turn, lock, choose)
+
+
+async def _ause(turn: Round, lock: Any, choose: random.Random) -> None:
+    if not await lock.aacquire():
+        return
+    turn.has(lock)
+    await asyncio.sleep(choose.uniform(0, WORK))
+    if choose.random() < FORGETS:
+        return
+    if choose.random() < 0.3:
+        await lock.aextend(lock.timeout)
+    if lock.reentrant:
+        await lock.aacquire()
+        await lock.arelease()
+    await lock.arelease()
+
+
+# An operator
+
+
+def operate(client: Client, folder: str, **told: Any) -> dict[str, Any]:
+    """List, tell, and force what is not judged."""
+    begin(client, folder)
+    turn = Round(client, **told)
+    while turn.goes_on:
+        with turn.using("operator"):
+            _look(turn)
+        time.sleep(client.random.uniform(0, WORK))
+    return turn.told()
+
+
+def _look(turn: Round) -> None:
+    choose, infos = turn.client.random, list(locks.active())
+    locks.page("*", stop=10)
+    locks.history(limit=20)
+    locks.rates()
+    locks.ping()
+    for info in choose.sample(infos, min(len(infos), 3)):
+        locks.get(info.name)
+        locks.queue(info.name)
+        if "," in info.name and info.token and choose.random() < 0.2:
+            turn.held += locks.force_release(info.name, choose.choice((info.token, None)))
+
+
+# When all rest
+
+
+def lost_turns(client: Client, lock: str) -> list[int | None]:
+    """The fencing tokens of those whose lease ran out. Some never knew that it was their turn."""
+    return [each.fence_token for each in locks.history(lock, 1000) if each.outcome == "expired"]
+
+
+def forget_the_expired(client: Client) -> int:
+    """Who lists has what ran out forgotten; how many are held."""
+    return sum(len(list(locks.using(alias).active())) for alias in QUORUM)
+
+
+def measure(client: Client) -> dict[str, float]:
+    gc.collect()
+    gc.collect()
+    CDLL(None).malloc_trim(0)  # what is free is no part of what it needs
+    status = Path("/proc/self/status").read_text().splitlines()
+    about = dict(line.split(":", 1) for line in status)
+    return {
+        "memory": int(about["RssAnon"].split()[0]),  # without what is mapped from files
+        "objects": len(gc.get_objects()),
+        "threads": _entries("/proc/self/task"),
+        "descriptors": _entries("/proc/self/fd"),
+    }
+
+
+def _entries(folder: str) -> int:
+    return sum(1 for _ in Path(folder).iterdir())

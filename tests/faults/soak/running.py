@@ -1,0 +1,259 @@
+"""A soak: its processes, its rounds, what is measured between them, and what came of it."""
+
+import contextlib
+import math
+import shutil
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Self
+
+from django_redislock.clock import now
+from tests.servers import Node
+from tests.tools import KEY, wait_for_none_left
+
+from .. import checker
+from ..crew import Client, Crew, caches, usual_crew
+from ..events import Log, read
+from ..proxy import Proxy
+from .flat import Allowed, Series
+from .mixing import QUORUM
+from .striking import Target, strike
+
+MIXING = "tests.faults.soak.mixing"
+
+LONGEST_ROUND = 12.0
+ROUNDS = 12
+"""At least."""
+
+REST = 12.0
+"""Seconds that leases, claims and signs of life may take to run out after a round."""
+
+STRIKES_A_SECOND = 1.5
+MORTALS = 3
+
+LASTING = {
+    "threads": "work",
+    "threads behind a proxy": "work",
+    "tasks": "awork",
+    "tasks behind a proxy": "awork",
+    "greenlets": "work",
+    "operator": "operate",
+}
+"""The clients that last from the first round to the last, and what they do."""
+
+NOT_OF_KEYS = "used_memory_scripts", "mem_clients_normal", "mem_total_replication_buffers"
+"""Of what INFO says of a server's memory."""
+
+SERVERS = "server", "second server", "third server"
+"""The first has all locks; the others have their part in quorums."""
+
+ALLOWED = {
+    "memory": Allowed(1024, 0.02),
+    "objects": Allowed(300),
+    "threads": Allowed(1),
+    "descriptors": Allowed(4),
+    "keys": Allowed(0),
+    "connections": Allowed(8),
+}
+"""How much more may be at the end. Memory in KiB."""
+
+ERRORS = {"ConnectionError", "TimeoutError", "LockError", *checker.NOT_OWNED}
+"""What clients may meet: connections are cut, and turns don't come in time."""
+
+
+@dataclass
+class Outcome:
+    """What there is to tell in the end."""
+
+    seed: int
+    rounds: int = 0
+    held: int = 0
+    judged: int = 0
+    late: int = 0
+    """Who was passed over, after a turn of its own of which it learned too late."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    series: list[Series] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+class Soak:
+    """For ``with``; then `run`. For tests, `plant` is the path of what is done with each lock that
+    a lasting client comes to hold, and `only` names those that there are."""
+
+    def __init__(
+        self,
+        seconds: float,
+        seed: int,
+        *,
+        plant: str | None = None,
+        only: Collection[str] = LASTING,
+    ) -> None:
+        self.seconds = seconds
+        self.seed = seed
+        self.plant = plant
+        self.only = only
+        self.random = Random(f"soak {seed}")
+        self.folder = Path(tempfile.mkdtemp(prefix="redislock-soak-"))
+        self.outcome = Outcome(seed)
+        self._is_clean = True
+        self._values: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            self.nodes = {name: stack.enter_context(Node()) for name in SERVERS}
+            self.node = self.nodes[SERVERS[0]]
+            self.proxy = stack.enter_context(Proxy(*self.node.address))
+            self.log = stack.enter_context(contextlib.closing(Log(self.folder, "soak")))
+            self.gevent = stack.enter_context(Crew(module="tests.faults.gevent_client"))
+            self.lasting = {who: self._lasting(who) for who in self.only}
+            for client in self.lasting.values():
+                stack.callback(client.end)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _lasting(self, who: str) -> Client:
+        crew = self.gevent if who == "greenlets" else usual_crew()
+        url = self.proxy.url if "proxy" in who else self.node.url
+        return self._client(who, crew, url, self.log)
+
+    def _client(self, who: str, crew: Crew, url: str, log: Log) -> Client:
+        urls = [url, *(node.url for node in self.nodes.values() if node is not self.node)]
+        aliases = {alias: caches(one)["default"] for alias, one in zip(QUORUM, urls, strict=True)}
+        return Client(crew, who, log, aliases, seed=f"{self.seed} {who}")
+
+    def run(self) -> Outcome:
+        until = now() + self.seconds
+        length = min(LONGEST_ROUND, self.seconds / ROUNDS * 0.6)
+        while now() < until or self.outcome.rounds < ROUNDS:
+            self.outcome.rounds += 1
+            self._round(self.outcome.rounds, length)
+            self._measure()
+        self.outcome.series = [
+            Series(who, what, values, ALLOWED[what])
+            for (who, what), values in self._values.items()
+        ]
+        self.outcome.failures += [
+            f"{each.who}: {each.what} grew by {each.growth:,.0f}, more than {each.limit:,.0f}"
+            for each in self.outcome.series
+            if not each.is_flat
+        ]
+        return self.outcome
+
+    # One round
+
+    def _round(self, number: int, seconds: float) -> None:
+        folder = self.folder / f"round {number}"
+        folder.mkdir()
+        told = {"folder": str(folder), "number": number, "seconds": seconds}
+        with contextlib.closing(Log(folder, "harness")) as log:
+            for who, client in self.lasting.items():
+                client.start(f"{MIXING}:{LASTING[who]}", **told, plant=self.plant)
+            mortals = [
+                self._client(f"mortal {place}", usual_crew(), self.node.url, log)
+                for place in range(MORTALS)
+            ]
+            try:
+                for mortal in mortals:
+                    mortal.start(f"{MIXING}:work", **told)
+                target = Target(self.node, self.proxy, mortals, log, self.random)
+                strike(target, seconds, math.ceil(seconds * STRIKES_A_SECOND))
+                self._await_all(mortals)
+            finally:
+                for mortal in mortals:
+                    mortal.end()
+            self._rest(log)
+        self._judge(folder)
+        shutil.rmtree(folder)
+
+    def _await_all(self, mortals: list[Client]) -> None:
+        living = [each for each in mortals if each.died is None]
+        for client in (*self.lasting.values(), *living):
+            told = client.answer()
+            assert "error" not in told, f"{client.who}: {told}"
+            self.outcome.held += told["held"]
+            self.outcome.failures += [f"{client.who}: {each}" for each in told["troubles"]]
+
+    def _rest(self, log: Log) -> None:
+        """Wait until nothing is held or waited for, and note what does not go."""
+        for node in self.nodes.values():
+            with node.client() as client:
+                for key in wait_for_none_left(client, timeout=REST if self._is_clean else 0):
+                    log.write("left", key=key)
+                    self._is_clean = False
+        self.lasting["operator"].ask(f"{MIXING}:forget_the_expired")
+
+    def _judge(self, folder: Path) -> None:
+        found = checker.check(read(folder), wake_within=2 * checker.WAKE_WITHIN)
+        self.outcome.judged += len(found.holds)
+        self.outcome.faults.update(each.get("kind", each["what"]) for each in found.faults)
+        late = {each for each in found.overtakings if self._came_late(each, found)}
+        self.outcome.late += len(late)
+        self.outcome.failures += [
+            f"round {self.outcome.rounds}: {what}: {each}"
+            for what, each in _not_to_be(found)
+            if each not in late
+        ]
+
+    def _came_late(self, overtaking: str, found: checker.Findings) -> bool:
+        """Whether somebody had a turn at that lock and did not know of it in time, as happens
+        where a machine is too busy."""
+        lock, _, _ = overtaking.partition(": ")
+        lost = self.lasting["operator"].ask(f"{MIXING}:lost_turns", lock=lock)
+        return not {hold.fence for hold in found.holds}.issuperset(lost)
+
+    # Measures
+
+    def _measure(self) -> None:
+        for who, client in self.lasting.items():
+            for what, value in client.ask(f"{MIXING}:measure").items():
+                self._values[who, what].append(value)
+        for name, node in self.nodes.items():
+            for what, value in _of_server(node).items():
+                self._values[name, what].append(value)
+
+
+def _of_server(node: Node) -> dict[str, float]:
+    """Its history is left out, which grows until it has its length; so are the buckets' indexes,
+    which stay, its scripts, and what its connections need."""
+    with node.client() as client:
+        parts = {key: _part(key) for key in client.scan_iter(count=1000)}
+        history = [key for key, part in parts.items() if part.startswith("history:")]
+        kept = sum(client.memory_usage(key, samples=0) or 0 for key in history)
+        info = client.info("memory")
+        others = sum(int(info.get(each, 0)) for each in NOT_OF_KEYS)
+        return {
+            "memory": (info["used_memory"] - kept - others) / 1024,
+            "keys": sum(part != "index" for part in parts.values()) - len(history),
+            "connections": len(client.client_list()),
+        }
+
+
+def _part(key: str) -> str:
+    found = KEY.search(key)
+    return found["part"] if found else ""
+
+
+def _not_to_be(found: checker.Findings) -> Iterator[tuple[str, str]]:
+    for what, cases in {
+        "overlap": found.overlaps,
+        "stale write": found.stale,
+        "refused in turn": found.refused_in_turn,
+        "fencing token": found.fences,
+        "overtaken": found.overtakings,
+        "not woken": found.lost_wakeups,
+        "not its own": found.not_owned,
+        "left": found.leftovers,
+        "error": [str(each) for each in found.errors if each["type"] not in ERRORS],
+    }.items():
+        for each in cases:
+            yield what, each
