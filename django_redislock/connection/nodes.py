@@ -1,16 +1,19 @@
 """Several servers that share the buckets: which of them keeps a key, and what to do when that
 is no longer true."""
 
+import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
+from inspect import iscoroutinefunction
 from typing import Any
 
 from redis.exceptions import (
     AskError,
     ClusterDownError,
-    ClusterError,
     ConnectionError,
+    MovedError,
     RedisClusterException,
     TryAgainError,
 )
@@ -34,36 +37,47 @@ class Nodes:
         """The client of the one that keeps a key, in the colour of this object."""
         return self._choose(key)
 
-    def follow(self, command: Sequence[Any], answer: Exception) -> Any:
-        """What a command that was answered by a redirection is answered where that leads."""
-        raise answer
+    def redirected(self, answer: Exception) -> Any:
+        """The client of the one to be asked this once, after ASKING, if a redirection says so;
+        else None, and `at` knows what there was to learn from it."""
+        return None
 
     def look_again(self) -> None:
         """One of them failed: see whether another has taken over."""
 
 
 class ClusterNodes(Nodes):
-    """The primaries of a Cluster, as redis-py's client of it knows them."""
+    """The primaries of a Cluster, as redis-py's client of it knows them.
+
+    Redirections are not left to the client: it would follow them for longer than an answer may
+    take, and the one of asyncio closes the connections of everybody else meanwhile.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self._moved: dict[int, tuple[str, int]] = {}
         self._looker: threading.Thread | None = None
 
     def every(self) -> Sequence[Any]:
-        primaries = known(self._client.get_primaries)
-        return [self._client.get_redis_connection(node) for node in primaries]
+        return [self._client_of(node) for node in known(self._client.get_primaries)]
 
     def at(self, key: str) -> Any:
-        node = known(lambda: self._client.get_node_from_key(key))
-        return self._client.get_redis_connection(node)
+        moved = self._moved.get(self._client.keyslot(key))
+        node = moved and self._client.get_node(*moved)
+        return self._client_of(node or known(lambda: self._client.get_node_from_key(key)))
 
-    def follow(self, command: Sequence[Any], answer: Exception) -> Any:
-        """Raises `TryAgainError` or another `ClusterError` where it leads nowhere yet."""
-        try:
-            return known(lambda: self._client.execute_command(*command))
-        except ClusterError as error:
-            # What redis-py says when it was redirected too often.
-            raise TryAgainError(str(error)) from error
+    def redirected(self, answer: Exception) -> Any:
+        if not isinstance(answer, AskError):
+            return None
+        address = answer.host, answer.port
+        node = self._client.get_node(*address)
+        if node is None:  # the client does not know it yet
+            self.look_again()
+        elif isinstance(answer, MovedError):
+            self._moved[answer.slot_id] = address
+        else:
+            return self._client_of(node)
+        return None
 
     def look_again(self) -> None:
         # In a thread: the node that is asked first may be the very one that hangs.
@@ -74,6 +88,77 @@ class ClusterNodes(Nodes):
     def _look(self) -> None:
         with suppress(Exception):
             self._client.nodes_manager.initialize()
+            self._moved.clear()
+
+    def _client_of(self, node: Any) -> Any:
+        return self._client.get_redis_connection(node)
+
+
+class AsyncNode:
+    """A node of a Cluster, as redis-py's client of asyncio knows it: it is its own pool."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    @property
+    def connection_pool(self) -> "AsyncNode":
+        return self
+
+    @property
+    def max_connections(self) -> int:
+        return int(self.node.max_connections)
+
+    @property
+    def connection_kwargs(self) -> Mapping[str, Any]:
+        told: Mapping[str, Any] = self.node.connection_kwargs
+        return told
+
+    def take(self) -> Any:
+        """One of its connections, which may not be connected yet."""
+        return self.node.acquire_connection()
+
+    def give_back(self, connection: Any) -> None:
+        # Before redis-py 6 it has no method for it.
+        getattr(self.node, "release", self.node._free.append)(connection)
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        """Its idle connections alone."""
+        for connection in [*self.node._free]:
+            await connection.disconnect()
+
+
+class AsyncClusterNodes(ClusterNodes):
+    """The same of its client of asyncio."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+        self._nodes: dict[str, AsyncNode] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def ready(self) -> None:
+        """Let the client know the Cluster. Raises redis-py's `ConnectionError`."""
+        try:
+            await self._client.initialize()
+        except RedisClusterException as error:
+            raise ConnectionError(str(error)) from error
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    def look_again(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_in_task(), context=Context())
+
+    async def _look_in_task(self) -> None:
+        with suppress(Exception):
+            await self._client.nodes_manager.initialize()
+            self._moved.clear()
+
+    def _client_of(self, node: Any) -> AsyncNode:
+        found = self._nodes.get(node.name)
+        if found is None or found.node is not node:
+            found = self._nodes[node.name] = AsyncNode(node)
+        return found
 
 
 def known(ask: Callable[[], Any]) -> Any:
@@ -86,4 +171,7 @@ def known(ask: Callable[[], Any]) -> Any:
 
 def nodes_of(client: Any) -> Any:
     """What the engine talks to, for a client of redis-py: `Nodes`, or the client itself."""
-    return ClusterNodes(client) if hasattr(client, "get_redis_connection") else client
+    if not hasattr(client, "get_node_from_key"):
+        return client
+    of_asyncio = iscoroutinefunction(client.execute_command)
+    return AsyncClusterNodes(client) if of_asyncio else ClusterNodes(client)

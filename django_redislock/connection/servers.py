@@ -17,7 +17,7 @@ from ..conf import conf
 from ..keys import BUCKETS, Keys
 from ..secrecy import without_secrets
 from .backends import Way, way_to
-from .nodes import Nodes, nodes_of
+from .nodes import AsyncClusterNodes, Nodes, nodes_of
 from .own import has_own, own_async_client, own_client
 
 if TYPE_CHECKING:
@@ -106,12 +106,11 @@ class Server:
         if loop not in self._of_loop:
             for closed in [each for each in self._of_loop if each.is_closed()]:
                 self._of_loop.pop(closed, None)  # it was not shut down, and is kept by its client
-            client = self._way.aconnect()
+            client = nodes_of(self._way.aconnect())
             closing = self._close_with_loop(loop, client)
             self._of_loop[loop] = client, closing
             await anext(closing)
-        found: AsyncClient = self._of_loop[loop][0]
-        return found
+        return await _ready(self._of_loop[loop][0])
 
     async def _close_with_loop(
         self, loop: asyncio.AbstractEventLoop, client: AsyncClient
@@ -145,17 +144,23 @@ class Member(Server):
         return self.keys.of(name).bucket in self._buckets
 
 
+async def _ready(client: AsyncClient) -> AsyncClient:
+    if isinstance(client, AsyncClusterNodes):
+        await client.ready()
+    return client
+
+
 async def _close(client: Any) -> None:
-    if isinstance(client, Nodes):
+    if isinstance(client, AsyncClusterNodes):
+        await client.aclose()
+    elif isinstance(client, Nodes):
         for each in client.every():
             await _close(each)
-    elif hasattr(client, "connection_pool"):
+    else:
         await client.aclose(close_connection_pool=True)
         sentinels = getattr(client.connection_pool, "sentinel_manager", None)
         for each in sentinels.sentinels if sentinels else ():
             await each.aclose(close_connection_pool=True)
-    else:
-        await client.aclose()  # a Cluster's
 
 
 class GivenServer(Server):
@@ -184,8 +189,7 @@ class GivenServer(Server):
             raise TypeError(
                 f"This needs a client of redis.asyncio, got {without_secrets(repr(given))}"
             )
-        client: AsyncClient = given
-        return client
+        return await _ready(self.client)
 
 
 def server(alias: str) -> Server:

@@ -118,7 +118,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                 _put_in(answers, unknown, await aask(client, [*full, *synced], limit))
             return [_good(answer) for answer in answers]
         case Ask(commands, limit, key):
-            return await aask(keeper(client, key), commands, limit, key)
+            return await aask(keeper(client, key), commands, limit)
         case Wait():
             there = keeper(client, op.key)
             with seat(there) as seated:
@@ -223,8 +223,7 @@ def _pop(client: Any, wait: Wait) -> Command:
 
 def _in_time(client: Any, seconds: float) -> float:
     # A command that lasts longer than the client waits for any answer would break the connection.
-    pool = getattr(client, "connection_pool", client)  # a Cluster's client of asyncio is its own
-    timeout = pool.connection_kwargs.get("socket_timeout")
+    timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
     return min(seconds, timeout * IN_TIME) if timeout else seconds
 
 

@@ -3,27 +3,24 @@ several that keep the keys. What Redis answers by an error is an answer like oth
 
 import asyncio
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from redis.exceptions import (
-    ClusterError,
-    ConnectionError,
-    RedisClusterException,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import ConnectionError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client, Nodes
-from ..connection.nodes import REDIRECTIONS
+from ..connection.nodes import REDIRECTIONS, AsyncNode
 from .ops import Command
 from .pools import PATIENCE, PAUSE, connection_of, is_exhausted
 
 LONGEST_MOVE = 5.0
 """Seconds for which a slot of a Cluster may be between two nodes, and its keys with neither."""
+
+LONGEST_PAUSE = 0.05
+"""Seconds until it is looked whether it has arrived."""
+
+ASKING: Command = ("ASKING",)
 
 
 def keeper(client: Any, key: str) -> Any:
@@ -58,6 +55,28 @@ def _by_node(nodes: Nodes, commands: Sequence[Command]) -> dict[Any, list[int]]:
     return places
 
 
+def _redirected(answers: Sequence[Any]) -> list[int]:
+    return [place for place, answer in enumerate(answers) if isinstance(answer, REDIRECTIONS)]
+
+
+def _after_redirections(
+    commands: Sequence[Command], answers: list[Any], followed: dict[int, Any]
+) -> list[Any]:
+    for place, answer in followed.items():
+        answers[place] = answer
+    if followed and commands[-1][0] == "WAIT":
+        answers[-1] = 0  # it was told of the replicas of the wrong node
+    return answers
+
+
+def _pauses(until: float | None) -> Iterator[float]:
+    """Seconds to wait before each try to follow a redirection, for as long as there is time."""
+    pause, patience = 0.0, time.monotonic() + LONGEST_MOVE
+    while time.monotonic() < min(patience, until or patience):
+        yield pause
+        pause = min(pause * 2 or PAUSE, LONGEST_PAUSE)
+
+
 def _key(command: Command) -> str:
     if command[0] in ("EVALSHA", "EVAL"):
         return str(command[3]) if command[2] else ""
@@ -83,35 +102,31 @@ def _ask_nodes(nodes: Nodes, commands: Sequence[Command], until: float | None) -
             told = _ask(node, [commands[place] for place in places], until)
             for place, answer in zip(places, told, strict=True):
                 answers[place] = answer
+        return _after_redirections(
+            commands,
+            answers,
+            {
+                place: _followed(nodes, commands[place], answers[place], until)
+                for place in _redirected(answers)
+            },
+        )
     except (ConnectionError, RedisTimeoutError):
         nodes.look_again()
         raise
-    return _all_followed(nodes, commands, answers, until)
 
 
-def _all_followed(
-    nodes: Nodes, commands: Sequence[Command], answers: Sequence[Any], until: float | None
-) -> list[Any]:
-    followed = [
-        _followed(nodes, command, answer, until) if isinstance(answer, REDIRECTIONS) else answer
-        for command, answer in zip(commands, answers, strict=True)
-    ]
-    if followed != answers and commands[-1][0] == "WAIT":
-        followed[-1] = 0  # those of the wrong node
-    return followed
-
-
-def _followed(nodes: Nodes, command: Command, answer: Exception, until: float | None) -> Any:
-    patience = time.monotonic() + LONGEST_MOVE
-    while True:
-        try:
-            return nodes.follow(command, answer)
-        except TryAgainError as error:
-            if time.monotonic() > min(patience, until or patience):
-                return error.with_traceback(None)
-            time.sleep(PAUSE)
-        except ResponseError as error:
-            return error.with_traceback(None)
+def _followed(nodes: Nodes, command: Command, answer: Any, until: float | None) -> Any:
+    """What a command that was answered by a redirection is answered in the end."""
+    for pause in _pauses(until):
+        asked_once = nodes.redirected(answer)
+        if asked_once:
+            _, answer = _ask(asked_once, [ASKING, command], until)
+        else:
+            time.sleep(pause)
+            [answer] = _ask(nodes.at(_key(command)), [command], until)
+        if not isinstance(answer, REDIRECTIONS):
+            break
+    return answer
 
 
 def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
@@ -161,59 +176,78 @@ def _answer_of(client: Any, command: Command) -> Any:
 # Async: through the client, whose commands can be cancelled at any moment.
 
 
-async def aask(
-    client: AsyncClient, commands: Sequence[Command], limit: float | None, key: str = ""
-) -> list[Any]:
-    """See ask(). A Cluster's client sends commands without keys to the keeper of `key`."""
+async def aask(client: AsyncClient, commands: Sequence[Command], limit: float | None) -> list[Any]:
+    """See ask()."""
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
         async with asyncio.timeout(limit):
-            answers = await _aask(client, commands, key)
+            answers = await _aask(client, commands)
     except TimeoutError as error:
+        if isinstance(client, Nodes):
+            client.look_again()
         raise RedisTimeoutError("Redis did not answer in time") from error
-    except RedisClusterException as error:  # which is none of redis-py's RedisError
-        raise ConnectionError(str(error)) from error
     if task and task.cancelling() > before:
         # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
         raise asyncio.CancelledError
     return answers
 
 
-async def _aask(client: AsyncClient, commands: Sequence[Command], key: str) -> list[Any]:
+async def _aask(client: AsyncClient, commands: Sequence[Command]) -> list[Any]:
     if not isinstance(client, Nodes):
-        return await _aexchange(client, commands, key)
+        return await _aexchange(client, commands)
+    try:
+        return await _aask_nodes(client, commands)
+    except (ConnectionError, RedisTimeoutError):
+        client.look_again()
+        raise
+
+
+async def _aask_nodes(nodes: Nodes, commands: Sequence[Command]) -> list[Any]:
     answers: list[Any] = [None] * len(commands)
-    for node, places in _by_node(client, commands).items():
-        told = await _aexchange(node, [commands[place] for place in places], key)
+    for node, places in _by_node(nodes, commands).items():
+        told = await _aexchange(node, [commands[place] for place in places])
         for place, answer in zip(places, told, strict=True):
             answers[place] = answer
-    return answers
+    followed = {
+        place: await _afollowed(nodes, commands[place], answers[place])
+        for place in _redirected(answers)
+    }
+    return _after_redirections(commands, answers, followed)
 
 
-async def _aexchange(client: Any, commands: Sequence[Command], key: str) -> list[Any]:
+async def _afollowed(nodes: Nodes, command: Command, answer: Any) -> Any:
+    """See _followed()."""
+    for pause in _pauses(None):
+        asked_once = nodes.redirected(answer)
+        if asked_once:
+            _, answer = await _aexchange(asked_once, [ASKING, command])
+        else:
+            await asyncio.sleep(pause)
+            [answer] = await _aexchange(nodes.at(_key(command)), [command])
+        if not isinstance(answer, REDIRECTIONS):
+            break
+    return answer
+
+
+async def _aexchange(client: Any, commands: Sequence[Command]) -> list[Any]:
     began = time.monotonic()
     while True:
         try:
-            answers = await _asend(client, commands, key)
+            answers = await _asend(client, commands)
             break
         except ConnectionError as error:
             if not is_exhausted(error) or time.monotonic() > began + PATIENCE:
                 raise
-        except ClusterError:  # what redis-py says when it was redirected too often
-            if time.monotonic() > began + LONGEST_MOVE:
-                raise
         await asyncio.sleep(PAUSE)
-    if any(map(_is_of_a_replica, answers)) and hasattr(client, "connection_pool"):
+    if any(map(_is_of_a_replica, answers)):
         await client.connection_pool.disconnect(inuse_connections=False)
     return answers
 
 
-async def _asend(client: Any, commands: Sequence[Command], key: str) -> list[Any]:
-    # WAIT is about what its own connection wrote, and a Cluster's pipeline would send it to any.
-    key = key or (_key(commands[0]) if commands[-1][0] == "WAIT" else "")
-    if key and hasattr(client, "get_node_from_key"):
-        return await _asend_to_node(client, commands, key)
+async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
+    if isinstance(client, AsyncNode):
+        return await _asend_to_node(client, commands)
     if len(commands) == 1:
         return [await _aanswer_of(client, commands[0])]
     pipeline = client.pipeline(transaction=False)
@@ -223,29 +257,31 @@ async def _asend(client: Any, commands: Sequence[Command], key: str) -> list[Any
     return answers
 
 
-async def _asend_to_node(cluster: Any, commands: Sequence[Command], key: str) -> list[Any]:
-    await cluster.initialize()
-    try:
-        answers = await _aexchange_with(cluster.get_node_from_key(key), commands)
-    except (ConnectionError, RedisTimeoutError, asyncio.CancelledError):
-        _look_again(cluster)
-        raise
-    if not any(map(is_elsewhere, answers)):
-        return answers
-    return [*[await _aanswer_of(cluster, each) for each in commands[:-1]], 0]
+async def _asend_to_node(node: AsyncNode, commands: Sequence[Command]) -> list[Any]:
+    # Nothing sees that an idle connection was closed: so each is tried until one fails that was
+    # made just now.
+    while True:
+        connection = node.take()
+        was_connected = connection.is_connected
+        try:
+            return await _aexchange_by(connection, commands)
+        except ConnectionError:
+            if not was_connected:
+                raise
+        finally:
+            node.give_back(connection)
 
 
-async def _aexchange_with(node: Any, commands: Sequence[Command]) -> list[Any]:
-    connection = node.acquire_connection()
+async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[Any]:
     try:
-        await connection.send_packed_command(connection.pack_commands(commands))
+        packed = connection.pack_commands(commands)
+        await connection.send_packed_command(packed, check_health=False)
         return [await _aread(connection) for _ in commands]
-    except BaseException:
-        await connection.disconnect(nowait=True)  # what is unread would answer the next command
+    except BaseException as error:
+        await connection.disconnect(nowait=True)  # or what is unread would answer the next command
+        if isinstance(error, TypeError):  # what asyncio says if it was closed by another task
+            raise ConnectionError("Connection closed meanwhile") from error
         raise
-    finally:
-        # Before redis-py 6 a node has no method for it.
-        getattr(node, "release", node._free.append)(connection)
 
 
 async def _aread(connection: Any) -> Any:
@@ -255,25 +291,8 @@ async def _aread(connection: Any) -> Any:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
 
-_looks: WeakKeyDictionary[Any, asyncio.Task[None]] = WeakKeyDictionary()
-
-
-def _look_again(cluster: Any) -> None:
-    """One of its nodes failed: have it see whether another has taken over."""
-    look = _looks.get(cluster)
-    if look is None or look.done():
-        _looks[cluster] = asyncio.create_task(_look(cluster))
-
-
-async def _look(cluster: Any) -> None:
-    with suppress(Exception):
-        await cluster.nodes_manager.initialize()
-
-
 async def _aanswer_of(client: Any, command: Command) -> Any:
     try:
         return await client.execute_command(*command)
-    except ClusterError:
-        raise
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive

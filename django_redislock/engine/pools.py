@@ -38,9 +38,9 @@ os.register_at_fork(after_in_child=_seats.clear)  # who sat in the parent does n
 @contextmanager
 def seat(client: Any) -> Iterator[bool]:
     """Whether there is one, for the time of the block."""
-    pool = getattr(client, "connection_pool", client)  # a Cluster's client of asyncio is its own
+    pool = client.connection_pool
     seats = _seats.get(pool) or _seats.setdefault(
-        pool, threading.Semaphore(_most_connections(pool) // 2)
+        pool, threading.Semaphore(int(pool.max_connections) // 2)
     )
     seated = seats.acquire(blocking=False)
     try:
@@ -48,11 +48,6 @@ def seat(client: Any) -> Iterator[bool]:
     finally:
         if seated:
             seats.release()
-
-
-def _most_connections(pool: Any) -> int:
-    most = getattr(pool, "max_connections", None)
-    return int(most or pool.connection_kwargs["max_connections"])
 
 
 def connection_of(pool: Any, until: float | None) -> Any:

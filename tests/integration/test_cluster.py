@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import socket
+import threading
+import time
 
 import pytest
 import redis
@@ -34,6 +36,12 @@ def client():
     """What REDISLOCK_CLIENT names here."""
     host, port = startup[0]
     clients.append(redis.RedisCluster(host=host, port=port, socket_timeout=1))
+    return clients[-1]
+
+
+def patient_client():
+    host, port = startup[0]
+    clients.append(redis.RedisCluster(host=host, port=port, socket_timeout=None))
     return clients[-1]
 
 
@@ -137,6 +145,48 @@ def test_who_asks_while_a_slot_is_under_way_waits_until_it_has_moved(cluster):
     assert released.result(10) == 1
     asked.result(10)
     free(locks, "a")
+
+
+def test_tasks_that_take_turns_do_not_notice_that_the_slot_moves(cluster):
+    slot, moves = slot_of("a"), iter(range(8))
+
+    async def take_turns(moved):
+        while not moved.done():
+            async with locks.lock("a", timeout=5):
+                await asyncio.sleep(0)
+
+    def move():
+        for _ in moves:
+            with cluster.moving(slot, another(cluster, slot)):
+                time.sleep(0.1)  # so that more are redirected
+
+    async def use():
+        moved = asyncio.ensure_future(asyncio.to_thread(move))
+        await asyncio.gather(*(take_turns(moved) for _ in range(5)))
+        await moved
+
+    asyncio.run(use())
+    assert next(moves, None) is None
+
+
+def test_a_redirection_to_a_node_that_hangs_is_an_error_in_time(cluster, settings):
+    settings.REDISLOCK_CLIENT = f"{ME}.patient_client"
+    slot = slot_of("a")
+    with locks.lock("a"):
+        pass
+    new = another(cluster, slot)
+    cluster.move_slot(slot, new)
+    new.pause()
+    resume = threading.Timer(5, new.resume)
+    resume.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(TimeoutError):
+            locks.lock("a", blocking_timeout=0.5).acquire()
+        assert time.monotonic() - began < 3
+    finally:
+        resume.cancel()
+        new.resume()
 
 
 def _keys(name):
