@@ -157,6 +157,8 @@ class Proxy:
         self._flows.set()
         await self._cut()
         others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:  # those that were cut end by themselves
+            _, others = await asyncio.wait(others, timeout=1)
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)

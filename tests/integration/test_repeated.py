@@ -56,7 +56,10 @@ def test_a_release(proxy, client):
 def test_a_release_in_async_too(proxy):
     async def use():
         retry = AsyncRetry(NoBackoff(), 1)
-        async with redis.asyncio.Redis.from_url(proxy.url, retry=retry) as client:
+        errors = [redis.ConnectionError]  # of which redis-py 5 has to be told
+        async with redis.asyncio.Redis.from_url(
+            proxy.url, retry=retry, retry_on_error=errors
+        ) as client:
             lock = AsyncLock(client, "a", timeout=30)
             assert await lock.acquire()
             lost = proxy.drop_reply(runs(RELEASE))

@@ -252,14 +252,19 @@ def use(client: Client, lock: str, how: str, **options: Any) -> None:
     user.run(go_on())
 
 
-RETRIES = 3
-
-
 def retrying() -> redis.Redis:
-    retry = Retry(ConstantBackoff(0.005), RETRIES)
-    return redis.Redis.from_url(settings.CACHES["default"]["LOCATION"], retry=retry)
+    return redis.Redis.from_url(settings.CACHES["default"]["LOCATION"], **_retrying(Retry))
 
 
 def async_retrying() -> "redis.asyncio.Redis":
-    retry = AsyncRetry(ConstantBackoff(0.005), RETRIES)
-    return redis.asyncio.Redis.from_url(settings.CACHES["default"]["LOCATION"], retry=retry)
+    return redis.asyncio.Redis.from_url(
+        settings.CACHES["default"]["LOCATION"], **_retrying(AsyncRetry)
+    )
+
+
+def _retrying(retry: type) -> dict[str, Any]:
+    # redis-py 5 has to be told of which errors, too.
+    return {
+        "retry": retry(ConstantBackoff(0.005), 3),
+        "retry_on_error": [redis.ConnectionError],
+    }
