@@ -31,8 +31,8 @@ LEASE = 30.0
 GIVEN_BACK = 2.0
 """Seconds within which nobody may hold any more what an error kept from being released."""
 
-UNTIL_FREE = 3.0
-"""Seconds, as for any turn that its waiter does not take."""
+UNTIL_FREE = 4.0
+"""Seconds: a turn that is lost may be followed by another one."""
 
 ADDED = 2.0
 """Seconds."""
@@ -70,30 +70,34 @@ def lose(setting: Setting, matches: Matches, how: str, lease: float = LEASE) -> 
     requests."""
     node, crew = setting.node(), setting.crew()
     know_scripts(node)
-    lost = {"replies": 0, "requests": 0}
+    lost: list[Drop] = []
 
     def body(run: Run) -> None:
         with Proxy(*node.address) as proxy:
             choose = sometimes(matches, run.random)
-            drops = {
-                "replies": proxy.drop_reply(choose, times=40),
-                "requests": proxy.drop_reply(choose, times=10, before=True),
-            }
+            drops = [
+                proxy.drop_reply(choose, times=40),
+                proxy.drop_reply(choose, times=10, before=True),
+            ]
             kind = run.random.choice(KINDS)
             clients = [run.client(crew, who, proxy.url) for who in WHO]
             for client in clients:
                 client.start(f"{__name__}:use", lock=run.lock, how=how, timeout=lease, **kind)
-            wait_until(lambda: all(drop.is_done() for drop in drops.values()), timeout=120)
+            wait_until(lambda: all(drop.is_done() for drop in drops), timeout=120)
             for client in clients:
                 client.start("sleep", seconds=0)
             for client in clients:
                 client.answer()
             look_for_phantoms(run, node)
-            for what, drop in drops.items():
-                lost[what] += note(run, what, drop)
+            lost.extend(drops)
+            for drop in drops:
+                note(run, drop)
 
     setting.each(body, lanes=4)
-    setting.notes.append(f"{lost['replies']:,} replies and {lost['requests']:,} requests")
+    replies, requests = (
+        sum(each.done for each in lost if each.before is b) for b in (False, True)
+    )
+    setting.notes.append(f"{replies:,} replies and {requests:,} requests")
 
 
 def sometimes(matches: Matches, random: Random) -> Matches:
@@ -116,10 +120,9 @@ def know_scripts(node: Node) -> None:
         node.ask("SCRIPT", "LOAD", script.source)
 
 
-def note(run: Run, what: str, drop: Drop) -> int:
+def note(run: Run, drop: Drop) -> None:
     for _ in range(drop.done):
-        run.fault(f"lost {what}")
-    return drop.done
+        run.fault("lost request" if drop.before else "lost reply")
 
 
 def look_for_phantoms(run: Run, node: Node) -> None:
@@ -138,6 +141,7 @@ WHO = "sync", "sync that retries", "async", "async that retries"
     faults=50,
     operations=10,
     free_within=UNTIL_FREE,
+    wake_within=UNTIL_FREE,
     may_fail=(ORDER,),
     errors=("ConnectionError",),
 )
