@@ -149,8 +149,10 @@ def _has_queue(task: "Task[..., Any]") -> bool:
 
 
 def _conflicts(task: "Task[..., Any]") -> int:
-    count = (task.request.headers or {}).get(CONFLICTS, 0)
-    return count if isinstance(count, int) else 0
+    # Whoever sends a task can say what they like in its headers.
+    headers = task.request.headers
+    count = headers.get(CONFLICTS) if isinstance(headers, dict) else 0
+    return max(count, 0) if isinstance(count, int) else 0
 
 
 def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:

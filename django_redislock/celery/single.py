@@ -76,7 +76,8 @@ class Single:
 
 def token_of(task_id: str) -> str:
     """The token of a task's place: bound to its id, and not to an execution."""
-    return f"queued-{sha256(task_id.encode()).hexdigest()[:32]}"
+    digest = sha256(task_id.encode(errors="surrogatepass")).hexdigest()
+    return f"queued-{digest[:32]}"
 
 
 def single_of(task: Task[..., Any]) -> Single | None:
