@@ -1,0 +1,200 @@
+"""The package's own code makes no code of data: none in Python, none in Lua, none in a page."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.tools import ROOT
+
+PACKAGE = ROOT / "django_redislock"
+
+TREES = {
+    str(path.relative_to(PACKAGE)): ast.parse(path.read_text())
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+LUA = {path.name: path.read_text() for path in sorted((PACKAGE / "lua").glob("*.lua"))}
+TEMPLATES = {path.name: path.read_text() for path in sorted(PACKAGE.rglob("*.html"))}
+JAVASCRIPT = {path.name: path.read_text() for path in sorted(PACKAGE.rglob("*.js"))}
+
+READS_CODE = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "joblib", "yaml"}
+READS_CODE |= {"code", "codeop", "runpy", "imp", "xmlrpc", "xml", "lxml"}
+
+RUNS_TEXT = {"eval", "exec", "compile", "__import__", "breakpoint"}
+
+IMPORTS_BY_NAME = {"import_module", "import_string", "symbol_by_name", "load_module"}
+MAY_IMPORT_BY_NAME = {
+    "__init__.py": "names of its own",
+    "conf.py": "what a setting names",
+    "celery/worker.py": "the class that Celery names",
+}
+
+RUNS_COMMANDS = {"system", "popen", "Popen", "check_call", "check_output", "getoutput"}
+RUNS_COMMANDS |= {"execv", "execve", "execvp", "execvpe", "spawnv", "posix_spawn"}
+MAY_RUN_COMMANDS = {
+    "management/running.py": "what its caller wants to run, and no shell",
+    "management/launching.py": "the same",
+}
+
+RUN_BY_SERVER = {"EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "SCRIPT", "FUNCTION", "FCALL"}
+SPEAKS_OF_SCRIPTS = {
+    "engine/drivers.py": "sends them",
+    "engine/exchange.py": "finds the key in what is sent",
+    "engine/pools.py": "names a command to redis-py's pool",
+    "health/examining.py": "asks whether they may be sent",
+}
+
+
+def all_nodes(*kinds: type) -> Iterator:
+    """Each with the name of its module."""
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, kinds):
+                yield module, node
+
+
+def calls(*names: str) -> Iterator[tuple[str, ast.Call]]:
+    for module, node in all_nodes(ast.Call):
+        if name_of(node.func) in names:
+            yield module, node
+
+
+def name_of(function: ast.expr) -> str:
+    """The last name of what is called."""
+    return getattr(function, "id", None) or getattr(function, "attr", "")
+
+
+def is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def told(found: Iterator[tuple[str, ast.AST]] | list) -> list[str]:
+    return [f"{module}:{node.lineno}: {ast.unparse(node)}" for module, node in found]
+
+
+def test_all_of_it_is_looked_at() -> None:
+    assert len(TREES) > 100
+    assert len(LUA) == 10
+    assert len(TEMPLATES) >= 10
+    assert JAVASCRIPT
+
+
+# Python
+
+
+def test_nothing_is_imported_that_makes_objects_of_bytes() -> None:
+    imported = [
+        (module, alias.name.partition(".")[0])
+        for module, node in all_nodes(ast.Import)
+        for alias in node.names
+    ] + [
+        (module, (node.module or "").partition(".")[0])
+        for module, node in all_nodes(ast.ImportFrom)
+        if not node.level
+    ]
+    assert not [each for each in imported if each[1] in READS_CODE]
+
+
+def test_no_text_is_run() -> None:
+    run = [each for each in calls(*RUNS_TEXT) if isinstance(each[1].func, ast.Name)]
+    assert not told(run)
+
+
+def test_only_json_is_read() -> None:
+    others = [each for each in calls("load", "loads") if ast.unparse(each[1].func) != "json.loads"]
+    assert not told(others)
+
+
+def test_nothing_is_imported_by_a_name_from_elsewhere() -> None:
+    assert {module for module, _ in calls(*IMPORTS_BY_NAME)} == {*MAY_IMPORT_BY_NAME}
+
+
+def test_no_shell_is_asked() -> None:
+    runs = list(calls(*RUNS_COMMANDS))
+    assert {module for module, _ in runs} == {*MAY_RUN_COMMANDS}
+    assert not told(calls("system", "popen", "getoutput"))
+    assert not told([each for each in runs if "shell" in {word.arg for word in each[1].keywords}])
+
+
+def test_only_constants_are_markup() -> None:
+    safe = [(module, call, call.args[:1]) for module, call in calls("mark_safe", "SafeString")]
+    formats = [
+        # Or the translation of one.
+        (module, call, call.args[0].args[:1] if isinstance(call.args[0], ast.Call) else call.args)
+        for module, call in calls("format_html", "format_html_join")
+    ]
+    wrong = [(module, call) for module, call, of in safe + formats if of and not is_text(of[0])]
+    joined = [each for each in wrong if ast.unparse(each[1].args[0]) != "SafeString('<wbr>')"]
+    assert len(formats) > 5
+    assert not told(joined)
+
+
+# Scripts
+
+
+def test_a_script_is_a_file_of_the_package() -> None:
+    made = [module for module, call in calls("Script") if not is_text(call.args[0])]
+    assert made == ["lua/__init__.py"]
+    loads = [call for module, call in calls("_load") if module == "lua/__init__.py"]
+    assert len(loads) == len(LUA) - 1
+    assert all(is_text(call.args[0]) for call in loads)
+
+
+def test_what_is_run_is_a_script_by_its_name() -> None:
+    asked = [(module, call) for module, call in calls("Call") if module.startswith("engine/")]
+    assert len(asked) > 8
+    assert not told([each for each in asked if not ast.unparse(each[1].args[0]).isupper()])
+
+
+def test_nobody_else_has_the_server_run_anything() -> None:
+    words = {
+        module
+        for module, node in all_nodes(ast.Constant)
+        if isinstance(node.value, str) and node.value in RUN_BY_SERVER
+    }
+    assert words == {*SPEAKS_OF_SCRIPTS}
+    assert not told(calls("eval", "evalsha", "register_script", "script_load", "fcall"))
+    sent = [
+        (module, *map(ast.unparse, node.elts[:2]))
+        for module, node in all_nodes(ast.Tuple)
+        if node.elts and is_text(node.elts[0]) and node.elts[0].value in RUN_BY_SERVER
+    ]
+    known = {
+        "call.script.sha",
+        "call.script.source",
+        "'EVAL'",
+        "'return 1'",
+        "'0' * len(ACQUIRE.sha)",
+    }
+    assert {what for _, _, *rest in sent for what in rest} <= known
+
+
+def test_lua_makes_no_code_and_no_command_of_data() -> None:
+    for name, source in LUA.items():
+        code = re.sub(r"--.*", "", source)
+        makes = r"\b(loadstring|dofile|loadfile|require|setfenv|getfenv|cjson|cmsgpack|_G)\b"
+        assert not re.search(makes, code), name
+        asked = re.findall(r"\b(?:redis\.p?call|(?<!function )read)\(\s*(\S+)", code)
+        # `read` passes on what it was given, and that is looked at here too.
+        assert not [each for each in asked if each[0] != "'" and each != "...)"], name
+
+
+# Pages
+
+
+def test_templates_escape_all_that_they_show() -> None:
+    for name, text in TEMPLATES.items():
+        assert not re.search(r"\|\s*(safe|safeseq|escapejs|json_script)\b", text), name
+        assert not re.search(r"\{%\s*(autoescape|filter|debug|include\s+[^\"])", text), name
+        runs = r"<script|\son\w+\s*=|javascript:|<style|\sstyle="
+        assert not re.search(runs, text, re.IGNORECASE), name
+        for value in re.findall(
+            r"\s[\w-]+=([^\s>]+)", re.sub(r"\{%.*?%\}|\{\{.*?\}\}", "x", text)
+        ):
+            assert value.startswith('"'), f"{value} of {name} has no quotes around it"
+
+
+def test_javascript_makes_no_markup_and_no_code() -> None:
+    makes = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function"
+    makes += r"|setTimeout\(\s*[\"'`]|createContextualFragment|\.src\s*=|location\s*="
+    for name, source in JAVASCRIPT.items():
+        assert not re.search(makes, source), name
