@@ -1,5 +1,5 @@
 """A client that retries by itself may send a command twice, where an answer was lost: the second
-answer is the one that is heard, and is as good as the first."""
+answer is the one that is heard, and is as good as the first; or it does not."""
 
 import asyncio
 
@@ -10,15 +10,21 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock, clock
-from django_redislock.lua import ACQUIRE, RELEASE, RENEW
+from django_redislock.engine import flows
+from django_redislock.engine.drivers import run
+from django_redislock.keys import Keys
+from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW
 from tests.faults.proxy import Proxy, runs
 from tests.servers import Node
+from tests.tools import wait_until
+
+from .tools import start
 
 
 @pytest.fixture(scope="module")
 def node():
     with Node() as node:
-        for script in (ACQUIRE, RELEASE, RENEW):
+        for script in (ACQUIRE, FORCE, RELEASE, RENEW):
             node.ask("SCRIPT", "LOAD", script.source)  # or it is unknown, and nothing is done
         yield node
 
@@ -68,6 +74,22 @@ def test_a_release_in_async_too(proxy):
             assert not await lock.locked()
 
     asyncio.run(use())
+
+
+def test_a_forced_release_is_not_repeated(proxy, client):
+    """The next, whom the first let in, would be out with the second."""
+    first, second = (Lock(client, "a", timeout=30) for _ in range(2))
+    keys = Keys("redislock").of("a")
+    assert first.acquire()
+    waiter = start(second.acquire)
+    wait_until(lambda: client.exists(keys.queue))
+    lost = proxy.drop_reply(runs(FORCE))
+    with pytest.raises(redis.ConnectionError):
+        run(client, flows.force_release(keys, None))
+    assert lost.is_done()
+    assert waiter.result(10)
+    assert first.locked()
+    assert len(run(client, flows.force_release(keys, None))) == 1
 
 
 def test_an_extension(proxy, client):
