@@ -109,8 +109,12 @@ class Cluster:
         return self.owner(slot)
 
     def wait_in_sync(self) -> None:
-        """Wait until live nodes serve all slots, and live replicas have all that was written."""
-        wait_for(lambda: self._all_agree() and self._is_in_sync())
+        """Wait until live nodes serve all slots and know each other, and live replicas have what
+        was written before this call."""
+        wait_for(self._all_agree)
+        wait_for(self._all_list_all)
+        written = wait_for(self._written)
+        wait_for(lambda: self._have_all(written))
 
     def start(self) -> Self:
         for node in self.nodes:
@@ -186,18 +190,27 @@ class Cluster:
         states = ["cluster_state:ok" in told for told in self._answers("CLUSTER", "INFO")]
         return len(owners) == 1 and all(states)
 
-    def _is_in_sync(self) -> bool:
+    def _all_list_all(self) -> bool:
         live = {node.port for node in self._live()}
-        if any(_ports(slots) != live for slots in self._answers("CLUSTER", "SLOTS")):
-            return False
-        followed: dict[str, list[str]] = {}
-        for node in self._live():
-            told = node.info("replication")
-            if told["role"] == "slave" and told["master_link_status"] != "up":
-                return False
-            master = told.get("master_port", str(node.port))
-            followed.setdefault(master, []).append(told["master_repl_offset"])
-        return all(len(set(offsets)) == 1 for offsets in followed.values())
+        return all(_ports(slots) == live for slots in self._answers("CLUSTER", "SLOTS"))
+
+    def _written(self) -> dict[str, int]:
+        """How far each live master is, by its port."""
+        told = {str(node.port): node.info("replication") for node in self._live()}
+        return {
+            port: int(each["master_repl_offset"])
+            for port, each in told.items()
+            if each["role"] == "master"
+        }
+
+    def _have_all(self, written: dict[str, int]) -> bool:
+        told = [node.info("replication") for node in self._live()]
+        return all(
+            each["master_link_status"] == "up"
+            and int(each["slave_repl_offset"]) >= written.get(each["master_port"], 0)
+            for each in told
+            if each["role"] == "slave"
+        )
 
 
 def _owners(slots: list[Any]) -> tuple[Any, ...]:
