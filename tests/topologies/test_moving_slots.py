@@ -87,6 +87,30 @@ def test_asyncio_keeps_and_hands_over_across_moves(move, way):
     asyncio.run(use())
 
 
+@pytest.mark.parametrize("topology", sorts("cluster"), indirect=True)
+@pytest.mark.parametrize("way", WAYS)
+def test_no_task_of_many_meets_an_error_of_a_move(topology, move, way):
+    turns = []
+
+    async def hold_until(moved):
+        while not moved.done():
+            async with locks.lock("a", timeout=2 * LEASE, blocking_timeout=30):
+                turns.append(True)
+
+    async def use():
+        moved = asyncio.ensure_future(asyncio.to_thread(move_thrice))
+        await asyncio.gather(*[hold_until(moved) for _ in range(20)])
+        await moved
+
+    def move_thrice():
+        for _ in range(3):
+            before = len(turns)
+            move(way)
+            wait_until(lambda before=before: len(turns) > before, timeout=30)
+
+    asyncio.run(use())
+
+
 @either_user
 def test_who_comes_while_a_slot_is_on_its_way_is_let_in_when_it_has_moved(topology):
     with locks.lock("a"):

@@ -48,6 +48,9 @@ class Topology:
 
 Running = AbstractContextManager[Topology]
 
+PATIENT = {"cluster_node_timeout": 10_000}
+"""Milliseconds: a busy machine must not be taken for a dead one where nobody is killed."""
+
 
 def on(node: Node, place: str, database: int = 0, **told: Any) -> Topology:
     return Topology(place, told, lambda: [node], database)
@@ -79,16 +82,15 @@ def tls(place: str) -> Iterator[Topology]:
 
 @contextmanager
 def sentinels(place: str, name: str) -> Iterator[Topology]:
-    # django-redis keeps its pools by URL, so each has a name of its own. And a busy machine must
-    # not be taken for a dead one here.
-    with Sentinels(name=name, down_after=10_000) as running:
+    # django-redis keeps its pools by URL, so each has a name of its own.
+    with Sentinels(name=name, down_after=PATIENT["cluster_node_timeout"]) as running:
         told = {"url": f"redis://{name}/0", "sentinels": running.addresses}
         yield Topology(place, told, lambda: [running.master])
 
 
 @contextmanager
 def cluster(make: str = "valkey-9.1", **options: Any) -> Iterator[Topology]:
-    with Cluster(make) as running:
+    with Cluster(make, **PATIENT) as running:
         told = {"startup": running.startup} | options
         yield Topology("cluster", told, running.owners, cluster=running)
 
@@ -115,6 +117,6 @@ def acl(place: str, make: str) -> Iterator[Topology]:
 
 @contextmanager
 def cluster_acl(make: str) -> Iterator[Topology]:
-    with Cluster(make) as running:
+    with Cluster(make, **PATIENT) as running:
         told = {"startup": running.startup} | make_user(*running.nodes, of_cluster=True)
         yield Topology("cluster", told, running.owners, cluster=running)
