@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from redis.client import NEVER_DECODE
 from redis.exceptions import ConnectionError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -21,6 +22,10 @@ LONGEST_PAUSE = 0.05
 """Seconds until it is looked whether it has arrived."""
 
 ASKING: Command = ("ASKING",)
+
+RAW = {NEVER_DECODE: True}
+"""Answers are bytes, also those to a client that was told to decode them: one that is no text, as
+somebody else may have written, would there be an error for all that came with it."""
 
 
 def keeper(client: Any, key: str) -> Any:
@@ -161,14 +166,14 @@ def _read(connection: Any, until: float | None) -> Any:
     if until is not None and not connection.can_read(max(0, until - time.monotonic())):
         raise RedisTimeoutError("Redis did not answer in time")
     try:
-        return connection.read_response()
+        return connection.read_response(disable_decoding=True)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
 
 def _answer_of(client: Any, command: Command) -> Any:
     try:
-        return client.execute_command(*command)
+        return client.execute_command(*command, **RAW)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
@@ -252,7 +257,7 @@ async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
         return [await _aanswer_of(client, commands[0])]
     pipeline = client.pipeline(transaction=False)
     for command in commands:
-        pipeline.execute_command(*command)
+        pipeline.execute_command(*command, **RAW)
     answers: list[Any] = await pipeline.execute(raise_on_error=False)
     return answers
 
@@ -286,13 +291,13 @@ async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[An
 
 async def _aread(connection: Any) -> Any:
     try:
-        return await connection.read_response()
+        return await connection.read_response(disable_decoding=True)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
 
 async def _aanswer_of(client: Any, command: Command) -> Any:
     try:
-        return await client.execute_command(*command)
+        return await client.execute_command(*command, **RAW)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive

@@ -1,14 +1,16 @@
 """What another tenant of the server wrote where locks are kept is left out where it is not as our
 scripts write it. It hides no other lock, keeps none from being held, and ends nothing."""
 
+import asyncio
 from contextlib import suppress
 
 import pytest
+import redis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
-from django_redislock import locks
+from django_redislock import Lock, locks
 from django_redislock.keys import BUCKETS
 
 from .forging import (
@@ -290,3 +292,34 @@ def test_a_tenant_is_a_good_forger(tenant):
     assert (info.holder.host, info.metadata, info.waiters) == ("web1", {"why": "close"}, 1)
     assert locks.queue(BAD)[0].holder.pid == 42
     assert {event.outcome for event in locks.history(BAD)} == {"released", "refused"}
+
+
+def test_a_client_that_was_told_to_decode_reads_all_the_same(tenant, settings):
+    url = settings.CACHES["default"]["LOCATION"]
+    options = {"decode_responses": True}
+    settings.CACHES = {**settings.CACHES, "decoded": {**settings.CACHES["default"]}}
+    settings.CACHES["decoded"]["OPTIONS"] = options
+    decoded = locks.using("decoded")
+    tenant.lock(BAD, tenant.holder(b"\xff"), beside=GOOD, kind=b"\xfe")
+    tenant.lock(b"\xff", tenant.holder(), beside=GOOD)
+    tenant.client.xadd(key_of(GOOD, "broken"), tenant.event(BAD, tenant.holder(b"\xff")))
+    tenant.client.rpush(keys_of(GOOD).grant("turn"), b"\xff")
+
+    with decoded.lock(GOOD, blocking=False) as lock:
+        assert GOOD in {info.name for info in decoded.active()}
+        assert GOOD in {info.name for info in asyncio.run(_actives(decoded))}
+        assert decoded.history() is not None
+        assert lock.owned()
+        assert not decoded.lock(GOOD).acquire(blocking_timeout=0.01, token="turn")
+        assert not asyncio.run(decoded.lock(GOOD).aacquire(blocking_timeout=0.01, token="turn"))
+        assert decoded.health().get("locking").status == "ok"
+        assert asyncio.run(decoded.ahealth()).get("locking").status == "ok"
+    with redis.Redis.from_url(url, **options) as client:
+        assert Lock(client, "of a client").acquire(blocking=False)
+        assert Lock(client, "of a client").locked()
+        locks_of_client = Lock(client, "of a client")
+        assert locks_of_client.acquire(blocking=False) is False
+
+
+async def _actives(manager):
+    return [info async for info in manager.aactive()]
