@@ -47,7 +47,7 @@ faults: $(VENV)/.test.installed
 	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/explanation/faults.md)
 
 soak: $(VENV)/.test.installed
-	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10)
+	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10 --write docs/explanation/faults.md)
 
 clients: $(VENV)/.test.installed
 	$(BIN)/python -m tests.topologies.clients $(ARGS)

@@ -83,12 +83,12 @@ def table_of(rows: Iterable[Row]) -> str:
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
-def write(page: Path, text: str) -> None:
-    """Put it between the page's markers."""
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert all((begin, end)), f"{page} lacks its markers"
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+def write(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
+    """Put it between two markers of the page."""
+    before, found, rest = page.read_text().partition(begin)
+    _, also_found, after = rest.partition(end)
+    assert all((found, also_found)), f"{page} lacks its markers"
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def titles(page: Path) -> list[str]:

@@ -4,6 +4,7 @@ import argparse
 import os
 import random
 import sys
+from pathlib import Path
 
 
 def main() -> int:
@@ -12,13 +13,18 @@ def main() -> int:
     import django
 
     django.setup()
-    from .report import text_of
+    from ..table import write
+    from .report import BEGIN, END, summary_of, text_of
     from .running import Soak
 
     print(f"seed {options.seed}", flush=True)
     with Soak(options.minutes * 60, options.seed) as soak:
         outcome = soak.run()
     print(text_of(outcome))
+    if options.write and outcome.failures:
+        print(f"{options.write} stays as it is: not everything holds")
+    elif options.write:
+        write(options.write, summary_of(outcome), BEGIN, END)
     return int(bool(outcome.failures))
 
 
@@ -26,6 +32,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     add = parser.add_argument
     add("--minutes", type=float, required=True, metavar="N", help="how long")
+    add("--write", type=Path, metavar="PAGE", help="write what grew most into that page")
     add("--seed", type=int, default=random.randrange(1_000_000), help="of all random choices")
     return parser.parse_args()
 

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import LockError, locks
 from django_redislock.clock import now
+from django_redislock.engine.pools import connection_of
 
 from .. import client as own
 from ..client import Client, function_of
@@ -27,6 +28,7 @@ WAIT = 1.0
 """Seconds, each the most."""
 
 THREADS = 4
+CONNECTIONS = 2 * (THREADS + 2)
 TASKS = 8
 NAMES = 12
 """Of a round's locks that are not judged."""
@@ -240,6 +242,16 @@ def _look(turn: Round) -> None:
 # When all rest
 
 
+def _open_connections() -> None:
+    """As many as it can ever use at a time. Else its pools came to have them later and later,
+    whenever more of its threads than ever happened to need one; and those that were closed would
+    be missing."""
+    for pool in map(_pool, QUORUM):
+        connections = [connection_of(pool, None) for _ in range(CONNECTIONS)]
+        for connection in connections:
+            pool.release(connection)
+
+
 def lost_turns(client: Client, lock: str) -> list[int | None]:
     """The fencing tokens of those whose lease ran out. Some never knew that it was their turn."""
     return [each.fence_token for each in locks.history(lock, 1000) if each.outcome == "expired"]
@@ -251,6 +263,7 @@ def forget_the_expired(client: Client) -> int:
 
 
 def measure(client: Client) -> dict[str, float]:
+    _open_connections()
     gc.collect()
     gc.collect()
     CDLL(None).malloc_trim(0)  # what is free is no part of what it needs
@@ -261,7 +274,12 @@ def measure(client: Client) -> dict[str, float]:
         "objects": len(gc.get_objects()),
         "threads": _entries("/proc/self/task"),
         "descriptors": _entries("/proc/self/fd"),
+        "connections in use": sum(len(_pool(alias)._in_use_connections) for alias in QUORUM),
     }
+
+
+def _pool(alias: str) -> Any:
+    return locks.using(alias)._server().client.connection_pool
 
 
 def _entries(folder: str) -> int:

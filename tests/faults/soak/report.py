@@ -1,31 +1,60 @@
 """What came of a soak, as text."""
 
+from collections.abc import Iterable, Iterator
+
 from .flat import Series
 from .running import Outcome
 
+BEGIN = "<!-- soak: written by `make soak` -->"
+END = "<!-- soak: end -->"
+
+IN_KIB = "memory", "data"
 HEAD = "Process", "What", "First", "Middle third", "Last third", "Growth", "Allowed", ""
+WORST = "What", "Of so many processes", "In the one that grew most", "Growth", "Allowed"
 
 
 def text_of(outcome: Outcome) -> str:
-    faults = ", ".join(f"{number} {kind}" for kind, number in outcome.faults.most_common())
-    rule = ["---", "---", *["--:"] * 5, "---"]
-    rows = [HEAD, rule, *map(_cells, outcome.series)]
-    return "\n".join(
-        [
-            f"{outcome.rounds} rounds, {outcome.judged:,} acquisitions judged and "
-            f"{outcome.held:,} others, {outcome.faults.total():,} faults: {faults}",
-            f"{outcome.late} were passed over after a turn of which they learned too late",
-            "",
-            *(f"| {' | '.join(row)} |" for row in rows),
-            "",
-            *(f"FAILED: {failure}" for failure in outcome.failures[:20]),
-            f"{len(outcome.failures)} failures, seed {outcome.seed}",
-        ]
+    """All that was measured."""
+    lines = _table(HEAD, 2, map(_cells, outcome.series))
+    failures = [f"FAILED: {failure}" for failure in outcome.failures[:20]]
+    end = f"{len(outcome.failures)} failures, seed {outcome.seed}"
+    return "\n".join([about(outcome), "", *lines, "", *failures, end])
+
+
+def summary_of(outcome: Outcome) -> str:
+    """The process that grew most, for each measure."""
+    rows = [_worst(what, outcome.series) for what in dict.fromkeys(map(_name, outcome.series))]
+    return "\n".join([about(outcome), "", *_table(WORST, 1, rows)])
+
+
+def about(outcome: Outcome) -> str:
+    faults = ", ".join(f"{kind} {number}" for kind, number in outcome.faults.most_common())
+    late = f"; {outcome.late} learned of their turn too late" if outcome.late else ""
+    return (
+        f"{outcome.seconds / 60:.0f} minutes, {outcome.rounds} rounds; "
+        f"{outcome.judged + outcome.held:,} acquisitions, of which {outcome.judged:,} were "
+        f"judged{late}; {outcome.faults.total():,} faults ({faults})."
     )
+
+
+def _name(series: Series) -> str:
+    return f"{series.what} (KiB)" if series.what in IN_KIB else series.what
+
+
+def _worst(what: str, every: Iterable[Series]) -> tuple[str, ...]:
+    of_it = [each for each in every if _name(each) == what]
+    worst = max(of_it, key=lambda each: each.growth - each.limit)
+    numbers = worst.middle, worst.growth, worst.limit
+    return what, str(len(of_it)), *(f"{number:,.0f}" for number in numbers)
 
 
 def _cells(series: Series) -> tuple[str, ...]:
     numbers = series.values[0], series.middle, series.last, series.growth, series.limit
     told = [f"{number:,.0f}" for number in numbers]
-    unit = " (KiB)" if series.what == "memory" else ""
-    return series.who, series.what + unit, *told, "" if series.is_flat else "GROWS"
+    return series.who, _name(series), *told, "" if series.is_flat else "GROWS"
+
+
+def _table(head: tuple[str, ...], words: int, rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    rule = [*["---"] * words, *["--:"] * (len(head) - words)]
+    for cells in (head, rule, *rows):
+        yield f"| {' | '.join(cells)} |"
