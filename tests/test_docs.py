@@ -37,3 +37,13 @@ def test_a_settings_default_is_as_documented(setting: Setting[object]) -> None:
 
 def test_every_check_has_its_heading_and_nothing_else_has() -> None:
     assert headings(PAGES / "checks.md") == set(ID.findall(CHECKS.read_text()))
+
+
+def test_what_the_docs_name_of_the_tests_is_there() -> None:
+    named = {
+        name
+        for page in (ROOT / "docs").rglob("*.md")
+        for name in re.findall(r"`(tests/[\w/.]+)`", page.read_text())
+    }
+    assert "tests/security/test_records.py" in named
+    assert not [name for name in named if not (ROOT / name).exists()]

@@ -97,6 +97,23 @@ def test_a_value_is_never_a_template(value):
         assert name == f"rebuild:{value}"
 
 
+@given(st.tuples(texts, texts), st.tuples(texts, texts))
+@example(("a:b", "c"), ("a", "b:c"))
+@example(("a'", "b"), ("a", "'b"))
+@example(("\n", "a"), ("\\n", "a"))
+def test_fields_by_their_repr_are_kept_apart(one, other):
+    template = Template("rebuild:{site!r}:{width!r}", REBUILD)
+    names = [template.fill(arguments(REBUILD, each, {})) for each in (one, other)]
+    assert (names[0] == names[1]) is (one == other)
+
+
+def test_fields_alone_are_not_kept_apart():
+    """As the threat model says."""
+    template = Template("rebuild:{site}:{width}", REBUILD)
+    one, other = (template.fill(arguments(REBUILD, e, {})) for e in [("a:b", "c"), ("a", "b:c")])
+    assert one == other
+
+
 @pytest.mark.parametrize(
     "width", ["9" * 12, "0>99999999", ".99999999f", "٩" * 9, 10**9, ",.1000000"]
 )
