@@ -69,7 +69,7 @@ def fuzzed(examples):
     )
 
 
-@fuzzed(40)
+@fuzzed(20)
 @given(st.sampled_from(TASKS), texts.filter(bool), st.none() | headers, deliveries)
 @example(TASKS[2], "id", {CONFLICTS: -(10**400)}, None)
 @example(TASKS[2], "id", {CONFLICTS: 10**400}, None)
@@ -90,7 +90,7 @@ def test_headers_let_nobody_run_beside_another(caplog, task, task_id, told, deli
             assert record.getMessage().isprintable()
 
 
-@fuzzed(40)
+@fuzzed(20)
 @given(json_values)
 @example([[[[1]]] * 3, {"a": {"b": float("nan")}}])
 @example("\ud800")

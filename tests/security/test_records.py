@@ -52,7 +52,7 @@ def fuzzed(examples):
 much = pytest.mark.parametrize(
     "examples",
     [
-        pytest.param(4, id="quick"),
+        pytest.param(2, id="quick"),
         pytest.param(150, id="much", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )

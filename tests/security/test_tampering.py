@@ -74,7 +74,7 @@ def fuzzed(examples):
 much = pytest.mark.parametrize(
     "examples",
     [
-        pytest.param(20, id="quick"),
+        pytest.param(8, id="quick"),
         pytest.param(500, id="much", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )

@@ -44,26 +44,27 @@ class Spied:
     def __getitem__(self, key):
         return self
 
-    def __str__(self):
+    def __repr__(self):
         return "spied"
 
     def __format__(self, spec):
-        return "spied"
+        return "1"
 
 
-parts = st.lists(
-    st.sampled_from(
-        [
-            *("{site", "{width", "{", "}", "}}", "{{", ".", "[", "]", "!r", "!s", "!a", ":", "0"),
-            *("_secret", "__class__", "__init__", "__globals__", "a", ":>{", "site", "self", "*"),
-        ]
-    )
-    | st.text(max_size=2),
-    max_size=12,
+ACCESSORS = [".a", "[a]", "[0]", "[]", "._secret", ".__class__", "[__class__]", ".a.__init__"]
+ACCESSORS += ["[", "]", ".", "[.__class__", "]._secret", "[a]b", "[a].__globals__[HIDDEN]"]
+
+fields = st.tuples(
+    st.sampled_from(["{site", "{width", "{{site", "{0", "{", "{self"]),
+    st.lists(st.sampled_from(ACCESSORS), max_size=3).map("".join),
+    st.sampled_from(["", "!r", "!s", "!a", "!x"]),
+    st.sampled_from(["", ":>4", ":{width}", ":{width._secret}", ":{site.__class__}", ":{"]),
+    st.sampled_from(["}", "}}", "", "}x"]),
 ).map("".join)
 
 
-@given(parts)
+@given(fields | st.lists(fields, max_size=3).map("".join))
+@example("{site.a[a].a!s:{width}}")
 @example("{site.__class__}")
 @example("{site[a].__class__}")
 @example("{site[].__class__}")
@@ -80,6 +81,7 @@ def test_no_template_reaches_what_is_private(text):
         return
     assert not [each for each in spied.asked if each.startswith("_") and each != "__format__"]
     assert HIDDEN not in name
+    assert __name__ not in name, "its class was asked for"
 
 
 @given(texts | st.integers() | st.floats() | st.binary(max_size=20) | st.lists(st.integers()))
@@ -153,7 +155,7 @@ def means(pattern):
     return "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in pattern)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pattern=patterns, held=st.sets(names, min_size=1, max_size=5))
 def test_a_pattern_means_the_same_to_redis_and_to_python(tenant, pattern, held):
     tenant.client.flushdb()
