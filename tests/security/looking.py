@@ -7,11 +7,13 @@ from contextlib import suppress
 from io import StringIO
 from typing import Any, NoReturn
 
-from django.core.management import CommandError, call_command
+from django.core.management import BaseCommand, CommandError, call_command
 from django.test import Client
+from rich.console import Console
 
 from django_redislock import locks
 from django_redislock.admin.addresses import quote_name
+from django_redislock.management.screen import Eyes, Screen
 from django_redislock.management.watching import Watcher, changes, held_already
 from tests.pages import DASHBOARD, LIST, text_of
 
@@ -32,6 +34,7 @@ def ways_to_see(name: str, client: Client) -> Iterator[tuple[str, Look]]:
     yield "locks show as JSON", lambda: as_json("show", name)
     yield "locks release", lambda: command("release", "--all", "--dry-run")
     yield "locks watch", watched
+    yield "locks watch, full screen", drawn
     for address in (LIST, f"{LIST}?q=*", f"{LIST}?o=1.-2", DASHBOARD, page_of(name)):
         yield address, lambda address=address: page(client, address)
 
@@ -82,6 +85,16 @@ def _refuse(constant: str) -> NoReturn:
 
 async def _actives() -> list[Any]:
     return [info async for info in locks.aactive()]
+
+
+def drawn() -> str:
+    """What the full screen shows at one moment."""
+    command, out = BaseCommand(stdout=StringIO()), StringIO()
+    eyes = Eyes(Watcher(locks, None, 100), 1)
+    eyes._look_once()
+    screen = Screen(command, eyes).draw(120, 40)
+    Console(file=out, width=120, highlight=False, markup=False, emoji=False).print(screen)
+    return out.getvalue()
 
 
 def watched() -> str:

@@ -18,7 +18,7 @@ from tests.pages import DASHBOARD, LIST, text_of
 
 from .forging import INFO, key_of, texts
 from .html import read
-from .looking import as_json, command, page, page_of, watched
+from .looking import as_json, command, drawn, page, page_of, watched
 
 pytestmark = pytest.mark.django_db
 
@@ -163,6 +163,7 @@ def test_in_the_terminal(tenant, examples):
         yield command("show", name)
         yield command("history")
         yield watched()
+        yield drawn()
         yield command("release", name, "--dry-run")
 
     @fuzzed(examples)
