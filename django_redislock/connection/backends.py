@@ -115,6 +115,7 @@ def _django_valkey(client: Any) -> Way | None:
     options = factory.make_connection_params(client._server[0]) | factory.pool_cls_kwargs
     options.pop("parser_class", None)
     url = re.sub("^valkey", "redis", options.pop("url"))
+    refuse_malformed([url])
 
     def connect() -> Any:
         return Redis(connection_pool=ConnectionPool.from_url(url, **options))

@@ -181,6 +181,32 @@ def test_of_a_server_that_is_away(tell, what):
     assert "onnect" in text or "MasterNotFound" in text, "else nothing was tried"
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "redis://host",
+        "redis://host:6379",
+        "redis://host:6379/15",
+        "redis://:p%40ss%2Fw%23rd@host:6379/0",
+        "redis://us3r:p@ss@host:6379/0",
+        "redis://[::1]:6379/0",
+        "redis://us3r:p4ss@[::1]:6379/0",
+        "redis://host:6379/0?password=p@ss&socket_timeout=1",
+        "redis://us3r:p4ss@host:6379/0?client_name=me@here",
+        "redis://master/0",
+        "rediss://us3r:p4ss@host:6379/0?ssl_cert_reqs=required",
+        "unix:///var/run/a@b.sock",
+        "unix:///var/run/socket?db=3&password=p@ss",
+        "unix://us3r:p4ss@/var/run/socket?db=3",
+        "redis://one:6379/0;redis://:p4ss@two:6379/0",
+    ],
+)
+def test_an_address_that_is_well_formed_is_taken(settings, location):
+    settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
+
+    assert server("secret").address
+
+
 def test_of_an_address_that_is_malformed(tell):
     cases = [(each, CORE) for each in MALFORMED]
     for location, backend in [*cases, (MALFORMED[0], DJANGO_REDIS)]:
