@@ -1,4 +1,6 @@
-"""What a flow wants is done, in either colour: its answers, its errors, its cancellation."""
+"""What a flow wants is done, in either colour: its answers, its errors, its cancellation.
+
+Answers are bytes, also those of a client that was told to decode them."""
 
 import asyncio
 import contextlib
@@ -67,7 +69,7 @@ def wanting(*ops: Any) -> Flow[list[Any]]:
 
 def test_a_flow_gets_an_answer_for_each_operation(drive: Runner) -> None:
     wanted = [call("a"), call("b", vital=True), Batch((call("c"), call("d"))), Pause(0)]
-    assert drive(wanting(*wanted)) == ["a", "b", ["c", "d"], None]
+    assert drive(wanting(*wanted)) == [b"a", b"b", [b"c", b"d"], None]
 
 
 @pytest.mark.parametrize("vital", [False, True])
@@ -82,14 +84,14 @@ def test_an_error_that_redis_answers_is_raised_inside_of_the_flow(
         return (yield call("goes on"))
 
     for _ in range(2):  # first in full, then by its digest
-        assert drive(flow()) == "goes on"
+        assert drive(flow()) == b"goes on"
 
 
 def test_flows_at_the_same_time_each_have_an_outcome(client: redis.Redis) -> None:
     there = (GivenServer(client), wanting(call("a")))
     fails = (GivenServer(client), wanting(Call(FAIL, (), ())))
     first, second = run(client, each(there, fails))
-    assert first == ["a"]
+    assert first == [b"a"]
     assert isinstance(second, ResponseError)
 
 
@@ -113,7 +115,7 @@ def test_where_no_thread_can_be_started_the_caller_does_it_all(client: redis.Red
     with no_new_threads():
         with pytest.raises(RuntimeError):
             threading.Thread(target=print).start()
-        assert run(client, each(*there)) == [["a"], ["b"], ["c"]]
+        assert run(client, each(*there)) == [[b"a"], [b"b"], [b"c"]]
 
 
 # Cancellation
@@ -139,7 +141,7 @@ def test_a_vital_operation_is_done_before_its_task_is_cancelled() -> None:
         known.append((yield call("a", vital=True)))
 
     cancelled_at_once(flow())
-    assert known == ["a"]
+    assert known == [b"a"]
 
 
 def test_after_a_late_cancellation_only_what_is_vital_is_done() -> None:
@@ -155,7 +157,7 @@ def test_after_a_late_cancellation_only_what_is_vital_is_done() -> None:
             raise
 
     cancelled_at_once(flow())
-    assert known == ["a", "b", "d"]
+    assert known == [b"a", b"b", b"d"]
 
 
 def test_a_flow_that_fails_after_a_late_cancellation_is_cancelled() -> None:
@@ -191,7 +193,7 @@ class Swallowing(redis.asyncio.Redis):
 
 
 def test_a_cancellation_that_the_client_swallows_counts_nevertheless() -> None:
-    seen: list[str] = []
+    seen: list[bytes] = []
 
     def flow() -> Flow[None]:
         seen.append((yield call("a")))
@@ -210,7 +212,7 @@ def test_a_task_that_was_cancelled_before_may_still_ask() -> None:
             await asyncio.sleep(0)
         return await arun(client, wanting(call("a")))
 
-    assert with_async_client(use) == ["a"]
+    assert with_async_client(use) == [b"a"]
 
 
 def test_a_closed_coroutine_closes_its_flow() -> None:
