@@ -179,17 +179,18 @@ def hold_for(want: Want) -> Flow[Granted | None]:
 
 
 def give_up(want: Want, error: BaseException) -> Flow[bool]:
-    """Leave nothing behind after an acquisition that failed; whether that surely worked."""
+    """Leave nothing behind after an acquisition that failed; whether that surely worked. If
+    nothing was held, what was asked and not answered may still get to Redis."""
     if isinstance(error, TimeoutError):
         return False  # Redis hangs: to ask again would hang as well
     with suppress(RedisError):
-        yield from release(want.keys, want.token, limit=GIVE_UP)
-        return True
+        return (yield from release(want.keys, want.token, limit=GIVE_UP))
     return False
 
 
 def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
     """Begin the lease, and say whether its turn came; nothing is left of one that failed."""
+    lease.book.keep(lease)
     try:
         granted = yield from acquire(want, until)
         if granted is None:
@@ -200,7 +201,7 @@ def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
     except BaseException as error:
         lease.end()
         if not (yield from give_up(want, error)):
-            lease.book.give_back(lease)
+            lease.book.give_back(lease, at_once=isinstance(error, TimeoutError))
         raise
     if lease.over:  # who wanted it was interrupted meanwhile, and looks no more
         yield from drop(lease)

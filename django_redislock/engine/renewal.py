@@ -76,17 +76,21 @@ class Book:
 
     def add(self, lease: Lease) -> None:
         self._leases[id(lease)] = lease
-        self._returns.pop(_holding(lease), None)  # of a token that is used again
         if lease.due < self._next:
             self.wake()
 
     def remove(self, lease: Lease) -> None:
         self._leases.pop(id(lease), None)
 
-    def give_back(self, lease: Lease) -> None:
-        """Release what Redis may hold for `lease`, as soon as it answers again."""
+    def keep(self, lease: Lease) -> None:
+        """Give nothing back of its token any more: it is used again."""
+        self._returns.pop(_holding(lease), None)
+
+    def give_back(self, lease: Lease, *, at_once: bool = True) -> None:
+        """Release what Redis may hold for `lease`, as soon as it answers again; or a little
+        later, if it was asked just now."""
         lease.deadline = clock.now() + min(lease.seconds, GIVE_BACK)
-        lease.due = clock.now()
+        lease.due = clock.now() + (0 if at_once else RETRY)
         self._returns[_holding(lease)] = lease
         with suppress(RuntimeError):  # no thread can be started: then its lease runs out
             self.wake()

@@ -8,14 +8,18 @@ from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 
+import pytest
 import redis
 
 from django_redislock import locks
 from django_redislock.connection import server
+from django_redislock.engine import flows
+from django_redislock.engine.drivers import run
+from django_redislock.engine.renewal import loop_book, thread_book
 from tests.conftest import leftovers
 from tests.tools import wait_until
 
-from .tools import awaiting, until
+from .tools import afree, awaiting, free, until
 
 PAIRS = 10_000
 
@@ -55,6 +59,36 @@ def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server):
         print(f"seed {seed}, {took:.1f} s, cancelled: {dict(crowd.cancelled)}")
     wait_until(lambda: connected(redis_server) <= before)
     assert min(crowd.cancelled[moment] for moment in MOMENTS) > PAIRS / 50  # of each, plenty
+
+
+def test_what_was_asked_before_a_cancellation_and_arrives_after_it_is_given_back():
+    acquired_late(thread_book, KeyboardInterrupt())
+    free(locks, "late")
+
+    async def use():
+        acquired_late(loop_book, asyncio.CancelledError())
+        await afree(locks, "late")
+
+    asyncio.run(use())
+
+
+def acquired_late(book, interruption):
+    """An acquisition is broken off, and its request gets to Redis after the release that follows
+    it: they have no connection in common."""
+
+    def once(op):
+        return (yield op)
+
+    lock = locks.lock("late", timeout=30)
+    lease = lock._new_lease(book(lock._server(), "late"), "late", None)
+    flow = flows.take(lease, lock._want(lease.keys, lease.token), None)
+    under_way = next(flow)
+    client = server("default").client
+    given_up = run(client, once(flow.throw(interruption)))
+    with pytest.raises(type(interruption)):
+        flow.send(given_up)
+    run(client, once(under_way))
+    assert locks.get("late").token == lease.token
 
 
 async def nothing_is_left(redis_server, before):

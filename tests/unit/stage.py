@@ -165,8 +165,8 @@ class Worker:
             return None  # refused: of another kind
         except (ConnectionError, Cancelled) as error:
             self.may_be_cancelled = False
-            while not (yield from self.stage.flows.give_up(self.want, error)):
-                pass
+            if not (yield from self.stage.flows.give_up(self.want, error)):
+                yield from self._release(0)  # as a renewer gives back
         finally:
             self.may_be_cancelled = False
         return self.granted
