@@ -29,12 +29,12 @@ from .records import number, ours
 SLICE = 0.5
 """Seconds for which a waiter sits in one blocking pop before it shows life again."""
 
-ALIVE = 2.0
+ALIVE = 1.75
 """Seconds after which a waiter that showed no life is passed over."""
 
 CLAIM = 2.0
-"""Seconds that a grant is worth until its waiter confirms it. Not less than `ALIVE`: when
-a grant to a dead waiter runs out, all that died with it are known to be dead."""
+"""Seconds that a grant is worth until its waiter confirms it. More than `ALIVE`: when a grant to
+a dead waiter runs out, all that died with it, or a moment later, are known to be dead."""
 
 PATIENCE = 5.0
 """Seconds that an answer may be late before its connection counts as dead."""

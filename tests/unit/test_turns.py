@@ -134,6 +134,20 @@ def test_a_grant_to_a_dead_waiter_is_passed_on_when_the_claim_runs_out(stage: St
     assert waiter.believes
 
 
+def test_who_dies_a_moment_after_a_grant_to_a_dead_waiter_holds_up_nobody(stage: Stage) -> None:
+    holder, dead, dies, waiter = (stage.worker() for _ in range(4))
+    for worker in (holder, dead, dies, waiter):
+        worker.acquire().step()
+    dead.die()
+    holder.release().step()
+    stage.pass_time(0.2)
+    dies.show_life()
+    dies.die()
+    stage.pass_time(flows.CLAIM - 0.2 + 0.01)
+    waiter.show_life()
+    assert waiter.believes
+
+
 def test_a_waiter_that_gives_up_is_not_in_the_queue(stage: Stage) -> None:
     holder, waiter = stage.worker(), stage.worker()
     holder.acquire().step()

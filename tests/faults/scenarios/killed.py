@@ -73,17 +73,21 @@ def head_of_50(setting: Setting) -> None:
 
 def granted(setting: Setting, dead: int, lanes: int) -> None:
     """A waiter dies when it was just let in, and does not know of it yet. Those behind it, up to
-    one that lives, are dead already, but not for so long that they count as dead."""
+    one that lives, died shortly before it was let in, or die then."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
         holder, (first, *others), live = queue(run, crew, node, dead)
         first.stop()  # its turn reaches its machine, and not it
-        kill_all(others)
-        run.moment(0.2)
+        die_before = run.random.random() < 0.5
+        if die_before:
+            kill_all(others)
+            run.moment(0.2)
         held = holder.last("held")
         run.free()
         holder.ask("release", lock=run.lock)
+        if not die_before:
+            kill_all(others)
         info = run.info(node)
         assert info, "nobody was let in"
         assert held
