@@ -121,11 +121,6 @@ class AsyncNode:
         # Before redis-py 6 it has no method for it.
         getattr(self.node, "release", self.node._free.append)(connection)
 
-    async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Its idle connections alone."""
-        for connection in [*self.node._free]:
-            await connection.disconnect()
-
 
 class AsyncClusterNodes(ClusterNodes):
     """The same of its client of asyncio."""

@@ -237,28 +237,26 @@ async def _afollowed(nodes: Nodes, command: Command, answer: Any) -> Any:
 
 async def _aexchange(client: Any, commands: Sequence[Command]) -> list[Any]:
     began = time.monotonic()
+    send = _asend_to_node if isinstance(client, AsyncNode) else _asend
     while True:
         try:
-            answers = await _asend(client, commands)
-            break
+            return await send(client, commands)
         except ConnectionError as error:
             if not is_exhausted(error) or time.monotonic() > began + PATIENCE:
                 raise
         await asyncio.sleep(PAUSE)
-    if any(map(_is_of_a_replica, answers)):
-        await client.connection_pool.disconnect(inuse_connections=False)
-    return answers
 
 
 async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
-    if isinstance(client, AsyncNode):
-        return await _asend_to_node(client, commands)
     if len(commands) == 1:
-        return [await _aanswer_of(client, commands[0])]
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command, **RAW)
-    answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        answers = [await _aanswer_of(client, commands[0])]
+    else:
+        pipeline = client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command, **RAW)
+        answers = await pipeline.execute(raise_on_error=False)
+    if any(map(_is_of_a_replica, answers)):
+        await client.connection_pool.disconnect(inuse_connections=False)
     return answers
 
 
@@ -284,7 +282,7 @@ async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[An
         return [await _aread(connection) for _ in commands]
     except BaseException as error:
         await connection.disconnect(nowait=True)  # or what is unread would answer the next command
-        if isinstance(error, TypeError):  # what asyncio says if it was closed by another task
+        if isinstance(error, TypeError | AttributeError):  # what asyncio says if it was closed
             raise ConnectionError("Connection closed meanwhile") from error
         raise
 

@@ -12,7 +12,13 @@ import redis.asyncio
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from redis.crc import key_slot
-from redis.exceptions import ConnectionError, TimeoutError, TryAgainError
+from redis.exceptions import (
+    AskError,
+    ConnectionError,
+    MovedError,
+    TimeoutError,
+    TryAgainError,
+)
 
 from django_redislock import Lock, locks
 from django_redislock.connection import server
@@ -187,6 +193,44 @@ def test_a_redirection_to_a_node_that_hangs_is_an_error_in_time(cluster, setting
     finally:
         resume.cancel()
         new.resume()
+
+
+def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again(cluster):
+    slot, key = slot_of("a"), server("default").keys.of("a").lock
+
+    def redirected(nodes):
+        keeper = nodes.at(key)
+        for error in (MovedError, AskError):
+            assert nodes.redirected(error(f"{slot} 127.0.0.1:1")) is None
+        assert nodes.at(key) is keeper
+
+    async def use():
+        await locks.acount()
+        nodes = await server("default").async_client()
+        redirected(nodes)
+        await asyncio.wait([nodes._looking])
+        await locks.acount()
+
+    redirected(server("default").client)
+    asyncio.run(use())
+
+
+def test_connections_that_were_closed_while_idle_are_no_error_in_async(cluster):
+    async def use():
+        async with locks.lock("a"):
+            pass
+        nodes = await server("default").async_client()
+        node = nodes.at(server("default").keys.of("a").lock)
+        for connection in node.node._free:
+            connection._writer.transport.abort()
+        await asyncio.sleep(0.01)  # asyncio does the rest
+        async with locks.lock("a"):
+            pass
+        assert cluster.owner(slot_of("a")).ask("CLIENT", "KILL", "TYPE", "normal")
+        async with locks.lock("a"):
+            pass
+
+    asyncio.run(use())
 
 
 def _keys(name):
