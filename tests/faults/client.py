@@ -316,8 +316,9 @@ def _watch(client: Client) -> None:
         keep(lease, deadline)
         if lease._lost:
             return  # for good
+        sent = deadline - lease.seconds  # unless it was extended by its holder
         about = {"lock": lease.keys.name, "token": lease.token, "deadline": lease.deadline}
-        client.log.write("kept", **about)
+        client.log.write("kept", sent=sent, **about)
 
     Lease.keep = watched  # type: ignore[method-assign]
 

@@ -8,7 +8,8 @@ Of a client
     - ``want``, with `weight` and `capacity`; ``queued``: it surely stands in the queue now
     - ``held``, with `token`, `fence`, `weight`, `capacity`, and `asked`, when it called `acquire`
     - ``refused``
-    - ``kept``, with `token` and `deadline`: until when its lease lasts unless it is renewed
+    - ``kept``, with `token`, `deadline`, until when its lease lasts unless it is renewed, and
+      `sent`, when that was asked for
     - ``checked``, with `token`: it looked, and at `t` still held it
     - ``lost``, with `token`: it was told, or looked
     - ``release``, with `token`: it begins to let go; ``released``: it is done
@@ -24,6 +25,8 @@ Of the harness
     - ``taken``: the lock was taken from its holder, by force or because the server lost it; with
       `fence` from just that one, with `since` at some time since then
     - ``away``, ``back``: nobody could reach the server in between
+    - ``behind``, with `locks`, `since`, `seconds` and `clients`: what was asked from `since` until
+      `t` (by these clients; none: by any) was on no replica until so many seconds later
     - ``free``: from here on whoever waits is to get the lock
     - ``stands``, with `tokens`: who holds it, as the server says, when all clients are gone
     - ``ended``, with `client` and `dead`: it did not go by itself

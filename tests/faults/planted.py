@@ -5,6 +5,7 @@ from hashlib import sha1
 
 from django_redislock.engine import flows
 from django_redislock.engine.lease import Lease
+from django_redislock.engine.ops import Flow, Pause
 from django_redislock.engine.renewal import Book
 from django_redislock.lua import Script
 
@@ -34,6 +35,9 @@ SCRIPTS = {
     ),
     "lets in who came last": Planted("'ZRANGE', queue, 0, 0,", "'ZREVRANGE', queue, 0, 0,"),
     "has one fencing token for all": Planted("digits(math.max(now_us, last_fence() + 1))", "'7'"),
+    "counts its fencing tokens, and asks no clock": Planted(
+        "math.max(now_us, last_fence() + 1)", "math.max(FENCE_ABOVE, last_fence() + 1)"
+    ),
     "leaves a key behind": Planted(
         "note_end(state.kind, token, holder_record(state.mine), 'released', now)",
         "redis.call('SET', grants .. name, 'forgotten')",
@@ -54,9 +58,23 @@ def show_no_life() -> None:
     flows.ALIVE, flows.SLICE = 0.05, 8.0
 
 
+def take_any_lock_for_replicated() -> None:
+    def is_replicated(*_: object) -> Flow[bool]:
+        yield Pause(0)
+        return True
+
+    flows._is_replicated = is_replicated
+
+
+def take_any_renewal_for_replicated() -> None:
+    Lease.min_replicas = property(lambda lease: 0, lambda lease, wanted: None)  # type: ignore[assignment]
+
+
 FLOWS = {
     "does not renew, and does not know": never_renew,
     "waits without showing life": show_no_life,
+    "takes any lock for replicated": take_any_lock_for_replicated,
+    "takes any renewal for replicated": take_any_renewal_for_replicated,
 }
 
 

@@ -85,12 +85,12 @@ def kept(run: Run) -> str:
 
 
 @contextmanager
-def replacing(run: Run, kind: str, **facts: object) -> Iterator[None]:
+def replacing(run: Run, kind: str, *, may_lose: bool = True, **facts: object) -> Iterator[None]:
     """A fault, and the time in which whoever holds a lock of this run may come to lose it."""
     fault = run.fault(kind, **facts)
     run.free()
     try:
         yield
     finally:
-        for lock in (run.lock, kept(run)):
+        for lock in (run.lock, kept(run)) if may_lose else ():
             run.log.write("taken", lock=lock, since=fault["t"])

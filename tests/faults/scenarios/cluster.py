@@ -1,5 +1,6 @@
 """A Cluster, whose slots move, and whose primaries are replaced by their replicas."""
 
+import math
 from collections import defaultdict
 from threading import Lock
 
@@ -9,6 +10,7 @@ from tests.servers import Cluster, Node
 from tests.servers.waiting import wait_for
 
 from .. import outcome
+from ..behind import behind
 from ..crew import KEYS, Client, Crew
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
 from ..users import Users, kept, replacing
@@ -23,7 +25,7 @@ LANES = 2
 FAILOVERS = 4
 """In a run, one after the other."""
 
-BEHIND = 0.6
+BEHIND = 0.3, 0.6
 """Seconds for which a replica stands still before its primary is struck: less than a Cluster
 needs to take it for dead."""
 
@@ -123,30 +125,30 @@ def failovers(setting: Setting, min_replicas: int) -> None:
     def body(run: Run) -> None:
         with clusters.one() as cluster:
             users = Users(run, lambda who: client_of(cluster, run, crew, who), min_replicas)
-            for _ in range(FAILOVERS):
+            for is_behind in run.random.sample((False, True) * (FAILOVERS // 2), FAILOVERS):
                 users.go_on()
                 run.moment(0.5)
-                strike(run, cluster)
+                strike(run, cluster, is_behind, may_lose=not min_replicas)
                 users.let_go()
 
     setting.each(body, lanes=lanes)
     for cluster in clusters.every:
         _end(setting, cluster)
-    outcome.tell(setting)
+    outcome.tell(setting, min_replicas)
 
 
-def strike(run: Run, cluster: Cluster) -> None:
+def strike(run: Run, cluster: Cluster, is_behind: bool, *, may_lose: bool) -> None:
     """Have the replica take over from the primary of the run's slot."""
     slot = slot_of(run)
     old = cluster.owner(slot)
     [replica] = cluster.replicas_of(old)
     kind = run.random.choice(("killed", "stopped"))
-    behind = run.random.choice((False, True))
-    if behind:
+    if is_behind:
         replica.pause()
         old.ask("CLIENT", "KILL", "TYPE", "REPLICA")
-        run.moment(BEHIND, shortest=BEHIND / 2)
-    with replacing(run, kind, behind=behind):
+        with behind(run, math.inf):
+            run.moment(BEHIND[1], shortest=BEHIND[0])
+    with replacing(run, kind, may_lose=may_lose, behind=is_behind):
         old.kill() if kind == "killed" else old.pause()
         replica.resume()
         cluster.wait_for_new_owner(slot, old)
@@ -215,7 +217,7 @@ def primary(setting: Setting) -> None:
     short=1,
     faults=FAILOVERS,
     operations=10,
-    may_fail=(EXCLUSION, ORDER, WAKING),
+    may_fail=(ORDER, WAKING),
     errors=ERRORS,
 )
 def primary_on_one_replica(setting: Setting) -> None:

@@ -1,10 +1,12 @@
 """The master is cut off from its replicas and the Sentinels, and some clients with it."""
 
+import math
 from typing import Any
 
 from tests.servers import Node
 
 from .. import outcome
+from ..behind import behind
 from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
@@ -19,6 +21,9 @@ LASTS = 1.0, 4.0
 
 GUARDED = {"min_replicas_to_write": 1, "min_replicas_max_lag": 2}
 """The server's own guard. Replicas tell it once a second how far they are."""
+
+REFUSED = "ResponseError"
+"""What it then answers: ``NOREPLICAS``."""
 
 
 class Parted(Watched):
@@ -70,8 +75,9 @@ def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
             run.moment(0.5)
             with replacing(run, "parted"):
                 parted = there.part(old)
-                there.sentinels.wait_for_new_master(old)
-                run.moment(LASTS[1], shortest=LASTS[0])
+                with behind(run, math.inf, clients=WITH_THE_MASTER):
+                    there.sentinels.wait_for_new_master(old)
+                    run.moment(LASTS[1], shortest=LASTS[0])
                 for proxy in parted:
                     proxy.thaw()
                 there.sentinels.wait_in_sync()
@@ -81,7 +87,7 @@ def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
     for there in deployments.every:
         there.sentinels.wait_in_sync()
         setting.look_over(there.sentinels.master)
-    outcome.tell(setting)
+    outcome.tell(setting, min_replicas)
 
 
 @scenario(
@@ -117,7 +123,7 @@ def on_one_replica(setting: Setting) -> None:
     short=1,
     operations=10,
     may_fail=(EXCLUSION, ORDER, WAKING),
-    errors=ERRORS,
+    errors=(*ERRORS, REFUSED),
 )
 def guarded(setting: Setting) -> None:
     partition(setting, **GUARDED)

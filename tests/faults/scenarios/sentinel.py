@@ -11,6 +11,7 @@ from tests.servers import Node, Sentinels
 from tests.servers.waiting import wait_for
 
 from .. import outcome
+from ..behind import behind
 from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
@@ -21,14 +22,15 @@ DOWN_AFTER = 400
 """Milliseconds."""
 
 KINDS = "killed", "stopped", "ordered"
-FAILOVERS = 5
+LAGS = 0.0, 0.2, 0.2, math.inf, math.inf
+"""Seconds that replicas are behind when something strikes, in some order, with `min_replicas` as
+without: then nobody gets a lock while that is for ever."""
+
+BEHIND = 0.4, 0.8
+"""Seconds for which they are behind before that."""
+
+FAILOVERS = len(LAGS)
 """In a run, one after the other."""
-
-LAG = 0.15
-"""Seconds that replicas are behind where a lock has to be on one of them."""
-
-BEHIND = 0.5
-"""Seconds for which replicas are behind before something strikes."""
 
 BACKENDS = CORE, "django_redis.cache.RedisCache"
 ERRORS = ("ConnectionError", "TimeoutError", "MasterNotFoundError")
@@ -91,9 +93,8 @@ def failover(setting: Setting, min_replicas: int) -> None:
     def body(run: Run) -> None:
         with deployments.one() as there:
             users = Users(run, lambda who: there.client(run, crew, who), min_replicas)
-            for _ in range(FAILOVERS):
+            for lag in run.random.sample(LAGS, len(LAGS)):
                 users.go_on()
-                lag = run.random.choice((0, LAG if min_replicas else math.inf))
                 run.moment(0.5)
                 strike(run, there, lag)
                 users.let_go()
@@ -102,7 +103,7 @@ def failover(setting: Setting, min_replicas: int) -> None:
     for there in deployments.every:
         there.sentinels.wait_in_sync()
         setting.look_over(there.sentinels.master)
-    outcome.tell(setting)
+    outcome.tell(setting, min_replicas)
 
 
 def strike(run: Run, there: Watched, lag: float) -> None:
@@ -110,7 +111,8 @@ def strike(run: Run, there: Watched, lag: float) -> None:
     there.sentinels.wait_in_sync()
     old = there.sentinels.master
     with there.lagging(old, lag):
-        run.moment(BEHIND, shortest=BEHIND / 2)
+        with behind(run, lag):
+            run.moment(BEHIND[1], shortest=BEHIND[0])
         kind = run.random.choice(KINDS)
         with replacing(run, kind, lag=str(lag)):
             getattr(there, kind)(old)

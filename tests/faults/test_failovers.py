@@ -1,0 +1,72 @@
+"""Scenarios of failovers find what is planted into the locks that their clients use."""
+
+import math
+
+import pytest
+
+from . import users
+from .scenario import EXCLUSION, Run, Scenario, Setting
+from .scenarios import cluster, partition, sentinel
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+    pytest.mark.xdist_group("faults"),  # they measure how long things take
+]
+
+
+@pytest.fixture
+def happen(monkeypatch):
+    """Have one run of a scenario happen, with locks that have that fault; what was found, and
+    what went wrong."""
+    client_of = Run.client_of
+    settings = []
+
+    def happen(body, fault):
+        def planted(*args, **options):
+            client = client_of(*args, **options)
+            assert client.ask("tests.faults.planted:plant", fault=fault)
+            return client
+
+        monkeypatch.setattr(Run, "client_of", planted)
+        scenario = Scenario(0, fault, body, runs=1, short=1, may_fail=(EXCLUSION,))
+        setting = Setting(scenario, seed=1, short=True)
+        settings.append(setting)
+        return setting.happen(), setting.troubles
+
+    yield happen
+    for setting in settings:
+        setting.close()
+
+
+def test_a_lock_that_waits_for_no_replica_is_found_with_sentinels(happen, monkeypatch):
+    monkeypatch.setattr(sentinel, "LAGS", (0.2,))
+    _, troubles = happen(
+        lambda setting: sentinel.failover(setting, 1), "takes any lock for replicated"
+    )
+    assert "counted, and on no replica" in troubles[0]
+
+
+def test_a_renewal_that_waits_for_no_replica_is_found_in_a_partition(happen, monkeypatch):
+    monkeypatch.setattr(users, "LEASES", (1.5, 1.5))
+    _, troubles = happen(
+        lambda setting: partition.partition(setting, 1), "takes any renewal for replicated"
+    )
+    assert "counted, and on no replica" in troubles[0]
+
+
+def test_a_lock_that_waits_for_no_replica_is_found_in_a_cluster(happen, monkeypatch):
+    monkeypatch.setattr(cluster, "FAILOVERS", 2)
+    _, troubles = happen(
+        lambda setting: cluster.failovers(setting, 1), "takes any lock for replicated"
+    )
+    assert "counted, and on no replica" in troubles[0]
+
+
+def test_a_fencing_token_that_goes_back_is_found(happen, monkeypatch):
+    monkeypatch.setattr(sentinel, "LAGS", (math.inf,))
+    found, _ = happen(
+        lambda setting: sentinel.failover(setting, 0),
+        "counts its fencing tokens, and asks no clock",
+    )
+    assert found.fences
