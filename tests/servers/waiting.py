@@ -9,8 +9,8 @@ from ..tools import wait_until
 
 T = TypeVar("T")
 
-WITHIN = 30
-"""Seconds."""
+WITHIN = 60
+"""Seconds. A Sentinel that was held up by its machine looks on for half of that (TILT)."""
 
 
 def wait_for(predicate: Callable[[], T], *, timeout: float = WITHIN) -> T:
