@@ -1,5 +1,5 @@
-"""A TCP proxy before a server, that can do what networks do: delay, cut, stand still, and lose the
-reply to a single command.
+"""A TCP proxy before a server, that can do what networks do: delay, cut, stand still, and lose or
+delay the reply to a single command.
 
 >>> with Proxy(*node.address) as proxy:
 ...     dropped = proxy.drop_reply(runs(ACQUIRE))
@@ -33,13 +33,12 @@ def named(*names: str) -> Callable[[Command], bool]:
     return lambda command: command[0].upper().decode() in names
 
 
-class Drop:
-    """What `Proxy.drop_reply` is asked to do, and how often it was done."""
+class Deed:
+    """What is asked to be done to the replies to some commands, and how often it was."""
 
-    def __init__(self, matches: Callable[[Command], bool], times: int, before: bool) -> None:
+    def __init__(self, matches: Callable[[Command], bool], times: int) -> None:
         self.matches = matches
         self.times = times
-        self.before = before
         self.taken = 0
         self.done = 0
 
@@ -53,6 +52,35 @@ class Drop:
         return self.done == self.times
 
 
+class Drop(Deed):
+    """See `Proxy.drop_reply`."""
+
+    def __init__(self, matches: Callable[[Command], bool], times: int, before: bool) -> None:
+        super().__init__(matches, times)
+        self.before = before
+
+
+class Delay(Deed):
+    """See `Proxy.delay_reply`."""
+
+    def __init__(self, matches: Callable[[Command], bool], times: int, seconds: float) -> None:
+        super().__init__(matches, times)
+        self.seconds = seconds
+        self.began = 0
+
+    def has_begun(self) -> bool:
+        """Whether the server has answered, which the client does not know yet."""
+        return self.began == self.times
+
+    async def hold_up(self) -> None:
+        self.began += 1
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:  # nobody waits for it any more
+            self.began -= 1
+            raise
+
+
 class Proxy:
     """On a port of its own of 127.0.0.1, before the server at `host` and `port`. It runs in a
     thread of its own; each method returns when it took effect."""
@@ -62,7 +90,7 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self._server = host, port
         self._links: set[_Link] = set()
-        self._drops: list[Drop] = []
+        self._deeds: list[Drop | Delay] = []
         self._delay = 0.0
         self._lag = 0.0
         self._refuses = False
@@ -116,8 +144,17 @@ class Proxy:
         it answers is swallowed, and the connection is cut. With `before` it does not even get the
         command."""
         drop = Drop(matches, times, before)
-        self._drops.append(drop)
+        self._deeds.append(drop)
         return drop
+
+    def delay_reply(
+        self, matches: Callable[[Command], bool], seconds: float, *, times: int = 1
+    ) -> Delay:
+        """Let the server's answer to the next command that `matches` take so much longer. One for
+        which nobody waits any more does not count."""
+        delay = Delay(matches, times, seconds)
+        self._deeds.append(delay)
+        return delay
 
     def start(self) -> Self:
         self._thread.start()
@@ -200,8 +237,8 @@ class Proxy:
             await asyncio.sleep(self._delay)
         await self._flows.wait()
 
-    def _drop_of(self, commands: list[Command]) -> Drop | None:
-        return next((drop for drop in self._drops if drop.takes(commands)), None)
+    def _deed_for(self, commands: list[Command]) -> Drop | Delay | None:
+        return next((deed for deed in self._deeds if deed.takes(commands)), None)
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -214,7 +251,7 @@ class _Link:
         self._proxy = proxy
         self._client = client
         self._server = server
-        self._swallows: Drop | None = None
+        self._due: Drop | Delay | None = None
         self._to_replica = False
 
     async def run(self) -> None:
@@ -226,8 +263,8 @@ class _Link:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
             self.cut()
-            if self._swallows:
-                self._swallows.taken -= 1  # nobody waited for that answer
+            if self._due:
+                self._due.taken -= 1  # nobody waited for that answer
 
     def cut(self) -> None:
         for _, writer in (self._client, self._server):
@@ -239,13 +276,13 @@ class _Link:
         while data := await reader.read(AT_ONCE):
             if not self._to_replica:  # which sends lone line ends between its commands
                 commands, unread = split(unread + data)
-                drop = self._proxy._drop_of(commands)
-                if drop and drop.before:
-                    drop.done += 1
+                deed = self._proxy._deed_for(commands)
+                if isinstance(deed, Drop) and deed.before:
+                    deed.done += 1
                     return
-                if drop and self._swallows:
-                    drop.taken -= 1  # an answer can be lost once
-                self._swallows = self._swallows or drop
+                if deed and self._due:
+                    deed.taken -= 1  # one thing is done to an answer
+                self._due = self._due or deed
                 self._to_replica = any(map(_SYNCS, commands))
             await self._proxy._pass()
             writer.write(data)
@@ -254,9 +291,12 @@ class _Link:
     async def _replies(self) -> None:
         reader, writer = self._server[0], self._client[1]
         while data := await reader.read(AT_ONCE):
-            if self._swallows:
-                self._swallows.done += 1
-                self._swallows = None
+            if isinstance(self._due, Delay):
+                await self._due.hold_up()
+            due, self._due = self._due, None
+            if due:
+                due.done += 1
+            if isinstance(due, Drop):
                 return
             await self._proxy._pass(to_replica=self._to_replica)
             writer.write(data)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -86,6 +87,35 @@ def test_a_reply_that_nobody_waited_for_was_not_lost(client, proxy, node):
     with pytest.raises(redis.ConnectionError):
         client.blpop("list", 5)
     assert dropped.is_done()
+
+
+def test_a_delayed_reply_is_one_of_a_command_that_was_done_and_no_other_is(client, proxy, node):
+    client.ping()
+    delayed = proxy.delay_reply(named("INCRBY"), 0.3, times=2)
+    began = time.monotonic()
+    assert client.incr("counter") == 1
+    assert time.monotonic() - began >= 0.3
+    assert not delayed.is_done()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.incr, "counter")
+        wait_until(delayed.has_begun, interval=0.001)
+        assert node.ask("GET", "counter") == "2"
+        assert not answer.done()
+        assert answer.result() == 2
+    assert delayed.is_done()
+    assert client.incr("counter") == 3
+    assert (delayed.taken, delayed.done) == (2, 2)
+
+
+def test_a_delayed_reply_that_nobody_waited_for_does_not_count(client, proxy):
+    delayed = proxy.delay_reply(named("PING"), 0.5)
+    impatient = redis.Redis.from_url(proxy.url, socket_timeout=0.1, retry=Retry(NoBackoff(), 0))
+    with impatient, pytest.raises(redis.TimeoutError):
+        impatient.ping()
+    wait_until(lambda: proxy.connections == 0)
+    assert not delayed.has_begun()
+    assert client.ping()
+    assert delayed.is_done()
 
 
 def test_a_script_is_known_by_its_digest_and_by_its_source():
