@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.servers import MAKES
+
 if TYPE_CHECKING:
     from .scenario import Scenario
     from .table import Row
@@ -45,7 +47,8 @@ def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
     from .scenario import Setting
 
     began = time.monotonic()
-    setting = Setting(scenario, seed=options.seed, short=options.short, only=options.run)
+    about = {"seed": options.seed, "short": options.short, "make": options.make}
+    setting = Setting(scenario, only=options.run, **about)
     keep = False
     try:
         row = setting.row()
@@ -75,11 +78,12 @@ def _options() -> argparse.Namespace:
     add("--only", type=_numbers, metavar="1,6", help="these scenarios alone")
     add("--seed", type=int, default=random.randrange(1_000_000), help="of all random choices")
     add("--run", type=int, metavar="N", help="this run of each scenario alone")
+    add("--make", choices=MAKES, help="of all servers, where the seed may choose")
     add("--jobs", type=int, default=2, metavar="N", help="so many scenarios at a time")
     add("--keep", action="store_true", help="keep the history of a scenario that fails")
     add("--write", type=Path, metavar="PAGE", help="write the table into that page")
     options = parser.parse_args()
-    if options.write and (options.short or options.only or options.run):
+    if options.write and (options.short or options.only or options.run or options.make):
         parser.error("--write is for all runs of all scenarios")
     return options
 

@@ -7,12 +7,14 @@ no room are an **overlap**.
 
 A write is **stale** if one who came to hold the lock later wrote before. That is judged by the
 order in which clients came to hold the lock and not by their fencing tokens, which may be at
-fault.
+fault. A client that learns that it holds the lock while its lease lasts has come between what
+those believe that did so before and after it. Of one that learns of it too late, as its process or
+its server stood still for a moment, only this is sure: it came after it asked, and before that.
 """
 
 import math
 from bisect import bisect
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +27,11 @@ FAULTS = ("killed", "stopped", "fault")
 NOT_OWNED = ("LockNotOwnedError", "LockLost")
 
 WAKE_WITHIN = 3.0
-"""Seconds for which a lock may be free while somebody alive waits for it."""
+"""Seconds for which a lock may be free while somebody alive waits for it: those who stand before
+it may have died, or their server may have been away."""
+
+AT_ONCE = 1.0
+"""The same where nothing of that can be: what a busy machine may take."""
 
 
 @dataclass
@@ -46,8 +52,14 @@ class Hold:
     queued: float | None = None
     """When it surely stood in the queue, if it had to wait."""
 
+    dead: float = math.inf
+    """When its client surely was no more."""
+
     deadline: float = math.inf
     """When its lease ends on its own clock, as it was last renewed."""
+
+    lease: float = 0.0
+    """Seconds that a renewal gave it at most."""
 
     looked: float = -math.inf
     """When it last looked, and the lock said that it was held."""
@@ -67,6 +79,9 @@ class Hold:
     taken: float = math.inf
     """When it was taken by force, if that is known of just this one."""
 
+    taken_before: bool = False
+    """Whether it may have been taken before its client learned of it."""
+
     @property
     def until(self) -> float:
         """When its client stopped believing in it."""
@@ -74,8 +89,11 @@ class Hold:
 
     @property
     def gone(self) -> float:
-        """When it was over, for everybody else as well."""
-        return self.deadline if self.released is None else self.released
+        """When it was over, for everybody else as well. Who died may have renewed it just before,
+        and not lived to note it."""
+        if self.released is not None:
+            return self.released
+        return max(self.deadline, self.dead + self.lease if self.dead < math.inf else 0)
 
     @property
     def is_empty(self) -> bool:
@@ -84,9 +102,9 @@ class Hold:
         return self.until <= self.began
 
     @property
-    def order(self) -> float:
-        """Who stood still when it was let in learns of it only when it is over."""
-        return min(self.began, self.deadline, self.taken)
+    def is_known(self) -> bool:
+        """Whether it surely was held at the server when its client learned of it."""
+        return not self.is_empty and not self.taken_before
 
     def __str__(self) -> str:
         return f"{self.who} ({self.fence}; {self.began:.4f} to {self.until:.4f})"
@@ -101,6 +119,8 @@ class Wait(NamedTuple):
     capacity: int
     begin: float
     end: float
+    died: bool
+    """Whether that is what ended it."""
 
 
 class Span(NamedTuple):
@@ -118,6 +138,10 @@ class Findings:
 
     until_free: list[float]
     """Seconds from each fault that left a lock to the next who held it."""
+
+    hand_overs: list[float]
+    """Seconds from the beginning of a release to when the next knew, of those who stood in the
+    queue."""
 
     told_after: list[float]
     """Seconds from the end of a lease to when its holder was told that the lock is lost, for each
@@ -152,6 +176,7 @@ def check(
         faults=history.of(*FAULTS),
         errors=history.of("error"),
         until_free=list(times_until_free(history)),
+        hand_overs=list(hand_overs(history)),
         told_after=list(times_until_told(history)),
         not_owned=list(false_not_owned(history)),
         phantoms=list(phantoms(history)),
@@ -193,8 +218,7 @@ def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Itera
         place = bisect(by_began, after.asked, key=_began)
         if place and greatest[place - 1].fence >= after.fence:
             yield f"{after.lock}: {after} after {greatest[place - 1]}"
-    in_order = sorted((hold for hold in holds if not hold.is_empty), key=_order)
-    for before, after in pairwise(in_order):
+    for before, after in pairwise(hold for hold in by_began if hold.is_known):
         alone = history.exclusive and before.weight + after.weight > after.capacity
         if alone and after.asked <= before.began and after.fence <= before.fence:
             yield f"{after.lock}: {after} after {before}"
@@ -213,7 +237,9 @@ def overtakings(holds: Sequence[Hold], history: "History") -> Iterator[str]:
 
 
 def lost_wakeups(history: "History", within: float) -> Iterator[str]:
-    """Who waited while there was room for longer than it may take."""
+    """Who waited while there was room for longer than it may take. There is none until the lease
+    of a holder that died has run out, while `times_until_free` counts from its death: that is what
+    the others see of it, and includes the lease."""
     for wait in history.waits:
         if history.stopped_in(wait.who, Span(wait.begin, wait.end)):
             continue
@@ -261,17 +287,32 @@ def false_not_owned(history: "History") -> Iterator[str]:
 
 
 def phantoms(history: "History") -> Iterator[str]:
-    """Locks that are held for nobody. Who died may have been let in without knowing of it."""
+    """Locks that are held for nobody. Each who died while it waited may have been let in once
+    without knowing of it."""
     yield from map(str, history.of("phantom"))
+    died = Counter(wait.lock for wait in history.waits if wait.died)
     for event in history.of("stands"):
         lock = event["lock"]
         known = {hold.token for hold in history.by_lock[lock] if hold.released is None}
-        died = any(wait.lock == lock and wait.who in history.dead for wait in history.waits)
-        if not died and not known.issuperset(event["tokens"]):
+        if len({*event["tokens"]} - known) > died[lock]:
             yield str(event)
 
 
+def hand_overs(history: "History") -> Iterator[float]:
+    for holds in history.by_lock.values():
+        for hold in holds:
+            place = bisect(holds, hold.ended, key=_began)
+            if hold.released is None or hold.lost is not None or place == len(holds):
+                continue
+            after = holds[place]
+            alone = hold.weight + after.weight > hold.capacity
+            if alone and after.queued is not None and after.queued < hold.ended:
+                yield after.began - hold.ended
+
+
 def times_until_free(history: "History") -> Iterator[float]:
+    """From the fault on, whatever has to pass before anybody can hold it, the rest of a lease as
+    well. See `lost_wakeups`."""
     for event in history.of("killed", "stopped"):
         for hold in history.holds:
             if hold.who == event["client"] and hold.began <= event["t"] < hold.gone:
@@ -303,7 +344,7 @@ def stale(writes: Iterable[Event], history: "History") -> Iterator[str]:
         if newest and history.came_later(newest, hold):
             yield f"{hold.lock}: {hold} wrote at {event['t']:.4f}, after {newest}"
         else:
-            newest = max(newest or hold, hold, key=history.last_of)
+            newest = max(newest or hold, hold, key=history.earliest)
 
 
 def refused_in_turn(writes: Iterable[Event], history: "History") -> Iterator[str]:
@@ -342,7 +383,8 @@ class History:
             if hold := by_token.get((event.get("lock"), event.get("token"))):
                 _note(hold, event)
         self.holds = list(by_token.values())
-        self._note_taken()
+        for event in self.of("taken"):
+            self._note_taken(event)
         self.holds.sort(key=_began)
         self.by_lock: dict[str, list[Hold]] = defaultdict(list)
         self._by_client: dict[tuple[str, str], list[Hold]] = defaultdict(list)
@@ -370,22 +412,25 @@ class History:
                     queued = event["t"]
                 case "held":
                     by_token[lock, event["token"]] = _hold(event, queued, dead)
-        self.waits += _waits(who, lock, events, min(dead, self.end))
+        self.waits += _waits(who, lock, events, dead, self.end)
         return by_token
 
-    def _note_taken(self) -> None:
-        holds = {(hold.lock, hold.fence): hold for hold in self.holds}
-        for event in self.of("taken"):
-            if hold := holds.get((event.get("lock"), event.get("fence"))):
-                hold.taken = event["t"]
+    def _note_taken(self, event: Event) -> None:
+        taken = Span(event.get("since", event["t"]), event["t"])
+        for hold in self.holds:
+            if "fence" in event and event["fence"] != hold.fence:
+                continue
+            if event.get("lock") in (None, hold.lock):
+                hold.taken = event["t"] if "fence" in event else hold.taken
+                hold.taken_before |= hold.asked <= taken.end and taken.begin <= hold.began
 
     def came_later(self, one: Hold, other: Hold) -> bool:
         """Whether one came to hold the lock later than the other, surely."""
-        return self.last_of(one) > (other.order if self.exclusive else other.began)
+        return self.earliest(one) > other.began
 
-    def last_of(self, hold: Hold) -> float:
-        """From when on it is later than those that were there before."""
-        return hold.order if self.exclusive else hold.asked
+    def earliest(self, hold: Hold) -> float:
+        """After whoever learned before that it holds it, it came surely."""
+        return hold.began if self.exclusive and hold.is_known else hold.asked
 
     def hold_of(self, write: Event) -> Hold:
         """The last that its client had come to by then."""
@@ -448,10 +493,6 @@ def _fence(hold: Hold) -> int:
     return hold.fence
 
 
-def _order(hold: Hold) -> float:
-    return hold.order
-
-
 def _time(event: Event) -> float:
     return float(event["t"])
 
@@ -483,7 +524,7 @@ def _spans(events: Iterable[Event], begins: str, end: float) -> Iterator[Span]:
 def _hold(event: Event, queued: float | None, dead: float) -> Hold:
     names = ("who", "lock", "token", "fence", "weight", "capacity", "asked")
     facts = {name: event[name] for name in names}
-    return Hold(began=event["t"], queued=queued, ended=dead, **facts)
+    return Hold(began=event["t"], queued=queued, ended=dead, dead=dead, **facts)
 
 
 def _note(hold: Hold, event: Event) -> None:
@@ -493,6 +534,7 @@ def _note(hold: Hold, event: Event) -> None:
         case "kept":
             hold.began = min(hold.began, t)
             hold.deadline = event["deadline"]
+            hold.lease = max(hold.lease, hold.deadline - t)
         case "lost":
             hold.ended = min(hold.ended, t)
             _lose(hold, t)
@@ -513,20 +555,25 @@ def _lose(hold: Hold, t: float) -> None:
         hold.lost, hold.lost_after = t, t - hold.deadline
 
 
-def _waits(who: str, lock: str, events: Iterable[Event], end: float) -> Iterator[Wait]:
+def _waits(
+    who: str, lock: str, events: Iterable[Event], dead: float, end: float
+) -> Iterator[Wait]:
+    def wait(until: float, died: bool = False) -> Wait:
+        return Wait(who, lock, want["weight"], want["capacity"], want["t"], until, died)
+
     want: Event | None = None
     for event in events:
         ends = event["what"] in ("held", "refused") or (
             event["what"] == "error" and event["during"] == "acquire"
         )
         if want and ends:
-            yield Wait(who, lock, want["weight"], want["capacity"], want["t"], event["t"])
+            yield wait(event["t"])
         if event["what"] == "want":
             want = event
         elif ends:
             want = None
     if want:
-        yield Wait(who, lock, want["weight"], want["capacity"], want["t"], end)
+        yield wait(min(dead, end), dead < math.inf)
 
 
 def _as_two(attempts: list[Event]) -> tuple[list[Event], list[Event], list[Event]]:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, replace
 from hashlib import sha1
+from typing import Any
 
+from django_redislock.clock import now
 from django_redislock.engine import flows
 from django_redislock.engine.lease import Lease
 from django_redislock.engine.ops import Flow, Pause
@@ -42,6 +44,9 @@ SCRIPTS = {
         "note_end(state.kind, token, holder_record(state.mine), 'released', now)",
         "redis.call('SET', grants .. name, 'forgotten')",
     ),
+    "tells nobody of a release": Planted(
+        "  admit(state)\n  if state.used == 0 then", "  if state.used == 0 then"
+    ),
     "denies that it was held": Planted(
         "redis.call('DEL', grant)\nsweep(state)\nhand_over(state)\nreturn 1",
         "redis.call('DEL', grant)\nsweep(state)\nhand_over(state)\nreturn 0",
@@ -70,11 +75,31 @@ def take_any_renewal_for_replicated() -> None:
     Lease.min_replicas = property(lambda lease: 0, lambda lease, wanted: None)  # type: ignore[assignment]
 
 
+def count_from_the_reply() -> None:
+    claim, renew, renewed = flows._claim, flows.renew, Lease.renewed
+
+    def claim_late(want: flows.Want, left: float, asked: float) -> Flow[flows.Granted | None]:
+        granted = yield from claim(want, left, asked)
+        return granted and granted._replace(deadline=now() + want.lease)
+
+    def renew_late(*about: Any, **more: Any) -> Flow[float]:
+        sent = now()
+        left = yield from renew(*about, **more)
+        return left and now() - sent + left
+
+    def renewed_late(lease: Lease, sent: float, left: float) -> None:
+        renewed(lease, now(), left)
+
+    flows._claim, flows.renew = claim_late, renew_late
+    Lease.renewed = renewed_late  # type: ignore[method-assign]
+
+
 FLOWS = {
     "does not renew, and does not know": never_renew,
     "waits without showing life": show_no_life,
     "takes any lock for replicated": take_any_lock_for_replicated,
     "takes any renewal for replicated": take_any_renewal_for_replicated,
+    "counts leases from the reply": count_from_the_reply,
 }
 
 

@@ -12,13 +12,14 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import median
 from typing import Any
 
 from redis.exceptions import RedisError
 
 from django_redislock.engine import drivers, listing
 from django_redislock.info import LockInfo
-from tests.servers import Node
+from tests.servers import MAKES, Node
 from tests.tools import wait_for_none_left, wait_until
 
 from . import checker
@@ -37,6 +38,10 @@ nobody is told that its lock is not its own. From all else nothing is excused.""
 
 SETTLED_WITHIN = 40.0
 """Seconds that all leases and claims that are left may take to run out."""
+
+HAND_OVER = 0.1
+"""Seconds that half of the hand-overs may take at most: far less than who is told nothing needs to
+come and see, and more than a busy machine does."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,10 @@ class Scenario:
 
     wake_within: float = checker.WAKE_WITHIN
     """Seconds for which a lock may be free while somebody alive waits for it."""
+
+    at_once: bool = False
+    """Whether nobody dies or stands still, and no server is away: a lock may be free for a moment
+    only, and who is next is told of a release, and need not come to see it."""
 
     may_fail: tuple[str, ...] = ()
     """What may not be kept."""
@@ -98,8 +107,17 @@ class Setting:
     """Where one scenario happens: its servers, its clients, its history. All of it goes at the
     end."""
 
-    def __init__(self, scenario: Scenario, *, seed: int, short: bool, only: int | None = None):
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        seed: int,
+        short: bool,
+        only: int | None = None,
+        make: str | None = None,
+    ) -> None:
         self.scenario = scenario
+        self.make = make
         self.seed = seed
         self.runs = scenario.short if short else scenario.runs
         self.short = short
@@ -119,8 +137,10 @@ class Setting:
 
     # What there is
 
-    def node(self, make: str | None = None, **config: Any) -> Node:
-        """A server, which is looked over at the end."""
+    def node(self, *makes: str, **config: Any) -> Node:
+        """A server, which is looked over at the end: of one of these makes, or of all that there
+        are. The seed chooses which, the same for all of the scenario."""
+        make = self.make or self.random_of("make").choice(makes or MAKES)
         node = self.use(Node(make, **config))
         self.nodes.append(node)
         return node
@@ -180,7 +200,7 @@ class Setting:
                 self._look_over(node)
         return checker.check(
             read(self.folder),
-            wake_within=self.scenario.wake_within,
+            wake_within=checker.AT_ONCE if self.scenario.at_once else self.scenario.wake_within,
             exclusive=EXCLUSION not in self.scenario.may_fail,
         )
 
@@ -306,6 +326,7 @@ def _row(setting: Setting, found: checker.Findings) -> Row:
     row = Row(
         number=scenario.number,
         title=scenario.title,
+        servers=tuple(sorted({node.make for node in setting.nodes})),
         runs=setting.runs if setting._only is None else 1,
         operations=len(found.holds),
         faults=len(found.faults),
@@ -368,6 +389,9 @@ def _failures(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator
         yield f"only {row.faults} faults in {row.runs} runs"
     if row.operations < scenario.operations * row.runs:
         yield f"only {row.operations} acquisitions in {row.runs} runs"
+    late = median(found.hand_overs) if scenario.at_once and found.hand_overs else 0
+    if late > HAND_OVER:
+        yield f"half of {len(found.hand_overs):,} hand-overs took {late:.2f} s or more"
     if scenario.free_within is not None:
         if row.until_free is None:
             yield "nobody was seen to hold a lock after a fault"

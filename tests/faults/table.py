@@ -9,6 +9,7 @@ END = "<!-- faults: end -->"
 
 HEAD = (
     "Scenario",
+    "Servers",
     "Runs",
     "Operations",
     "Faults injected",
@@ -25,6 +26,7 @@ HEAD = (
 class Row:
     number: int
     title: str
+    servers: tuple[str, ...]
     runs: int
 
     operations: int
@@ -58,6 +60,7 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         return (
             title(self.number, self.title),
+            ", ".join(self.servers),
             f"{self.runs:,}",
             f"{self.operations:,}",
             f"{self.faults:,}",
@@ -77,7 +80,7 @@ def title(number: int, text: str) -> str:
 def table_of(rows: Iterable[Row]) -> str:
     """The table in Markdown, and below it what else was measured."""
     rows = list(rows)
-    rule = ["---", *["--:"] * (len(HEAD) - 1)]
+    rule = ["---", "---", *["--:"] * (len(HEAD) - 2)]
     lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, rule, *(row.cells() for row in rows))]
     notes = [f"- {title(row.number, row.title)}: {note}" for row in rows for note in row.notes]
     return "\n".join([*lines, "", *notes] if notes else lines)

@@ -3,15 +3,20 @@ that real clients use.
 """
 
 import itertools
+from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 
 import pytest
 
+from django_redislock.clock import now
 from tests.tools import wait_until
 
 from .checker import Findings, check
 from .planted import FLOWS, SCRIPTS
 from .scenario import Run, Scenario, Setting
+from .scenarios import late
+from .scenarios.crowd import COME_SELDOM, take_turns
 
 LOCK = "a"
 
@@ -66,7 +71,7 @@ def history():
     return History()
 
 
-NOT_WRONG = {"holds", "faults", "errors", "until_free", "told_after"}
+NOT_WRONG = {"holds", "faults", "errors", "until_free", "hand_overs", "told_after"}
 WRONG = {field.name for field in fields(Findings)} - NOT_WRONG
 
 
@@ -167,6 +172,38 @@ def test_who_stood_still_when_it_was_let_in_learns_of_it_when_it_is_over(history
     history.note("a", "kept", token=token, deadline=asked + 0.5)
     history.note("a", "held", token=token, fence=1, asked=asked, weight=1, capacity=1)
     assert nothing_wrong(history.found())
+
+
+def test_of_whose_request_was_late_it_is_not_known_when_it_came(history):
+    """Its process, or the server, stood still for longer than its lease before the request was
+    read; meanwhile another one had its turn."""
+    asked = history.want("late")
+    lease_ends = history.now + 0.5
+    history.release("other", history.hold("other", 1))
+    history.write("other", 1)
+    token = next(history.tokens)
+    history.note("late", "kept", token=token, deadline=lease_ends)
+    history.note("late", "held", token=token, fence=2, asked=asked, weight=1, capacity=1)
+    assert nothing_wrong(history.found())
+
+
+def test_of_who_learned_late_of_a_turn_that_was_taken_it_is_not_known_when_it_came(history):
+    asked = history.want("late")
+    history.note("harness", "taken")
+    history.release("other", history.hold("other", 2))
+    history.write("other", 2)
+    token = next(history.tokens)
+    history.note("late", "kept", token=token, deadline=100)
+    history.note("late", "held", token=token, fence=1, asked=asked, weight=1, capacity=1)
+    history.write("late", 1)
+    history.note("late", "lost", token=token)
+    assert nothing_wrong(history.found())
+
+
+def test_who_learned_of_it_before_another_asked_came_before_however_late_that_was(history):
+    history.hold("late", 2, lease=-0.5)
+    history.hold("other", 1)
+    assert len(history.found().fences) == 1
 
 
 def test_readers_hold_together_and_a_writer_alone(history):
@@ -293,6 +330,29 @@ def test_who_waits_for_a_holder_or_a_server_or_is_dead_was_not_forgotten(history
     assert history.found().lost_wakeups == []
 
 
+def test_who_waits_for_the_lease_of_a_dead_holder_was_not_forgotten(history):
+    """It may have been renewed just before."""
+    history.hold("a", 1, lease=8)
+    history.want("b", queued=True)
+    history.kill("a")
+    history.now += 10
+    history.note("harness", "fault", kind="any")
+    assert history.found().lost_wakeups == []
+    history.now += 5
+    history.note("harness", "fault", kind="any")
+    assert len(history.found().lost_wakeups) == 1
+
+
+def test_a_release_is_handed_over_to_who_stands_in_the_queue(history):
+    token = history.hold("a", 1)
+    asked = history.want("b", queued=True)
+    history.release("a", token)
+    history.now += 1
+    history.release("b", history.hold("b", 2, asked=asked))
+    history.hold("c", 3)
+    assert history.found().hand_overs == [3.0]
+
+
 def test_the_time_until_a_lock_is_free_counts_from_its_holders_death(history):
     history.hold("a", 1)
     history.kill("a")
@@ -352,6 +412,20 @@ def test_who_died_while_it_waited_may_have_been_let_in(history):
     assert history.found().phantoms == []
 
 
+def test_each_who_died_while_it_waited_may_have_been_let_in_once(history):
+    history.want("a", queued=True)
+    history.kill("a")
+    history.note("harness", "stands", tokens=["any", "another"])
+    assert len(history.found().phantoms) == 1
+
+
+def test_who_died_while_it_did_not_wait_was_not_let_in(history):
+    history.release("a", history.hold("a", 1))
+    history.kill("a")
+    history.note("harness", "stands", tokens=["any"])
+    assert len(history.found().phantoms) == 1
+
+
 def test_what_the_harness_found_at_the_end_is_told(history):
     history.note("harness", "phantom")
     history.note("harness", "double")
@@ -376,13 +450,19 @@ FINDS = {
 
 @pytest.fixture(scope="module")
 def found():
-    runs = {"runs": len(FINDS), "short": len(FINDS)}
-    scenario = Scenario(0, "planted faults", planted_faults, **runs)
-    setting = Setting(scenario, seed=1, short=True)
-    try:
+    with planting(planted_faults, runs=len(FINDS)) as setting:
         found = setting.happen()
         assert setting.troubles == {}
         yield found
+
+
+@contextmanager
+def planting(body, *, runs, **facts):
+    setting = Setting(
+        Scenario(0, "planted faults", body, runs=runs, short=runs, **facts), seed=1, short=True
+    )
+    try:
+        yield setting
     finally:
         setting.close()
 
@@ -438,5 +518,57 @@ def about(found, fault, name):
     return [text for text in getattr(found, name) if lock in text]
 
 
+# Those that only a scenario made for them finds
+
+LATE, TELLS_NOBODY = "counts leases from the reply", "tells nobody of a release"
+
+
+def test_a_lease_that_counts_from_the_reply_is_found_in_each_way_to_get_one(monkeypatch):
+    monkeypatch.setattr(late, "LATE", (0.5, 0.7))  # the lease lasts until then
+    with planting(partial(late.hold_up, planted=LATE), runs=len(late.WAYS) * 2) as setting:
+        found = setting.happen()
+        assert setting.troubles == {}
+    locks = {overlap.partition(":")[0] for overlap in found.overlaps}
+    ways = {late.WAYS[int(lock.removeprefix("run ")) % len(late.WAYS)] for lock in locks}
+    assert ways >= {late.acquisition, late.extension, late.renewal}
+
+
+def test_a_release_of_which_nobody_is_told_is_found():
+    body = partial(take_turns, seconds=0.5, first=COME_SELDOM, waiters=3, planted=TELLS_NOBODY)
+    with planting(body, runs=1, at_once=True) as setting:
+        row = setting.row()
+    assert row.lost_wakeups > 0
+
+
+def test_a_release_of_which_nobody_is_told_is_found_where_who_waits_comes_to_see():
+    with planting(partial(pass_to_and_fro, planted=TELLS_NOBODY), runs=1, at_once=True) as setting:
+        [failure] = setting.row().failures
+    assert "hand-overs took" in failure
+    with planting(pass_to_and_fro, runs=1, at_once=True, faults=0) as setting:
+        assert not setting.row().failures
+
+
+def pass_to_and_fro(setting: Setting, planted: str = "") -> None:
+    """Two clients wait for each other."""
+    node, crew = setting.node(), setting.crew()
+
+    def body(run: Run) -> None:
+        run.fault(planted)
+        one, other = (run.client(crew, who, node.url) for who in ("one", "other"))
+        for client in (one, other):
+            assert not planted or client.ask("tests.faults.planted:plant", fault=planted)
+        one.ask("acquire", lock=run.lock)
+        for _ in range(10):
+            since = now()
+            other.start("acquire", lock=run.lock)
+            other.wait_for("queued", after=since)
+            one.ask("release", lock=run.lock)
+            other.answer()
+            one, other = other, one
+        one.ask("release", lock=run.lock)
+
+    setting.each(body)
+
+
 def test_each_fault_that_can_be_planted_is():
-    assert {"", *SCRIPTS, *FLOWS} == {*FINDS}
+    assert {"", *SCRIPTS, *FLOWS} == {*FINDS, LATE, TELLS_NOBODY}

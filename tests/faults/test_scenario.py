@@ -1,6 +1,10 @@
 """What makes a row of the table fail, and what does not."""
 
+from contextlib import closing
+
 import pytest
+
+from tests.servers import MAKES
 
 from .register import Attempts
 from .scenario import EXCLUSION, Scenario, Setting
@@ -85,6 +89,44 @@ def test_a_lock_that_came_free_too_late_fails(row_of):
 
     assert row_of(late, free_within=4).failures == ()
     assert row_of(late, free_within=3).failures == ("a lock came free after 4.00 s, not 3 s",)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_hand_overs_that_are_mostly_late_fail_where_they_are_to_be_at_once(row_of, at_once):
+    def late(setting):
+        room = {"lock": "a", "weight": 1, "capacity": 1}
+        setting.log.write("held", t=2, token=1, fence=1, asked=1, who="a", **room)
+        setting.log.write("want", t=3, who="b", **room)
+        setting.log.write("queued", t=4, who="b", lock="a")
+        setting.log.write("release", t=5, token=1, who="a", lock="a")
+        setting.log.write("released", t=5.1, token=1, who="a", lock="a")
+        setting.log.write("held", t=5.3, token=2, fence=2, asked=3, who="b", **room)
+
+    expected = ("half of 1 hand-overs took 0.30 s or more",) if at_once else ()
+    assert row_of(late, at_once=at_once).failures == expected
+
+
+def test_the_seed_chooses_the_make_of_the_servers_and_the_row_tells_it():
+    def makes(seed):
+        scenario = Scenario(1, "a test", lambda s: [s.node(), s.node()], runs=1, short=1, faults=0)
+        setting = Setting(scenario, seed=seed, short=True)
+        with closing(setting):
+            return setting.row().servers
+
+    found = [makes(seed) for seed in range(10)]
+    assert [makes(seed) for seed in range(3)] == found[:3]
+    assert {len(each) for each in found} == {1}
+    assert {make for each in found for make in each} == {*MAKES}
+
+
+def test_a_scenario_has_only_makes_that_it_allows(row_of):
+    assert row_of(lambda setting: setting.node("redis-6.2")).servers == ("redis-6.2",)
+
+
+def test_a_make_that_is_not_on_this_machine_is_no_reason_to_pass(row_of, monkeypatch, tmp_path):
+    monkeypatch.setattr("tests.servers.makes.FETCHED", tmp_path)
+    [failure] = row_of(lambda setting: setting.node("redis-6.2")).failures
+    assert "Missing: There is no" in failure
 
 
 def test_the_same_seed_makes_the_same_choices(row_of):

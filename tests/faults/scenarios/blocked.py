@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from django_redislock.engine.flows import SLICE
 from tests.tools import wait_until
 
 from .. import client as own
+from ..checker import AT_ONCE
 from ..crew import Crew
 from ..scenario import Run, Setting, scenario
 from .killed import GRACE
@@ -25,6 +27,7 @@ SHORT = 0.3
     short=4,
     operations=2,
     free_within=max(LEASES) + 0.5 + GRACE,
+    wake_within=AT_ONCE + SLICE,
 )
 def gevent(setting: Setting) -> None:
     """One greenlet holds, and another blocks the hub: until the next holder has written, or for
@@ -39,6 +42,7 @@ def gevent(setting: Setting) -> None:
     short=4,
     operations=2,
     free_within=max(LEASES) + 0.5 + GRACE,
+    wake_within=AT_ONCE + SLICE,
 )
 def loop(setting: Setting) -> None:
     """The same with tasks."""

@@ -3,23 +3,66 @@
 from collections.abc import Iterator
 
 from django_redislock.clock import now
+from django_redislock.engine import flows
 from tests.servers import Node
 
+from .. import client as own
 from ..crew import Client
+from ..events import Event
 from ..scenario import Run, Setting, scenario
 
 WAITERS = 64
 
+COMMANDS = 3
+"""For one acquisition: to ask, to wait, and to release. Who waits for long asks and waits again
+after each `SLICE`."""
 
-@scenario(14, f"{WAITERS} waiters", runs=2, short=1, faults=0, operations=2 * WAITERS, alone=True)
+SELDOM = 3.0
+"""Seconds after which a waiter shows life that comes when it is told, and hardly otherwise."""
+
+
+@scenario(
+    14,
+    f"{WAITERS} waiters",
+    runs=2,
+    short=1,
+    faults=0,
+    operations=2 * WAITERS,
+    at_once=True,
+    alone=True,
+)
 def crowd(setting: Setting) -> None:
-    """All want the same lock again and again, and hold it for no longer than a write takes."""
+    take_turns(setting, seconds=3 if setting.short else 20)
+
+
+@scenario(
+    14,
+    f"{WAITERS} waiters that come when they are told, and not to see",
+    runs=2,
+    short=1,
+    faults=0,
+    operations=2 * WAITERS,
+    at_once=True,
+    alone=True,
+)
+def told(setting: Setting) -> None:
+    """So whoever is not told waits for long."""
+    take_turns(setting, seconds=2 if setting.short else 10, first=COME_SELDOM)
+
+
+def take_turns(
+    setting: Setting, seconds: float, first: str = "", waiters: int = WAITERS, planted: str = ""
+) -> None:
+    """All want the same lock again and again, and hold it for no longer than a write takes. Then
+    they stop, and those that still wait have nobody but each other to hand it on."""
     node, crew = setting.node(), setting.crew()
-    seconds = 3 if setting.short else 20
 
     def body(run: Run) -> None:
-        clients = [run.client(crew, f"client {number}", node.url) for number in range(WAITERS)]
+        clients = [run.client(crew, f"client {number}", node.url) for number in range(waiters)]
         for client in clients:
+            assert not planted or client.ask("tests.faults.planted:plant", fault=planted)
+            if first:
+                client.ask(first)
             client.ask("loop", lock=run.lock, times=1)  # connected, and with all that it needs
         before, began = commands(node), now()
         for client in clients:
@@ -30,19 +73,42 @@ def crowd(setting: Setting) -> None:
         done = sum(client.answer() for client in clients)
         took = now() - began
         sent = commands(node) - before
-        longest = max(wait for client in clients for wait in waits(client, began))
+        held = [each for client in clients for each in holds(client) if each["asked"] > began]
+        waits = [each["t"] - each["asked"] for each in held]
+        turns = max(turns_waited(held))
         setting.notes.append(
-            f"{done:,} acquisitions by {WAITERS} processes, {done / took:,.0f} a second, "
-            f"{sent / done:.2f} commands each; the longest wait was {longest * 1000:,.0f} ms"
+            f"{done:,} acquisitions by {waiters} processes, {done / took:,.0f} a second, "
+            f"{sent / done:.2f} commands each; the longest wait was {max(waits) * 1000:,.0f} ms, "
+            f"and {turns} turns of others"
         )
+        allowed = sum(COMMANDS + 2 * int(wait / flows.SLICE) for wait in waits)
+        assert sent <= allowed, f"{sent} commands, not {allowed}"
+        assert turns <= waiters, f"somebody waited for {turns} turns of others"
 
     setting.each(body)
 
 
-def waits(client: Client, after: float) -> Iterator[float]:
+def holds(client: Client) -> Iterator[Event]:
+    """Its acquisitions, with when it stood in the queue, if it had to."""
+    queued = None
     for event in client.events():
-        if event["what"] == "held" and event["asked"] > after:
-            yield event["t"] - event["asked"]
+        match event["what"]:
+            case "want":
+                queued = None
+            case "queued":
+                queued = event["t"]
+            case "held":
+                yield event | {"queued": queued}
+
+
+def turns_waited(held: list[Event]) -> Iterator[int]:
+    """How often somebody else came to hold it while one stood in the queue, for each."""
+    in_order = sorted(held, key=lambda event: event["fence"])
+    for place, event in enumerate(in_order):
+        first = place
+        while event["queued"] and first and in_order[first - 1]["t"] > event["queued"]:
+            first -= 1
+        yield place - first
 
 
 def commands(node: Node) -> int:
@@ -50,3 +116,12 @@ def commands(node: Node) -> int:
     stats = node.info("commandstats")
     calls = [stats.get(f"cmdstat_{name}", "calls=0") for name in ("evalsha", "eval", "blpop")]
     return sum(int(each.split(",")[0].removeprefix("calls=")) for each in calls)
+
+
+# What clients do
+
+COME_SELDOM = f"{__name__}:come_seldom"
+
+
+def come_seldom(client: own.Client) -> None:
+    flows.SLICE, flows.ALIVE = SELDOM, 3 * SELDOM

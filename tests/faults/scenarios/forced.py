@@ -37,6 +37,7 @@ LOSSES = 5
     faults=10,
     operations=15,
     may_fail=(EXCLUSION,),
+    at_once=True,
 )
 def force(setting: Setting) -> None:
     """By the manager, the command and the admin, each in a process of its own: of whoever holds,

@@ -5,8 +5,10 @@ import os
 import signal
 from typing import Any
 
+from django_redislock.engine.flows import SLICE
 from tests.fencing import postgres
 
+from ..checker import AT_ONCE
 from ..client import Client
 from ..register import Row
 from ..scenario import Run, Setting, scenario
@@ -57,6 +59,7 @@ def frozen(setting: Setting) -> None:
     short=12,
     operations=2,
     free_within=max(LONG_LEASES) + 0.5 + GRACE,
+    wake_within=AT_ONCE + SLICE,
 )
 def between_check_and_write(setting: Setting) -> None:
     """A client looks whether it holds the lock, stands still while another one writes, and then
@@ -89,6 +92,7 @@ def between_check_and_write(setting: Setting) -> None:
     short=8,
     operations=2,
     free_within=max(LONG_LEASES) + 0.5 + GRACE,
+    wake_within=AT_ONCE + SLICE,
 )
 def between_check_and_update(setting: Setting) -> None:
     """The same, with rows of a database that are written through `django_redislock.fencing`."""

@@ -40,7 +40,16 @@ def flushdb(setting: Setting) -> None:
     keeping.tell_how_soon(setting, told, "that")
 
 
-@scenario(11, "SCRIPT FLUSH", runs=20, short=2, faults=20, operations=3, free_within=keeping.GRACE)
+@scenario(
+    11,
+    "SCRIPT FLUSH",
+    runs=20,
+    short=2,
+    faults=20,
+    operations=3,
+    free_within=keeping.GRACE,
+    at_once=True,
+)
 def script_flush(setting: Setting) -> None:
     again_and_again(setting, "scripts flushed", "SCRIPT", "FLUSH")
 
@@ -100,15 +109,19 @@ def eviction(setting: Setting) -> None:
         with nodes.one() as node:
             lease = run.random.uniform(*keeping.LEASES)
             keeper, others = keeping.begin(run, crew, node, lease=lease)
-            run.log.write("taken", lock=run.lock)
+            token = keeper.wait_for("held")["token"]
             with full(node, room=ROOM), node.client() as client:
                 filling = fill(client)
-                while client.exists(KEYS.of(run.lock).lock):
+                since = looked = now()
+                while client.hexists(KEYS.of(run.lock).lock, f"h:{token}"):
+                    since = looked
                     next(filling)
+                    looked = now()
                 run.fault("evicted")
                 evicted = now()
                 client.flushdb()
-            run.log.write("taken", lock=run.lock)  # from those who came meanwhile
+            # from those who came meanwhile, too
+            run.log.write("taken", lock=run.lock, since=since)
             keeping.go_on(others, evicted)
             told.append(keeping.until_told(keeper, evicted, lease))
 

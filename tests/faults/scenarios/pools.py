@@ -32,6 +32,7 @@ POOLS: tuple[dict[str, Any], ...] = (
     short=2,
     operations=1 + (USERS - 1) * TURNS,
     free_within=GRACE,
+    at_once=True,
 )
 def threads(setting: Setting) -> None:
     exhaust(setting, "process")
@@ -44,6 +45,7 @@ def threads(setting: Setting) -> None:
     short=2,
     operations=1 + (USERS - 1) * TURNS,
     free_within=GRACE,
+    at_once=True,
 )
 def tasks(setting: Setting) -> None:
     exhaust(setting, "async process")

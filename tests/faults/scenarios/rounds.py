@@ -27,11 +27,13 @@ NUMBER = 3
 """Locks that one holder has in a run; their renewals go together."""
 
 
-@scenario(13, "An exception in the renewal round", runs=42, short=6, operations=NUMBER + 1)
+@scenario(
+    13, "An exception in the renewal round", runs=42, short=6, operations=NUMBER + 1, at_once=True
+)
 def exception(setting: Setting) -> None:
     """The server answers rounds by an error; or the first of a holder's locks is taken by force,
     and who is told of it raises. The other locks are kept, for longer than their lease."""
-    nodes = setting.shared([setting.node(busy_reply_threshold=50) for _ in range(LANES)])
+    nodes = setting.shared([setting.node(lua_time_limit=50) for _ in range(LANES)])
     crew = setting.crew()
 
     def body(run: Run) -> None:
