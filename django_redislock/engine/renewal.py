@@ -8,6 +8,7 @@ Leases that are due at about the same time go together.
 
 import asyncio
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ RETRY = 1.0
 """Seconds until a failed renewal is tried again, or a tenth of the lease if that is less."""
 
 IDLE = 10.0
-"""Seconds without a lease after which a renewer ends; the next lease starts another."""
+"""Seconds after which a renewer without a lease ends; the next lease starts another."""
 
 GIVE_BACK = 60.0
 """Seconds, or the lease if that is less, for which giving back is tried at a server that is
@@ -69,7 +70,7 @@ class Book:
         self.server = part[0]
         self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
         self._returns: dict[tuple[str, str], Lease] = {}
-        self._next = float("inf")
+        self._next = math.inf
 
     def wake(self) -> None:
         raise NotImplementedError
@@ -95,13 +96,18 @@ class Book:
         with suppress(RuntimeError):  # no thread can be started: then its lease runs out
             self.wake()
 
-    def seconds_to_next(self) -> float | None:
-        self._next = float("inf")  # so that whatever is added from here on wakes the renewer
-        dues = [lease.due for lease in (*self._current(), *self._returns.values())]
-        if not dues:
-            return None
-        self._next = min(dues)
+    def seconds_to_next(self) -> float:
+        """Until when the renewer sleeps, if nothing that is due before wakes it."""
+        self._next = math.inf  # so that whatever is added from here on wakes it
+        idle = clock.now() + IDLE
+        dues = (lease.due for lease in (*self._current(), *self._returns.values()))
+        self._next = min(dues, default=idle)
         return max(0.0, self._next - clock.now())
+
+    def is_idle(self) -> bool:
+        """Whether the renewer may end. If so, whatever is added from here on wakes it."""
+        self._next = math.inf
+        return not (self._leases or self._returns)
 
     def errands(self) -> Iterator[Errand]:
         if leases := self._to_renew():
@@ -210,9 +216,7 @@ class ThreadBook(Book):
     def _run(self) -> None:
         while True:
             self._awake.clear()
-            seconds = self.seconds_to_next()
-            woken = self._awake.wait(IDLE if seconds is None else seconds)
-            if seconds is None and not woken and self._ends():
+            if not self._awake.wait(self.seconds_to_next()) and self._ends():
                 return
             try:
                 self._round()
@@ -221,7 +225,7 @@ class ThreadBook(Book):
 
     def _ends(self) -> bool:
         with self._starting:
-            if self._awake.is_set():
+            if not self.is_idle() or self._awake.is_set():
                 return False
             self._thread = None
             if _thread_books.get(self.part) is self:
@@ -260,9 +264,7 @@ class LoopBook(Book):
     async def _run(self) -> None:
         while True:
             self._awake.clear()
-            seconds = self.seconds_to_next()
-            woken = await self._wait(IDLE if seconds is None else seconds)
-            if seconds is None and not woken:
+            if not await self._wait(self.seconds_to_next()) and self.is_idle():
                 return
             try:
                 await self._round()
@@ -271,16 +273,16 @@ class LoopBook(Book):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if self._leases or self._returns:  # all tasks were cancelled, and the loop may go on
+        if not self.is_idle():  # all tasks were cancelled, and the loop may go on
             asyncio.get_running_loop().call_later(RETRY / 10, self._resume)
         else:
             self._forget()
 
     def _resume(self) -> None:
-        if self._leases or self._returns:
-            self.wake()
-        else:
+        if self.is_idle():
             self._forget()
+        else:
+            self.wake()
 
     def _forget(self) -> None:
         # The book knows its loop by now, and would keep it alive from there.

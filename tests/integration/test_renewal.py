@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import sys
 import threading
 import time
@@ -463,6 +464,27 @@ def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
             assert loop_book(own_locks._server(), "a") is not book
 
     asyncio.run(use())
+
+
+def test_locks_that_come_and_go_leave_the_renewer_asleep(own_locks, monkeypatch):
+    book, woken = thread_book(own_locks._server(), "a"), []
+    with own_locks.lock("a", timeout=60):
+        wait_until(lambda: math.isfinite(book._next))
+        monkeypatch.setattr(book, "wake", lambda: woken.append(1))
+        for _ in range(20):
+            with own_locks.lock("b", timeout=60):
+                pass
+    assert woken == []
+
+
+def test_a_renewer_that_was_left_asleep_ends_not_before_its_leases(own_locks, monkeypatch):
+    monkeypatch.setattr(renewal, "IDLE", 0.3)
+    book = thread_book(own_locks._server(), "a")
+    book.wake()
+    wait_until(lambda: math.isfinite(book._next))
+    with own_locks.lock("a", timeout=1.5):  # due after the renewer looks again
+        renewed_past(own_locks, "a", 1)
+    ends(book)
 
 
 def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
