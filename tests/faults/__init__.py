@@ -4,6 +4,7 @@ history that is checked, and a table of what was found.
     python -m tests.faults                     all scenarios, 20 minutes at most
     python -m tests.faults --short             fewer runs: what CI does
     python -m tests.faults --only 1 --seed 7 --run 3 --keep
+    python -m tests.faults --make redis-6.2     all servers of that make
 
 A scenario happens in a `Setting` (`scenario`), which gives it servers, proxies and a `Crew`
 (`crew`) of clients (`client`). These note what they do, and the harness what it did to them, as
@@ -28,7 +29,8 @@ It is a function in a file of `scenarios/`; `scenarios/killed.py` is the model.
         setting.each(body, lanes=8)
 
 - What is slow to start (servers, the crew) is started once, and `setting.use` takes any other
-  context manager. `setting.node` is looked over at the end: no key of the product (but index and
+  context manager. `setting.node` is of a make that the seed chooses, of all or of those that it is
+  told; the row tells it. It is looked over at the end: no key of the product (but index and
   history) and no connection may be left; `setting.look_over` says so of other nodes.
 - `setting.each` lets `body` happen as often as is due, several at a time (`lanes`). Each run has
   `run.lock`, a name of its own, and `run.random`, which is the same for the same seed: take all
@@ -56,6 +58,8 @@ It is a function in a file of `scenarios/`; `scenarios/killed.py` is the model.
 - Note `run.free()` when a lock comes free for who waits, `run.log.write("taken", lock=…)` when one
   is taken from its holder (by force, or with the server's data; without `lock`: all), and
   ``"away"`` and ``"back"`` around the time in which a server can't be reached by anybody.
+- Where nobody dies or stands still and no server is away, say so by `at_once=True`: what is
+  allowed for those, 3 seconds beside a free lock, would hide notifications that are lost.
 - Where the docs do not promise something, `may_fail=(EXCLUSION,)` says so: it is counted, and no
   failure. Stale writes that the fence lets through, fencing tokens that don't grow, and what is
   left behind fail everywhere. `setting.notes.append(...)` is for what else was measured.

@@ -140,7 +140,8 @@ class Setting:
     def node(self, *makes: str, **config: Any) -> Node:
         """A server, which is looked over at the end: of one of these makes, or of all that there
         are. The seed chooses which, the same for all of the scenario."""
-        make = self.make or self.random_of("make").choice(makes or MAKES)
+        makes = makes or MAKES
+        make = self.make if self.make in makes else self.random_of("make").choice(makes)
         node = self.use(Node(make, **config))
         self.nodes.append(node)
         return node

@@ -184,7 +184,7 @@ def renew(setting: Setting) -> None:
     runs=25,
     short=1,
     faults=50,
-    operations=1,
+    operations=30,
     free_within=UNTIL_FREE,
     may_fail=(ORDER,),
     errors=("ConnectionError", "TimeoutError"),
