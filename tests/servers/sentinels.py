@@ -19,9 +19,13 @@ FAILOVER_TIMEOUT = 3000
 """Milliseconds; a failover that failed is tried again after twice that."""
 
 
-HURRY = ("PING-PERIOD", 100, "PUBLISH-PERIOD", 300, "INFO-PERIOD", 300)
-"""Milliseconds. A Sentinel connects again, and so sees who is up, once in a ping period; and
-it waits for four publish periods before it makes a replica of a master that came back."""
+HURRY = (
+    *("PING-PERIOD", 100, "PUBLISH-PERIOD", 300, "INFO-PERIOD", 300),
+    *("TILT-PERIOD", 1000),
+)
+"""Milliseconds. A Sentinel connects again, and so sees who is up, once in a ping period; it waits
+for four publish periods before it makes a replica of a master that came back; and it does nothing
+for a tilt period when a busy machine held it up for two seconds."""
 
 
 class Sentinel(Node):
