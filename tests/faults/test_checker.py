@@ -393,6 +393,15 @@ def test_who_lost_it_may_be_told_so(history, why):
     assert history.found().not_owned == []
 
 
+@pytest.mark.parametrize("too_early", [False, True])
+def test_who_is_told_before_it_can_have_been_taken_is_found(history, too_early):
+    token = history.hold("a", 1)
+    since = history.now
+    history.note("a", "lost", token=token)
+    history.note("harness", "taken", since=since + 2 if too_early else since)
+    assert len(history.found().not_owned) == too_early
+
+
 def test_a_lock_that_is_held_for_nobody_is_a_phantom(history):
     token = history.hold("a", 1)
     history.release("a", token)

@@ -38,7 +38,7 @@ def crowd(setting: Setting) -> None:
 @scenario(
     14,
     f"{WAITERS} waiters that come when they are told, and not to see",
-    runs=2,
+    runs=1,
     short=1,
     faults=0,
     operations=2 * WAITERS,

@@ -3,7 +3,7 @@
 The clients are sync and async, with connections that retry by themselves, as those of
 ``redis.Redis()`` do, and that don't, as those of cache backends; so a script may run twice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -41,9 +41,10 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"kind": "lock"},
     {"kind": "lock", "reentrant": True},
     {"kind": "semaphore", "limit": 2},
-    {"kind": "read_lock"},
     {"kind": "write_lock"},
 )
+READ: dict[str, Any] = {"kind": "read_lock"}
+"""For which nobody waits where all have it."""
 
 
 # What is lost
@@ -65,7 +66,13 @@ def gives_up(command: Command) -> bool:
     return runs(RELEASE)(command) and command[12] == b"0"  # not `believed`
 
 
-def lose(setting: Setting, matches: Matches, how: str, lease: float = LEASE) -> None:
+def lose(
+    setting: Setting,
+    matches: Matches,
+    how: str,
+    lease: float = LEASE,
+    kinds: Sequence[dict[str, Any]] = (*KINDS, READ),
+) -> None:
     """Let four clients use a lock until so many replies are lost, and a quarter as many
     requests."""
     node, crew = setting.node(), setting.crew()
@@ -79,7 +86,7 @@ def lose(setting: Setting, matches: Matches, how: str, lease: float = LEASE) -> 
                 proxy.drop_reply(choose, times=40),
                 proxy.drop_reply(choose, times=10, before=True),
             ]
-            kind = run.random.choice(KINDS)
+            kind = run.random.choice(kinds)
             clients = [run.client(crew, who, proxy.url) for who in WHO]
             for client in clients:
                 client.start(f"{__name__}:use", lock=run.lock, how=how, timeout=lease, **kind)
@@ -192,7 +199,7 @@ def renew(setting: Setting) -> None:
 def cancel(setting: Setting) -> None:
     """Who gave up, and had no answer, and so asks once more, may get it after all; but not from
     where it stood before."""
-    lose(setting, gives_up, "wait_shortly")
+    lose(setting, gives_up, "wait_shortly", kinds=KINDS)
 
 
 # What the clients do
