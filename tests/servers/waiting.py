@@ -9,8 +9,8 @@ from ..tools import wait_until
 
 T = TypeVar("T")
 
-WITHIN = 60
-"""Seconds. A Sentinel that was held up by its machine looks on for half of that (TILT)."""
+WITHIN = 30
+"""Seconds."""
 
 
 def wait_for(predicate: Callable[[], T], *, timeout: float = WITHIN) -> T:
