@@ -145,7 +145,8 @@ class Findings:
 
     told_after: list[float]
     """Seconds from the end of a lease to when its holder was told that the lock is lost, for each
-    that lost one, did not stand still and was not letting go; below 0: it was told before."""
+    that lost one in which it had believed, did not stand still and was not letting go; below 0: it
+    was told before."""
 
     overlaps: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
@@ -331,7 +332,7 @@ def _next(history: "History", lock: str, t: float, left: Hold | None) -> Iterato
 
 def times_until_told(history: "History") -> Iterator[float]:
     for hold in history.holds:
-        if hold.lost is None or hold.ended < hold.lost:  # it was letting go
+        if hold.lost is None or hold.is_empty or hold.ended < hold.lost:  # it was letting go
             continue
         if not history.stopped_in(hold.who, Span(hold.began, hold.lost)):
             yield hold.lost_after

@@ -102,6 +102,13 @@ FLOWS = {
     "counts leases from the reply": count_from_the_reply,
 }
 
+IN_FAILOVERS = (
+    "takes any lock for replicated",
+    "takes any renewal for replicated",
+    "counts its fencing tokens, and asks no clock",
+)
+"""Those that do no harm on one server."""
+
 
 def plant(client: Client, fault: str) -> int:
     """In how many places it was planted."""

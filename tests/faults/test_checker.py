@@ -13,7 +13,7 @@ from django_redislock.clock import now
 from tests.tools import wait_until
 
 from .checker import Findings, check
-from .planted import FLOWS, SCRIPTS
+from .planted import FLOWS, IN_FAILOVERS, SCRIPTS
 from .scenario import Run, Scenario, Setting
 from .scenarios import late
 from .scenarios.crowd import COME_SELDOM, take_turns
@@ -580,4 +580,4 @@ def pass_to_and_fro(setting: Setting, planted: str = "") -> None:
 
 
 def test_each_fault_that_can_be_planted_is():
-    assert {"", *SCRIPTS, *FLOWS} == {*FINDS, LATE, TELLS_NOBODY}
+    assert {"", *SCRIPTS, *FLOWS} == {*FINDS, *IN_FAILOVERS, LATE, TELLS_NOBODY}

@@ -61,6 +61,13 @@ def test_a_loser_that_is_told_by_the_end_of_its_lease_knows_in_time(t):
     assert not list(too_late(held({"what": "lost", "t": t})))
 
 
+def test_who_learns_of_a_lock_when_it_is_over_is_told_at_once():
+    late = lease(2, 15) | {"deadline": 10, "token": 1}
+    about = {"fence": 1, "weight": 1, "capacity": 1, "asked": 2}
+    held, lost = ({**late, "what": what, "t": 15.1} for what in ("held", "lost"))
+    assert not list(too_late(check([late, held | about, lost])))
+
+
 def test_a_loser_that_is_told_later_is_found():
     assert len(list(too_late(held({"what": "lost", "t": 10.1 + AT_ONCE})))) == 1
 
