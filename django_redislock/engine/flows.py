@@ -98,10 +98,10 @@ def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
         asked = clock.now()
         left = math.inf if until is None else until - asked
         granted = yield from _claim(want, left, asked)
-        if granted or left <= 0:
+        if left <= 0:
             return granted
-        granted = yield from _wait_turn(want, left, asked)
-        if granted:
+        granted = granted or (yield from _wait_turn(want, left, asked))
+        if granted and clock.now() < granted.deadline:  # else the answer came too late
             return granted
 
 

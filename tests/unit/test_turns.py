@@ -294,6 +294,16 @@ def test_who_gives_up_at_the_head_lets_those_behind_it_in_at_once(
     assert semaphore.holders() == {"w0", "w2"}
 
 
+def test_a_lease_that_is_over_when_it_is_told_of_is_asked_for_again(stage: Stage) -> None:
+    worker = stage.worker().acquire()
+    worker.arrive()
+    stage.pass_time(LEASE + 0.1)
+    worker.step()
+    assert worker.op
+    worker.step()
+    assert worker.believes
+
+
 def test_a_turn_that_is_popped_late_is_asked_for_again(stage: Stage) -> None:
     holder, waiter = stage.worker().acquire(), stage.worker()
     holder.step()
