@@ -1,4 +1,5 @@
-"""The settings, with their defaults. Read live, so `override_settings` works."""
+"""The settings, with their defaults. Each is read once, and again when `override_settings` says
+that it has changed."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -6,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .secrecy import without_secrets
@@ -20,11 +22,23 @@ class Setting(Generic[T]):
     def __init__(self, default: T, *kinds: type) -> None:
         self.default = default
         self.kinds = kinds
+        self._known: tuple[()] | tuple[T] = ()
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = f"REDISLOCK_{name.upper()}"
+        setting_changed.connect(self._forget)
 
     def __get__(self, instance: object, owner: type) -> T:
+        known = self._known
+        if not known:
+            known = self._known = (self._read(),)
+        return known[0]
+
+    def _forget(self, *, setting: str, **about: object) -> None:
+        if setting == self.name:
+            self._known = ()
+
+    def _read(self) -> T:
         value: T = getattr(settings, self.name, self.default)
         if not isinstance(value, self.kinds):
             wanted = " or ".join(kind.__name__ for kind in self.kinds)
@@ -37,8 +51,8 @@ class Setting(Generic[T]):
 class Count(Setting[int]):
     """``REDISLOCK_<NAME>``, a number from 0, or `ImproperlyConfigured`."""
 
-    def __get__(self, instance: object, owner: type) -> int:
-        count = super().__get__(instance, owner)
+    def _read(self) -> int:
+        count = super()._read()
         if isinstance(count, bool) or count < 0:
             raise ImproperlyConfigured(f"{self.name} must be a number from 0, got {count!r}")
         return count
@@ -47,8 +61,8 @@ class Count(Setting[int]):
 class Patterns(Setting[Sequence[str]]):
     """``REDISLOCK_<NAME>``, a list of texts, or `ImproperlyConfigured`."""
 
-    def __get__(self, instance: object, owner: type) -> Sequence[str]:
-        patterns = super().__get__(instance, owner)
+    def _read(self) -> Sequence[str]:
+        patterns = super()._read()
         if not all(patterns) or set(map(type, patterns)) - {str}:
             raise ImproperlyConfigured(f"{self.name} must list patterns, got {patterns!r}")
         return patterns
@@ -57,8 +71,8 @@ class Patterns(Setting[Sequence[str]]):
 class Factory(Setting[Callable[[], Any] | None]):
     """What the dotted path in ``REDISLOCK_<NAME>`` names, or `ImproperlyConfigured`; or None."""
 
-    def __get__(self, instance: object, owner: type) -> Callable[[], Any] | None:
-        path: Any = super().__get__(instance, owner)
+    def _read(self) -> Callable[[], Any] | None:
+        path: Any = super()._read()
         if path is None:
             return None
         try:

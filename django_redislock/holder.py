@@ -82,7 +82,10 @@ def info_text(
         "renewed": renewed,
         "on_conflict": on_conflict,
     }
-    return json.dumps(told, separators=(",", ":"))
+    return _as_json(told)
+
+
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def read_info(text: str) -> Told:

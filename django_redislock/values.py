@@ -113,7 +113,9 @@ def database(argument: str, value: object) -> str | None:
 
 
 def callback(argument: str, value: Any) -> Callable[..., object] | None:
-    if value is not None and not callable(value):
+    if value is None:
+        return None
+    if not callable(value):
         raise TypeError(f"{argument} must be callable, got {value!r}")
     if inspect.iscoroutinefunction(value):
         raise TypeError(f"{argument} must be an ordinary function, got the coroutine {value!r}")

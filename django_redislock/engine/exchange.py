@@ -82,6 +82,17 @@ def _pauses(until: float | None) -> Iterator[float]:
         pause = min(pause * 2 or PAUSE, LONGEST_PAUSE)
 
 
+def _packed(commands: Sequence[Command]) -> bytes:
+    """As Redis reads them; redis-py takes three times as long for it."""
+    parts = []
+    for command in commands:
+        parts.append(f"*{len(command)}\r\n")
+        for each in map(str, command):
+            size = len(each) if each.isascii() else len(each.encode())
+            parts.append(f"${size}\r\n{each}\r\n")
+    return "".join(parts).encode()
+
+
 def _key(command: Command) -> str:
     if command[0] in ("EVALSHA", "EVAL"):
         return str(command[3]) if command[2] else ""
@@ -152,7 +163,7 @@ def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[
 
 def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
     try:
-        connection.send_packed_command(connection.pack_commands(commands))
+        connection.send_packed_command([_packed(commands)])
         answers = [_read(connection, until) for _ in commands]
     except BaseException:
         connection.disconnect()  # or what is unread would answer the next command
@@ -277,8 +288,7 @@ async def _asend_to_node(node: AsyncNode, commands: Sequence[Command]) -> list[A
 
 async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[Any]:
     try:
-        packed = connection.pack_commands(commands)
-        await connection.send_packed_command(packed, check_health=False)
+        await connection.send_packed_command([_packed(commands)], check_health=False)
         return [await _aread(connection) for _ in commands]
     except BaseException as error:
         await connection.disconnect(nowait=True)  # or what is unread would answer the next command

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.cache import caches
+from django.test import override_settings
 
 from .client import Client
 from .crew import CORE, PREFIX
@@ -72,8 +73,10 @@ def by_cluster(client: Client, nodes: Sequence[Address]) -> None:
     """Have a client of a Cluster, as ``REDISLOCK_CLIENT`` makes it."""
     _use(of_one("redis://"))  # whose prefix it has
     _nodes[:] = [tuple(each) for each in nodes]
-    settings.REDISLOCK_CLIENT = f"{__name__}.cluster_client"
-    settings.REDISLOCK_ASYNC_CLIENT = f"{__name__}.async_cluster_client"
+    override_settings(
+        REDISLOCK_CLIENT=f"{__name__}.cluster_client",
+        REDISLOCK_ASYNC_CLIENT=f"{__name__}.async_cluster_client",
+    ).enable()
 
 
 def cluster_client() -> Any:

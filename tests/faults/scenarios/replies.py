@@ -10,6 +10,7 @@ from typing import Any
 import redis
 import redis.asyncio
 from django.conf import settings
+from django.test import override_settings
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -250,8 +251,10 @@ async def wait_shortly(user: User) -> None:
 def use(client: Client, lock: str, how: str, **options: Any) -> None:
     """Do that again and again, until there is another order."""
     if "retries" in client.who:
-        settings.REDISLOCK_CLIENT = f"{__name__}.retrying"
-        settings.REDISLOCK_ASYNC_CLIENT = f"{__name__}.async_retrying"
+        override_settings(
+            REDISLOCK_CLIENT=f"{__name__}.retrying",
+            REDISLOCK_ASYNC_CLIENT=f"{__name__}.async_retrying",
+        ).enable()
     user = User(client, lock, options)
 
     async def go_on() -> None:
