@@ -141,7 +141,7 @@ def test_one_that_is_killed_before_the_worker_heard_of_it_leaves_no_lock(
     suspend(second)
     unheard = worker.send(tasks.long, other_run.id)
     wait_until(lambda: worker.logged("received", unheard.id))
-    for _ in range(2):  # rounds of its loop, of which the first gives it to the second child
+    for _ in range(10):  # rounds of its loop, in which it gives it to the second child
         assert unheard.id not in worker.active()
     suspend(main)
     kill(first)
