@@ -14,13 +14,9 @@ from . import places, topologies
 from .topologies import Running, Topology
 
 TOPOLOGIES: dict[str, Callable[[], Running]] = {
-    **{f"tcp-{make}": partial(topologies.single, "core", make) for make in MAKES},
-    "unix": partial(topologies.unix, "core"),
+    "tcp-valkey-9.1": partial(topologies.single, "core", "valkey-9.1"),
     "tls": partial(topologies.tls, "core"),
-    **{f"acl-{make}": partial(topologies.acl, "core", make) for make in MAKES},
-    "resp2": partial(topologies.single, "core", protocol=2),
-    "resp3": partial(topologies.single, "core", protocol=3),
-    "django-redis": partial(topologies.single, "django_redis"),
+    "acl-redis-6.2": partial(topologies.acl, "core", "redis-6.2"),
     "django-redis-herd": partial(
         topologies.single, "django_redis", CLIENT_CLASS="django_redis.client.HerdClient"
     ),
@@ -32,6 +28,12 @@ TOPOLOGIES: dict[str, Callable[[], Running]] = {
 }
 
 SLOW: dict[str, Callable[[], Running]] = {
+    **{f"tcp-{make}": partial(topologies.single, "core", make) for make in MAKES[1:]},
+    "unix": partial(topologies.unix, "core"),
+    **{f"acl-{make}": partial(topologies.acl, "core", make) for make in MAKES[:-1]},
+    "resp2": partial(topologies.single, "core", protocol=2),
+    "resp3": partial(topologies.single, "core", protocol=3),
+    "django-redis": partial(topologies.single, "django_redis"),
     **{f"cluster-{make}": partial(topologies.cluster, make) for make in MAKES[1:]},
     "django-redis-unix": partial(topologies.unix, "django_redis"),
     "django-redis-tls": partial(topologies.tls, "django_redis"),
@@ -39,7 +41,7 @@ SLOW: dict[str, Callable[[], Running]] = {
     **{f"cluster-acl-{make}": partial(topologies.cluster_acl, make) for make in MAKES},
     "cluster-resp3": partial(topologies.cluster, protocol=3),
 }
-"""Combinations of the others."""
+"""Those that differ less from the others."""
 
 
 def sorts(*names: str) -> list[Any]:
