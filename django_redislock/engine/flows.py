@@ -8,7 +8,7 @@ release; leases follow Gray and Cheriton (1989).
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -51,6 +51,14 @@ RENEWED_AT_ONCE = 100
 Mode = Literal["renew", "set"]
 
 
+@dataclass(slots=True)
+class Request:
+    """The request for a lock that was sent last."""
+
+    unanswered: bool = False
+    """Whether it may still get to Redis."""
+
+
 @dataclass(frozen=True, slots=True)
 class Want:
     """What one acquisition asks for."""
@@ -74,6 +82,8 @@ class Want:
 
     min_replicas: int = 0
     """How many replicas must have it before it counts as acquired."""
+
+    request: Request = field(default_factory=Request, compare=False)
 
     @property
     def claim(self) -> float:
@@ -111,7 +121,9 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     times = (ms(want.lease), ms(want.claim), alive)
     more = (want.predecessor, want.info, conf.history)
     call = Call(ACQUIRE, want.keys.all, (*what, *times, *more), _limit(left, want.patience))
+    want.request.unanswered = True
     verdict, *rest = yield call
+    want.request.unanswered = False
     if verdict < 0:
         raise LockError(
             f"Lock {want.keys.name!r} is held as a {printable(text(rest[0]))}, and can't be one "
@@ -179,12 +191,12 @@ def hold_for(want: Want) -> Flow[Granted | None]:
 
 
 def give_up(want: Want, error: BaseException) -> Flow[bool]:
-    """Leave nothing behind after an acquisition that failed; whether that surely worked. If
-    nothing was held, what was asked and not answered may still get to Redis."""
+    """Leave nothing behind after an acquisition that failed; whether that surely worked."""
     if isinstance(error, TimeoutError):
         return False  # Redis hangs: to ask again would hang as well
     with suppress(RedisError):
-        return (yield from release(want.keys, want.token, limit=GIVE_UP))
+        released = yield from release(want.keys, want.token, limit=GIVE_UP)
+        return released or not want.request.unanswered
     return False
 
 
