@@ -248,6 +248,7 @@ def test_what_went_wrong_is_told_for_an_hour_whatever_the_window(hold, viewer, r
     assert len(viewer.get(DASHBOARD, {"minutes": 5}).context["troubles"]) == 3
 
 
+@pytest.mark.slow
 def test_ordinary_ends_do_not_push_out_what_went_wrong(hold, viewer, redis_server):
     force(hold, "lock 0")
     went_wrong_again(redis_server, "lock 0", minutes_ago(50))
@@ -375,6 +376,7 @@ def test_the_busiest_are_drawn_first_and_the_others_counted(hold, viewer, monkey
     assert "3 more locks were less busy." in words_of(response)
 
 
+@pytest.mark.slow
 def test_many_events_make_a_small_drawing(hold, viewer, redis_server):
     for number in range(16):
         hold(f"lock {number}").release()

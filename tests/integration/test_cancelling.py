@@ -38,6 +38,7 @@ FORGETS_WITHIN = 30.0
 MOMENTS = ("asks", "is inside", "releases")
 
 
+@pytest.mark.slow
 def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server):
     async def use():
         await crowd.work(PAIRS)

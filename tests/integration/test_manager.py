@@ -105,6 +105,7 @@ def test_a_pattern_that_is_none_is_refused_before_anything_is_asked(redis_server
     assert not called
 
 
+@pytest.mark.slow
 def test_thousands_are_streamed_a_page_at_a_time(manager, redis_server):
     expected = {f"n:{number}" for number in range(5000)}
     for name in expected:
