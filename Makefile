@@ -22,7 +22,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-# Every branch of these is run by some test, in one colour or the other; and each condition of the
+# Of the branches of these, 99 in 100 are run by some test; and each condition of the
 # Lua scripts goes both ways.
 PROVEN := django_redislock/engine/*,django_redislock/lua/*,django_redislock/primitives/*
 PROVEN := $(PROVEN),django_redislock/connection/*,django_redislock/holder.py
