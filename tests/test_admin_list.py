@@ -19,6 +19,7 @@ from django_redislock.keys import Keys
 from django_redislock.text import age
 from testproject.server import EmbeddedServer
 
+from .filling import fill
 from .pages import text_of, user_with
 from .test_admin import LIST, RELEASE, boxes, confirm, messages_of
 from .tools import Child, wait_until
@@ -632,24 +633,6 @@ def test_boxes_never_carry_the_owners_token(hold, releaser):
 # How it grows
 
 
-def fill(server: EmbeddedServer, prefix: str, count: int) -> None:
-    """`count` locks as a real one stands in Redis, with other names."""
-    keys = Keys(prefix)
-    with redis.Redis.from_url(server.url) as client:
-        (name,) = [info.name for info in locks.active()]
-        model = keys.of(name)
-        fields = client.hgetall(model.lock)
-        score = client.zscore(model.index, name)
-        batch = client.pipeline(transaction=False)
-        for number in range(count):
-            of_one = keys.of(f"lock:{number}")
-            batch.hset(of_one.lock, mapping=fields)
-            batch.zadd(of_one.index, {f"lock:{number}": score})
-            if number % 5000 == 4999:
-                batch.execute()
-        batch.execute()
-
-
 @pytest.fixture
 def stages(nothing_left_behind, settings):
     """The aliases of two servers, by the number of their locks. The greater has other keys too."""
@@ -659,7 +642,9 @@ def stages(nothing_left_behind, settings):
             caches[count] = {**settings.CACHES["default"], "LOCATION": server.url}
             settings.CACHES = {"default": caches[count]}
             assert locks.lock("model", timeout=3600, auto_renewal=False).acquire()
-            fill(server, "testproject:redislock", count - 1)
+            with redis.Redis.from_url(server.url) as client:
+                names = [f"lock:{number}" for number in range(count - 1)]
+                fill(client, "testproject:redislock", "model", names)
         with redis.Redis.from_url(many.url) as client:
             client.execute_command("DEBUG", "POPULATE", 1_000_000, "other", 10)
             assert client.dbsize() > 1_100_000

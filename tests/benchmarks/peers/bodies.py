@@ -15,6 +15,8 @@ LEASE = 60
 
 MAX_RETRIES = 3
 
+IDLE = {"acks_late": True, "ignore_result": True}
+
 LONGEST = 60
 """Seconds after which a task ends that nobody let go."""
 
@@ -38,6 +40,10 @@ class Tasks:
     """Takes its time, and is nobody's single instance."""
     collect: Task
     """What a chord calls at its end."""
+    idle: Task
+    """Does nothing, and is acknowledged when it has."""
+    idle_alone: Task
+    """The same, and is nobody's single instance."""
     seconds_left: Callable[[Task, str], float | None]
     """For how long a task's lock would be kept from now on; None if nobody has it."""
 
@@ -70,6 +76,8 @@ def define(
         plain=app.task(name="plain")(_nothing),
         busy=app.task(name="busy", bind=True)(_work),
         collect=app.task(name="collect")(_collect),
+        idle=unique(name="idle", **IDLE)(_idle),
+        idle_alone=app.task(name="idle_alone", **IDLE)(_idle),
         seconds_left=seconds_left,
     )
 
@@ -95,6 +103,10 @@ def _retry(self: Task, run: str) -> None:
 
 def _nothing() -> int:
     return os.getpid()
+
+
+def _idle(run: str) -> None:
+    pass
 
 
 def _collect(results: list[Any], run: str) -> None:

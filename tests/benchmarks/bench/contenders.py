@@ -1,0 +1,114 @@
+"""The locks that are measured, and the floor beneath them.
+
+All go through a client of redis-py with the same options; each has its own keys.
+"""
+
+import uuid
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
+
+import redis
+
+OURS = "django-redislock"
+REDIS_PY = "redis-py"
+PYTHON_REDIS_LOCK = "python-redis-lock"
+POTTERY = "pottery"
+BARE = "bare SET and EVALSHA"
+PINGS = "two PINGs"
+LIST = "bare LPUSH and BLPOP"
+
+LEASE = 30
+"""Seconds that everybody's lock stays if its holder dies."""
+
+COMPARED = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
+
+
+class Contender(Protocol):
+    def acquire(self) -> Any: ...
+
+    def release(self) -> Any: ...
+
+
+class Bare:
+    """The least that a lock with a lease needs."""
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        self._client, self._name, self._token = client, name, uuid.uuid4().hex
+        self._script = client.script_load(COMPARED)
+
+    def acquire(self) -> None:
+        self._client.set(self._name, self._token, nx=True, px=LEASE * 1000)
+
+    def release(self) -> None:
+        self._client.evalsha(self._script, 1, self._name, self._token)
+
+
+class Pings:
+    """The least that two round trips need."""
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        self.acquire = self.release = client.ping
+
+
+class List:
+    """What is handed over is an entry of a list; who has it puts it there for the next."""
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        self._client, self._name = client, name
+
+    def acquire(self) -> None:
+        self._client.blpop([self._name])
+
+    def release(self) -> None:
+        self._client.lpush(self._name, 1)
+
+
+def _ours(client: redis.Redis, name: str, alias: str | None = None) -> Contender:
+    from django_redislock import locks
+
+    return locks.using(alias).lock(name)
+
+
+def _redis_py(client: redis.Redis, name: str) -> Contender:
+    return client.lock(name, timeout=LEASE)
+
+
+def _python_redis_lock(client: redis.Redis, name: str) -> Contender:
+    from redis_lock import Lock
+
+    return Lock(client, name, expire=LEASE, auto_renewal=True)
+
+
+def _pottery(client: redis.Redis, name: str) -> Contender:
+    from pottery import Redlock
+
+    return Redlock(key=name, masters={client}, auto_release_time=LEASE)
+
+
+MAKERS: dict[str, Callable[[redis.Redis, str], Contender]] = {
+    OURS: _ours,
+    REDIS_PY: _redis_py,
+    PYTHON_REDIS_LOCK: _python_redis_lock,
+    POTTERY: _pottery,
+    BARE: Bare,
+    PINGS: Pings,
+    LIST: List,
+}
+
+PEERS = (REDIS_PY, PYTHON_REDIS_LOCK, POTTERY)
+
+
+def contender(label: str, url: str, name: str) -> Contender:
+    return MAKERS[label](client_of(url), f"{label}:{name}")
+
+
+def on_alias(alias: str, name: str) -> Contender:
+    """Ours, on another server than the first."""
+    return _ours(client=None, name=name, alias=alias)
+
+
+@cache
+def client_of(url: str) -> redis.Redis:
+    """This process's, for all that it measures but ours, which goes through the cache's own."""
+    return redis.Redis.from_url(url)

@@ -1,0 +1,82 @@
+"""Processes that wait for orders, so that all contenders are measured in the same ones."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+_context = get_context("forkserver")
+
+
+class Crew:
+    """`size` processes that know the `aliases`, for as long as ``with``.
+
+    An order is a function of a module, and its arguments. As they are forked of one process that
+    has imported all that they need, hundreds of them start within seconds.
+    """
+
+    def __init__(self, size: int, aliases: Mapping[str, str]) -> None:
+        self._size, self._aliases = size, dict(aliases)
+        self._ends = ExitStack()
+        self._lines: list[Connection] = []
+
+    def order(self, members: int, function: Callable[..., T], *args: Any) -> list[T]:
+        """Have the first `members` of them do the same at the same time: what each answers."""
+        chosen = self._lines[:members]
+        for line in chosen:
+            line.send((function, args))
+        answers = [line.recv() for line in chosen]
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    def __enter__(self) -> Self:
+        _context.set_forkserver_preload([f"{__package__}.preloaded"])
+        for _ in range(self._size):
+            ours, theirs = _context.Pipe()
+            process = _context.Process(target=_obey, args=(theirs, self._aliases), daemon=True)
+            process.start()
+            theirs.close()
+            self._ends.callback(_end, process, ours)
+            self._lines.append(ours)
+        self.order(self._size, os.getpid)  # all are up
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for line in self._lines:
+            line.close()  # which ends all of them at once
+        self._ends.close()
+
+
+def _end(process: Any, line: Connection) -> None:
+    process.join(10)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+def _obey(line: Connection, aliases: dict[str, str]) -> None:
+    from .places import aliases as known
+
+    with known(**aliases):
+        while True:
+            try:
+                function, args = line.recv()
+            except EOFError:
+                return
+            try:
+                answer = function(*args)
+            except Exception as error:
+                answer = RuntimeError(f"{type(error).__name__} in process {os.getpid()}: {error}")
+            line.send(answer)

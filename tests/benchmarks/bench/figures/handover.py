@@ -1,0 +1,77 @@
+"""(b) From the start of a release to the return of acquire in a process that was waiting."""
+
+import statistics
+from functools import partial
+
+from ..contenders import LIST, OURS, PYTHON_REDIS_LOCK
+from ..crew import Crew
+from ..figure import Bench, Figure, Plot
+from ..lines import Line, ratios
+from ..rounds import interleaved
+from ..turns import Story, percentile, play
+
+WAITERS = (2, 16, 64)
+
+WORK, PAUSE = 0.003, 0.001
+"""Seconds that the lock is held, and that its last holder stays away: so it waits again when the
+lock is released the next time, and does not snatch it from those who waited."""
+
+THEIRS = PYTHON_REDIS_LOCK
+
+
+def handover(bench: Bench) -> Figure:
+    lines: list[Line] = []
+    medians, slowest = {}, {}
+    with Crew(max(WAITERS) + 1, {"default": bench.node.url}) as crew:
+        for waiters in WAITERS:
+            stories = _stories(bench, crew, waiters)
+            middle = {label: _each(stories[label], 50) for label in stories}
+            worst = {label: _each(stories[label], 99) for label in stories}
+            lines += _lines(waiters, middle, worst)
+            for label in stories:
+                of = label if label == LIST else f"{label}, {waiters} waiters"
+                medians[of] = statistics.median(middle[label]) * 1e6
+                slowest[of] = statistics.median(worst[label]) * 1e6
+    return Figure(
+        "Hand-over between processes",
+        tuple(lines),
+        (
+            Plot("handover", "A hand-over, median", "µs", medians),
+            Plot("handover-p99", "A hand-over, 99th percentile", "µs", slowest),
+        ),
+    )
+
+
+def _stories(bench: Bench, crew: Crew, waiters: int) -> dict[str, list[Story]]:
+    one = partial(
+        play, crew, url=bench.node.url, seconds=bench.size(1.5, 0.8), work=WORK, pause=PAUSE
+    )
+    name = f"handover:{waiters}"
+    return interleaved(
+        {
+            OURS: lambda: one(waiters + 1, OURS, name=name),
+            THEIRS: lambda: one(waiters + 1, THEIRS, name=name),
+            # What is in the list at the end of a round stays there.
+            LIST: lambda: one(2, LIST, name=f"{name}:{bench.random.random()}"),
+        },
+        bench.rounds(8),
+        bench.random,
+        warm=False,
+    )
+
+
+def _each(stories: list[Story], percent: int) -> list[float]:
+    return [percentile(story.handovers(), percent) for story in stories]
+
+
+def _lines(
+    waiters: int, middle: dict[str, list[float]], worst: dict[str, list[float]]
+) -> list[Line]:
+    what = f"hand-over, {waiters} waiters"
+    bare, theirs = ratios(middle[OURS], middle[LIST]), ratios(middle[OURS], middle[THEIRS])
+    p99 = ratios(worst[OURS], worst[THEIRS])
+    return [
+        Line.of("b", f"{what}, median / {LIST}", bare, "at most", 1.2),
+        Line.of("b", f"{what}, median / {THEIRS}'s", theirs, "at most", 0.7),
+        Line.of("b", f"{what}, p99 / {THEIRS}'s", p99, "at most", 0.75),
+    ]

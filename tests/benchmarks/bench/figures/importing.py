@@ -1,0 +1,64 @@
+"""(h) What the package adds to the start of a process that has Django."""
+
+import subprocess
+import sys
+from functools import partial
+
+from tests.tools import ROOT
+
+from ..figure import Bench, Figure
+from ..lines import Line, quartiles
+from ..rounds import interleaved
+
+START = """
+import sys, time
+import django
+from django.conf import settings
+apps = ["django.contrib.contenttypes", "django.contrib.auth", *sys.argv[1:]]
+settings.configure(
+    INSTALLED_APPS=apps,
+    CACHES={{"default": {{
+        "BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1"
+    }}}},
+)
+begun = time.perf_counter()
+{imports}
+django.setup()
+print(time.perf_counter() - begun, *(name for name in ("celery", "redis") if name in sys.modules))
+"""
+
+WITHOUT = START.format(imports="")
+WITH = START.format(imports="import django_redislock")
+
+
+def importing(bench: Bench) -> Figure:
+    found = interleaved(
+        {"without": partial(_start, WITHOUT), "with": partial(_start, WITH, "django_redislock")},
+        bench.rounds(15),
+        bench.random,
+    )
+    pairs = zip(found["with"], found["without"], strict=True)
+    added = [(ours - bare) * 1000 for (ours, _), (bare, _) in pairs]
+    brought = {name for _, names in found["with"] for name in names}
+    milliseconds = quartiles([bare * 1000 for bare, _ in found["without"]])[1]
+    return Figure(
+        "Start of a process",
+        (
+            Line.of("h", "added to the start of Django", added, "at most", 20, " ms"),
+            *(
+                Line.of("h", f"imports {name}", [float(name in brought)], "exactly", 0)
+                for name in ("celery", "redis")
+            ),
+        ),
+        (),
+        (f"Django's own start, with two of its apps: {milliseconds:.0f} ms.",),
+    )
+
+
+def _start(code: str, *apps: str) -> tuple[float, list[str]]:
+    """Seconds, and what of Celery and Redis came with it."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *apps], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    seconds, *names = done.stdout.split()
+    return float(seconds), names

@@ -1,0 +1,88 @@
+"""(e) To tell of locks among many locks and very many other keys."""
+
+import statistics
+import time
+import tracemalloc
+from functools import partial
+
+import redis
+
+from django_redislock import locks
+from tests.filling import fill
+
+from ..contenders import client_of
+from ..figure import Bench, Figure, Plot
+from ..lines import Line, ratios
+from ..places import KEYS
+from ..rounds import interleaved
+
+SHOWN = 100
+
+
+def listing(bench: Bench) -> Figure:
+    active, others = bench.count(100_000, 10_000), bench.count(1_000_000, 100_000)
+    client = client_of(bench.node.url)
+    client.execute_command("DEBUG", "POPULATE", others, "other", 10)
+    few = active // 10
+    _fill(client, 0, few)
+    peak_of_few = _peak(few)
+    _fill(client, few, active)
+    peak = _peak(active)
+    found = interleaved(
+        {"page": _page, "scan": partial(_scan, client, active)}, bench.rounds(15), bench.random
+    )
+    faster = ratios(found["scan"], found["page"])
+    times = {name: statistics.median(values) * 1000 for name, values in found.items()}
+    return Figure(
+        f"{SHOWN} of {active:,} locks, among {others:,} other keys",
+        (
+            Line.of("e", "times faster than SCAN MATCH", faster, "at least", 200),
+            Line.of(
+                "e",
+                f"memory to stream {active:,} / to stream {few:,}",
+                [peak / peak_of_few],
+                "at most",
+                1.5,
+            ),
+        ),
+        (
+            Plot(
+                "listing",
+                f"The {SHOWN} of {active:,} locks that end first",
+                "ms",
+                {"`locks.page()`": times["page"], "SCAN MATCH": times["scan"]},
+            ),
+        ),
+        (f"To stream {active:,} locks took {peak / 2**20:.1f} MiB at most.",),
+    )
+
+
+def _fill(client: redis.Redis, first: int, end: int) -> None:
+    model = locks.lock("model", timeout=3600, auto_renewal=False)
+    if first == 0:
+        model.acquire()
+    fill(client, KEYS, "model", [f"lock:{number}" for number in range(max(1, first), end)])
+
+
+def _peak(count: int) -> int:
+    """Bytes in use at most while all are streamed."""
+    sum(1 for _ in locks.active())  # what is made once and kept
+    tracemalloc.start()
+    assert sum(1 for _ in locks.active()) == count
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+def _page() -> float:
+    begun = time.perf_counter()
+    assert len(locks.page(stop=SHOWN)) == SHOWN
+    return time.perf_counter() - begun
+
+
+def _scan(client: redis.Redis, active: int) -> float:
+    """What nothing but a look at all keys can tell: how many there are, and which end first."""
+    begun = time.perf_counter()
+    found = sum(1 for _ in client.scan_iter(match=f"{KEYS}:*:lock:*", count=1000))
+    assert found == active
+    return time.perf_counter() - begun

@@ -1,0 +1,85 @@
+"""(d) Ten thousand locks that one process holds, and what it takes to keep them."""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ..contenders import LEASE, OURS, PYTHON_REDIS_LOCK, contender
+from ..crew import Crew
+from ..figure import Bench, Figure, Plot
+from ..lines import Line
+from ..round_trips import RoundTrips
+
+PERIOD = {OURS: LEASE / 3, PYTHON_REDIS_LOCK: LEASE * 2 / 3}
+"""Seconds from one renewal of a lock to the next."""
+
+THEIRS = PYTHON_REDIS_LOCK
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one process took to keep `locks` of them for a period."""
+
+    locks: int
+    threads: int
+    """Beside those that it had before."""
+
+    cpu: float
+    """Of a core."""
+
+    round_trips: int
+
+
+def renewal(bench: Bench) -> Figure:
+    many, theirs = bench.count(10_000, 1000), 500
+    ours: list[Kept] = []
+    with Crew(1, {"default": bench.node.url}) as crew:
+        for _ in range(2 if bench.quick else 3):
+            ours += crew.order(1, keep, OURS, bench.node.url, many)
+        [other] = crew.order(1, keep, THEIRS, bench.node.url, theirs)
+    trips = [float(each.round_trips) for each in ours]
+    each = {OURS: ours[0], THEIRS: other}
+    return Figure(
+        f"{many:,} locks held by one process",
+        (
+            Line.of("d", "threads", [float(each.threads) for each in ours], "exactly", 1),
+            Line.of("d", "of a core", [each.cpu * 100 for each in ours], "at most", 1, " %"),
+            Line.of("d", "round trips in a period of renewal", trips, "at most", 100),
+        ),
+        (
+            Plot(
+                "renewal",
+                "Processor time to keep 10,000 locks, of a core",
+                "%",
+                {name: kept.cpu * 100 * 10_000 / kept.locks for name, kept in each.items()},
+            ),
+        ),
+        tuple(
+            f"{name}, {kept.locks:,} locks: {kept.threads:,} threads, {kept.cpu:.2%} of a core, "
+            f"{kept.round_trips:,} round trips in a period of {PERIOD[name]:.0f} s."
+            for name, kept in each.items()
+        ),
+    )
+
+
+def keep(label: str, url: str, count: int) -> Kept:
+    """Runs in a process of its own, that does nothing else meanwhile."""
+    before = threading.active_count()
+    held = [contender(label, url, f"kept:{number}") for number in range(count)]
+    for lock in held:
+        lock.acquire()
+    try:
+        return _watch(label, held, before)
+    finally:
+        for lock in held:
+            lock.release()
+
+
+def _watch(label: str, held: list[Any], before: int) -> Kept:
+    threads = threading.active_count() - before
+    with RoundTrips() as made:
+        began, cpu = time.monotonic(), time.process_time()
+        time.sleep(PERIOD[label])
+        seconds, used = time.monotonic() - began, time.process_time() - cpu
+    return Kept(len(held), threads, used / seconds, made.count)

@@ -1,0 +1,73 @@
+"""(g) What a lock costs the server: its time, its memory, and what is left."""
+
+import statistics
+from functools import partial
+
+import redis
+
+from django_redislock import locks
+from tests.tools import leftovers
+
+from ..contenders import BARE, OURS, REDIS_PY, client_of, contender
+from ..figure import Bench, Figure, Plot
+from ..lines import Line, ratios
+from ..places import KEYS, Commands
+from ..rounds import interleaved
+
+SENT = ("set", "evalsha")
+"""By any of them. A script's time has in it that of what it calls, which is none of these."""
+
+
+def server(bench: Bench) -> Figure:
+    client, url = client_of(bench.node.url), bench.node.url
+    cycles, held = bench.count(500, 50), bench.count(5000, 500)
+    contenders = {
+        label: partial(_seconds, client, label, url, cycles) for label in (OURS, REDIS_PY, BARE)
+    }
+    found = interleaved(contenders, bench.rounds(20), bench.random)
+    size = _bytes(client, held)
+    with redis.Redis.from_url(url, decode_responses=True) as reader:
+        left = leftovers(reader)
+    time_of_it = ratios(found[OURS], found[BARE])
+    return Figure(
+        "On the server",
+        (
+            Line.of("g", "the server's time / that of the bare two", time_of_it, "at most", 3),
+            Line.of("g", "memory of a held lock", [size], "at most", 1024, " B"),
+            Line.of("g", "keys left after the release", [float(len(left))], "exactly", 0),
+        ),
+        (
+            Plot(
+                "server",
+                "The server's time for a cycle",
+                "µs",
+                {label: statistics.median(values) * 1e6 for label, values in found.items()},
+            ),
+        ),
+    )
+
+
+def _seconds(client: redis.Redis, label: str, url: str, cycles: int) -> float:
+    lock = contender(label, url, "server")
+    with Commands(client) as commands:
+        for _ in range(cycles):
+            lock.acquire()
+            lock.release()
+    return commands.took(*SENT) / 1e6 / cycles
+
+
+def _bytes(client: redis.Redis, count: int) -> float:
+    """Of all keys that are there for held locks, by lock."""
+    held = [locks.lock(f"held:{number}") for number in range(count)]
+    for lock in held:
+        lock.acquire()
+    keys = [
+        key for key in client.scan_iter(match=f"{KEYS}:*", count=1000) if b":history:" not in key
+    ]
+    pipeline = client.pipeline(transaction=False)
+    for key in keys:
+        pipeline.memory_usage(key, samples=0)
+    total = sum(pipeline.execute())
+    for lock in held:
+        lock.release()
+    return total / count

@@ -1,0 +1,58 @@
+"""Counts round trips where nothing can go past: at the sockets of this process."""
+
+import socket
+from threading import Lock
+from types import TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+SENDS = ("send", "sendall", "sendmsg")
+RECEIVES = ("recv", "recv_into")
+
+
+class RoundTrips:
+    """In the block, `count` grows with each first sending after an answer, or after none.
+
+    A request that is sent in pieces is one. Python's ``socket.socket`` is patched meanwhile, so
+    only one at a time.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._asking: WeakKeyDictionary[socket.socket, bool] = WeakKeyDictionary()
+        self._counting = Lock()
+
+    def __enter__(self) -> "RoundTrips":
+        for name in SENDS:
+            setattr(socket.socket, name, self._watched(name, self._sends))
+        for name in RECEIVES:
+            setattr(socket.socket, name, self._watched(name, self._receives))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name in (*SENDS, *RECEIVES):
+            delattr(socket.socket, name)  # what it inherits shows again
+
+    def _watched(self, name: str, note: Any) -> Any:
+        inherited = getattr(socket.socket, name)
+
+        def watched(sock: socket.socket, *args: Any, **options: Any) -> Any:
+            if sock.family in (socket.AF_INET, socket.AF_INET6):  # a loop wakes itself by others
+                note(sock)
+            return inherited(sock, *args, **options)
+
+        return watched
+
+    def _sends(self, sock: socket.socket) -> None:
+        with self._counting:
+            self.count += not self._asking.get(sock)
+            self._asking[sock] = True
+
+    def _receives(self, sock: socket.socket) -> None:
+        with self._counting:
+            self._asking[sock] = False

@@ -1,0 +1,155 @@
+"""Processes that take turns with one lock, and what their notes tell.
+
+All times are of the monotonic clock, which is the same in all processes of a machine.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from .contenders import LIST, Contender, client_of, contender, on_alias
+from .crew import Crew
+
+SETTLE = 0.2
+"""Seconds at the beginning that don't count: not everybody waits yet."""
+
+SURELY = 0.001
+"""Seconds after which whoever asked surely waits."""
+
+
+class Turn(NamedTuple):
+    asked: float
+    held: float
+
+    left: float
+    """When the release began."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a process is to take turns."""
+
+    label: str
+    url: str
+    name: str
+    begin: float
+    end: float
+    work: float
+
+    pause: float = 0.0
+    """Seconds from a release until the same process asks again."""
+
+    alias: str = ""
+    """Where the lock is, if it is ours and not on the first server."""
+
+    def contender(self, name: str) -> Contender:
+        if self.alias:
+            return on_alias(self.alias, name)
+        return contender(self.label, self.url, name)
+
+
+def take(order: Order) -> list[Turn]:
+    """Take turns from `begin` to `end`. Runs in a process of a crew."""
+    if order.label != LIST:  # nobody has put anything there
+        _warm_up(order.contender(f"warm:{os.getpid()}"))
+    lock = order.contender(order.name)
+    turns = []
+    time.sleep(max(0.0, order.begin - time.monotonic()))
+    while (asked := time.monotonic()) < order.end:
+        lock.acquire()
+        held = time.monotonic()
+        time.sleep(order.work)
+        left = time.monotonic()
+        lock.release()
+        turns.append(Turn(asked, held, left))
+        if order.pause:
+            time.sleep(order.pause)
+    return turns
+
+
+def _warm_up(lock: Contender) -> None:
+    lock.acquire()
+    lock.release()
+
+
+@dataclass(frozen=True)
+class Story:
+    """What all processes did together."""
+
+    begin: float
+    end: float
+    by_process: Sequence[Sequence[Turn]]
+
+    @property
+    def turns(self) -> list[Turn]:
+        return sorted((turn for each in self.by_process for turn in each), key=_held)
+
+    def handovers(self) -> list[float]:
+        """Seconds from the start of a release to the return of acquire in a process that was
+        waiting by then."""
+        found = [
+            after.held - before.left
+            for before, after in pairwise(self.turns)
+            if before.left > self.begin + SETTLE and after.asked < before.left - SURELY
+        ]
+        assert found, "nobody who waited was let in"
+        return found
+
+    @property
+    def in_time(self) -> list[list[Turn]]:
+        """Of each process the turns that it got before the end."""
+        return [[turn for turn in each if turn.held < self.end] for each in self.by_process]
+
+    @property
+    def per_second(self) -> float:
+        return sum(map(len, self.in_time)) / (self.end - self.begin)
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index: 1 if all had as many turns, 1/n if one had all."""
+        counts = list(map(len, self.in_time))
+        return sum(counts) ** 2 / (len(counts) * sum(count**2 for count in counts))
+
+    @property
+    def longest_wait(self) -> float:
+        """Whoever still waited at the end is counted for as long as it did."""
+        return max(turn.held - turn.asked for turn in self.turns)
+
+    @property
+    def full_round(self) -> float:
+        """Seconds in which each could have had one turn."""
+        return len(self.by_process) / self.per_second
+
+
+def play(
+    crew: Crew,
+    processes: int,
+    label: str,
+    url: str,
+    name: str,
+    *,
+    seconds: float,
+    work: float,
+    pause: float = 0.0,
+    alias: str = "",
+) -> Story:
+    begin = time.monotonic() + 0.3 + 0.01 * processes  # until then they connect
+    order = Order(label, url, name, begin, begin + seconds, work, pause, alias)
+    if label == LIST:
+        client_of(url).lpush(f"{label}:{name}", 1)
+    return Story(order.begin, order.end, crew.order(processes, take, order))
+
+
+def percentile(values: Iterable[float], percent: int) -> float:
+    ordered = sorted(values)
+    if len(ordered) < 2:
+        return ordered[0]
+    return statistics.quantiles(ordered, n=100, method="inclusive")[percent - 1]
+
+
+def _held(turn: Turn) -> float:
+    return turn.held
