@@ -4,6 +4,7 @@
 #   make test                    the suite, at most 5 minutes
 #   make test ARGS="-k renewal"  a part of it
 #   make peers                   this package beside three others, where things go wrong
+#   make bench                   how fast it is beside others, and how near to what is possible
 #   make faults                  what becomes of locks where things go wrong, at most 20 minutes
 #   make soak                    all of it at once for 10 minutes, and nothing grows
 #   make clients                 locks with redis-py 5, 6, 7 and 8, with and without hiredis
@@ -35,7 +36,7 @@ PROVING := tests/unit tests/integration tests/topologies tests/security
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow faults soak clients cases screenshots messages coverage lint format types docs wheel peers clean
+.PHONY: demo test slow faults soak clients cases screenshots messages coverage lint format types docs wheel peers bench clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -99,8 +100,14 @@ peers:
 	$(MAKE) --no-print-directory VENV=$(PEERS_VENV) $(PEERS_VENV)/.peers.installed
 	$(PEERS_VENV)/bin/python -m tests.benchmarks.peers $(ARGS)
 
+BENCH_VENV := .venv-bench$(SET:%=-%)
+
+bench:
+	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
+	$(BENCH_VENV)/bin/python -m tests.benchmarks.bench $(if $(ARGS),$(ARGS),--write docs/explanation/performance.md)
+
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) build dist docs/_build tests/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) $(BENCH_VENV) build dist docs/_build tests/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # One file for each dependency group that is installed; a change of pyproject.toml makes it stale.
 $(VENV)/.%.installed: pyproject.toml | $(BIN)/python

@@ -10,11 +10,11 @@ from typing import Any
 import redis.asyncio
 
 from django_redislock import locks
+from tests.round_trips import RoundTrips
 
 from ..contenders import BARE, LEASE, OURS, PEERS, PINGS, REDIS_PY, client_of, contender
 from ..figure import Bench, Figure, Plot
 from ..lines import Line, number, ratios
-from ..round_trips import RoundTrips
 from ..rounds import interleaved
 
 CYCLES = 100

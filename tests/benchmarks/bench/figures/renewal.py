@@ -5,11 +5,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from tests.round_trips import RoundTrips
+
 from ..contenders import LEASE, OURS, PYTHON_REDIS_LOCK, contender
 from ..crew import Crew
 from ..figure import Bench, Figure, Plot
 from ..lines import Line
-from ..round_trips import RoundTrips
 
 PERIOD = {OURS: LEASE / 3, PYTHON_REDIS_LOCK: LEASE * 2 / 3}
 """Seconds from one renewal of a lock to the next."""

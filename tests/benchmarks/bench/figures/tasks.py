@@ -34,7 +34,7 @@ def tasks(bench: Bench) -> Figure:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = stack.enter_context(redis.Redis.from_url(redis_database(1)))
-        contenders = {}
+        contenders: dict[str, Callable[[], float]] = {}
         for label, name in APPS.items():
             module = importlib.import_module(f"tests.benchmarks.peers.{name}")
             worker = stack.enter_context(Worker(module, folder / f"{name}.log"))
@@ -88,6 +88,3 @@ def _per_second(broker: redis.Redis, task: Task, count: int) -> float:
 def _is_calm(broker: redis.Redis, queue: str) -> bool:
     pipeline = broker.pipeline(transaction=True)  # what is delivered is in the other at once
     return not any(pipeline.llen(queue).hlen("unacked").execute())
-
-
-Contenders = dict[str, Callable[[], float]]
