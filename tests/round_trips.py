@@ -1,7 +1,7 @@
 """Counts round trips where nothing can go past: at the sockets of this process."""
 
 import socket
-from threading import Lock
+from threading import Lock, get_ident
 from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,12 +13,13 @@ RECEIVES = ("recv", "recv_into")
 class RoundTrips:
     """In the block, `count` grows with each first sending after an answer, or after none.
 
-    A request that is sent in pieces is one. Python's ``socket.socket`` is patched meanwhile, so
-    only one at a time.
+    A request that is sent in pieces is one. With `of_this_thread`, what others send does not
+    count. Python's ``socket.socket`` is patched meanwhile, so only one at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_this_thread: bool = False) -> None:
         self.count = 0
+        self._thread = get_ident() if of_this_thread else None
         self._asking: WeakKeyDictionary[socket.socket, bool] = WeakKeyDictionary()
         self._counting = Lock()
 
@@ -50,7 +51,8 @@ class RoundTrips:
 
     def _sends(self, sock: socket.socket) -> None:
         with self._counting:
-            self.count += not self._asking.get(sock)
+            counts = self._thread in (None, get_ident())
+            self.count += counts and not self._asking.get(sock)
             self._asking[sock] = True
 
     def _receives(self, sock: socket.socket) -> None:

@@ -1,13 +1,16 @@
-"""What each lock costs, in commands that clients send: the table in the documentation."""
+"""What each operation costs: round trips, commands that clients send (the table in the
+documentation has them of locks), and what the scripts call inside of Redis."""
 
+import asyncio
 import contextlib
 import re
 
 import pytest
 import redis
 
-from django_redislock import locks
+from django_redislock import locks, single_instance
 from testproject.server import EmbeddedServer
+from tests.round_trips import RoundTrips
 from tests.tools import ROOT
 
 from .tools import commands, start, waiting
@@ -108,3 +111,110 @@ def test_a_quorum_costs_what_the_table_says(three):
         assert waits.result(10)
     # A slice of a wait may end just then, and the waiter asks once more.
     assert over - 4 <= called[0] <= over + 2
+
+
+def lock(**options):
+    return locks.lock("a", **options)
+
+
+def acquired(**options):
+    held = lock(**options)
+    assert held.acquire(blocking=False)
+    return held
+
+
+@contextlib.contextmanager
+def held(**options):
+    held = acquired(**options)
+    yield held
+    locks.force_release("a")
+
+
+@contextlib.contextmanager
+def nothing():
+    yield None
+
+
+SOME = ("a", "b", "c")
+
+OPERATIONS = {
+    # What is asked, where, and the round trips and commands that it takes.
+    "acquire": (lambda _: lock().acquire(), nothing, 1, 1),
+    "acquire, refused": (lambda _: lock().acquire(blocking=False), held, 1, 1),
+    "acquire with renewal off": (lambda _: lock(auto_renewal=False).acquire(), nothing, 1, 1),
+    "enter again": (lambda a: a.acquire(), lambda: held(reentrant=True), 0, 0),
+    "release": (lambda a: a.release(), held, 1, 1),
+    "extend": (lambda a: a.extend(5), held, 1, 1),
+    "reacquire": (lambda a: a.reacquire(), held, 1, 1),
+    "locked": (lambda a: a.locked(), held, 1, 1),
+    "owned": (lambda a: a.owned(), held, 1, 1),
+    "lost": (lambda a: a.lost, held, 0, 0),
+    "assert_held": (lambda a: a.assert_held(), held, 0, 0),
+    "lock_many": (lambda _: locks.lock_many(SOME).acquire(), nothing, 3, 3),
+    "a single instance": (lambda _: single_instance(key="a")(lambda: None)(), nothing, 2, 2),
+    "get": (lambda _: locks.get("a"), held, 1, 1),
+    "get_many": (lambda _: locks.get_many(SOME), held, 1, 3),
+    "queue": (lambda _: locks.queue("a"), held, 1, 1),
+    "history of one": (lambda _: locks.history("a"), held, 1, 1),
+    "history": (lambda _: locks.history(), held, 1, 16),
+    "rates": (lambda _: locks.rates(), held, 1, 16),
+    "count": (lambda _: locks.count(), held, 1, 16),
+    "page": (lambda _: locks.page(), held, 2, 17),
+    "active": (lambda _: list(locks.active()), held, 1, 16),
+    "force_release": (lambda _: locks.force_release("a"), held, 1, 1),
+    "ping": (lambda _: locks.ping(), nothing, 2, 2),
+}
+
+
+@pytest.fixture
+def known(redis_server):
+    """The server knows the scripts, and the client is connected."""
+    with held(reentrant=True) as each:
+        each.extend(5)
+        for ask in (locks.count, locks.page, locks.history, locks.rates, locks.ping):
+            ask()
+        locks.queue("a")
+        assert list(locks.active())
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_is_so_many_round_trips_and_commands(redis_server, known, operation):
+    do, where, round_trips, sends = OPERATIONS[operation]
+    made = RoundTrips(of_this_thread=True)
+    with where() as about, commands(redis_server) as called, made:
+        do(about)
+    for name in SOME:
+        locks.force_release(name)
+    assert (made.count, sent(called)) == (round_trips, sends)
+
+
+def test_the_async_twins_take_as_many(redis_server, known):
+    taken = {}
+
+    async def go():
+        async with lock():  # connects
+            pass
+        for name in ("aacquire", "areacquire", "aowned", "alocked", "arelease"):
+            with commands(redis_server) as called, RoundTrips(of_this_thread=True) as made:
+                assert await getattr(each, name)() in (True, None)
+            taken[name] = made, called
+
+    each = lock()
+    asyncio.run(go())
+    assert {name: (made.count, sent(called)) for name, (made, called) in taken.items()} == (
+        dict.fromkeys(taken, (1, 1))
+    )
+
+
+INSIDE = {"acquire": 7, "release": 6}
+"""Commands that the scripts call where nobody else wants the lock."""
+
+
+def test_the_scripts_call_no_more_than_they_have_to(redis_server, known):
+    each, inside = lock(), {"acquire": [], "release": []}
+    for _ in range(5):  # the first of a minute forgets what is an hour old
+        for what, calls in inside.items():
+            with commands(redis_server) as called:
+                getattr(each, what)()
+            calls.append(called.total() - sent(called))
+    assert {what: min(calls) for what, calls in inside.items()} == INSIDE

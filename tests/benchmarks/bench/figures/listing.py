@@ -20,7 +20,7 @@ SHOWN = 100
 
 
 def listing(bench: Bench) -> Figure:
-    active, others = bench.count(100_000, 10_000), bench.count(1_000_000, 100_000)
+    active, others = bench.count(100_000, 50_000), bench.count(1_000_000, 200_000)
     client = client_of(bench.node.url)
     client.execute_command("DEBUG", "POPULATE", others, "other", 10)
     few = active // 10
@@ -76,7 +76,7 @@ def _peak(count: int) -> int:
 
 def _page() -> float:
     begun = time.perf_counter()
-    assert len(locks.page(stop=SHOWN)) == SHOWN
+    assert len(locks.page(stop=SHOWN).infos) == SHOWN
     return time.perf_counter() - begun
 
 

@@ -24,7 +24,7 @@ class Kept:
 
     locks: int
     threads: int
-    """Beside those that it had before."""
+    """Beside the one that acquired them."""
 
     cpu: float
     """Of a core."""
@@ -66,19 +66,19 @@ def renewal(bench: Bench) -> Figure:
 
 def keep(label: str, url: str, count: int) -> Kept:
     """Runs in a process of its own, that does nothing else meanwhile."""
-    before = threading.active_count()
     held = [contender(label, url, f"kept:{number}") for number in range(count)]
     for lock in held:
         lock.acquire()
     try:
-        return _watch(label, held, before)
+        return _watch(label, held)
     finally:
         for lock in held:
             lock.release()
 
 
-def _watch(label: str, held: list[Any], before: int) -> Kept:
-    threads = threading.active_count() - before
+def _watch(label: str, held: list[Any]) -> Kept:
+    time.sleep(PERIOD[label] / 2)  # so that what comes once in a period lies well inside of it
+    threads = threading.active_count() - 1
     with RoundTrips() as made:
         began, cpu = time.monotonic(), time.process_time()
         time.sleep(PERIOD[label])
