@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import redis
 
-PREFIX = "bench"
+PREFIX = "testproject"
+"""As its settings have it, which Celery's workers read."""
 
 KEYS = f"{PREFIX}:redislock"
 """What all keys of ours begin with."""
