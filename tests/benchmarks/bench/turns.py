@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -54,8 +54,6 @@ class Order:
 
 def take(order: Order) -> list[Turn]:
     """Take turns from `begin` to `end`. Runs in a process of a crew."""
-    if order.label != LIST:  # nobody has put anything there
-        _warm_up(order.contender(f"warm:{os.getpid()}"))
     lock = order.contender(order.name)
     turns = []
     time.sleep(max(0.0, order.begin - time.monotonic()))
@@ -71,9 +69,12 @@ def take(order: Order) -> list[Turn]:
     return turns
 
 
-def _warm_up(lock: Contender) -> None:
-    lock.acquire()
-    lock.release()
+def connect(order: Order) -> None:
+    """Acquire and release another lock, so that what it needs is there; a list is put first."""
+    lock = order.contender(f"{order.name}:{os.getpid()}")
+    once = (lock.release, lock.acquire) if order.label == LIST else (lock.acquire, lock.release)
+    for call in once:
+        call()
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,12 @@ def play(
     pause: float = 0.0,
     alias: str = "",
 ) -> Story:
-    begin = time.monotonic() + 0.3 + 0.01 * processes  # until then they connect
-    order = Order(label, url, name, begin, begin + seconds, work, pause, alias)
+    order = Order(label, url, name, 0, 0, work, pause, alias)
+    crew.order(processes, connect, order)
     if label == LIST:
         client_of(url).lpush(f"{label}:{name}", 1)
+    begin = time.monotonic() + 0.1 + 0.002 * processes  # until then all have their order
+    order = replace(order, begin=begin, end=begin + seconds)
     return Story(order.begin, order.end, crew.order(processes, take, order))
 
 
