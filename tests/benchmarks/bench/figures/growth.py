@@ -5,13 +5,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 from django_redislock import locks
 from tests.filling import fill
 from tests.servers import Node
 
-from ..contenders import OURS, client_of
+from ..contenders import LIST, OURS, client_of
 from ..crew import Crew
 from ..figure import Bench, Figure, Plot
 from ..lines import Line, ratios
@@ -23,6 +22,9 @@ from .handover import PAUSE, WORK
 ACTIVE = (1, 100, 10_000, 100_000)
 WAITERS = (1, 4, 16, 64, 256)
 CYCLES = 100
+
+BARE_GROWS = f"{LIST}, {{}} waiters / 1"
+"""No goal, but it tells how much of it is that a process wakes up that has not run for long."""
 
 
 def growth(bench: Bench) -> Figure:
@@ -45,7 +47,10 @@ def growth(bench: Bench) -> Figure:
             bench, {f"{count:,}": _among(bench, crew, f"with_{count}") for count in active}
         )
         behind = _handovers(
-            bench, {f"{count:,}": _behind(bench, crew, count) for count in waiters}
+            bench, {f"{count:,}": _behind(bench, crew, OURS, count) for count in waiters}
+        )
+        bare = _handovers(
+            bench, {f"{count:,}": _behind(bench, crew, LIST, count) for count in waiters}
         )
     return Figure(
         "Growth",
@@ -59,6 +64,7 @@ def growth(bench: Bench) -> Figure:
             Plot("growth-locks", "A hand-over, by active locks", "µs", _microseconds(among)),
             Plot("growth-waiters", "A hand-over, by waiters", "µs", _microseconds(behind)),
         ),
+        tuple(f"{line.what}: {line.result:.2f}." for line in _lines(BARE_GROWS, bare)),
     )
 
 
@@ -78,17 +84,29 @@ def _cycles(alias: str) -> float:
 
 
 def _among(bench: Bench, crew: Crew, alias: str) -> Callable[[], Story]:
-    return partial(_play, bench, crew, 2, name="growth", alias=alias)
+    return lambda: _play(bench, crew, 2, OURS, "growth", alias)
 
 
-def _behind(bench: Bench, crew: Crew, waiters: int) -> Callable[[], Story]:
-    return partial(_play, bench, crew, waiters + 1, name=f"growth:{waiters}")
+def _behind(bench: Bench, crew: Crew, label: str, waiters: int) -> Callable[[], Story]:
+    # What is in a list at the end of a round stays there.
+    return lambda: _play(
+        bench, crew, waiters + 1, label, f"growth:{waiters}:{bench.random.random()}"
+    )
 
 
-def _play(bench: Bench, crew: Crew, processes: int, **of: Any) -> Story:
-    seconds = bench.size(1.5, 0.8)
+def _play(
+    bench: Bench, crew: Crew, processes: int, label: str, name: str, alias: str = ""
+) -> Story:
     return play(
-        crew, processes, OURS, bench.node.url, seconds=seconds, work=WORK, pause=PAUSE, **of
+        crew,
+        processes,
+        label,
+        bench.node.url,
+        name,
+        seconds=bench.size(1.5, 0.8),
+        work=WORK,
+        pause=PAUSE,
+        alias=alias,
     )
 
 
