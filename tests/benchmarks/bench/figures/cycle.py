@@ -20,7 +20,7 @@ from ..rounds import interleaved
 CYCLES = 100
 """At a time."""
 
-ANEW = "made anew for each `with`"
+ANEW = "made anew"
 
 
 def cycle(bench: Bench) -> Figure:
@@ -61,7 +61,9 @@ def cycle(bench: Bench) -> Figure:
             Plot("cycle", "A cycle of acquire and release", "µs", _microseconds(found)),
             Plot("cycle-async", "The same with asyncio", "µs", _microseconds(afound)),
         ),
-        (f"With a lock object {ANEW}: {number(statistics.median(block))} of redis-py's.",),
+        (
+            f"With `with`, and a lock object {ANEW} for each: {number(statistics.median(block))} of redis-py's.",
+        ),
     )
 
 

@@ -10,7 +10,7 @@ import redis
 from django_redislock import locks
 from tests.filling import fill
 
-from ..contenders import client_of
+from ..contenders import OURS, client_of
 from ..figure import Bench, Figure, Plot
 from ..lines import Line, ratios
 from ..places import KEYS
@@ -50,7 +50,7 @@ def listing(bench: Bench) -> Figure:
                 "listing",
                 f"The {SHOWN} of {active:,} locks that end first",
                 "ms",
-                {"`locks.page()`": times["page"], "SCAN MATCH": times["scan"]},
+                {f"{OURS}, `page`": times["page"], "SCAN MATCH": times["scan"]},
             ),
         ),
         (f"To stream {active:,} locks took {peak / 2**20:.1f} MiB at most.",),

@@ -44,8 +44,21 @@ def renewal(bench: Bench) -> Figure:
     return Figure(
         f"{many:,} locks held by one process",
         (
-            Line.of("d", "threads", [float(each.threads) for each in ours], "exactly", 1),
-            Line.of("d", "of a core", [each.cpu * 100 for each in ours], "at most", 1, " %"),
+            Line.of(
+                "d",
+                "threads that renew them",
+                [float(each.threads) for each in ours],
+                "exactly",
+                1,
+            ),
+            Line.of(
+                "d",
+                "processor time, of a core",
+                [each.cpu * 100 for each in ours],
+                "at most",
+                1,
+                " %",
+            ),
             Line.of("d", "round trips in a period of renewal", trips, "at most", 100),
         ),
         (
