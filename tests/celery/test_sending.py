@@ -20,9 +20,11 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
+from django_redislock.celery.conflict import LOOKS
 from django_redislock.celery.message import DUPLICATE, PLACE
 from django_redislock.celery.single import single_of
 from django_redislock.signals import task_replaced, task_skipped
+from tests.round_trips import RoundTrips
 
 WHEN_SENT = ["until_executing", "until_executed", "until_and_while_executing"]
 
@@ -119,6 +121,20 @@ def test_a_second_one_gets_the_result_of_the_first(app, name, sent, told, mode):
     [(what, own, holder)] = told
     assert (what, holder) == ("skipped", first.id)
     assert own != first.id
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_place_is_one_round_trip(app, name, mode):
+    task = make(app, name, mode)
+    for _ in range(2):  # the server knows the scripts
+        task.delay()
+    locks.force_release(place_of(name, mode).name)
+    taken = []
+    for _ in range(2):
+        with RoundTrips(of_this_thread=True) as made:
+            task.delay()
+        taken.append(made.count)
+    assert taken == [1, LOOKS + 1]  # it may come free meanwhile; then who has it
 
 
 def test_a_second_one_is_told(app, name, sent):
