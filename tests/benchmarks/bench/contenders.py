@@ -64,10 +64,8 @@ class List:
         self._client.lpush(self._name, 1)
 
 
-def _ours(client: redis.Redis, name: str, alias: str | None = None) -> Contender:
-    from django_redislock import locks
-
-    return locks.using(alias).lock(name)
+def _ours(client: redis.Redis, name: str) -> Contender:
+    return ours_at(None, name)
 
 
 def _redis_py(client: redis.Redis, name: str) -> Contender:
@@ -103,9 +101,11 @@ def contender(label: str, url: str, name: str) -> Contender:
     return MAKERS[label](client_of(url), f"{label}:{name}")
 
 
-def on_alias(alias: str, name: str) -> Contender:
-    """Ours, on another server than the first."""
-    return _ours(client=None, name=name, alias=alias)
+def ours_at(alias: str | None, name: str) -> Contender:
+    """Ours, which may be on another server than all others."""
+    from django_redislock import locks
+
+    return locks.using(alias).lock(name)
 
 
 @cache

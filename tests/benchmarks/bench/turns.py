@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from .contenders import LIST, Contender, client_of, contender, on_alias
+from .contenders import LIST, Contender, client_of, contender, ours_at
 from .crew import Crew
 
 SETTLE = 0.2
@@ -48,7 +48,7 @@ class Order:
 
     def contender(self, name: str) -> Contender:
         if self.alias:
-            return on_alias(self.alias, name)
+            return ours_at(self.alias, name)
         return contender(self.label, self.url, name)
 
 
