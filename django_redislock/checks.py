@@ -1,4 +1,7 @@
-"""System checks. What asks the server, or judges a deployment, runs with ``--deploy`` only."""
+"""System checks. What asks the server, or judges a deployment, runs with ``--deploy`` only.
+
+Each imports what it needs when it runs: to have the app installed costs no import of redis-py.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,12 +10,8 @@ from django.apps import AppConfig
 from django.core.cache import InvalidCacheBackendError, caches
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import RedisError
 
 from .conf import Conf, Setting, conf
-from .connection import fits, server, unfit
-from .engine.drivers import run
-from .health import eviction_policy
 from .secrecy import without_secrets
 
 Apps = Sequence[AppConfig] | None
@@ -64,6 +63,12 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.caches, deploy=True)
 def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W001: the server may drop locks to make room. W002: it could not be asked."""
+    from redis.exceptions import RedisError
+
+    from .connection import server
+    from .engine.drivers import run
+    from .health import eviction_policy
+
     try:
         policies = [
             run(each.whole.client, eviction_policy(each.key))
@@ -120,6 +125,8 @@ def _alias_in_the_same_database() -> str | None:
 
 
 def _database(alias: str) -> tuple[str, int] | None:
+    from .connection import server
+
     try:
         found = server(alias)
     except (ImproperlyConfigured, ImportError):
@@ -128,6 +135,8 @@ def _database(alias: str) -> tuple[str, int] | None:
 
 
 def _trouble(alias: str) -> str | None:
+    from .connection import fits, unfit
+
     try:
         return None if fits(alias) else unfit(alias)
     except (InvalidCacheBackendError, ImproperlyConfigured, ImportError) as error:

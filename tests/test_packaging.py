@@ -112,6 +112,17 @@ def test_importing_the_package_imports_nothing_heavy(
     run("-W", "error", "-c", code, cwd=tmp_path, path=site)
 
 
+def test_to_have_the_app_installed_imports_nothing_heavy(site: Path, tmp_path: Path) -> None:
+    code = (
+        "import django, sys\n"
+        "from django.conf import settings\n"
+        "settings.configure(INSTALLED_APPS=['django.contrib.contenttypes', 'django_redislock'])\n"
+        "django.setup()\n"
+        "assert not {'redis', 'celery'} & {*sys.modules}\n"
+    )
+    run("-W", "error", "-c", code, cwd=tmp_path, path=site)
+
+
 def test_locks_come_without_celery(site: Path, tmp_path: Path) -> None:
     code = "import sys; from django_redislock import locks; assert 'celery' not in sys.modules"
     run("-W", "error", "-c", code, cwd=tmp_path, path=site)
