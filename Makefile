@@ -71,7 +71,6 @@ coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 3 --dist loadgroup -m "not slow" $(PROVING) $(ARGS)
 	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
 	$(BIN)/coverage report --fail-under=99 --include='$(PROVEN)'
 	$(BIN)/python -m pytest -p tests.unit.lua_branches -q tests/unit/test_scripts.py -k "not loaded"
 
