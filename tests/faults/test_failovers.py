@@ -11,7 +11,7 @@ from .scenarios import cluster, partition, sentinel
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(120),
-    pytest.mark.xdist_group("faults 0"),  # they measure how long things take
+    pytest.mark.xdist_group("faults"),  # they measure how long things take
 ]
 
 

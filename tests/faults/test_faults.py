@@ -13,16 +13,10 @@ from .scenarios import ALL
 PAGE = ROOT / "docs" / "explanation" / "faults.md"
 
 
-# They measure how long things take: no more than two happen at a time.
-AT_A_TIME = [
-    pytest.param(each, id=each.name, marks=pytest.mark.xdist_group(f"faults {place % 2}"))
-    for place, each in enumerate(ALL)
-]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("scenario", AT_A_TIME)
+@pytest.mark.xdist_group("faults")  # they measure how long things take
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
 def test_what_is_promised_holds(scenario, django_db_blocker):
     setting = Setting(scenario, seed=random.randrange(1_000_000), short=True)
     print(f"seed {setting.seed}")
