@@ -190,7 +190,7 @@ def renew(setting: Setting) -> None:
     6,
     "Replies to giving up, or the request, lost",
     runs=25,
-    short=1,
+    short=6,
     faults=50,
     operations=2,
     free_within=UNTIL_FREE,
