@@ -1,7 +1,7 @@
 # Needs Python 3.11 or newer, pip and make; everything else is installed into $(VENV).
 #
 #   make demo                    see it work
-#   make test                    the suite, at most 5 minutes
+#   make test                    the suite
 #   make test ARGS="-k renewal"  a part of it
 #   make peers                   this package beside three others, where things go wrong
 #   make bench                   how fast it is beside others, and how near to what is possible

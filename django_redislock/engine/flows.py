@@ -202,7 +202,7 @@ def give_up(want: Want, error: BaseException) -> Flow[bool]:
 
 def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
     """Begin the lease, and say whether its turn came; nothing is left of one that failed."""
-    lease.book.keep(lease)
+    lease.book.reclaim(lease)
     try:
         granted = yield from acquire(want, until)
         if granted is None:

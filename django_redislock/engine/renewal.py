@@ -83,7 +83,7 @@ class Book:
     def remove(self, lease: Lease) -> None:
         self._leases.pop(id(lease), None)
 
-    def keep(self, lease: Lease) -> None:
+    def reclaim(self, lease: Lease) -> None:
         """Give nothing back of its token any more: it is used again."""
         self._returns.pop(_holding(lease), None)
 

@@ -74,7 +74,7 @@ def _circumstances(seed: int, seconds: float) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     add = parser.add_argument
-    add("--short", action="store_true", help="fewer runs, in less than 90 seconds")
+    add("--short", action="store_true", help="fewer runs, in about three minutes")
     add("--only", type=_numbers, metavar="1,6", help="these scenarios alone")
     add("--seed", type=int, default=random.randrange(1_000_000), help="of all random choices")
     add("--run", type=int, metavar="N", help="this run of each scenario alone")

@@ -192,7 +192,7 @@ def renew(setting: Setting) -> None:
     runs=25,
     short=6,
     faults=50,
-    operations=2,
+    operations=5,
     free_within=UNTIL_FREE,
     may_fail=(ORDER,),
     errors=("ConnectionError", "TimeoutError"),
