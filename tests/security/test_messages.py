@@ -6,13 +6,14 @@ import logging
 from celery import Celery
 from celery.app.trace import build_tracer
 from celery.exceptions import Retry
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, PLACE
 
 from .forging import json_values, texts
+from .fuzzing import fuzzed
 
 NAME = "messages"
 
@@ -59,14 +60,6 @@ def execute(task, task_id, args=(), headers=None, delivery=None):
     trace = build_tracer(task.name, task, app=app, eager=True, propagate=False)
     ended = trace(task_id, args, {}, request)
     return ended.info.retval if ended.info else None
-
-
-def fuzzed(examples):
-    return settings(
-        max_examples=examples,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
 
 
 @fuzzed(20)

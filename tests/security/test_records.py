@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
@@ -29,6 +29,7 @@ from .forging import (
     spoilt,
     waiters,
 )
+from .fuzzing import examples, fuzzed
 from .looking import as_json, command, ways_to_see, ways_to_see_the_past
 
 pytestmark = pytest.mark.django_db
@@ -40,22 +41,7 @@ FACTS = ("kind", "capacity", "used", "soonest", "latest")
 EVENT = ("name", "kind", "token", "how", "at", "holder", "weight", "waited", "info")
 
 
-def fuzzed(examples):
-    """Without shrinking: an example takes half a second."""
-    return settings(
-        max_examples=examples,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-
-
-much = pytest.mark.parametrize(
-    "examples",
-    [
-        pytest.param(2, id="quick"),
-        pytest.param(150, id="much", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
-    ],
-)
+much = examples(quick=2, much=150)
 
 
 @pytest.fixture

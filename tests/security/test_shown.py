@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +17,7 @@ from django_redislock.text import printable
 from tests.pages import DASHBOARD, LIST, text_of
 
 from .forging import INFO, key_of, texts
+from .fuzzing import examples, fuzzed
 from .html import read
 from .looking import as_json, command, drawn, page, page_of, watched
 
@@ -92,21 +93,7 @@ class Stranger:
 strangers = st.builds(Stranger, hostile, st.lists(hostile, min_size=6, max_size=6))
 
 
-def fuzzed(examples):
-    return settings(
-        max_examples=examples,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-
-
-much = pytest.mark.parametrize(
-    "examples",
-    [
-        pytest.param(2, id="quick"),
-        pytest.param(300, id="much", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
-    ],
-)
+much = examples(quick=2, much=300)
 
 
 def pages(stranger, client):

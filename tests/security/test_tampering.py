@@ -6,13 +6,14 @@ from urllib.parse import quote
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_redislock import locks
 from tests.pages import DASHBOARD, LIST
 
 from .forging import json_values, texts
+from .fuzzing import examples, fuzzed
 from .looking import page_of
 
 pytestmark = pytest.mark.django_db
@@ -63,21 +64,7 @@ queries = st.dictionaries(
 )
 
 
-def fuzzed(examples):
-    return settings(
-        max_examples=examples,
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
-
-
-much = pytest.mark.parametrize(
-    "examples",
-    [
-        pytest.param(8, id="quick"),
-        pytest.param(500, id="much", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
-    ],
-)
+much = examples(quick=8, much=500)
 
 
 @pytest.fixture
