@@ -32,9 +32,9 @@ CALM_WITHIN = 60
 ENDS = ("end", "skipped", "replaced")
 """How a send can come to its end."""
 
-STANDS_STILL_AT_MOST = 10
+STANDS_STILL_AT_MOST = load_app.LEASE / 2
 """Seconds without anything about a key while there is something to do for it. A lock that
-nobody freed would do so for its lease, which is longer than the whole run."""
+nobody freed would do so for its lease; less than this tells how far a busy machine is behind."""
 
 pytestmark = [
     pytest.mark.celery,

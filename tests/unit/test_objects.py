@@ -37,9 +37,9 @@ from django_redislock.primitives import BaseLock, Many, Quorum
 from django_redislock.primitives import quorum as quorums
 from testproject.server import EmbeddedServer
 from tests.conftest import leftovers
+from tests.unit.finding import check_kept_moves, search
 from tests.unit.objects import Actor, Lease, Lock, Model, Place, outcome
 from tests.unit.test_model import Move
-from tests.unit.test_mutants import SEARCH, STEP
 
 LEASE = 1000
 
@@ -424,10 +424,9 @@ class Fault:
     good: str
     bad: str
     hands: str = "mutex"
-    slow: bool = False
 
     def __str__(self) -> str:
-        return self.breaks
+        return self.breaks.rstrip(".")
 
     def code(self) -> CodeType:
         """The function's, with the text replaced."""
@@ -458,14 +457,12 @@ FAULTS = [
         leases.Lease.leave,
         "return not others",
         "return len(self._entries) < 2 and not others",
-        slow=True,
     ),
     Fault(
         "An object that is gone keeps what was entered through it.",
         leases.Lease.leave,
         "not in (None, hold)",
         "is not hold",
-        slow=True,
     ),
     Fault(
         "Who gets not all keeps the first.",
@@ -491,7 +488,6 @@ FAULTS = [
         BaseLock._may_enter,
         "and not lease.lost",
         "",
-        slow=True,
     ),
     Fault(
         "Who has none may release another's.",
@@ -504,7 +500,6 @@ FAULTS = [
         Holds.of,
         "return holds[-1]",
         "return holds[0]",
-        slow=True,
     ),
     Fault(
         "A minority is enough.",
@@ -519,7 +514,6 @@ FAULTS = [
         "flows.raise_fence(lease, greatest)",
         "flows.raise_fence(lease, lease.fence_token)",
         "quorum",
-        slow=True,
     ),
     Fault(
         "What a minority granted is not given back.",
@@ -547,7 +541,6 @@ FAULTS = [
         "each != gone and",
         "each == gone and",
         "shared",
-        slow=True,
     ),
     Fault(
         "Who entered twice is told twice.",
@@ -560,76 +553,39 @@ FAULTS = [
         leases.Lease.lose,
         "{id(hold.lock): hold",
         "{0: hold",
-        slow=True,
     ),
     Fault(
         "What is left of a lost hold is renewed.",
         leases.Lease.wants_renewal.fget,
         " and not self._is_rest",
         "",
-        slow=True,
     ),
     Fault(
         "The locks of a thread that has ended are renewed.",
         leases.Lease.wants_renewal.fget,
         "is_alive(self.owner)",
         "True",
-        slow=True,
     ),
 ]
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(
-            fault,
-            marks=[*MARKS.get(fault.hands, ()), *([pytest.mark.slow] if fault.slow else [])],
-            id=str(fault),
-        )
-        for fault in FAULTS
-    ],
+@pytest.fixture(
+    params=[
+        pytest.param(fault, marks=MARKS.get(fault.hands, ()), id=str(fault)) for fault in FAULTS
+    ]
 )
-def test_a_planted_fault_is_found(
-    fault: Fault, hands_of: HandsOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = hands_of(fault.hands)
+def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fault:
+    """Planted already."""
+    fault: Fault = request.param
     monkeypatch.setattr(fault.where, "__code__", fault.code())
-    with pytest.raises(AssertionError) as caught:
-        run_state_machine_as_test(machine, settings=SEARCH)
-    found = [match[1] for note in caught.value.__notes__ if (match := STEP.fullmatch(note))]
-    steps, trouble = fewest(machine, found)
-    print(f"\n{fault} ({fault.hands})", *steps, f"-> {trouble}", sep="\n    ")
+    return fault
 
 
-def fewest(machine: type[Hands], steps: list[str]) -> tuple[list[str], AssertionError]:
-    """As few of the steps as still fail, and how: without half of them, a quarter, and so on."""
-    trouble = replay(machine, steps)
-    assert trouble, "it fails only once"
-    size = len(steps)
-    while size:
-        before = len(steps)
-        for start in range(len(steps) - size, -1, -size):
-            fewer = steps[:start] + steps[start + size :]
-            if found := replay(machine, fewer):
-                steps, trouble = fewer, found
-        if len(steps) == before:
-            size //= 2
-    return steps, trouble
+def test_what_found_a_planted_fault_finds_it_again(fault: Fault, hands_of: HandsOf) -> None:
+    check_kept_moves(str(fault), hands_of(fault.hands))
 
 
-def replay(machine: type[Hands], steps: list[str]) -> AssertionError | None:
-    """Make those of the steps that are possible; answers what fails, if only at the end."""
-    hands = machine()
-    try:
-        try:
-            for text in steps:
-                possible = chain.from_iterable(make() for make in hands.moves().values())
-                if move := next((move for move in possible if move.text == text), None):
-                    hands.make(move)
-        finally:
-            hands.teardown()
-    except AssertionError as error:
-        return error.with_traceback(None)
-    return None
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_planted_fault_is_found(fault: Fault, hands_of: HandsOf) -> None:
+    search(str(fault), hands_of(fault.hands))

@@ -1,0 +1,86 @@
+"""Planted faults, and the moves that find them.
+
+To search for one takes up to minutes: `make slow` does. What was found, and no more of it than it
+takes, is kept in `found/`, a file for each, and made again in a moment. A file that is missing is
+written by the search.
+"""
+
+import re
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+FOUND = Path(__file__).with_name("found")
+
+STEP = re.compile(r"state\.then\(move=(.*)\)")
+
+SEARCH = settings(
+    max_examples=6000,
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    report_multiple_bugs=False,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def check_kept_moves(name: str, machine: Any) -> None:
+    """Those that were kept lead to the fault still."""
+    path = FOUND / f"{name}.txt"
+    assert path.exists(), f"not found yet: {name}. A search for it is among the slow tests"
+    assert replay(machine, path.read_text().splitlines()), (
+        f"found no more: {name}. Delete {path.name} to have it searched anew"
+    )
+
+
+def search(name: str, machine: Any) -> None:
+    """Moves that lead to the fault; raises AssertionError if there seem to be none."""
+    with pytest.raises(AssertionError) as caught:
+        run_state_machine_as_test(machine, settings=SEARCH)
+    notes = caught.value.__notes__
+    moves, trouble = fewest(
+        machine, [match[1] for note in notes if (match := STEP.fullmatch(note))]
+    )
+    print(f"\n{name}", *moves, f"-> {str(trouble).splitlines()[0]}", sep="\n    ")
+    path = FOUND / f"{name}.txt"
+    if not path.exists():
+        path.write_text("\n".join([*moves, ""]))
+
+
+def fewest(machine: Any, moves: list[str]) -> tuple[list[str], AssertionError]:
+    """As few of the moves as still fail, and how: without half of them, a quarter, and so on.
+    Hypothesis would try for minutes to make each of them smaller, too."""
+    trouble = replay(machine, moves)
+    assert trouble, "it fails only once"
+    size = len(moves)
+    while size:
+        before = len(moves)
+        for start in range(len(moves) - size, -1, -size):
+            fewer = moves[:start] + moves[start + size :]
+            if fails := replay(machine, fewer):
+                moves, trouble = fewer, fails
+        if len(moves) == before:
+            size //= 2
+    return moves, trouble
+
+
+def replay(machine: Any, moves: list[str]) -> AssertionError | None:
+    """Make those of the moves that are possible; answers what fails, if only at the end."""
+    turns = machine()
+    try:
+        try:
+            for text in moves:
+                possible = chain.from_iterable(make() for make in turns.moves().values())
+                if move := next((move for move in possible if move.text == text), None):
+                    turns.make(move)
+        finally:
+            turns.teardown()
+    except AssertionError as error:
+        return error.with_traceback(None)
+    return None
