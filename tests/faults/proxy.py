@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -213,6 +214,10 @@ class Proxy:
         self._flows.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.CancelledError):  # Python 3.11 takes it for an error of its streams
+            await self._link(reader, writer)
+
+    async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refuses:
             writer.transport.abort()
             return
