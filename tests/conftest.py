@@ -81,5 +81,16 @@ def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
         return
     left = wait_for_none_left(redis_server)
     redis_server.flushdb()
+    _let_go()
     if left:
         pytest.fail("Left behind in Redis: " + ", ".join(left), pytrace=False)
+
+
+def _let_go() -> None:
+    """End what this process holds, which the traceback of a failed test may keep alive: the next
+    tests use the same names."""
+    from django_redislock.engine.lease import _held  # not before the settings are there
+
+    for lease in [each() for leases in list(_held.values()) for each in leases]:
+        if lease:
+            lease.end()
