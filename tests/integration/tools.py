@@ -49,6 +49,24 @@ def free(manager: LockManager, name: str, *, timeout: float = 10) -> None:
     wait_until(lambda: manager.get(name) is None, timeout=timeout)
 
 
+def renewed(manager: LockManager, name: str, *, times: int = 1) -> None:
+    """Return when `name`, which is held, was renewed so often from now on.
+
+    A lease that has to be kept is 1.5 seconds long, so that it bears a machine that stalls.
+    """
+
+    def moved() -> bool:
+        info = manager.get(name)
+        assert info is not None, f"{name} is not held any more"
+        return info.expires_at > last
+
+    for _ in range(times):
+        held = manager.get(name)
+        assert held is not None, f"{name} is not held"
+        last = held.expires_at
+        wait_until(moved)
+
+
 def calls(client: redis.Redis) -> Counter[str]:
     """How often each command was called since the server came up, but for INFO itself."""
     stats = client.info("commandstats")
