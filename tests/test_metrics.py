@@ -117,7 +117,7 @@ def test_a_cancelled_wait_is_no_waiter(registry):
 
 
 def test_a_lost_lock_is_not_held_and_counted_once(registry):
-    lock, other = (locks.lock("a", timeout=0.3, reentrant=True) for _ in range(2))
+    lock, other = (locks.lock("a", timeout=1, reentrant=True) for _ in range(2))
     assert lock.acquire()
     assert other.acquire()
     assert locks.force_release("a") == 1
@@ -131,7 +131,7 @@ def test_a_lost_lock_is_not_held_and_counted_once(registry):
 
 
 def test_a_lock_that_nobody_has_any_more_is_not_held(registry):
-    lock = locks.lock("a", timeout=0.3)
+    lock = locks.lock("a", timeout=1)
     assert lock.acquire()
     assert value(registry, "held_locks") == 1
     del lock

@@ -49,7 +49,7 @@ def test_a_soft_time_limit_is_none_by_a_lost_lock(worker, run):
     wait_until(lambda: locks.get(f"long:{run.id}") is None)
 
 
-@single_instance(key=NAME, timeout=0.6, on_lost="abort")
+@single_instance(key=NAME, timeout=1, on_lost="abort")
 def work(until):
     while not until():
         time.sleep(0.001)

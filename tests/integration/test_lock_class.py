@@ -190,10 +190,10 @@ def test_one_that_waits_is_woken(client):
 
 
 def test_it_is_renewed(client):
-    with client.lock("a", timeout=0.5, lock_class=Lock) as lock:
+    with client.lock("a", timeout=1.5, lock_class=Lock) as lock:
         key = client.keys("redislock:*:lock:a")[0]
         first = client.pexpiretime(key)
-        wait_until(lambda: client.pexpiretime(key) > first + 500)
+        wait_until(lambda: client.pexpiretime(key) > first + 300)
         assert not lock.lost
 
 
@@ -300,11 +300,11 @@ def test_a_thread_has_a_holding_of_its_own(client):
 
 
 def test_threads_may_share_one(client):
-    lock = Lock(client, "a", timeout=0.5, thread_local=False)
+    lock = Lock(client, "a", timeout=1.5, thread_local=False)
     assert start(lock.acquire).result(10), "and the thread has ended"
     key = client.keys("redislock:*:lock:a")[0]
     first = client.pexpiretime(key)
-    wait_until(lambda: client.pexpiretime(key) > first + 500)
+    wait_until(lambda: client.pexpiretime(key) > first + 300)
     assert start(lambda: lock.token).result(10) == lock.token
     start(lock.release).result(10)
     assert not taken(client)
@@ -359,9 +359,9 @@ def test_as_the_class_of_an_async_clients_locks():
 
 def test_an_async_waiter_is_woken_and_renewed():
     async def use(client):
-        lock = client.lock("a", timeout=0.5, lock_class=AsyncLock)
+        lock = client.lock("a", timeout=1.5, lock_class=AsyncLock)
         await lock.acquire()
-        other = client.lock("a", timeout=0.5, lock_class=AsyncLock)
+        other = client.lock("a", timeout=1.5, lock_class=AsyncLock)
 
         async def use_other():
             async with other:
@@ -373,7 +373,7 @@ def test_an_async_waiter_is_woken_and_renewed():
         first = await client.pexpiretime(key)
 
         async def renewed():
-            return await client.pexpiretime(key) > first + 500
+            return await client.pexpiretime(key) > first + 300
 
         await until(renewed)
         fence_token = lock.fence_token
@@ -412,7 +412,7 @@ def test_the_loss_of_an_async_lock():
             await client.flushdb()
 
     async def lose_and_go_on(client):
-        async with AsyncLock(client, "a", timeout=0.5, on_lost="abort"):
+        async with AsyncLock(client, "a", timeout=1, on_lost="abort"):
             await client.flushdb()
             await asyncio.Event().wait()
 

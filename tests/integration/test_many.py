@@ -178,7 +178,7 @@ def test_the_loss_of_one_aborts_the_task_that_holds_all():
     told = []
 
     async def use(reached):
-        async with locks.lock_many(NAMES, timeout=0.6, on_lost="abort"):
+        async with locks.lock_many(NAMES, timeout=1.5, on_lost="abort"):
             reached.set()
             await asyncio.Event().wait()
 
@@ -193,7 +193,7 @@ def test_the_loss_of_one_aborts_the_task_that_holds_all():
         assert held() == []
 
     asyncio.run(lose())
-    with locks.lock_many(NAMES, timeout=0.6, on_lost=told.append) as lock:
+    with locks.lock_many(NAMES, timeout=1.5, on_lost=told.append) as lock:
         locks.force_release("a")
         locks.force_release("b")
         wait_until(lambda: lock.lost and told)

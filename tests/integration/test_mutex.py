@@ -468,7 +468,7 @@ def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
 
 
 def test_who_ended_without_a_release_is_forgotten():
-    lock = locks.semaphore("a", 3, timeout=0.1)
+    lock = locks.semaphore("a", 3, timeout=1)
     for _ in range(2):
         start(lock.acquire).result(10)
     free(locks, "a")

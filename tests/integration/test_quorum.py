@@ -660,7 +660,7 @@ def test_a_server_restarted_empty_at_once_lets_two_in_and_the_tokens_tell_them_a
 
 
 def test_a_server_that_stays_away_for_a_lease_lets_nobody_in_beside_the_holder(five):
-    lease, three, restarted = 1, ["q0", "q1", "q2"], random.choice([0, 1])
+    lease, three, restarted = 2.5, ["q0", "q1", "q2"], random.choice([0, 1])
     five.kill(2)
     first = quorum(using=three, timeout=lease)
     assert first.acquire()

@@ -18,7 +18,17 @@ from django_redislock.engine.renewal import loop_book, thread_book
 from django_redislock.signals import lock_lost
 from tests.tools import Child, wait_until
 
-from .tools import awaiting, commands, cut_connections, free, renewed, start, until, waiting
+from .tools import (
+    arenewed,
+    awaiting,
+    commands,
+    cut_connections,
+    free,
+    renewed,
+    start,
+    until,
+    waiting,
+)
 
 
 @pytest.fixture
@@ -238,7 +248,7 @@ def test_a_log_that_fails_does_not_stop_renewal_in_async(manager, failing_log, c
             assert await lock.aacquire()
             assert await manager.aforce_release("a") == 1
             await until(failed)
-            await asyncio.to_thread(renewed, manager, "b")
+            await arenewed(manager, "b")
             assert not other.lost
             assert lock.lost
 
@@ -448,7 +458,7 @@ def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
         for _ in range(2):
             async with own_locks.lock("a", timeout=1.5):
                 book = loop_book(own_locks._server(), "a")
-                await asyncio.to_thread(renewed, own_locks, "a")
+                await arenewed(own_locks, "a")
             await aends(book)
             assert loop_book(own_locks._server(), "a") is not book
 
@@ -534,7 +544,7 @@ def test_a_renewer_that_ended_while_one_waited_starts_again_in_async_too(
 ):
     async def hold(done):
         async with own_locks.lock("a", timeout=1.5):
-            await asyncio.to_thread(renewed, own_locks, "a")
+            await arenewed(own_locks, "a")
             await done.wait()
 
     async def use():
@@ -554,7 +564,7 @@ def test_a_renewer_that_ended_while_one_waited_starts_again_in_async_too(
         await waiter
         await aends(first)
         assert loop_book(server, "a") is next_one
-        await asyncio.to_thread(renewed, own_locks, "c")
+        await arenewed(own_locks, "c")
         await second.arelease()
 
     asyncio.run(use())

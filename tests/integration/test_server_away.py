@@ -537,7 +537,7 @@ def test_a_connect_that_fails_after_its_wait_is_over_harms_nobody(alias_on):
 def test_a_full_server_lets_holders_renew_extend_and_release_but_nobody_new_in(
     own_locks, own_redis
 ):
-    lock, kept = own_locks.lock("a", timeout=0.5), own_locks.lock("b", at_least_for=1, timeout=30)
+    lock, kept = own_locks.lock("a", timeout=1.5), own_locks.lock("b", at_least_for=1, timeout=30)
     assert lock.acquire()
     assert kept.acquire()
     own_redis.config_set("maxmemory", 1)

@@ -512,7 +512,7 @@ def test_a_coroutine_function_that_listens_does_no_harm(caplog):
 
 
 def test_a_lock_that_was_lost_is_told_of_before_it_is_left(manager, heard):
-    lock = manager.lock("a", timeout=0.5)
+    lock = manager.lock("a", timeout=1)
     assert lock.acquire()
     manager.force_release("a")
     wait_until(lambda: "lost" in heard.names)
@@ -525,7 +525,7 @@ def test_a_lock_that_was_lost_is_told_of_before_it_is_left(manager, heard):
 
 
 def test_a_loss_tells_each_object_that_entered_it_and_one_acquisition(heard):
-    lock, other = (locks.lock("a", timeout=0.3, reentrant=True) for _ in range(2))
+    lock, other = (locks.lock("a", timeout=1, reentrant=True) for _ in range(2))
     assert lock.acquire()
     assert other.acquire()
     locks.force_release("a")

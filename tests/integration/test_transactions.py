@@ -97,7 +97,7 @@ def test_the_same_thread_enters_again_before_the_commit_and_no_other_does():
 @real
 def test_it_is_renewed_until_the_commit():
     with transaction.atomic():
-        with locks.lock("a", timeout=0.5, release_on_commit=True):
+        with locks.lock("a", timeout=1.5, release_on_commit=True):
             pass
         first = locks.get("a").expires_at
         wait_until(lambda: locks.get("a").expires_at > first)

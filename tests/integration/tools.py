@@ -67,6 +67,11 @@ def renewed(manager: LockManager, name: str, *, times: int = 1) -> None:
         wait_until(moved)
 
 
+async def arenewed(manager: LockManager, name: str, *, times: int = 1) -> None:
+    """See renewed()."""
+    await asyncio.to_thread(renewed, manager, name, times=times)
+
+
 def calls(client: redis.Redis) -> Counter[str]:
     """How often each command was called since the server came up, but for INFO itself."""
     stats = client.info("commandstats")
