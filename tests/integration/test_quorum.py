@@ -305,7 +305,7 @@ def test_a_reentrant_one_is_entered_again_with_the_majority_that_is_left(five):
 
 def test_it_stays_taken_for_its_least_time(five):
     began = time.monotonic()
-    with quorum(at_least_for=1, timeout=0.5):
+    with quorum(at_least_for=1, timeout=2.5):
         pass
     assert not quorum(blocking=False).acquire()
     with quorum(blocking_timeout=10):
@@ -349,7 +349,7 @@ def test_what_is_valid_is_less_than_the_lease_and_goes_down(five):
 
 
 def test_the_drift_of_clocks_is_taken_off_a_longer_lease_too(five):
-    with quorum(timeout=1) as lock:
+    with quorum(timeout=2.5) as lock:
         lock.extend(100, replace_ttl=True)
         assert 90 < lock.validity <= 100 * 0.99 - 0.002
     with quorum(timeout=0.1, at_least_for=0.5, auto_renewal=False) as lock:
@@ -412,7 +412,7 @@ def test_a_loss_is_told_once_and_not_before_the_majority_is_gone(five):
 
 
 def test_who_lost_the_majority_keeps_nobody_out(five):
-    lock = quorum(timeout=0.9)
+    lock = quorum(timeout=2.5)
     assert lock.acquire()
     for alias in ("q1", "q2", "q3"):
         assert locks.using(alias).force_release("a") == 1
@@ -432,7 +432,7 @@ def use_once(seconds, using=ALL):
 
 def test_a_lost_majority_aborts_the_task(five):
     async def use():
-        async with quorum(timeout=0.6, on_lost="abort"):
+        async with quorum(timeout=2.5, on_lost="abort"):
             for number, alias in enumerate(["q4", "q0", "q2"]):
                 assert len(holders(five)) == 5 - number
                 assert await locks.using(alias).aforce_release("a") == 1
@@ -508,13 +508,13 @@ def test_without_three_of_five_it_is_refused_at_once(five):
 
 def test_a_third_that_is_killed_loses_it_by_the_end_of_its_lease(five):
     told = []
-    lock = quorum(timeout=1.2, on_lost=told.append)
+    lock = quorum(timeout=2.5, on_lost=told.append)
     assert lock.acquire()
     five.kill(1, 4)
     passed(0.2)
     assert not lock.lost
     five.kill(0)
-    with bounded(1.2 + BOUND):
+    with bounded(2.5 + BOUND):
         wait_until(lambda: told)
     assert lock.lost
     with pytest.raises((LockLost, ConnectionError)):
@@ -1194,7 +1194,7 @@ def say(text):  # in one piece, as two processes share the pipe
 """
 
 FORKED = """
-lock = locks.quorum("a", ALIASES, timeout=1)
+lock = locks.quorum("a", ALIASES, timeout=2.5)
 lock.acquire()
 pid = os.fork()
 if pid == 0:
@@ -1204,8 +1204,8 @@ if pid == 0:
     except LockNotOwnedError:
         say("child may not release")
     say(f"child asks {lock.acquire(blocking=False)}")
-    with locks.quorum("b", ALIASES, timeout=1.5) as own:
-        time.sleep(1.2)
+    with locks.quorum("b", ALIASES, timeout=2.5) as own:
+        time.sleep(2.6)
         say(f"child has its own {own.owned()}")
     os._exit(0)
 os.waitpid(pid, 0)
@@ -1264,9 +1264,9 @@ def counted(five):
 
 
 def test_a_lock_that_nobody_has_any_more_is_left_to_run_out(five):
-    lock = quorum(timeout=1.5)
+    lock = quorum(timeout=2.5)
     assert lock.acquire()
-    passed(1.8)
+    passed(2.8)
     assert holders(five) == ALL
     del lock
     gc.collect()
