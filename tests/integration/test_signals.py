@@ -157,9 +157,11 @@ def test_an_async_waiter_tells_it(manager, heard):
     async def use():
         async with manager.lock("a"):
             waits = asyncio.create_task(second())
-            await awaiting(manager, "a", 1)
-            assert heard.names == ["acquired", "waiting"]
+            await until(told)
         await waits
+
+    async def told():
+        return heard.names == ["acquired", "waiting"]
 
     asyncio.run(use())
     assert sorted(heard.by_acquisition()) == [
