@@ -51,16 +51,6 @@ def redis_server() -> Iterator[redis.Redis]:
         yield client
 
 
-@pytest.fixture(scope="session", autouse=True)
-def machine_that_stalls() -> Iterator[None]:
-    """Who has waited long enough gets an answer even then."""
-    from django_redislock.engine import flows  # not before the settings are there
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(flows, "GRACE", 1)
-        yield
-
-
 @pytest.fixture
 def hold(nothing_left_behind: None) -> Iterator[Callable[..., Any]]:
     """Acquire a lock that is given back at the end, if it is then still held."""

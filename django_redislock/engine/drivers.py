@@ -5,7 +5,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 from inspect import GEN_CLOSED, getgeneratorstate
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError
@@ -134,35 +134,47 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
 def _at_the_same_time(flows: Sequence[OnServer[Any]]) -> list[Any]:
     """In threads, but for one that the caller's own does: of a single one nothing is waited for
     that an interrupt would not end. All that have begun have ended when this does."""
-    outcomes: list[Any] = [None] * len(flows)
-    threads = [
-        Thread(target=_note_outcome, args=(outcomes, place, there), daemon=True)
-        for place, there in enumerate(flows)
-    ]
+    runs = [_Run(there) for there in flows]
     try:
-        for thread in [thread for thread in threads[1:] if not _starts(thread)] + threads[:1]:
-            thread.run()
+        for run_here in [each for each in runs[1:] if not each.starts()] + runs[:1]:
+            run_here.run()
     finally:
-        for thread in threads:
-            if thread.ident:
-                thread.join()
-    return outcomes
+        for each in runs:
+            each.end()
+    return [each.outcome for each in runs]
 
 
-def _starts(thread: Thread) -> bool:
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter shuts down
-        return False
-    return True
+class _Run(Thread):
+    """A flow's, on its server."""
 
+    def __init__(self, there: OnServer[Any]) -> None:
+        super().__init__(daemon=True)
+        self.outcome: Any = None
+        self._there = there
+        self._may_begin = Lock()
 
-def _note_outcome(outcomes: list[Any], place: int, there: OnServer[Any]) -> None:
-    server, flow = there
-    try:
-        outcomes[place] = run(server.client, flow)
-    except Exception as error:
-        outcomes[place] = error.with_traceback(None)  # it would keep its frames alive
+    def starts(self) -> bool:
+        try:
+            self.start()
+        except RuntimeError:  # the interpreter shuts down
+            return False
+        return True
+
+    def run(self) -> None:
+        if not self._may_begin.acquire(blocking=False):
+            return
+        server, flow = self._there
+        try:
+            self.outcome = run(server.client, flow)
+        except Exception as error:
+            self.outcome = error.with_traceback(None)  # it would keep its frames alive
+
+    def end(self) -> None:
+        """Wait until it has. If it has not begun, as the start of a thread was interrupted, it
+        never will."""
+        has_begun = not self._may_begin.acquire(blocking=False)
+        if has_begun and self.ident:
+            self.join()
 
 
 async def _aoutcome(there: OnServer[T]) -> T:

@@ -42,7 +42,7 @@ PATIENCE = 5.0
 GIVE_UP = 1.0
 """Seconds that an acquisition that was broken off takes to give back what it may have got."""
 
-GRACE = 0.25
+GRACE = 0.5
 """Seconds that the answer to what is asked at the very end of a wait may take."""
 
 RENEWED_AT_ONCE = 100

@@ -500,6 +500,7 @@ def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
         renewed(own_locks, "a")
     ends(book)
+    thread.join(10)
     assert not thread.is_alive()
 
 
