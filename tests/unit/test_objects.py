@@ -402,7 +402,7 @@ KINDS = [pytest.param(kind, marks=MARKS.get(kind, ())) for kind in HANDS]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_objects_do_what_the_model_says(kind: str, hands_of: HandsOf) -> None:
-    how = settings(max_examples=50, stateful_step_count=40)
+    how = settings(max_examples=25, stateful_step_count=40)
     run_state_machine_as_test(hands_of(kind), settings=how)
 
 
@@ -410,7 +410,7 @@ def test_the_objects_do_what_the_model_says(kind: str, hands_of: HandsOf) -> Non
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_objects_do_what_the_model_says_for_long(kind: str, hands_of: HandsOf) -> None:
-    how = settings(max_examples=60, stateful_step_count=50)
+    how = settings(max_examples=150, stateful_step_count=50)
     run_state_machine_as_test(hands_of(kind), settings=how)
 
 
