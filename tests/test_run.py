@@ -35,7 +35,7 @@ EACH_SIGNAL = [
 LISTENER = """
 import os, signal, sys, time
 def tell(number, frame):
-    os.write(1, f"got {signal.Signals(number).name}\\n".encode())  # whole, whoever writes beside it
+    os.write(1, f"got {signal.Signals(number).name}\\n".encode())  # in one piece
 for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT"):
     signal.signal(getattr(signal, name), tell)
 print("ready", os.getpid(), flush=True)
