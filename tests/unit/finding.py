@@ -30,13 +30,16 @@ SEARCH = settings(
 )
 
 
-def check_kept_moves(name: str, machine: Any) -> None:
-    """Those that were kept lead to the fault still."""
+def kept(name: str) -> list[str]:
+    """The moves that lead to the fault of that name, and without it do no harm."""
     path = FOUND / f"{name}.txt"
     assert path.exists(), f"not found yet: {name}. A search for it is among the slow tests"
-    assert replay(machine, path.read_text().splitlines()), (
-        f"found no more: {name}. Delete {path.name} to have it searched anew"
-    )
+    return path.read_text().splitlines()
+
+
+def check_found_again(name: str, machine: Any) -> None:
+    """By the moves that were kept."""
+    assert replay(machine, kept(name)), f"{name}: delete the moves in {FOUND} and search anew"
 
 
 def search(name: str, machine: Any) -> None:

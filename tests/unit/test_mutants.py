@@ -14,7 +14,7 @@ import redis
 import django_redislock
 from django_redislock.engine import flows
 from django_redislock.lua import Script
-from tests.unit.finding import check_kept_moves, search
+from tests.unit.finding import check_found_again, kept, replay, search
 from tests.unit.stage import SOURCES, staged
 from tests.unit.test_model import Turns, with_parts
 
@@ -66,7 +66,12 @@ def machine(request: pytest.FixtureRequest, redis_client: redis.Redis) -> type[T
 
 
 def test_what_found_a_planted_fault_finds_it_again(machine: type[Turns]) -> None:
-    check_kept_moves(machine.mutant, machine)
+    check_found_again(machine.mutant, machine)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_same_moves_do_no_harm_without_the_fault(name: str, redis_client: redis.Redis) -> None:
+    assert replay(with_parts(MUTANTS[name].machine, redis_client), kept(name)) is None
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from django_redislock.primitives import BaseLock, Many, Quorum
 from django_redislock.primitives import quorum as quorums
 from testproject.server import EmbeddedServer
 from tests.conftest import leftovers
-from tests.unit.finding import check_kept_moves, search
+from tests.unit.finding import check_found_again, kept, replay, search
 from tests.unit.objects import Actor, Lease, Lock, Model, Place, outcome
 from tests.unit.test_model import Move
 
@@ -410,7 +410,7 @@ def test_the_objects_do_what_the_model_says(kind: str, hands_of: HandsOf) -> Non
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_objects_do_what_the_model_says_for_long(kind: str, hands_of: HandsOf) -> None:
-    how = settings(max_examples=150, stateful_step_count=50)
+    how = settings(max_examples=60, stateful_step_count=50)
     run_state_machine_as_test(hands_of(kind), settings=how)
 
 
@@ -569,11 +569,12 @@ FAULTS = [
 ]
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(fault, marks=MARKS.get(fault.hands, ()), id=str(fault)) for fault in FAULTS
-    ]
-)
+PLANTED = [
+    pytest.param(fault, marks=MARKS.get(fault.hands, ()), id=str(fault)) for fault in FAULTS
+]
+
+
+@pytest.fixture(params=PLANTED)
 def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fault:
     """Planted already."""
     fault: Fault = request.param
@@ -582,7 +583,12 @@ def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fa
 
 
 def test_what_found_a_planted_fault_finds_it_again(fault: Fault, hands_of: HandsOf) -> None:
-    check_kept_moves(str(fault), hands_of(fault.hands))
+    check_found_again(str(fault), hands_of(fault.hands))
+
+
+@pytest.mark.parametrize("absent", PLANTED)
+def test_the_same_moves_do_no_harm_without_the_fault(absent: Fault, hands_of: HandsOf) -> None:
+    assert replay(hands_of(absent.hands), kept(str(absent))) is None
 
 
 @pytest.mark.slow
