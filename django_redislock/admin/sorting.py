@@ -7,7 +7,7 @@ from typing import Any
 
 from ..info import Holding
 from ..models import ActiveLock
-from ..text import age, holder_text, task_text
+from ..text import holder_text, task_text
 from .states import RANKS, ends_at, shown_of, state_of
 
 Key = Callable[[ActiveLock], Any]
@@ -31,7 +31,7 @@ KEYS: dict[str, Key] = {
     "state": lambda row: RANKS[state_of(row.info)],
     "holder": _of_shown(holder_text),
     "task": _of_shown(lambda holding: task_text(holding) or None),
-    "age": _of_shown(age),
+    "age": _of_shown(lambda holding: -holding.acquired_at.timestamp()),
     "lease": lambda row: ends_at(row.info),
     "waiters": lambda row: row.info.waiters,
     "fence": _of_shown(lambda holding: holding.fence_token),

@@ -29,8 +29,9 @@ AT_ONCE = 40
 SEATS = 50
 """Waiters that one client lets sit in a blocking pop, at least."""
 
-WORKS_WITHIN = 60.0
-"""Seconds for all pairs: it takes a tenth of that, but not where one waits for what was left."""
+WORKS_WITHIN = 300.0
+"""Seconds for all pairs: it takes a tenth of that or less on a machine that does nothing else, but
+not where one waits for what was left."""
 
 FORGETS_WITHIN = 30.0
 """Seconds until nothing in the process remembers a task that is over."""
@@ -39,6 +40,7 @@ MOMENTS = ("asks", "is inside", "releases")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server):
     async def use():
         await crowd.work(PAIRS)
