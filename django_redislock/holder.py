@@ -28,11 +28,8 @@ Owner: TypeAlias = "asyncio.Task[Any] | threading.Thread | Anybody"
 
 def current_owner() -> "asyncio.Task[Any] | threading.Thread":
     """The asyncio task that runs, else the thread (under gevent: the greenlet)."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return task or threading.current_thread()
+    loop = asyncio._get_running_loop()  # an error, as by the public way, would take a while
+    return (asyncio.current_task(loop) if loop else None) or threading.current_thread()
 
 
 def is_alive(owner: weakref.ref[Owner]) -> bool:
@@ -71,18 +68,26 @@ def info_text(
     task: Task | None = None,
 ) -> str:
     """The JSON that Redis keeps beside a holding; `task` is the one that runs, unless given."""
-    task_name, task_id = task or _celery_task()
+    who = _who(host(), os.getpid(), _owner_name(), *(task or _celery_task()))
+    return who + _what(_as_json(metadata) if metadata else "{}", renewed, on_conflict)
+
+
+@lru_cache(maxsize=64)
+def _who(host: str, pid: int, thread: str, task_name: str | None, task_id: str | None) -> str:
     told = {
-        "host": host(),
-        "pid": os.getpid(),
-        "thread": _owner_name(),
+        "host": host,
+        "pid": pid,
+        "thread": thread,
         "task_name": task_name,
         "task_id": task_id,
-        "metadata": metadata,
-        "renewed": renewed,
-        "on_conflict": on_conflict,
     }
-    return _as_json(told)
+    return _as_json(told)[:-1]
+
+
+@lru_cache(maxsize=64)
+def _what(metadata: str, renewed: bool, on_conflict: str) -> str:
+    about = _as_json({"renewed": renewed, "on_conflict": on_conflict})
+    return f',"metadata":{metadata},{about[1:]}'
 
 
 _as_json = json.JSONEncoder(separators=(",", ":")).encode

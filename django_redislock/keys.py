@@ -7,6 +7,7 @@ part holds. Of all of them only the index and the history stay when a lock is fr
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from zlib import crc32
 
 BUCKETS = 16
@@ -38,18 +39,7 @@ class Keys:
     prefix: str
 
     def of(self, name: str) -> LockKeys:
-        bucket = crc32(name.encode()) % BUCKETS
-        base = f"{self.prefix}:{{{bucket}}}:"
-        return LockKeys(
-            name,
-            bucket,
-            f"{base}lock:{name}",
-            f"{base}queue:{name}",
-            f"{base}waiting:{name}",
-            f"{base}index",
-            f"{base}grant:",
-            f"{base}history:",
-        )
+        return _of(self.prefix, name)
 
     def inspect(self, bucket: int) -> tuple[str, str, str, str]:
         """The index, and the bases of the lock and waiting keys and of the history."""
@@ -60,3 +50,19 @@ class Keys:
         """The index, and the bases of the lock keys and of the history."""
         index, lock, _, history = self.inspect(bucket)
         return index, lock, history
+
+
+@lru_cache(maxsize=256)
+def _of(prefix: str, name: str) -> LockKeys:
+    bucket = crc32(name.encode()) % BUCKETS
+    base = f"{prefix}:{{{bucket}}}:"
+    return LockKeys(
+        name,
+        bucket,
+        f"{base}lock:{name}",
+        f"{base}queue:{name}",
+        f"{base}waiting:{name}",
+        f"{base}index",
+        f"{base}grant:",
+        f"{base}history:",
+    )

@@ -59,7 +59,7 @@ class Request:
     """Whether it may still get to Redis."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Want:
     """What one acquisition asks for."""
 

@@ -48,7 +48,7 @@ class Hold:
 
     @property
     def lost(self) -> bool:
-        return sum(not lease.lost for lease in self.leases) < self.needed
+        return [lease.lost for lease in self.leases].count(False) < self.needed
 
     @property
     def deadline(self) -> float:

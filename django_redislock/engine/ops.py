@@ -14,7 +14,7 @@ SYNC = 1.0
 """Seconds in which the replicas that are wanted have to have what was written."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """Run a script; answers what it answers."""
 

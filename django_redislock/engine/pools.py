@@ -5,9 +5,13 @@ is for those who release and renew. Waiters must never keep the very holder that
 from a connection. A waiter without a seat asks again and again instead.
 
 A connection in time: to connect can hang as long as the client's own socket timeouts let it.
+
+A connection soon: of a plain pool an idle one is taken and put back as the pool itself would do
+it, under its own lock, but for what it keeps statistics of, which takes longer than all else.
 """
 
 import os
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +22,7 @@ from inspect import Parameter, signature
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from redis import ConnectionPool
+from redis import Connection, ConnectionPool, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError, MaxConnectionsError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -53,6 +57,8 @@ def seat(client: Any) -> Iterator[bool]:
 def connection_of(pool: Any, until: float | None) -> Any:
     """A connection that is ready, by `until` on the monotonic clock (None: however long it
     takes to connect). Raises redis-py's errors."""
+    if _is_plain(pool) and (idle := _idle(pool)):
+        return idle
     patience = time.monotonic() + PATIENCE
     while True:
         try:
@@ -61,6 +67,57 @@ def connection_of(pool: Any, until: float | None) -> Any:
             if not is_exhausted(error) or time.monotonic() > min(patience, until or patience):
                 raise
             time.sleep(PAUSE)
+
+
+def give_back(pool: Any, connection: Any) -> None:
+    """Let others have it."""
+    if not _is_plain(pool) or getattr(connection, "_should_reconnect", False):
+        pool.release(connection)
+        return
+    with pool._lock:
+        try:
+            pool._in_use_connections.remove(connection)
+        except KeyError:  # a fork came in between
+            return
+        pool._available_connections.append(connection)
+
+
+def _is_plain(pool: Any) -> bool:
+    # Credentials that change are told to idle connections by redis-py.
+    return (
+        type(pool) is ConnectionPool
+        and pool.pid == os.getpid()
+        and not pool.connection_kwargs.get("credential_provider")
+    )
+
+
+def _idle(pool: Any) -> Any:
+    """A connection that is ready now; None if the next one is not."""
+    with pool._lock:
+        if not pool._available_connections:
+            return None
+        connection = pool._available_connections.pop()
+        pool._in_use_connections.add(connection)
+    if _is_ready(connection):
+        return connection
+    pool.release(connection)
+    return None
+
+
+def _is_ready(connection: Any) -> bool:
+    """Whether it surely is connected, and nothing came in: neither its end nor an answer that
+    nobody read."""
+    socket = getattr(connection, "_sock", None)
+    can_look = type(connection) in _LOOKED_AT and hasattr(select, "poll")
+    if socket is None or not can_look:
+        return False
+    look = select.poll()
+    look.register(socket, select.POLLIN)
+    return not look.poll(0)
+
+
+_LOOKED_AT = (Connection, UnixDomainSocketConnection)
+"""What comes in by others, those of TLS for one, may be no answer."""
 
 
 def is_exhausted(error: ConnectionError) -> bool:

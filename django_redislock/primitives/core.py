@@ -2,7 +2,7 @@
 
 import logging
 import math
-import uuid
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, TypeVar, cast
 from weakref import ref
@@ -146,14 +146,17 @@ class Core:
     def _take(
         self, book: Book, name: str, until: float | None, token: str | bytes | None
     ) -> Flow[Lease | None]:
-        again = self._entered(book.server, name)
-        if again:
-            return again
-        self._refuse_to_wait_for_itself(book.server, name, until)
+        owner = self._owner()
+        own = held_by(owner, book.server, name)
+        for lease in own:
+            if self._may_enter(lease):
+                return lease
+        if self._waits_for_itself(own, until):
+            raise self._would_wait_for_ever(name)
         lease = self._new_lease(book, name, token)
         if not (yield from flows.take(lease, self._want(lease.keys, lease.token), until)):
             return None
-        remember(lease, self._owner())
+        remember(lease, owner)
         return lease
 
     def _pass_on(self, hold: Hold, heir: flows.Want) -> Flow[None]:
@@ -266,7 +269,7 @@ class Core:
         return Lease(
             book,
             book.server.keys.of(name),
-            uuid.uuid4().hex if token is None else values.token("token", token),
+            secrets.token_hex(16) if token is None else values.token("token", token),
             self.timeout,
             owner=self._owner(),
             kind=self.kind,
@@ -278,12 +281,8 @@ class Core:
             patience=self.patience,
         )
 
-    def _entered(self, server: Server, name: str) -> Lease | None:
-        """The caller's own lease, where it may enter once more."""
-        leases = held_by(self._owner(), server, name)
-        return next((lease for lease in leases if self._may_enter(lease)), None)
-
     def _may_enter(self, lease: Lease) -> bool:
+        """Whether the caller, whose own it is, may enter it once more."""
         wanted = self.reentrant or lease.deferred
         fits = lease.kind == self.kind and lease.weight >= self.weight
         safe = lease.min_replicas >= self.min_replicas
@@ -319,21 +318,16 @@ class Core:
             lock_name=self.name,
         )
 
-    def _refuse_to_wait_for_itself(self, server: Server, name: str, until: float | None) -> None:
-        if self._waits_for_itself(server, name, until):
-            raise LockError(
-                f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
-            )
+    def _would_wait_for_ever(self, name: str) -> LockError:
+        return LockError(
+            f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
+        )
 
-    def _waits_for_itself(self, server: Server, name: str, until: float | None) -> bool:
-        if until is not None or isinstance(self._owner(), Anybody):
+    def _waits_for_itself(self, own: Sequence[Lease], until: float | None) -> bool:
+        if not own or until is not None or isinstance(self._owner(), Anybody):
             return False
-        held = [
-            lease
-            for lease in held_by(self._owner(), server, name)
-            if lease.kind == self.kind and not lease.lost
-        ]
-        return bool(held) and sum(lease.weight for lease in held) + self.weight > self.capacity
+        weight = sum(lease.weight for lease in own if lease.kind == self.kind and not lease.lost)
+        return weight > 0 and weight + self.weight > self.capacity
 
     def _want(self, keys: LockKeys, token: str) -> flows.Want:
         renewed = self.auto_renewal and not self.at_least_for

@@ -88,11 +88,11 @@ class Quorum(BaseLock):
         entered = self._entered_before(places)
         if len(entered) >= self.needed:
             return entered
-        own = [
-            place for place in places if self._waits_for_itself(place[0].server, place[1], until)
-        ]
-        if len(places) - len(own) < self.needed:
-            self._refuse_to_wait_for_itself(own[0][0].server, self.name, until)
+        owner = self._owner()
+        own = [held_by(owner, book.server, name) for book, name in places]
+        for_itself = sum(self._waits_for_itself(each, until) for each in own)
+        if len(places) - for_itself < self.needed:
+            raise self._would_wait_for_ever(self.name)
         while True:
             leases = self._new_leases(places, token)
             held = yield from self._try(leases, until)

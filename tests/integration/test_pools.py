@@ -1,0 +1,89 @@
+"""Connections of a client's pool, which locks take and put back by a shorter way."""
+
+import select
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_redislock import Lock
+from testproject.settings import redis_database
+
+
+@pytest.fixture
+def client():
+    """One that repeats nothing."""
+    with redis.Redis.from_url(redis_database(0), retry=Retry(NoBackoff(), 0)) as client:
+        yield client
+
+
+@pytest.fixture
+def connection(client):
+    """The only one, idle."""
+    with Lock(client, "first", timeout=30):
+        pass
+    [connection] = client.connection_pool._available_connections
+    return connection
+
+
+def use(client):
+    lock = Lock(client, "x", timeout=30)
+    assert lock.acquire()
+    assert lock.owned()
+    lock.release()
+
+
+def comes_in(connection):
+    """Whether something does within seconds; it is not read."""
+    return bool(select.select([connection._sock], [], [], 5)[0])
+
+
+def is_all_there_is(client, connection):
+    pool = client.connection_pool
+    return pool._available_connections == [connection] and not pool._in_use_connections
+
+
+def test_one_connection_serves_all(client, connection):
+    socket = connection._sock
+
+    use(client)
+
+    assert is_all_there_is(client, connection)
+    assert connection._sock is socket
+
+
+def test_one_that_was_closed_meanwhile_is_connected_anew(client, connection, redis_server):
+    redis_server.client_kill_filter(_id=client.client_id())
+    assert comes_in(connection)  # its end
+
+    use(client)
+
+    assert is_all_there_is(client, connection)
+
+
+def test_an_answer_that_nobody_read_is_not_taken_for_that_of_a_lock(client, connection):
+    connection.send_command("ECHO", "1")
+    assert comes_in(connection)
+
+    use(client)
+
+    assert is_all_there_is(client, connection)
+
+
+def test_one_that_is_to_reconnect_does_so(client, connection):
+    socket = connection._sock
+    connection._should_reconnect = True  # redis-py, from its release 7 on
+
+    use(client)
+
+    known = hasattr(connection, "should_reconnect")
+    assert (connection._sock is not socket) is known
+
+
+def test_a_lock_finds_the_connection_that_a_cache_left_and_the_other_way_round(client, connection):
+    client.set("y", 1)
+    use(client)
+    assert client.get("y") == b"1"
+
+    assert is_all_there_is(client, connection)
