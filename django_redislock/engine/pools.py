@@ -83,12 +83,17 @@ def give_back(pool: Any, connection: Any) -> None:
 
 
 def _is_plain(pool: Any) -> bool:
-    # Credentials that change are told to idle connections by redis-py.
     return (
         type(pool) is ConnectionPool
+        and pool.connection_class in _LOOKED_AT
         and pool.pid == os.getpid()
-        and not pool.connection_kwargs.get("credential_provider")
+        and not pool.connection_kwargs.get("credential_provider")  # idle ones are told new ones
+        and hasattr(select, "poll")
     )
+
+
+_LOOKED_AT = (Connection, UnixDomainSocketConnection)
+"""What comes in by others, those of TLS for one, may be no answer."""
 
 
 def _idle(pool: Any) -> Any:
@@ -100,24 +105,19 @@ def _idle(pool: Any) -> Any:
         pool._in_use_connections.add(connection)
     if _is_ready(connection):
         return connection
+    connection.disconnect()
     pool.release(connection)
     return None
 
 
 def _is_ready(connection: Any) -> bool:
-    """Whether it surely is connected, and nothing came in: neither its end nor an answer that
-    nobody read."""
-    socket = getattr(connection, "_sock", None)
-    can_look = type(connection) in _LOOKED_AT and hasattr(select, "poll")
-    if socket is None or not can_look:
+    """Whether it is connected, and nothing came in: neither its end nor an answer that nobody
+    read."""
+    if connection._sock is None:
         return False
     look = select.poll()
-    look.register(socket, select.POLLIN)
+    look.register(connection._sock, select.POLLIN)
     return not look.poll(0)
-
-
-_LOOKED_AT = (Connection, UnixDomainSocketConnection)
-"""What comes in by others, those of TLS for one, may be no answer."""
 
 
 def is_exhausted(error: ConnectionError) -> bool:
