@@ -3,10 +3,10 @@ else in how they talk to Redis."""
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock, Thread
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from redis.exceptions import NoScriptError
 
@@ -106,8 +106,10 @@ def _perform(client: Client, op: Op) -> Any:
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
     match op:
+        case Call(vital=True, once=True):
+            return await _to_the_end(asyncio.ensure_future(_acall(client, op)))
         case Call(vital=True):
-            return await _to_the_end(_acall(client, op))
+            return await _again_if_cancelled(client, op)
         case Call():
             return await _acall(client, op)
         case Batch(calls, limit):
@@ -256,13 +258,25 @@ def text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Finish `work` even if this task is cancelled meanwhile, and be cancelled then."""
-    task = asyncio.ensure_future(work)
+async def _again_if_cancelled(client: AsyncClient, call: Call) -> Any:
+    """Ask, and if this task is cancelled meanwhile ask again, and be cancelled when the answer is
+    here: nothing more to do in the loop for who is not."""
+    try:
+        return await _acall(client, call)
+    except asyncio.CancelledError as cancelled:
+        await _be_cancelled(asyncio.ensure_future(_acall(client, call)), cancelled)
+
+
+async def _to_the_end(task: "asyncio.Task[T]") -> T:
+    """Let `task` finish even if this one is cancelled meanwhile, and be cancelled then."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError as cancelled:
-        await asyncio.wait([task])
-        if task.exception():
-            raise
-        raise _CancelledMeanwhile(task.result()) from cancelled
+        await _be_cancelled(task, cancelled)
+
+
+async def _be_cancelled(task: "asyncio.Task[Any]", cancelled: asyncio.CancelledError) -> NoReturn:
+    await asyncio.wait([task])
+    if task.exception():
+        raise cancelled
+    raise _CancelledMeanwhile(task.result()) from cancelled

@@ -14,7 +14,15 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from ..connection import AsyncClient, Client, Nodes
 from ..connection.nodes import REDIRECTIONS, AsyncNode
 from .ops import Command
-from .pools import PATIENCE, PAUSE, connection_of, give_back, is_exhausted
+from .pools import (
+    PATIENCE,
+    PAUSE,
+    agive_back,
+    connection_of,
+    give_back,
+    idle_on_loop,
+    is_exhausted,
+)
 
 LONGEST_MOVE = 5.0
 """Seconds for which a slot of a Cluster may be between two nodes, and its keys with neither."""
@@ -47,9 +55,11 @@ def is_elsewhere(answer: Any) -> bool:
     )
 
 
-def _is_of_a_replica(answer: Any) -> bool:
-    # Inside of a script's error before Redis 7, so that its class does not tell.
-    return isinstance(answer, ResponseError) and "READONLY" in str(answer)
+def _leads_astray(answers: Sequence[Any]) -> bool:
+    """Whether the connection leads to a replica: the next may lead to the new primary."""
+    # It is inside of a script's error before Redis 7, so that its class does not tell.
+    errors = [answer for answer in answers if isinstance(answer, ResponseError)]
+    return any("READONLY" in str(error) for error in errors)
 
 
 def _by_node(nodes: Nodes, commands: Sequence[Command]) -> dict[Any, list[int]]:
@@ -189,9 +199,8 @@ def _exchange(connection: Any, commands: Sequence[Command], until: float | None)
     except BaseException:
         connection.disconnect()  # or what is unread would answer the next command
         raise
-    for answer in answers:
-        if isinstance(answer, ResponseError) and _is_of_a_replica(answer):
-            connection.disconnect()  # the next may lead to the new primary
+    if _leads_astray(answers):
+        connection.disconnect()
     return answers
 
 
@@ -219,8 +228,11 @@ async def aask(client: AsyncClient, commands: Sequence[Command], limit: float | 
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
-        async with asyncio.timeout(limit):
+        if limit is None:
             answers = await _aask(client, commands)
+        else:
+            async with asyncio.timeout(limit):
+                answers = await _aask(client, commands)
     except TimeoutError as error:
         if isinstance(client, Nodes):
             client.look_again()
@@ -281,6 +293,9 @@ async def _aexchange(client: Any, commands: Sequence[Command]) -> list[Any]:
 
 
 async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
+    pool = client.connection_pool
+    if not client.connection and (connection := idle_on_loop(pool)):
+        return await _asend_on(pool, connection, commands)
     if len(commands) == 1:
         answers = [await _aanswer_of(client, commands[0])]
     else:
@@ -288,8 +303,18 @@ async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
         for command in commands:
             pipeline.execute_command(*command, **RAW)
         answers = await pipeline.execute(raise_on_error=False)
-    if any(map(_is_of_a_replica, answers)):
+    if _leads_astray(answers):
         await client.connection_pool.disconnect(inuse_connections=False)
+    return answers
+
+
+async def _asend_on(pool: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
+    try:
+        answers: list[Any] = await connection.retry.call_with_retry(
+            lambda: _aexchange_by(connection, commands), lambda error: connection.disconnect()
+        )
+    finally:
+        await agive_back(pool, connection)
     return answers
 
 
@@ -310,13 +335,16 @@ async def _asend_to_node(node: AsyncNode, commands: Sequence[Command]) -> list[A
 
 async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[Any]:
     try:
-        await connection.send_packed_command([_packed(commands)], check_health=False)
-        return [await _aread(connection) for _ in commands]
+        await connection.send_packed_command([_packed(commands)])
+        answers = [await _aread(connection) for _ in commands]
     except BaseException as error:
         await connection.disconnect(nowait=True)  # or what is unread would answer the next command
         if isinstance(error, TypeError | AttributeError):  # what asyncio says if it was closed
             raise ConnectionError("Connection closed meanwhile") from error
         raise
+    if _leads_astray(answers):
+        await connection.disconnect(nowait=True)
+    return answers
 
 
 async def _aread(connection: Any) -> Any:

@@ -28,6 +28,9 @@ class Call:
     vital: bool = False
     """To be finished even if the task that wants it is cancelled meanwhile."""
 
+    once: bool = False
+    """Not to be asked again, as it then could be about somebody else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

@@ -22,7 +22,7 @@ from inspect import Parameter, signature
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from redis import Connection, ConnectionPool, UnixDomainSocketConnection
+from redis import Connection, ConnectionPool, UnixDomainSocketConnection, asyncio
 from redis.exceptions import ConnectionError, MaxConnectionsError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -57,7 +57,7 @@ def seat(client: Any) -> Iterator[bool]:
 def connection_of(pool: Any, until: float | None) -> Any:
     """A connection that is ready, by `until` on the monotonic clock (None: however long it
     takes to connect). Raises redis-py's errors."""
-    if _is_plain(pool) and (idle := _idle(pool)):
+    if _is_plain(pool) and pool.pid == os.getpid() and (idle := _idle(pool)):
         return idle
     patience = time.monotonic() + PATIENCE
     while True:
@@ -71,7 +71,7 @@ def connection_of(pool: Any, until: float | None) -> Any:
 
 def give_back(pool: Any, connection: Any) -> None:
     """Let others have it."""
-    if not _is_plain(pool) or getattr(connection, "_should_reconnect", False):
+    if not _may_stay(pool, connection):
         pool.release(connection)
         return
     with pool._lock:
@@ -84,15 +84,19 @@ def give_back(pool: Any, connection: Any) -> None:
 
 def _is_plain(pool: Any) -> bool:
     return (
-        type(pool) is ConnectionPool
+        type(pool) in (ConnectionPool, asyncio.ConnectionPool)
         and pool.connection_class in _LOOKED_AT
-        and pool.pid == os.getpid()
         and not pool.connection_kwargs.get("credential_provider")  # idle ones are told new ones
         and hasattr(select, "poll")
     )
 
 
-_LOOKED_AT = (Connection, UnixDomainSocketConnection)
+_LOOKED_AT = (
+    Connection,
+    UnixDomainSocketConnection,
+    asyncio.Connection,
+    asyncio.UnixDomainSocketConnection,
+)
 """What comes in by others, those of TLS for one, may be no answer."""
 
 
@@ -113,11 +117,45 @@ def _idle(pool: Any) -> Any:
 def _is_ready(connection: Any) -> bool:
     """Whether it is connected, and nothing came in: neither its end nor an answer that nobody
     read."""
-    if connection._sock is None:
-        return False
+    return connection._sock is not None and _is_quiet(connection._sock)
+
+
+def _is_quiet(socket: Any) -> bool:
     look = select.poll()
-    look.register(connection._sock, select.POLLIN)
+    look.register(socket, select.POLLIN)
     return not look.poll(0)
+
+
+def _may_stay(pool: Any, connection: Any) -> bool:
+    return _is_plain(pool) and not getattr(connection, "_should_reconnect", False)
+
+
+def idle_on_loop(pool: Any) -> Any:
+    """The same of a pool of asyncio: None where it has to be asked itself."""
+    if not _is_plain(pool) or not pool._available_connections:
+        return None
+    connection = pool._available_connections[-1]
+    if not _is_ready_on_loop(connection):
+        return None
+    pool._in_use_connections.add(pool._available_connections.pop())
+    return connection
+
+
+def _is_ready_on_loop(connection: Any) -> bool:
+    if not connection.is_connected:
+        return False
+    reader = connection._reader
+    came_in = reader._buffer or reader.at_eof() or reader.exception()
+    return not came_in and _is_quiet(connection._writer.get_extra_info("socket"))
+
+
+async def agive_back(pool: Any, connection: Any) -> None:
+    """See give_back()."""
+    if _may_stay(pool, connection):
+        pool._in_use_connections.remove(connection)
+        pool._available_connections.append(connection)
+    else:
+        await pool.release(connection)
 
 
 def is_exhausted(error: ConnectionError) -> bool:
