@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from .renewal import Book
 
 
-SOON = 0.1
-"""Seconds until a turn is confirmed: at once, but for those who hold it for less."""
+SOON = 0.5
+"""Seconds until a turn is confirmed: long before it runs out, but not for those who hold it for
+less."""
 
 
 class Lease:
@@ -76,6 +77,7 @@ class Lease:
         self.keep(deadline)
         if not confirmed:
             self.due, self.early = min(self.due, self._began + SOON), 0.0
+            self.book.turn_taken()
         self.book.add(self)
 
     def keep(self, deadline: float) -> None:

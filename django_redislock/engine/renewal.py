@@ -38,6 +38,10 @@ RETRY = 1.0
 IDLE = 10.0
 """Seconds after which a renewer without a lease ends; the next lease starts another."""
 
+WATCHFUL = 0.4
+"""Seconds that it sleeps at most where turns are taken: to wake it at each would cost the turn
+more than all else that is done there, and none is to be confirmed as soon as that."""
+
 GIVE_BACK = 60.0
 """Seconds, or the lease if that is less, for which giving back is tried at a server that is
 away."""
@@ -71,6 +75,7 @@ class Book:
         self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
         self._returns: dict[tuple[str, str], Lease] = {}
         self._next = math.inf
+        self._turn = -math.inf
 
     def wake(self) -> None:
         raise NotImplementedError
@@ -79,6 +84,10 @@ class Book:
         self._leases[id(lease)] = lease
         if lease.due < self._next:
             self.wake()
+
+    def turn_taken(self) -> None:
+        """Somebody who had waited was let in, and renews that soon."""
+        self._turn = clock.now()
 
     def remove(self, lease: Lease) -> None:
         self._leases.pop(id(lease), None)
@@ -99,7 +108,7 @@ class Book:
     def seconds_to_next(self) -> float:
         """Until when the renewer sleeps, if nothing that is due before wakes it."""
         self._next = math.inf  # so that whatever is added from here on wakes it
-        idle = clock.now() + IDLE
+        idle = clock.now() + (WATCHFUL if self._takes_turns() else IDLE)
         dues = (lease.due for lease in (*self._current(), *self._returns.values()))
         self._next = min(dues, default=idle)
         return max(0.0, self._next - clock.now())
@@ -107,7 +116,10 @@ class Book:
     def is_idle(self) -> bool:
         """Whether the renewer may end. If so, whatever is added from here on wakes it."""
         self._next = math.inf
-        return not (self._leases or self._returns)
+        return not (self._leases or self._returns or self._takes_turns())
+
+    def _takes_turns(self) -> bool:
+        return clock.now() < self._turn + IDLE
 
     def errands(self) -> Iterator[Errand]:
         if leases := self._to_renew():

@@ -579,3 +579,28 @@ def test_what_is_got_after_its_lease_was_ended_is_given_back():
     want = lock._want(lease.keys, lease.token)
     assert run(book.server.client, flows.take(lease, want, None)) is False
     assert locks.get("a") is None
+
+
+def test_turns_that_come_and_go_leave_the_renewer_asleep(own_locks, monkeypatch):
+    book, woken = thread_book(own_locks._server(), "a"), []
+    take_turns(own_locks, 2)
+    wait_until(lambda: math.isfinite(book._next))
+    monkeypatch.setattr(book, "wake", lambda: woken.append(1))
+
+    take_turns(own_locks, 20)
+
+    assert woken == []
+
+
+def take_turns(own_locks, count):
+    """So often it is acquired by one who waited."""
+
+    def wait():
+        with own_locks.lock("a", timeout=30):
+            pass
+
+    for _ in range(count):
+        with own_locks.lock("a", timeout=30):
+            waiter = start(wait)
+            waiting(own_locks, "a", 1)
+        waiter.result(10)
