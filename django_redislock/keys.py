@@ -2,7 +2,7 @@
 
 ``<prefix>:{<bucket>}:<part>[:...]``: a lock's name picks one of 16 buckets, and
 the bucket is the hash tag, so that all of a lock, with its bucket's index and
-fencing counter, lies in one slot of a Cluster. `lua/_lib.lua` says what each
+fencing counter, lies in one slot of a Cluster. `lua/_lock.lua` says what each
 part holds. Of all of them only the index and the history stay when a lock is free.
 """
 

@@ -1,8 +1,13 @@
-"""The scripts, one file each; every one is run with `_lib.lua` put before it."""
+"""The scripts, one file each. A line ``--> _queue.lua`` stands for all of that file: what is met most
+often comes before it, as to define what it does not need takes longer than to do it."""
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
+
+INCLUDE = re.compile(r"--> (\w+)\.lua")
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,9 +17,18 @@ class Script:
     sha: str
 
 
+def lines(name: str) -> Iterator[tuple[str, int, str]]:
+    """The lines of a script, each with the file that it is in and its number there."""
+    text = (files(__name__) / f"{name}.lua").read_text()
+    for number, line in enumerate(text.splitlines(), 1):
+        if included := INCLUDE.fullmatch(line):
+            yield from lines(included[1])
+        else:
+            yield f"{name}.lua", number, line
+
+
 def _load(name: str) -> Script:
-    here = files(__name__)
-    source = (here / "_lib.lua").read_text() + "\n" + (here / f"{name}.lua").read_text()
+    source = "\n".join(line for _, _, line in lines(name))
     return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -14,6 +14,9 @@
 --         {0}         not held. Queued if alive > 0; else no longer in the queue.
 --         {-1, kind}  refused: the lock is of another kind.
 
+--> _lock.lua
+--> _entering.lua
+
 lock, queue, waiting, index, grants = unpack(KEYS)
 name = ARGV[1]
 local token, kind = ARGV[2], ARGV[3]
@@ -25,6 +28,9 @@ if redis.call('EXISTS', lock, queue) == 0 then
   local free = { kind = kind, capacity = capacity, used = 0, soonest = math.huge, latest = 0 }
   return { 1, enter(free, token, now_us, weight, lease, now + lease, info) }
 end
+
+--> _ends.lua
+--> _queue.lua
 
 local state = load(token)
 if state.kind ~= kind then
@@ -52,7 +58,7 @@ if predecessor ~= '' then
     redis.call('HDEL', lock, 'h:' .. predecessor)
     redis.call('DEL', grants .. predecessor .. ':' .. name)
     leave(token)
-    note_end(kind, predecessor, holder_record(before), 'passed', now)
+    note_end(kind, predecessor, before.record, 'passed', now)
     state.used = state.used - weight
     return { 1, enter(state, token, now_us, weight, lease, now + lease, info), predecessor }
   end

@@ -6,6 +6,11 @@
 -- Answer  1  done
 --         0  it is not held by this token
 
+--> _lock.lua
+--> _entering.lua
+--> _ends.lua
+--> _queue.lua
+
 index, lock = unpack(KEYS)
 name = ARGV[1]
 local token, fence = ARGV[2], ARGV[3]

@@ -5,6 +5,11 @@
 --
 -- Answer  the tokens of those who held it and no longer do
 
+--> _lock.lua
+--> _entering.lua
+--> _ends.lua
+--> _queue.lua
+
 lock, queue, waiting, index, grants = unpack(KEYS)
 name = ARGV[1]
 local chosen = ARGV[2]

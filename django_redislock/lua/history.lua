@@ -7,6 +7,11 @@
 --         the streams, the latest first, each a list of field, value, ...; the hash of rates,
 --         likewise flat
 
+--> _lock.lua
+--> _entering.lua
+--> _ends.lua
+--> _queue.lua
+
 index = KEYS[1]
 local wanted, limit = ARGV[1], tonumber(ARGV[2])
 local CHUNK = 200

@@ -10,6 +10,11 @@
 --          {{name, kind, capacity, waiters, {token, holder, token, holder, ...}}, ...}}
 --         A name that nobody holds or waits for is left out.
 
+--> _lock.lua
+--> _entering.lua
+--> _ends.lua
+--> _queue.lua
+
 index = KEYS[1]
 local locks, waitings = KEYS[2], KEYS[3]
 local from, skip, limit = ARGV[1], ARGV[2], ARGV[3]

@@ -7,6 +7,11 @@
 --
 -- Answer  {how many there are, {name, lease end (ms), name, lease end, ...}}: not more than limit
 
+--> _lock.lua
+--> _entering.lua
+--> _ends.lua
+--> _queue.lua
+
 index = KEYS[1]
 local limit = tonumber(ARGV[1])
 local CHUNK = 1000

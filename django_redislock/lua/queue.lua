@@ -5,6 +5,11 @@
 --
 -- Answer  {now (ms), {token, arrival (us), waiter, token, arrival, waiter, ...}}
 
+--> _lock.lua
+--> _entering.lua
+--> _ends.lua
+--> _queue.lua
+
 queue, waiting = KEYS[1], KEYS[2]
 local rows = {}
 local standing = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')

@@ -9,12 +9,29 @@
 --            lately: who got no answer may ask again, for as long as the history knows
 --         0  it was not held by this token, which waits no longer either
 
+--> _lock.lua
+--> _ends.lua
+
 lock, queue, waiting, index, grants = unpack(KEYS)
 name = ARGV[1]
 local token = ARGV[2]
 local fence = ARGV[4]
 local grant = grants .. token .. ':' .. name -- still there, if it was never popped
 local state = load(token)
+
+local function is_the_last()
+  return state.used == state.mine.weight and redis.call('EXISTS', queue) == 0
+end
+
+if state.mine and ARGV[3] == '0' and is_the_last() then
+  note_end(state.kind, token, state.mine.record, 'released', now)
+  redis.call('DEL', lock, grant)
+  redis.call('ZREM', index, name)
+  return 1
+end
+
+--> _entering.lua
+--> _queue.lua
 
 local function was_released()
   local lately = digits(now - MINUTE)
@@ -41,7 +58,7 @@ if not state.mine then
   forget_the_expired(lock_base())
   return 0
 end
-note_end(state.kind, token, holder_record(state.mine), 'released', now)
+note_end(state.kind, token, state.mine.record, 'released', now)
 
 local acquired = math.min(tonumber(state.mine.acquired), now) -- the clock may have been set back
 local stays = acquired + tonumber(ARGV[3])
@@ -54,12 +71,6 @@ if stays > now then
 end
 
 state.used = state.used - state.mine.weight
-if state.used == 0 and redis.call('EXISTS', queue) == 0 then
-  redis.call('DEL', lock, grant)
-  redis.call('ZREM', index, name)
-  return 1
-end
-
 redis.call('HDEL', lock, 'h:' .. token)
 redis.call('DEL', grant)
 sweep(state)

@@ -7,6 +7,11 @@
 --
 -- Answer  for each lock the ms that are left now, or 0: not held by this token
 
+--> _lock.lua
+--> _entering.lua
+--> _ends.lua
+--> _queue.lua
+
 index = KEYS[1]
 local verdicts = {}
 

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterator
 from hashlib import sha1
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -43,10 +42,8 @@ def pytest_sessionstart() -> None:
 def _noting(script: Any) -> Iterator[str]:
     from django_redislock import lua
 
-    shared = len((files(lua) / "_lib.lua").read_text().splitlines()) + 1
-    for number, line in enumerate(script.source.splitlines(), 1):
-        own = number > shared
-        at = f"{script.name}.lua:{number - shared}" if own else f"_lib.lua:{number}"
+    for file, number, line in lua.lines(script.name):
+        at = f"{file}:{number}"
         if line.lstrip().startswith("--") or not CONDITION.search(line):
             yield line
             continue

@@ -13,7 +13,7 @@ import redis
 
 import django_redislock
 from django_redislock.engine import flows
-from django_redislock.lua import Script
+from django_redislock.lua import Script, lines
 from tests.unit.finding import check_found_again, kept, replay, search
 from tests.unit.stage import SOURCES, staged
 from tests.unit.test_model import Turns, with_parts
@@ -46,7 +46,7 @@ class Mutant:
         return module
 
     def _script(self, script: Script) -> Script:
-        if self.file not in ("lua/_lib.lua", f"lua/{script.name}.lua"):
+        if self.file not in {f"lua/{file}" for file, _, _ in lines(script.name)}:
             return script
         return replace(script, source=self.into(script.source))
 

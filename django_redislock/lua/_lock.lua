@@ -1,0 +1,80 @@
+-- What a lock looks like in Redis, and what every script knows of it.
+--
+-- A lock is a weighted FIFO semaphore with leases. Its keys, all in one slot:
+--
+--   lock     hash, expires with the last lease:
+--              kind, capacity  what it is, and the weight that fits in at once
+--              used            the weight of those who hold
+--              soonest         no lease ends before this (ms)
+--              latest          no lease ends after this (ms)
+--              h:<token>       a holder: "weight expires fence acquired waited lease info";
+--                              a lease of 0: released, and kept for its cooldown
+--   queue    sorted set: who waits, by the time of arrival (us)
+--   waiting  hash, token -> "alive weight claim lease kind info"; a waiter shows life
+--              by asking again before `alive` (ms)
+--   grants   base of the lists `<grants><token>:<name>`, where a waiter sits in a
+--              blocking pop; a grant pushed there is its fencing token
+--   index    sorted set of the whole bucket: name -> `latest`; the member '' is the
+--              last fencing token given in this bucket, and the only one that stays
+--   history  base of what is told of the whole bucket's past, if any is kept:
+--              ended    stream, a holding that ended as it should
+--              broken   stream, one that ended otherwise: ordinary ends don't push it out
+--              refused  stream, an acquisition that was not let in
+--              rates    hash, "<minute> <what>" -> how often in that minute
+--
+-- Times are Redis's own, in ms since the epoch; `info` is JSON that is stored unread.
+-- The last of KEYS is always the base of the history, the last of ARGV how many of the
+-- latest events each stream keeps (0: there is no history). While one is kept, a lock
+-- whose last lease ran out stays for an hour, so that somebody can note its end.
+--
+-- Others may write here too. What is not as these scripts write it counts as not there, and
+-- keeps no other lock of the bucket from being renewed, released or told of.
+
+local lock, queue, waiting, index, grants, name
+local history, kept = KEYS[#KEYS], tonumber(ARGV[#ARGV])
+local MINUTE, HOUR = 60000, 3600000
+local NUMBERS = 100 -- characters that the numbers of a record take at most
+
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_us / 1000)
+
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function read_holder(record)
+  if not record then return nil end
+  local weight, expires, fence, acquired, waited, lease, info =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  if not weight or #record - #info > NUMBERS then return nil end
+  return {
+    weight = tonumber(weight), expires = tonumber(expires), fence = fence,
+    acquired = acquired, waited = waited, lease = tonumber(lease), info = info,
+    record = record,
+  }
+end
+
+-- The lock as it stands, with `token`'s own holding if its lease is running.
+local function load(token)
+  local kind, capacity, used, soonest, latest, mine = unpack(redis.call(
+    'HMGET', lock, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
+  mine = read_holder(mine)
+  local live = mine and mine.expires > now
+  return {
+    kind = kind, capacity = tonumber(capacity) or 0, used = tonumber(used) or 0,
+    soonest = tonumber(soonest or math.huge) or 0, latest = tonumber(latest) or 0,
+    mine = live and mine.lease > 0 and mine or nil,
+    cooling = live and mine.lease == 0,
+  }
+end
+
+-- One more of `what` in the minute of `at`; what is older than an hour goes.
+local function count(what, at)
+  local rates, minute = history .. 'rates', math.floor(at / 60000)
+  if redis.pcall('HINCRBY', rates, digits(minute) .. ' ' .. what, 1) ~= 1 then return end
+  for _, field in ipairs(redis.call('HKEYS', rates)) do
+    local its_minute = tonumber(string.match(field, '^%d+') or 0)
+    if its_minute <= minute - 60 then redis.call('HDEL', rates, field) end
+  end
+end

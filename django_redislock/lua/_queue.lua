@@ -1,0 +1,134 @@
+-- Those who wait, and how turns are given.
+
+local FENCE_ABOVE = 100000000000000 -- scores of the index from here on are the fencing token (us)
+
+-- What a command answers; an empty table where the key that it reads is of another type.
+local function read(...)
+  local answer = redis.pcall(...)
+  if not answer.err then return answer end
+  if string.find(answer.err, 'WRONGTYPE') then return {} end
+  return redis.call(...)
+end
+
+local function read_waiter(record)
+  if not record then return nil end
+  local alive, weight, claim, lease, kind, info =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%a+) (.*)$')
+  if not alive or #record - #info > NUMBERS then return nil end
+  return {
+    alive = tonumber(alive), weight = tonumber(weight), claim = tonumber(claim),
+    lease = tonumber(lease), kind = kind, info = info,
+  }
+end
+
+-- Somebody was not let in, after having waited for so many ms.
+local function note_refusal(kind, weight, waited, info)
+  if kept == 0 then return end
+  remember('refused',
+    'kind', kind, 'weight', weight, 'at', digits(now), 'waited', digits(waited), 'info', info)
+  count('refused', now)
+end
+
+-- Write down anew who holds it already. A full server lets a script add nothing before it has
+-- changed something that adds nothing.
+local function rewrite(state, token, holder)
+  redis.call('PERSIST', lock)
+  write(state, token, holder)
+end
+
+-- Drop the holders whose lease ran out. Free of charge while none can have.
+local function sweep(state)
+  if state.soonest > now then return end
+  state.soonest, state.latest, state.used = math.huge, 0, 0
+  local fields = redis.call('HGETALL', lock)
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, 2) == 'h:' then
+      local holder = read_holder(fields[i + 1])
+      if not holder or holder.expires <= now then
+        redis.call('HDEL', lock, fields[i])
+        if holder and holder.lease > 0 then
+          note_end(state.kind, string.sub(fields[i], 3), fields[i + 1], 'expired', holder.expires)
+        end
+      else
+        state.used = state.used + holder.weight
+        state.soonest = math.min(state.soonest, holder.expires)
+        state.latest = math.max(state.latest, holder.expires)
+      end
+    end
+  end
+  if state.used > 0 then
+    redis.call('HSET', lock, 'used', state.used,
+      'soonest', digits(state.soonest), 'latest', digits(state.latest))
+  else -- it may outlive them, where a longer lease was released
+    redis.call('DEL', lock)
+    redis.call('ZREM', index, name)
+  end
+end
+
+-- What those who wait take the lock for: a lock whose last lease ran out has only them.
+local function kind_of_queue()
+  for _, token in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+    local waiter = read_waiter(redis.call('HGET', waiting, token))
+    if waiter and waiter.alive >= now then return waiter.kind end
+  end
+end
+
+-- Answers whether it was in the queue.
+local function leave(token)
+  if redis.call('ZREM', queue, token) == 0 then return false end
+  redis.call('HDEL', waiting, token)
+  return true
+end
+
+-- Give turns to the head of the queue for as long as they fit. Dead waiters are
+-- passed over. A grant is short until its waiter confirms it; `me` is here to take
+-- a full lease at once. Answers `me`'s fencing token if it got in.
+local function admit(state, me)
+  local fence
+  while state.used < state.capacity do
+    local token, arrived = unpack(redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES'))
+    if not token then break end
+    local waiter = read_waiter(redis.call('HGET', waiting, token))
+    if waiter and waiter.alive >= now then
+      if state.used + waiter.weight > state.capacity then break end
+      if token == me then
+        fence = enter(
+          state, token, arrived, waiter.weight, waiter.lease, now + waiter.lease, waiter.info)
+      else
+        local granted = enter(
+          state, token, arrived, waiter.weight, waiter.lease, now + waiter.claim, waiter.info)
+        local grant = grants .. token .. ':' .. name
+        redis.call('RPUSH', grant, granted)
+        redis.call('PEXPIRE', grant, waiter.claim)
+      end
+    end
+    leave(token)
+  end
+  return fence
+end
+
+-- After somebody went: turns for those who wait, or nothing left behind.
+local function hand_over(state)
+  admit(state)
+  if state.used == 0 then
+    redis.call('DEL', lock)
+    redis.call('ZREM', index, name)
+  else
+    redis.call('HSET', lock, 'used', state.used)
+  end
+end
+
+-- What the keys of the bucket's locks begin with.
+local function lock_base()
+  return string.sub(lock, 1, #lock - #name)
+end
+
+-- Locks of the bucket whose last lease ran out: note how they ended, and let them go.
+local function forget_the_expired(locks)
+  for _, each in ipairs(redis.call(
+    'ZRANGEBYSCORE', index, '-inf', digits(now), 'LIMIT', 0, 100)) do
+    name, lock = each, locks .. each
+    if #read('HMGET', lock, 'kind') > 0 then sweep(load('')) end
+    redis.call('ZREM', index, each)
+  end
+end
