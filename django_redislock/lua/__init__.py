@@ -1,5 +1,5 @@
-"""The scripts, one file each. A line ``--> _queue.lua`` stands for all of that file: what is met most
-often comes before it, as to define what it does not need takes longer than to do it."""
+"""The scripts, one file each. A line ``--> _queue.lua`` stands for all of that file: what is met
+most often comes before it, as to define what it does not need takes longer than to do it."""
 
 import re
 from collections.abc import Iterator

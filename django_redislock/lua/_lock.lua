@@ -31,50 +31,12 @@
 -- keeps no other lock of the bucket from being renewed, released or told of.
 
 local lock, queue, waiting, index, grants, name
-local history, kept = KEYS[#KEYS], tonumber(ARGV[#ARGV])
+local history, kept = KEYS[#KEYS], ARGV[#ARGV]
 local MINUTE, HOUR = 60000, 3600000
 local NUMBERS = 100 -- characters that the numbers of a record take at most
 
+-- Now, in us and in ms, as text: to make text of a number takes longer than a command.
 local clock = redis.call('TIME')
-local now_us = clock[1] * 1000000 + clock[2]
-local now = math.floor(now_us / 1000)
-
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
-local function read_holder(record)
-  if not record then return nil end
-  local weight, expires, fence, acquired, waited, lease, info =
-    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-  if not weight or #record - #info > NUMBERS then return nil end
-  return {
-    weight = tonumber(weight), expires = tonumber(expires), fence = fence,
-    acquired = acquired, waited = waited, lease = tonumber(lease), info = info,
-    record = record,
-  }
-end
-
--- The lock as it stands, with `token`'s own holding if its lease is running.
-local function load(token)
-  local kind, capacity, used, soonest, latest, mine = unpack(redis.call(
-    'HMGET', lock, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
-  mine = read_holder(mine)
-  local live = mine and mine.expires > now
-  return {
-    kind = kind, capacity = tonumber(capacity) or 0, used = tonumber(used) or 0,
-    soonest = tonumber(soonest or math.huge) or 0, latest = tonumber(latest) or 0,
-    mine = live and mine.lease > 0 and mine or nil,
-    cooling = live and mine.lease == 0,
-  }
-end
-
--- One more of `what` in the minute of `at`; what is older than an hour goes.
-local function count(what, at)
-  local rates, minute = history .. 'rates', math.floor(at / 60000)
-  if redis.pcall('HINCRBY', rates, digits(minute) .. ' ' .. what, 1) ~= 1 then return end
-  for _, field in ipairs(redis.call('HKEYS', rates)) do
-    local its_minute = tonumber(string.match(field, '^%d+') or 0)
-    if its_minute <= minute - 60 then redis.call('HDEL', rates, field) end
-  end
-end
+local us = string.sub('00000' .. clock[2], -6)
+local now_us, now_ms = clock[1] .. us, clock[1] .. string.sub(us, 1, 3)
+local now = tonumber(now_ms)

@@ -1,7 +1,5 @@
 -- Those who wait, and how turns are given.
 
-local FENCE_ABOVE = 100000000000000 -- scores of the index from here on are the fencing token (us)
-
 -- What a command answers; an empty table where the key that it reads is of another type.
 local function read(...)
   local answer = redis.pcall(...)
@@ -23,17 +21,17 @@ end
 
 -- Somebody was not let in, after having waited for so many ms.
 local function note_refusal(kind, weight, waited, info)
-  if kept == 0 then return end
-  remember('refused',
-    'kind', kind, 'weight', weight, 'at', digits(now), 'waited', digits(waited), 'info', info)
+  if kept == '0' then return end
+  redis.pcall('XADD', history .. 'refused', 'MAXLEN', '~', kept, '*', 'name', name,
+    'kind', kind, 'weight', weight, 'at', now_ms, 'waited', digits(waited), 'info', info)
   count('refused', now)
 end
 
--- Write down anew who holds it already. A full server lets a script add nothing before it has
--- changed something that adds nothing.
-local function rewrite(state, token, holder)
-  redis.call('PERSIST', lock)
-  write(state, token, holder)
+-- A holding ended as it should not: it 'expired', or was 'forced' or 'lost' to a holder that came
+-- to let go of it (who has no record then).
+local function note_break(kind, token, record, how, at)
+  note_end(kind, token, record, how, digits(at), 'broken')
+  count(how, at)
 end
 
 -- Drop the holders whose lease ran out. Free of charge while none can have.
@@ -47,7 +45,7 @@ local function sweep(state)
       if not holder or holder.expires <= now then
         redis.call('HDEL', lock, fields[i])
         if holder and holder.lease > 0 then
-          note_end(state.kind, string.sub(fields[i], 3), fields[i + 1], 'expired', holder.expires)
+          note_break(state.kind, string.sub(fields[i], 3), fields[i + 1], 'expired', holder.expires)
         end
       else
         state.used = state.used + holder.weight
@@ -126,7 +124,7 @@ end
 -- Locks of the bucket whose last lease ran out: note how they ended, and let them go.
 local function forget_the_expired(locks)
   for _, each in ipairs(redis.call(
-    'ZRANGEBYSCORE', index, '-inf', digits(now), 'LIMIT', 0, 100)) do
+    'ZRANGEBYSCORE', index, '-inf', now_ms, 'LIMIT', 0, 100)) do
     name, lock = each, locks .. each
     if #read('HMGET', lock, 'kind') > 0 then sweep(load('')) end
     redis.call('ZREM', index, each)

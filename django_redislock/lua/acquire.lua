@@ -15,22 +15,37 @@
 --         {-1, kind}  refused: the lock is of another kind.
 
 --> _lock.lua
---> _entering.lua
+--> _notes.lua
 
 lock, queue, waiting, index, grants = unpack(KEYS)
 name = ARGV[1]
-local token, kind = ARGV[2], ARGV[3]
-local capacity, weight = tonumber(ARGV[4]), tonumber(ARGV[5])
-local lease, claim, alive = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
-local predecessor, info = ARGV[9], ARGV[10]
+local token, kind, capacity, weight, lease = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local info = ARGV[10]
 
-if redis.call('EXISTS', lock, queue) == 0 then
-  local free = { kind = kind, capacity = capacity, used = 0, soonest = math.huge, latest = 0 }
-  return { 1, enter(free, token, now_us, weight, lease, now + lease, info) }
+-- Most often nobody holds it or waits for it, and its fencing token is the time: no other of the
+-- bucket's was as great. Then nothing else has to be known, or defined.
+local free = redis.call('EXISTS', lock, queue) == 0
+local ends = now + lease .. ''
+if free and redis.call('ZADD', index, 'GT', 'CH', ends, name, now_us, '') == 2 then
+  redis.call('HSET', lock,
+    'kind', kind, 'capacity', capacity, 'used', weight, 'soonest', ends, 'latest', ends,
+    'h:' .. token,
+    weight .. ' ' .. ends .. ' ' .. now_us .. ' ' .. now_ms .. ' 0 ' .. lease .. ' ' .. info)
+  redis.call('PEXPIREAT', lock, kept ~= '0' and ends + HOUR or ends)
+  count('acquired', now)
+  return { 1, now_us }
 end
 
---> _ends.lua
+--> _holders.lua
 --> _queue.lua
+
+capacity, weight, lease = tonumber(capacity), tonumber(weight), tonumber(lease)
+local claim, alive, predecessor = ARGV[7], tonumber(ARGV[8]), ARGV[9]
+
+if free then
+  local state = { kind = kind, capacity = capacity, used = 0, soonest = math.huge, latest = 0 }
+  return { 1, enter(state, token, now_us, weight, lease, now + lease, info) }
+end
 
 local state = load(token)
 if state.kind ~= kind then
@@ -58,7 +73,7 @@ if predecessor ~= '' then
     redis.call('HDEL', lock, 'h:' .. predecessor)
     redis.call('DEL', grants .. predecessor .. ':' .. name)
     leave(token)
-    note_end(kind, predecessor, before.record, 'passed', now)
+    note_end(kind, predecessor, before.record, 'passed', now_ms)
     state.used = state.used - weight
     return { 1, enter(state, token, now_us, weight, lease, now + lease, info), predecessor }
   end
@@ -74,7 +89,7 @@ end
 local room = state.used + weight <= capacity
 if alive == 0 and not room then return refuse() end
 
-redis.call('ZADD', queue, 'NX', digits(now_us), token)
+redis.call('ZADD', queue, 'NX', now_us, token)
 redis.call('HSET', waiting, token, table.concat({
   digits(now + alive), weight, claim, lease, kind, info }, ' '))
 if alive > 0 then

@@ -7,8 +7,8 @@
 --         0  it is not held by this token
 
 --> _lock.lua
---> _entering.lua
---> _ends.lua
+--> _notes.lua
+--> _holders.lua
 --> _queue.lua
 
 index, lock = unpack(KEYS)

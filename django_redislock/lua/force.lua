@@ -6,8 +6,8 @@
 -- Answer  the tokens of those who held it and no longer do
 
 --> _lock.lua
---> _entering.lua
---> _ends.lua
+--> _notes.lua
+--> _holders.lua
 --> _queue.lua
 
 lock, queue, waiting, index, grants = unpack(KEYS)
@@ -25,7 +25,7 @@ for i = 1, #fields, 2 do
     redis.call('DEL', grants .. token .. ':' .. name) -- it may not know of its turn yet
     local holder = read_holder(fields[i + 1])
     if holder then state.used = state.used - holder.weight end
-    if holder and holder.lease > 0 then note_end(state.kind, token, fields[i + 1], 'forced', now) end
+    if holder and holder.lease > 0 then note_break(state.kind, token, fields[i + 1], 'forced', now) end
     gone[#gone + 1] = token
   end
 end

@@ -8,8 +8,8 @@
 --         likewise flat
 
 --> _lock.lua
---> _entering.lua
---> _ends.lua
+--> _notes.lua
+--> _holders.lua
 --> _queue.lua
 
 index = KEYS[1]
@@ -31,6 +31,6 @@ local function latest(stream)
 end
 
 return {
-  digits(now), latest('ended'), latest('broken'), latest('refused'),
+  now_ms, latest('ended'), latest('broken'), latest('refused'),
   read('HGETALL', history .. 'rates'),
 }

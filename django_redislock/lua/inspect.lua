@@ -11,8 +11,8 @@
 --         A name that nobody holds or waits for is left out.
 
 --> _lock.lua
---> _entering.lua
---> _ends.lua
+--> _notes.lua
+--> _holders.lua
 --> _queue.lua
 
 index = KEYS[1]
@@ -71,4 +71,4 @@ elseif limit ~= '0' then
   for i = 1, #page, 2 do rows[#rows + 1] = row(page[i]) end
   if #page == limit * 2 then next_from, next_skip = next_page(page) end
 end
-return { digits(now), redis.call('ZCOUNT', index, '(' .. digits(now), FENCE_ABOVE), next_from, next_skip, rows }
+return { now_ms, redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE), next_from, next_skip, rows }

@@ -8,8 +8,8 @@
 -- Answer  {how many there are, {name, lease end (ms), name, lease end, ...}}: not more than limit
 
 --> _lock.lua
---> _entering.lua
---> _ends.lua
+--> _notes.lua
+--> _holders.lua
 --> _queue.lua
 
 index = KEYS[1]
@@ -37,12 +37,12 @@ local function matches(text)
 end
 
 local function within(skip, count)
-  return redis.call('ZRANGEBYSCORE', index, '(' .. digits(now), FENCE_ABOVE,
+  return redis.call('ZRANGEBYSCORE', index, '(' .. now_ms, FENCE_ABOVE,
     'WITHSCORES', 'LIMIT', skip, count)
 end
 
 if #pieces == 0 then
-  return { redis.call('ZCOUNT', index, '(' .. digits(now), FENCE_ABOVE), within(0, limit) }
+  return { redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE), within(0, limit) }
 end
 
 local found, rows, skip = 0, {}, 0

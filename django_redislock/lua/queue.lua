@@ -6,8 +6,8 @@
 -- Answer  {now (ms), {token, arrival (us), waiter, token, arrival, waiter, ...}}
 
 --> _lock.lua
---> _entering.lua
---> _ends.lua
+--> _notes.lua
+--> _holders.lua
 --> _queue.lua
 
 queue, waiting = KEYS[1], KEYS[2]
@@ -20,4 +20,4 @@ for i = 1, #standing, 2 do
     rows[#rows + 1], rows[#rows + 2], rows[#rows + 3] = standing[i], standing[i + 1], record
   end
 end
-return { digits(now), rows }
+return { now_ms, rows }

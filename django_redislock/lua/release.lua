@@ -10,28 +10,29 @@
 --         0  it was not held by this token, which waits no longer either
 
 --> _lock.lua
---> _ends.lua
+--> _notes.lua
 
 lock, queue, waiting, index, grants = unpack(KEYS)
 name = ARGV[1]
-local token = ARGV[2]
-local fence = ARGV[4]
+local token, at_least, fence = ARGV[2], ARGV[3], ARGV[4]
 local grant = grants .. token .. ':' .. name -- still there, if it was never popped
-local state = load(token)
 
-local function is_the_last()
-  return state.used == state.mine.weight and redis.call('EXISTS', queue) == 0
-end
-
-if state.mine and ARGV[3] == '0' and is_the_last() then
-  note_end(state.kind, token, state.mine.record, 'released', now)
+-- Most often nobody else holds it or waits for it. Then nothing else has to be known, or defined.
+local kind, used, record = unpack(redis.call('HMGET', lock, 'kind', 'used', 'h:' .. token))
+local weight, expires, lease, info = string.match(
+  record or '', '^(%d+) (%d+) %d+ %d+ %d+ (%d+) ()')
+local holds = weight and tonumber(expires) > now and lease ~= '0' and info <= NUMBERS
+if holds and weight == used and at_least == '0' and redis.call('EXISTS', queue) == 0 then
+  note_end(kind, token, record, 'released', now_ms)
   redis.call('DEL', lock, grant)
   redis.call('ZREM', index, name)
   return 1
 end
 
---> _entering.lua
+--> _holders.lua
 --> _queue.lua
+
+local state = load(token)
 
 local function was_released()
   local lately = digits(now - MINUTE)
@@ -51,17 +52,17 @@ if not state.mine then
     admit(state)
   end
   if fence ~= '0' then
-    if kept > 0 and was_released() then return 1 end
+    if kept ~= '0' and was_released() then return 1 end
     sweep(state) -- which may note how its own holding ended
-    note_end(state.kind or '', token, '', 'lost', now)
+    note_break(state.kind or '', token, '', 'lost', now)
   end
   forget_the_expired(lock_base())
   return 0
 end
-note_end(state.kind, token, state.mine.record, 'released', now)
+note_end(state.kind, token, state.mine.record, 'released', now_ms)
 
 local acquired = math.min(tonumber(state.mine.acquired), now) -- the clock may have been set back
-local stays = acquired + tonumber(ARGV[3])
+local stays = acquired + tonumber(at_least)
 if stays > now then
   state.mine.lease, state.mine.expires = 0, stays
   rewrite(state, token, state.mine)

@@ -8,8 +8,8 @@
 -- Answer  for each lock the ms that are left now, or 0: not held by this token
 
 --> _lock.lua
---> _entering.lua
---> _ends.lua
+--> _notes.lua
+--> _holders.lua
 --> _queue.lua
 
 index = KEYS[1]

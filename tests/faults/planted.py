@@ -21,27 +21,36 @@ class Planted:
     good: str
     bad: str
 
+    general: bool = False
+    """Whether a lock that is free has to be acquired as any other, for the fault to be met."""
+
     def into(self, script: Script) -> Script:
         source = script.source.replace(self.good, self.bad)
+        if self.general and source != script.source:
+            source = source.replace("if free and ", "if false and ")
         return replace(script, source=source, sha=sha1(source.encode()).hexdigest())  # noqa: S324
 
 
 SCRIPTS = {
     "releases without comparing tokens": Planted(
-        "-- still there, if it was never popped\nlocal state = load(token)",
+        "local grant = grants .. token .. ':' .. name -- still there",
         """
         for _, each in ipairs(redis.call('HKEYS', lock)) do
           token = string.match(each, '^h:(.*)$') or token
         end
-        local state = load(token)""",
+        local grant = grants .. token .. ':' .. name -- still there""",
     ),
     "lets in who came last": Planted("'ZRANGE', queue, 0, 0,", "'ZREVRANGE', queue, 0, 0,"),
-    "has one fencing token for all": Planted("digits(math.max(now_us, last_fence() + 1))", "'7'"),
+    "has one fencing token for all": Planted(
+        "digits(math.max(now_us, last_fence() + 1))", "'7'", general=True
+    ),
     "counts its fencing tokens, and asks no clock": Planted(
-        "math.max(now_us, last_fence() + 1)", "math.max(FENCE_ABOVE, last_fence() + 1)"
+        "math.max(now_us, last_fence() + 1)",
+        "math.max(FENCE_ABOVE, last_fence() + 1)",
+        general=True,
     ),
     "leaves a key behind": Planted(
-        "note_end(state.kind, token, holder_record(state.mine), 'released', now)",
+        "note_end(kind, token, record, 'released', now_ms)",
         "redis.call('SET', grants .. name, 'forgotten')",
     ),
     "tells nobody of a release": Planted(

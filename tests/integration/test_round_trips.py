@@ -206,7 +206,7 @@ def test_the_async_twins_take_as_many(redis_server, known):
     )
 
 
-INSIDE = {"acquire": 7, "release": 6}
+INSIDE = {"acquire": 6, "release": 6}
 """Commands that the scripts call where nobody else wants the lock."""
 
 

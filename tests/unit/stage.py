@@ -48,7 +48,7 @@ local function move_clock(us)
     local ends = redis.call('PEXPIRETIME', key)
     if ends > 0 and ends < math.floor(now_us / 1000) then redis.call('DEL', key) end
   end
-  return {{ 0, now_us }}
+  return {{ math.floor(now_us / 1000000), now_us % 1000000 }}
 end
 """
 """Time goes on, and what is over by it goes; answers as TIME does."""

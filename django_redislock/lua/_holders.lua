@@ -1,6 +1,37 @@
--- Letting somebody in.
+-- Who holds a lock, and how one is let in.
 
+local FENCE_ABOVE = 100000000000000 -- scores of the index from here on are the fencing token (us)
 local FENCE_BELOW = 9007199254740992 -- none is given from here on: a score that great does not grow
+
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function read_holder(record)
+  if not record then return nil end
+  local weight, expires, fence, acquired, waited, lease, info =
+    string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  if not weight or #record - #info > NUMBERS then return nil end
+  return {
+    weight = tonumber(weight), expires = tonumber(expires), fence = fence,
+    acquired = acquired, waited = waited, lease = tonumber(lease), info = info,
+    record = record,
+  }
+end
+
+-- The lock as it stands, with `token`'s own holding if its lease is running.
+local function load(token)
+  local kind, capacity, used, soonest, latest, mine = unpack(redis.call(
+    'HMGET', lock, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
+  mine = read_holder(mine)
+  local live = mine and mine.expires > now
+  return {
+    kind = kind, capacity = tonumber(capacity) or 0, used = tonumber(used) or 0,
+    soonest = tonumber(soonest or math.huge) or 0, latest = tonumber(latest) or 0,
+    mine = live and mine.lease > 0 and mine or nil,
+    cooling = live and mine.lease == 0,
+  }
+end
 
 -- The last fencing token that was given in the bucket, 0 if none is known.
 local function last_fence()
@@ -24,8 +55,15 @@ local function write(state, token, holder)
     'soonest', soonest, 'latest', latest,
     'h:' .. token, holder.weight .. ' ' .. expires .. ' ' .. holder.fence .. ' ' .. holder.acquired
       .. ' ' .. holder.waited .. ' ' .. holder.lease .. ' ' .. holder.info)
-  local stays = kept > 0 and holder.lease > 0 and HOUR or 0
+  local stays = kept ~= '0' and holder.lease > 0 and HOUR or 0
   redis.call('PEXPIREAT', lock, digits(state.latest + stays))
+end
+
+-- Write down anew who holds it already. A full server lets a script add nothing before it has
+-- changed something that adds nothing.
+local function rewrite(state, token, holder)
+  redis.call('PERSIST', lock)
+  write(state, token, holder)
 end
 
 -- Let `token` in, who came at `arrived` (us). Answers its fencing token: above every one
@@ -34,10 +72,10 @@ local function enter(state, token, arrived, weight, lease, expires, info)
   local fence = digits(math.max(now_us, last_fence() + 1))
   state.used = state.used + weight
   write(state, token, {
-    weight = weight, expires = expires, fence = fence, acquired = digits(now),
+    weight = weight, expires = expires, fence = fence, acquired = now_ms,
     waited = digits(math.max(0, math.floor((now_us - arrived) / 1000))), lease = lease, info = info,
   })
   redis.call('ZADD', index, digits(state.latest), name, fence, '')
-  if kept > 0 then count('acquired', now) end
+  count('acquired', now)
   return fence
 end
