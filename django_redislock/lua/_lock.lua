@@ -35,7 +35,7 @@ local history, kept = KEYS[#KEYS], ARGV[#ARGV]
 local MINUTE, HOUR = 60000, 3600000
 local NUMBERS = 100 -- characters that the numbers of a record take at most
 
--- Now, in us and in ms, as text: to make text of a number takes longer than a command.
+-- Now, in us and in ms as text (to make text of a number is slow), and in ms as a number.
 local clock = redis.call('TIME')
 local us = string.sub('00000' .. clock[2], -6)
 local now_us, now_ms = clock[1] .. us, clock[1] .. string.sub(us, 1, 3)

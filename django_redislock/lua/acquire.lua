@@ -22,8 +22,8 @@ name = ARGV[1]
 local token, kind, capacity, weight, lease = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local info = ARGV[10]
 
--- Most often nobody holds it or waits for it, and its fencing token is the time: no other of the
--- bucket's was as great. Then nothing else has to be known, or defined.
+-- The usual case: nobody holds it or waits for it, and both scores of the index grow (2). The time
+-- is then greater than every fencing token before it, and so the next one.
 local free = redis.call('EXISTS', lock, queue) == 0
 local ends = now + lease .. ''
 if free and redis.call('ZADD', index, 'GT', 'CH', ends, name, now_us, '') == 2 then

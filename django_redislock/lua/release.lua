@@ -17,16 +17,18 @@ name = ARGV[1]
 local token, at_least, fence = ARGV[2], ARGV[3], ARGV[4]
 local grant = grants .. token .. ':' .. name -- still there, if it was never popped
 
--- Most often nobody else holds it or waits for it. Then nothing else has to be known, or defined.
-local kind, used, record = unpack(redis.call('HMGET', lock, 'kind', 'used', 'h:' .. token))
-local weight, expires, lease, info = string.match(
-  record or '', '^(%d+) (%d+) %d+ %d+ %d+ (%d+) ()')
-local holds = weight and tonumber(expires) > now and lease ~= '0' and info <= NUMBERS
-if holds and weight == used and at_least == '0' and redis.call('EXISTS', queue) == 0 then
-  note_end(kind, token, record, 'released', now_ms)
-  redis.call('DEL', lock, grant)
-  redis.call('ZREM', index, name)
-  return 1
+-- The usual case: nobody else holds it or waits for it.
+if at_least == '0' and redis.call('EXISTS', queue) == 0 then
+  local kind, used, record = unpack(redis.call('HMGET', lock, 'kind', 'used', 'h:' .. token))
+  local weight, expires, lease, info = string.match(
+    record or '', '^(%d+) (%d+) %d+ %d+ %d+ (%d+) ()')
+  local holds = weight and tonumber(expires) > now and lease ~= '0' and info <= NUMBERS
+  if holds and weight == used then
+    note_end(kind, token, record, 'released', now_ms)
+    redis.call('DEL', lock, grant)
+    redis.call('ZREM', index, name)
+    return 1
+  end
 end
 
 --> _holders.lua

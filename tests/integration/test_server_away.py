@@ -547,6 +547,7 @@ def test_a_full_server_lets_holders_renew_extend_and_release_but_nobody_new_in(
     assert lock.owned()
     with pytest.raises(ResponseError, match="maxmemory"):
         own_locks.lock("c").acquire()
+    assert own_locks.count() == 2
     lock.release()
     kept.release()
     assert own_locks.get("b").state == "cooldown"

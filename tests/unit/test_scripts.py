@@ -205,6 +205,26 @@ def test_acquire_answers_1_with_a_fence_and_a_full_lease(lock: Lock) -> None:
     assert lock.client.hget(A.lock, "h:x").endswith(' 30000 {"is":"unread"}')
 
 
+@pytest.mark.parametrize("listed", [1, 9e12])
+def test_acquire_lists_what_was_free_until_its_lease_ends_whatever_was_listed(
+    lock: Lock, listed: float
+) -> None:
+    lock.client.zadd(A.index, {"a": listed})
+    _, fence = lock.acquire("x")
+    assert lock.client.zscore(A.index, "a") == int(lock.client.hget(A.lock, "latest"))
+    assert lock.client.zscore(A.index, "") == int(fence) == lock.fence_of("x")
+
+
+@pytest.mark.parametrize("last", [9e15, 1e16])
+def test_acquire_gives_a_greater_fence_than_the_last_unless_that_can_not_grow(
+    lock: Lock, last: float
+) -> None:
+    lock.client.zadd(A.index, {"": last})
+    _, fence = lock.acquire("x")
+    assert (int(fence) == last + 1) is (last < 2**53)
+    assert lock.client.zscore(A.index, "") == int(fence) == lock.fence_of("x")
+
+
 def test_acquire_answers_the_same_to_the_same_token(lock: Lock) -> None:
     first = lock.acquire("x", lease=1000)
     assert [lock.acquire("x", lease=LEASE) for _ in range(3)] == [first] * 3
@@ -422,6 +442,15 @@ def test_release_leaves_it_taken_for_no_longer_where_the_clock_was_set_back(
     lock.client.hset(A.lock, "h:x", " ".join((weight, expires, fence, acquired, rest)))
     lock.release("x", at_least)
     assert lock.client.pttl(A.lock) <= at_least
+
+
+def test_release_answers_0_to_who_has_a_record_that_is_too_long(lock: Lock) -> None:
+    lock.acquire("x")
+    weight, expires, fence, rest = lock.client.hget(A.lock, "h:x").split(" ", 3)
+    forged = " ".join((weight, expires, "0" * 100 + fence, rest))
+    lock.client.hset(A.lock, "h:x", forged)
+    assert lock.release("x") == 0
+    assert lock.client.hget(A.lock, "h:x") == forged
 
 
 # renew
