@@ -133,7 +133,7 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     if not verdict or (want.min_replicas and not (yield from _is_replicated(call, want))):
         return None
     fence, *predecessor = rest
-    return Granted(int(text(fence)), asked + want.lease, took_over=bool(predecessor))
+    return Granted(int(fence), asked + want.lease, took_over=bool(predecessor))
 
 
 def _is_replicated(call: Call, want: Want) -> Flow[bool]:

@@ -107,12 +107,13 @@ end
 
 -- After somebody went: turns for those who wait, or nothing left behind.
 local function hand_over(state)
+  local rest = state.used
   admit(state)
   if state.used == 0 then
     redis.call('DEL', lock)
     redis.call('ZREM', index, name)
-  else
-    redis.call('HSET', lock, 'used', state.used)
+  elseif state.used == rest then -- else it is written down with who was let in
+    redis.call('HSET', lock, 'used', rest)
   end
 end
 

@@ -2,7 +2,7 @@
 
 import logging
 import math
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, TypeVar, cast
 from weakref import ref
@@ -269,7 +269,7 @@ class Core:
         return Lease(
             book,
             book.server.keys.of(name),
-            secrets.token_hex(16) if token is None else values.token("token", token),
+            os.urandom(16).hex() if token is None else values.token("token", token),
             self.timeout,
             owner=self._owner(),
             kind=self.kind,
