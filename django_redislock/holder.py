@@ -114,7 +114,7 @@ def _read(text: str) -> Any:
     if len(text) > LONGEST:
         return None
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return _from_json(text)
     except (ValueError, RecursionError):
         return None
 
@@ -126,6 +126,9 @@ def _refuse(constant: str) -> NoReturn:
 def _finite(text: str) -> float:
     found = float(text)
     return found if math.isfinite(found) else _refuse(text)
+
+
+_from_json = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite).decode
 
 
 _KINDS = {"host": str, "pid": int, "thread": str, "task_name": str, "task_id": str}

@@ -23,7 +23,10 @@ def printable(text: object) -> str:
     So no control sequence reaches a terminal, no reversed text a reader, and
     no lone surrogate an encoder.
     """
-    return "".join(char if char.isprintable() else _escaped(char) for char in str(text))
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    return "".join(char if char.isprintable() else _escaped(char) for char in shown)
 
 
 def error_text(error: object) -> str:

@@ -1,9 +1,13 @@
 """Reading what is held: one lock by name, or all of them, a page of each bucket at a time."""
 
 import re
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from itertools import chain
+from typing import Any, TypeAlias
 
 from ..conf import conf
 from ..holder import read_info
@@ -17,7 +21,11 @@ from .ops import Batch, Call, Flow
 from .records import moment, number, ours, seconds
 
 PAGE = 200
-"""Locks of one bucket that one call answers."""
+"""Locks of one bucket that one call answers at most."""
+
+FIRST_PAGE = 10
+"""The same of the first call: each of the next ones answers four times as many as the one
+before."""
 
 LONGEST = 5.0
 """Seconds to wait for an answer: whoever looks on has other servers to look at."""
@@ -30,14 +38,37 @@ class Cursor:
     bucket: int
     start: str = "-inf"
     skip: int = 0
-    told: set[str] = field(default_factory=set)
-    """The names so far: a renewal moves a lock ahead of the cursor again."""
+    limit: int = FIRST_PAGE
+    told: "array[int]" = field(default_factory=partial(array, "q"))
+    """Hashes of the names so far, in order: a renewal moves a lock ahead of the cursor again. Of
+    8 bytes each, where a set of names would take a hundred."""
+
+    def tell(self, name: str) -> bool:
+        """Whether it was not told yet."""
+        found = hash(name)
+        place = bisect_left(self.told, found)
+        is_new = self.told[place : place + 1] != array("q", [found])
+        if is_new:
+            self.told.insert(place, found)
+        return is_new
+
+
+End: TypeAlias = tuple[float, str]
+"""When the last lease of a lock ends, in ms, and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Of the locks of a bucket that match, how many there are, and those that end first."""
+
+    total: int
+    first: list[End]
 
 
 def get(keys: Keys, name: str, limit: float | None = None) -> Flow[LockInfo | None]:
     page = keys.inspect(keys.of(name).bucket)
     now, *_, rows = yield Call(INSPECT, page, ("", "", "", name, conf.history), limit)
-    return ours(_lock_info, rows[0], now) if rows else None
+    return ours(_lock_info, rows[0], int(text(now))) if rows else None
 
 
 def holds(keys: Keys, name: str, token: str, limit: float | None = None) -> Flow[bool]:
@@ -59,19 +90,46 @@ def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
     pieces: tuple[str, ...] = () if pattern is None else _pieces(pattern)
-    buckets = [keys.history(bucket) for bucket in range(BUCKETS)]
-    args: tuple[str | int, ...] = (stop, *pieces, conf.history)
-    answers = yield Batch(tuple(Call(NAMES, bucket, args) for bucket in buckets), LONGEST)
-    ends = sorted(
-        (float(text(end)), text(name))
-        for _, flat in answers
-        for name, end in zip(flat[::2], flat[1::2], strict=True)
-    )
-    names = [name for _, name in ends[start:stop]]
+    # Names are spread evenly over the buckets, but which of them end first need not be.
+    of_each = min(stop, stop // BUCKETS * 2 + FIRST_PAGE)
+    known = yield from _ends(keys, range(BUCKETS), of_each, pieces)
+    first = _first(known.values(), stop)
+    cut_short = [bucket for bucket, ends in known.items() if _is_cut_short(ends, first, stop)]
+    if cut_short:
+        known |= yield from _ends(keys, cut_short, stop, pieces)
+        first = _first(known.values(), stop)
+    names = [name for _, name in first[start:]]
     infos = yield from several(keys, names)
     order = {name: place for place, name in enumerate(names)}
     found = sorted(infos, key=lambda info: order[info.name])
-    return Page(tuple(found), sum(total for total, _ in answers))
+    return Page(tuple(found), sum(ends.total for ends in known.values()))
+
+
+def _ends(
+    keys: Keys, buckets: Sequence[int], limit: int, pieces: tuple[str, ...]
+) -> Flow[dict[int, Ends]]:
+    args: tuple[str | int, ...] = (limit, *pieces, conf.history)
+    calls = tuple(Call(NAMES, keys.history(bucket), args) for bucket in buckets)
+    answers = yield Batch(calls, LONGEST)
+    return {
+        bucket: Ends(total, _pairs(told))
+        for bucket, (total, told) in zip(buckets, answers, strict=True)
+    }
+
+
+def _pairs(told: str | bytes) -> list[End]:
+    lines = text(told).split("\n") if told else []
+    return list(zip(map(float, lines[1::2]), lines[::2], strict=True))
+
+
+def _first(known: Iterable[Ends], stop: int) -> list[End]:
+    return sorted(chain.from_iterable(ends.first for ends in known))[:stop]
+
+
+def _is_cut_short(ends: Ends, first: list[End], stop: int) -> bool:
+    """Whether a bucket may have more of the first ones than it told."""
+    is_all = len(ends.first) >= min(ends.total, stop)
+    return not is_all and (len(first) < stop or ends.first[-1:] <= first[-1:])
 
 
 def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
@@ -127,20 +185,15 @@ def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[C
     answers = yield Batch(tuple(_call(keys, cursor) for cursor in cursors))
     infos: list[LockInfo] = []
     for cursor, (now, _, start, skip, rows) in zip(cursors, answers, strict=True):
-        infos += _untold(cursor, _lock_infos(rows, now))
+        infos += [info for info in _lock_infos(rows, now) if cursor.tell(info.name)]
         cursor.start, cursor.skip = text(start), skip
+        cursor.limit = min(cursor.limit * 4, PAGE)
     return infos, [cursor for cursor in cursors if cursor.start]
 
 
 def _call(keys: Keys, cursor: Cursor) -> Call:
-    args = (cursor.start, cursor.skip, PAGE, conf.history)
+    args = (cursor.start, cursor.skip, cursor.limit, conf.history)
     return Call(INSPECT, keys.inspect(cursor.bucket), args)
-
-
-def _untold(cursor: Cursor, infos: list[LockInfo]) -> list[LockInfo]:
-    new = [info for info in infos if info.name not in cursor.told]
-    cursor.told.update(info.name for info in new)
-    return new
 
 
 def _waiter(arrived: str | bytes, record: str, now: int) -> Waiter:
@@ -158,21 +211,22 @@ def _waiter(arrived: str | bytes, record: str, now: int) -> Waiter:
 
 
 def _lock_infos(rows: Sequence[Any], now: str | bytes) -> list[LockInfo]:
-    infos = [ours(_lock_info, row, now) for row in rows]
+    read_at = int(text(now))
+    infos = [ours(_lock_info, row, read_at) for row in rows]
     return [info for info in infos if info]
 
 
-def _lock_info(row: list[Any], now: str | bytes) -> LockInfo:
-    name, kind, capacity, waiters, records = row
+def _lock_info(row: str | bytes, now: int) -> LockInfo:
+    name, kind, capacity, waiters, *records = text(row).split("\n")
     pairs = zip(records[::2], records[1::2], strict=True)
-    read = [ours(_holding, text(token), text(record), int(text(now))) for token, record in pairs]
+    read = [ours(_holding, token, record, now) for token, record in pairs]
     holders = [holding for holding in read if holding]
     return LockInfo(
-        name=check_name(text(name)),
-        kind=printable(text(kind)),
+        name=check_name(name),
+        kind=printable(kind),
         capacity=number(capacity),
         state=_state(holders),
-        waiters=waiters,
+        waiters=number(waiters),
         holders=tuple(sorted(holders, key=_fence)),
     )
 

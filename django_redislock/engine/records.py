@@ -5,8 +5,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from .drivers import text
-
 T = TypeVar("T")
 
 LARGEST = 10**17
@@ -29,7 +27,7 @@ def ours(read: Callable[..., T], *told: Any) -> T | None:
 
 def number(told: str | bytes) -> int:
     """Raises `ValueError` if it is none that the scripts write."""
-    found = int(text(told))
+    found = int(told)
     if not 0 <= found < LARGEST:
         raise ValueError(f"{found} is no number of a record")
     return found

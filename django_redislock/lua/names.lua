@@ -5,7 +5,8 @@
 --       it are wanted (each a pattern of Lua without repetitions, but for ?, which is any
 --       one character), kept
 --
--- Answer  {how many there are, {name, lease end (ms), name, lease end, ...}}: not more than limit
+-- Answer  {how many there are, the lines: name, lease end (ms), name, lease end, ...}: not more
+--         than limit. The lines are one text, as most clients take many times as long to read a list.
 
 --> _lock.lua
 --> _notes.lua
@@ -41,19 +42,29 @@ local function within(skip, count)
     'WITHSCORES', 'LIMIT', skip, count)
 end
 
-if #pieces == 0 then
-  return { redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE), within(0, limit) }
+local lines, found, skip = {}, 0, 0
+
+-- Names of two lines are none, and would be taken for two.
+local function tell(name, lease_end)
+  if string.find(name, '\n', 1, true) then return end
+  lines[#lines + 1] = name
+  lines[#lines + 1] = lease_end
 end
 
-local found, rows, skip = 0, {}, 0
-repeat
-  local chunk = within(skip, CHUNK)
-  for i = 1, #chunk, 2 do
-    if #chunk[i] <= LONGEST and matches(chunk[i]) then
-      found = found + 1
-      if found <= limit then rows[#rows + 1], rows[#rows + 2] = chunk[i], chunk[i + 1] end
+if #pieces == 0 then
+  local all = within(0, limit)
+  for i = 1, #all, 2 do tell(all[i], all[i + 1]) end
+  found = redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE)
+else
+  repeat
+    local chunk = within(skip, CHUNK)
+    for i = 1, #chunk, 2 do
+      if #chunk[i] <= LONGEST and matches(chunk[i]) then
+        found = found + 1
+        if found <= limit then tell(chunk[i], chunk[i + 1]) end
+      end
     end
-  end
-  skip = skip + CHUNK
-until #chunk == 0
-return { found, rows }
+    skip = skip + CHUNK
+  until #chunk == 0
+end
+return { found, table.concat(lines, '\n') }

@@ -32,6 +32,13 @@ def previous_module(name: str) -> ModuleType:
     return module
 
 
+def lines(answer: Any) -> list[str]:
+    """What one release tells as a list, another may tell as the lines of one text."""
+    if isinstance(answer, list):
+        return [line for each in answer for line in lines(each)]
+    return str(answer).split("\n") if answer != "" else []
+
+
 class Release:
     """The scripts and keys of one release, at the lock `a`."""
 
@@ -81,19 +88,20 @@ class Release:
         return self.ask("force", self.a.all, "a", token)
 
     def told(self) -> list[Any]:
-        """All that its scripts tell, but for the time."""
+        """All that its scripts tell, but for the time, as lines."""
         page, bucket = self.keys.inspect(self.a.bucket), self.keys.history(self.a.bucket)
-        return [
+        answers = (
             self.ask("inspect", page, "", "", "", "a")[1:],
             self.ask("inspect", page, "-inf", 0, 10)[1:],
             self.ask("queue", (self.a.queue, self.a.waiting, self.a.history), 10)[1:],
             self.ask("names", bucket, 10),
             self.ask("history", bucket, "a", 10)[1:],
-        ]
+        )
+        return [line for answer in answers for line in lines(answer)]
 
     def holders(self) -> list[str]:
         [*_, rows] = self.ask("inspect", self.keys.inspect(self.a.bucket), "", "", "", "a")
-        return sorted(rows[0][4][::2]) if rows else []
+        return sorted(lines(rows)[4::2])
 
     def turn(self, token: str) -> int:
         """The fencing token that was pushed to who waits."""
