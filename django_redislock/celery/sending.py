@@ -84,15 +84,24 @@ class Sending:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
         if self._is_sent_again:
             return self._send_again()
+        conflict = Conflict(self.call, self.name, self.single.options, self.single.manager)
         if self.has_own_id and self._is_queued_already():
-            return self._give_way()
+            conflict.look()
+            return self._give_way(conflict)
         for _ in range(LOOKS):
             if self._take():
                 return self._publish_placed()
-            replaced = self._displace()
-            if replaced:
+            if replaced := self._displace():
                 return self._publish_instead_of(replaced)
-        return self._give_way()
+            if not self._replaces and conflict.look():
+                break  # else it has come free meanwhile
+        else:
+            conflict.look()
+        return self._give_way(conflict)
+
+    @property
+    def _replaces(self) -> bool:
+        return self.single.options.on_conflict == "replace"
 
     # A task that sends itself again: it runs, and its lock is passed on to what it sends
 
@@ -171,8 +180,7 @@ class Sending:
 
     def _displace(self) -> Holding | None:
         """Take the place from a queued task where that is wanted, and tell which lost it."""
-        wanted = self.single.options.on_conflict == "replace"
-        info = self.single.manager.get(self.name) if wanted else None
+        info = self.single.manager.get(self.name) if self._replaces else None
         for holding in info.holders if info else ():
             is_queued = holding.token == token_of(holding.holder.task_id or "")
             if is_queued and self._take(holding.token):
@@ -200,8 +208,7 @@ class Sending:
             said = error_text(trouble)
             logger.warning("Task %s could not be revoked: %s", printable(task_id), said)
 
-    def _give_way(self) -> Any:
-        conflict = self._conflict()
+    def _give_way(self, conflict: Conflict) -> Any:
         holder = conflict.error.task_id
         if (self.is_expected and holder != self.task_id) or not holder:
             return self._publish({DUPLICATE: holder or ""})
@@ -211,8 +218,3 @@ class Sending:
         if self.task.app.conf.task_always_eager:
             return EagerResult(self.task_id, None, states.SUCCESS)
         return self.task.AsyncResult(holder)
-
-    def _conflict(self) -> Conflict:
-        conflict = Conflict(self.call, self.name, self.single.options, self.single.manager)
-        conflict.look()
-        return conflict
