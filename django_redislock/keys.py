@@ -25,6 +25,11 @@ class LockKeys:
     history: str
 
     @property
+    def locks(self) -> str:
+        """The base of the lock keys of its bucket."""
+        return self.lock.removesuffix(self.name)
+
+    @property
     def all(self) -> tuple[str, ...]:
         return self.lock, self.queue, self.waiting, self.index, self.grants, self.history
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
@@ -312,12 +311,12 @@ def renew(
     min_replicas: int = 0,
 ) -> Flow[float]:
     """The seconds that are left of the lease now, 0 if it is not held."""
-    args = (keys.name, token, ms(seconds), mode, conf.history)
-    call = Call(RENEW, (keys.index, keys.lock, keys.history), args)
-    (left,), *replicas = yield Batch((call,), limit, min_replicas)
+    call = _renewing([keys], mode, [(token, seconds)])
+    answer, *replicas = yield Batch((call,), limit, min_replicas)
+    [left] = _lefts(answer)
     if left and replicas and replicas[0] < min_replicas:
         raise _too_few(keys.name, replicas[0], min_replicas)
-    return float(left) / 1000
+    return left
 
 
 def raise_fence(lease: Lease, fence_token: int) -> Flow[bool]:
@@ -343,33 +342,40 @@ def release_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease,
 def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, float | None]]]:
     """Renew leases of one book in one round trip, each with its verdict as `renew`'s; None for
     one that is not on as many replicas as it has to be."""
-    by_index = sorted(leases, key=_index)
+    by_index: dict[str, list[Lease]] = {}
+    for lease in leases:
+        by_index.setdefault(lease.keys.index, []).append(lease)
     groups = [
-        group[start : start + RENEWED_AT_ONCE]
-        for group in (list(same) for _, same in groupby(by_index, key=_index))
-        for start in range(0, len(group), RENEWED_AT_ONCE)
+        of_one[start : start + RENEWED_AT_ONCE]
+        for of_one in by_index.values()
+        for start in range(0, len(of_one), RENEWED_AT_ONCE)
     ]
     wanted = leases[0].min_replicas
-    answers = yield Batch(tuple(_renewal(group) for group in groups), limit, wanted)
+    answers = yield Batch(tuple(map(_renewal, groups)), limit, wanted)
     too_few = wanted and answers.pop() < wanted
-    lefts = (left for answer in answers for left in answer)
     return [
-        (lease, None if left and too_few else left / 1000)
-        for lease, left in zip(by_index, lefts, strict=True)
+        (lease, None if left and too_few else left)
+        for group, answer in zip(groups, answers, strict=True)
+        for lease, left in zip(group, _lefts(answer), strict=True)
     ]
 
 
-def _index(lease: Lease) -> str:
-    return lease.keys.index
+def _lefts(answer: str | bytes) -> list[float]:
+    """The seconds that a renewal leaves of each lease."""
+    return [int(ms) / 1000 for ms in answer.split()]
 
 
 def _renewal(leases: Sequence[Lease]) -> Call:
-    args: list[str | int] = []
-    for lease in leases:
-        args += (lease.keys.name, lease.token, ms(lease.at_least(lease.seconds)), "renew")
-    first = leases[0].keys
-    keys = (first.index, *(lease.keys.lock for lease in leases), first.history)
-    return Call(RENEW, keys, (*args, conf.history))
+    wanted = [(lease.token, lease.at_least(lease.seconds)) for lease in leases]
+    return _renewing([lease.keys for lease in leases], "renew", wanted)
+
+
+def _renewing(locks: Sequence[LockKeys], mode: Mode, wanted: Sequence[tuple[str, float]]) -> Call:
+    """Locks of one bucket, of each the token and how long its lease is to be."""
+    first = locks[0]
+    keys = (first.index, first.locks, *[each.lock for each in locks], first.history)
+    leases = " ".join([f"{token} {ms(seconds)}" for token, seconds in wanted])
+    return Call(RENEW, keys, (mode, leases, conf.history))
 
 
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:

@@ -158,8 +158,9 @@ class Lease:
 
     @property
     def _is_rest(self) -> bool:
+        # A hold on it alone is not lost before it is.
         holds = self._holds()
-        return bool(holds) and all(hold.lost for hold in holds)
+        return bool(holds) and all(len(hold.leases) > 1 and hold.lost for hold in holds)
 
     def _holds(self) -> "list[Hold]":
         return [hold for entry in self._entries if (hold := entry())]

@@ -132,8 +132,9 @@ class Book:
             yield Errand(release, self._returned, partial(self._not_returned, back))
 
     def tell_lost(self) -> None:
+        now = clock.now()
         for lease in self._current():
-            if lease.lost:
+            if lease.deadline <= now and lease.lost:
                 self._lose(lease)
 
     def _current(self) -> list[Lease]:
@@ -145,7 +146,7 @@ class Book:
         now = clock.now()
         due = []
         for lease in self._current():
-            if lease.lost or lease.due - lease.early > now:
+            if lease.due - lease.early > now or lease.lost:
                 continue
             if lease.wants_renewal:
                 due.append(lease)
@@ -199,8 +200,8 @@ def _holding(lease: Lease) -> tuple[str, str]:
 
 def _limit(leases: Sequence[Lease]) -> float:
     """Seconds for which leases that are renewed can do without it."""
-    lefts = (lease.deadline - clock.now() for lease in leases)
-    return max(0.05, min([LONGEST_ROUND, *(left / 2 for left in lefts)]))
+    soonest = min((lease.deadline for lease in leases), default=math.inf)
+    return max(0.05, min(LONGEST_ROUND, (soonest - clock.now()) / 2))
 
 
 class ThreadBook(Book):

@@ -1,11 +1,12 @@
 -- Set new lease ends, for many locks of one bucket at once, each with its own verdict.
 --
--- KEYS  index, then the lock hash of each, history
--- ARGV  for each lock: name, token, ms, mode; kept
---         mode 'renew'  at least ms from now: never shorter than it is
---              'set'    ms from now
+-- KEYS  index, the base of the lock keys, then the lock hash of each, history
+-- ARGV  mode 'renew'  at least ms from now: never shorter than it is
+--            'set'    ms from now
+--       of each lock the token and the ms, in one text: "token ms token ms ..."; kept
 --
--- Answer  for each lock the ms that are left now, or 0: not held by this token
+-- Answer  for each lock the ms that are left now, or 0: not held by this token; in one text, as most
+--         clients take many times as long to read a list
 
 --> _lock.lua
 --> _notes.lua
@@ -13,23 +14,22 @@
 --> _queue.lua
 
 index = KEYS[1]
+local locks, mode = KEYS[2], ARGV[1]
 local verdicts = {}
 
-for i = 2, #KEYS - 1 do
-  local at = (i - 2) * 4
-  lock, name = KEYS[i], ARGV[at + 1]
-  local token, ms, mode = ARGV[at + 2], tonumber(ARGV[at + 3]), ARGV[at + 4]
-  local state = load(token)
+for token, ms in string.gmatch(ARGV[2], '(%S+) (%S+)') do
+  lock = KEYS[#verdicts + 3]
+  name = string.sub(lock, #locks + 1)
+  local verdict, state = 0, load(token)
   if state.mine then
     local least = mode == 'renew' and state.mine.expires or 0
-    state.mine.expires = math.max(least, now + ms)
+    state.mine.expires = math.max(least, now + tonumber(ms))
     rewrite(state, token, state.mine)
     redis.call('ZADD', index, digits(state.latest), name)
-    verdicts[i - 1] = state.mine.expires - now
-  else
-    verdicts[i - 1] = 0
+    verdict = digits(state.mine.expires - now)
   end
+  verdicts[#verdicts + 1] = verdict
 end
 
-forget_the_expired(lock_base())
-return verdicts
+forget_the_expired(locks)
+return table.concat(verdicts, ' ')

@@ -361,14 +361,16 @@ class Stage:
             worker.robbed = worker.robbed or worker.want.token.encode() in predecessors
 
     def _model_answer(self, call: Call, *, remembered: bool) -> Any:
+        if call.script.name == RENEW.name:
+            mode, wanted, _ = call.args
+            renewed, ms = str(wanted).split()
+            return b"%d" % self.model.renew(renewed, int(ms), mode)  # type: ignore[arg-type]
         model, (_, token, *args) = self.model, call.args
         match call.script.name, args:
             case "acquire", [*asked, _, _]:
                 return model.acquire(token, *asked)  # type: ignore[arg-type]
             case "release", [at_least, _, _]:
                 return model.release(token, at_least, remembered=remembered)  # type: ignore[arg-type]
-            case "renew", [ms, mode, _]:
-                return [model.renew(token, ms, mode)]  # type: ignore[arg-type]
             case "force", [_]:
                 return sorted(model.force(token))  # type: ignore[arg-type]
         raise AssertionError(f"the model does not know {call}")

@@ -76,9 +76,12 @@ class Release:
         return self.ask("release", self.a.all, "a", token, at_least, 0)
 
     def renew(self, token: str, ms: int = LEASE) -> Any:
-        own = (self.a.index, self.a.lock, self.a.history)
-        [left] = self.ask("renew", own, "a", token, ms, "renew")
-        return left
+        if self.name == "previous":
+            own = (self.a.index, self.a.lock, self.a.history)
+            [left] = self.ask("renew", own, "a", token, ms, "renew")
+            return left
+        own = (self.a.index, self.a.locks, self.a.lock, self.a.history)
+        return int(self.ask("renew", own, "renew", f"{token} {ms}"))
 
     def raise_fence(self, token: str, fence: int) -> Any:
         own = (self.a.index, self.a.lock, self.a.history)
