@@ -99,6 +99,7 @@ class Template:
         self._parameters = signature.parameters
         self._rest = _name_of_kind(signature, Parameter.VAR_KEYWORD)
         self._fields = tuple(self._check_field(field) for field in self._parse(text))
+        self._has_specs = any(spec for _, _, spec, _ in _FORMATTER.parse(text))
         if not self._fields:
             check_name(text.format(), argument)
 
@@ -111,10 +112,15 @@ class Template:
         values = {**arguments.get(self._rest, {}), **arguments} if self._rest else arguments
         self._refuse_missing(values)
         try:
-            text = _FORMATTER.vformat(self.text, (), values)
+            text = self._format(values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{self._label()} can't be filled from this call: {error}") from error
-        return check_name(fit_name(text), f"{self._label()} as filled")
+        return fit_name(text) or check_name("", f"{self._label()} as filled")
+
+    def _format(self, values: Mapping[str, Any]) -> str:
+        if self._has_specs:
+            return _FORMATTER.vformat(self.text, (), values)
+        return self.text.format_map(values)  # which does the same, and sooner
 
     def _parse(self, text: str) -> Iterator[str]:
         try:

@@ -86,7 +86,7 @@ def count(keys: Keys) -> Flow[int]:
 
 def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
     """Of the locks whose names match, those from `start` to `stop` in the order in which their
-    leases end, in two round trips: names first."""
+    leases end, in two round trips, or three: names first."""
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
     pieces: tuple[str, ...] = () if pattern is None else _pieces(pattern)

@@ -143,6 +143,25 @@ def test_more_of_one_bucket_than_a_page_at_one_moment(redis_server):
     redis_server.flushdb()
 
 
+@pytest.mark.parametrize("pattern", [None, "n:*"])
+def test_a_page_has_those_that_end_first_where_one_bucket_has_them_all(redis_server, pattern):
+    every = list(map("n:{}".format, range(1000)))
+    soon = [name for name in every if crc32(name.encode()) % 16 == 3]
+    later = [name for name in every if name not in soon][:40]
+    for name in (*later, *soon):
+        locks.lock(name, timeout=60 if name in soon else 90, auto_renewal=False).acquire()
+    redis_server.zadd("testproject:redislock:{3}:index", {soon[-1]: 1e13})
+    first = soon[:-1]
+    page = locks.page(pattern, start=10, stop=50)
+    assert page.total == len(soon) + len(later)
+    assert len({info.name for info in page.infos} & set(first)) == 40
+    assert [info.name for info in locks.page(pattern, stop=len(every)).infos][-1] == soon[-1]
+    ends = [info.expires_at for info in locks.page(pattern, stop=len(first)).infos]
+    assert len(ends) == len(first)
+    assert ends == sorted(ends)
+    redis_server.flushdb()
+
+
 def test_locks_that_are_renewed_while_they_are_listed_are_told_once():
     held = [locks.lock(f"n:{number}", timeout=3) for number in range(600)]
     assert all(lock.acquire() for lock in held)
