@@ -6,9 +6,10 @@ release; leases follow Gray and Cheriton (1989).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
@@ -339,7 +340,7 @@ def release_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease,
     return [(lease, bool(answer)) for lease, answer in zip(leases, answers, strict=True)]
 
 
-def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, float | None]]]:
+def renew_all(leases: Sequence[Lease], limit: float) -> Flow[Iterator[tuple[Lease, float | None]]]:
     """Renew leases of one book in one round trip, each with its verdict as `renew`'s; None for
     one that is not on as many replicas as it has to be."""
     by_index: dict[str, list[Lease]] = {}
@@ -353,11 +354,11 @@ def renew_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, f
     wanted = leases[0].min_replicas
     answers = yield Batch(tuple(map(_renewal, groups)), limit, wanted)
     too_few = wanted and answers.pop() < wanted
-    return [
-        (lease, None if left and too_few else left)
-        for group, answer in zip(groups, answers, strict=True)
-        for lease, left in zip(group, _lefts(answer), strict=True)
+    verdicts = [
+        None if left and too_few else left for answer in answers for left in _lefts(answer)
     ]
+    # A pair at a time: ten thousand at once would have Python look for garbage.
+    return zip(chain.from_iterable(groups), verdicts, strict=True)
 
 
 def _lefts(answer: str | bytes) -> list[float]:

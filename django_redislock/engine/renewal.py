@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -154,15 +154,16 @@ class Book:
                 lease.due = lease.deadline
         return due
 
-    def _judge(self, sent: float, verdicts: Sequence[tuple[Lease, float | None]]) -> None:
-        self._put_off([lease for lease, left in verdicts if left is None], "too few replicas")
+    def _judge(self, sent: float, verdicts: Iterable[tuple[Lease, float | None]]) -> None:
+        too_few = []
         for lease, left in verdicts:
             if left is None:
-                continue
-            if left > 0:
+                too_few.append(lease)
+            elif left > 0:
                 lease.renewed(sent, left)
             elif id(lease) in self._leases:  # else it was released while the answer was under way
                 self._lose(lease)
+        self._put_off(too_few, "too few replicas")
 
     def _put_off(self, leases: Sequence[Lease], error: object) -> None:
         if not leases:

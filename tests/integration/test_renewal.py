@@ -180,7 +180,7 @@ def test_a_release_while_its_renewal_is_under_way_is_no_loss(manager, heard):
     assert lock.acquire()
     [lease] = lock._own().leases
     lock.release()
-    verdicts = run(lease.server.client, flows.renew_all([lease], 2))
+    verdicts = list(run(lease.server.client, flows.renew_all([lease], 2)))
     assert verdicts == [(lease, 0)]
     lease.book._judge(clock.now(), verdicts)
     assert not lease.lost
