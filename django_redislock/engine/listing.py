@@ -37,7 +37,9 @@ class Cursor:
 
     bucket: int
     start: str = "-inf"
-    skip: int = 0
+    ended: str = ""
+    """What the script has to know of those that end just then."""
+
     limit: int = FIRST_PAGE
     told: "array[int]" = field(default_factory=partial(array, "q"))
     """Hashes of the names so far, in order: a renewal moves a lock ahead of the cursor again. Of
@@ -184,15 +186,15 @@ def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[C
     """The next locks of all buckets in one round trip, and the cursors of those that have more."""
     answers = yield Batch(tuple(_call(keys, cursor) for cursor in cursors))
     infos: list[LockInfo] = []
-    for cursor, (now, _, start, skip, rows) in zip(cursors, answers, strict=True):
+    for cursor, (now, _, start, ended, rows) in zip(cursors, answers, strict=True):
         infos += [info for info in _lock_infos(rows, now) if cursor.tell(info.name)]
-        cursor.start, cursor.skip = text(start), skip
+        cursor.start, cursor.ended = text(start), text(ended)
         cursor.limit = min(cursor.limit * 4, PAGE)
     return infos, [cursor for cursor in cursors if cursor.start]
 
 
 def _call(keys: Keys, cursor: Cursor) -> Call:
-    args = (cursor.start, cursor.skip, cursor.limit, conf.history)
+    args = (cursor.start, cursor.ended, cursor.limit, conf.history)
     return Call(INSPECT, keys.inspect(cursor.bucket), args)
 
 

@@ -2,10 +2,11 @@
 -- but to forget what has run out.
 --
 -- KEYS  index, the bases of the lock and waiting keys, history
--- ARGV  from (ms: locks whose last lease ends then or later), skip, limit,
---       then names, if only these are wanted (from, skip and limit are then unread), kept
+-- ARGV  from (ms: locks whose last lease ends then or later), told ("3 of 7": so many that end at
+--       `from` are told already, of as many as there were; '' for none), limit,
+--       then names, if only these are wanted (what is before them is then unread), kept
 --
--- Answer  {now (ms), number of locks held in the bucket, from and skip of the next page
+-- Answer  {now (ms), number of locks held in the bucket, from and told of the next page
 --          (from is '' where there is none),
 --          {row, ...}}, each row the lines: name, kind, capacity, waiters, and of each holder
 --          its token and its record
@@ -19,7 +20,7 @@
 
 index = KEYS[1]
 local locks, waitings = KEYS[2], KEYS[3]
-local from, skip, limit = ARGV[1], ARGV[2], ARGV[3]
+local from, told, limit = ARGV[1], ARGV[2], ARGV[3]
 
 forget_the_expired(locks)
 
@@ -58,23 +59,36 @@ local function row(name)
   return table.concat(told, '\n')
 end
 
--- Where the next page begins: how many of the last score have been told by now.
-local function next_page(page)
-  local last, told = page[#page], 0
-  for i = #page, 2, -2 do
-    if page[i] ~= last then return last, told end
-    told = told + 1
-  end
-  return last, told + (last == from and tonumber(skip) or 0)
+local function ending_at(score)
+  return redis.call('ZCOUNT', index, score, score)
 end
 
-local rows, next_from, next_skip = {}, '', 0
+-- How many of those that end at `from` to pass over: none where some were renewed meanwhile, as
+-- those would not be the same.
+local function to_skip()
+  local skip, of = string.match(told, '^(%d+) of (%d+)$')
+  return skip and ending_at(from) == tonumber(of) and tonumber(skip) or 0
+end
+
+-- Where the next page begins.
+local function next_page(page, skip)
+  local last, count = page[#page], 0
+  for i = #page, 2, -2 do
+    if page[i] ~= last then break end
+    count = count + 1
+  end
+  if last == from then count = count + skip end
+  return last, count .. ' of ' .. ending_at(last)
+end
+
+local rows, next_from, next_told = {}, '', ''
 if #ARGV > 4 then
   for i = 4, #ARGV - 1 do rows[#rows + 1] = row(ARGV[i]) end
 elseif limit ~= '0' then
+  local skip = to_skip()
   local page = redis.call(
     'ZRANGEBYSCORE', index, from, FENCE_ABOVE, 'WITHSCORES', 'LIMIT', skip, limit)
   for i = 1, #page, 2 do rows[#rows + 1] = row(page[i]) end
-  if #page == limit * 2 then next_from, next_skip = next_page(page) end
+  if #page == limit * 2 then next_from, next_told = next_page(page, skip) end
 end
-return { now_ms, redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE), next_from, next_skip, rows }
+return { now_ms, redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE), next_from, next_told, rows }

@@ -561,20 +561,20 @@ def test_inspect_answers_what_is_known_of_a_name(lock: Lock) -> None:
     share = {"kind": "semaphore", "capacity": 2}
     lock.acquire("x", **share)
     lock.acquire("y", **share, weight=2, alive=5000)
-    now, count, start, skip, [row] = lock.inspect("", "", "", "a")
+    now, count, start, told, [row] = lock.inspect("", "", "", "a")
     assert abs(int(now) / 1000 - time.time()) < 5
-    assert (count, start, skip) == (1, "", 0)
+    assert (count, start, told) == (1, "", "")
     assert row == ["a", "semaphore", "2", "1", "x", lock.client.hget(A.lock, "h:x")]
 
 
 def test_inspect_leaves_out_whom_nobody_holds(lock: Lock) -> None:
-    assert lock.inspect("", "", "", "a")[1:] == [0, "", 0, []]
+    assert lock.inspect("", "", "", "a")[1:] == [0, "", "", []]
     lock.acquire("x", lease=10)
     lock.pass_lease("x")
     lock.acquire("y", alive=5000)
-    assert lock.inspect("-inf", 0, 10, "a", "never")[4][0][4] == "y"
+    assert lock.inspect("-inf", "", 10, "a", "never")[4][0][4] == "y"
     lock.release("y")
-    assert lock.inspect("", "", "", "a", "never")[1:] == [0, "", 0, []]
+    assert lock.inspect("", "", "", "a", "never")[1:] == [0, "", "", []]
 
 
 def test_inspect_tells_of_who_waits_where_the_lease_ran_out(lock: Lock) -> None:
@@ -588,23 +588,48 @@ def test_inspect_tells_of_who_waits_where_the_lease_ran_out(lock: Lock) -> None:
 
 def test_inspect_counts_where_no_rows_are_wanted(lock: Lock) -> None:
     lock.acquire("x")
-    assert lock.inspect("-inf", 0, 0)[1:] == [1, "", 0, []]
+    assert lock.inspect("-inf", "", 0)[1:] == [1, "", "", []]
 
 
-def test_inspect_answers_pages_that_are_all_there_is(lock: Lock) -> None:
-    names = [name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket][:5]
-    for name in names:
-        asked = (name, "x", "mutex", 1, 1, LEASE, 2000, 0, "", "{}")
-        lock.ask(ACQUIRE, KEYS.of(name).all, *asked)
-    lock.client.zadd(A.index, dict.fromkeys(names[:3], 9e12) | dict.fromkeys(names[3:], 9.1e12))
-    found, start, skip, pages = [], "-inf", 0, 0
+NEXT_TO_A = [name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket][:5]
+
+
+@pytest.fixture
+def neighbours(lock: Lock) -> list[str]:
+    """The names of five locks of the bucket; three end together, and the others after them."""
+    hold_names(lock, NEXT_TO_A)
+    ends = dict.fromkeys(NEXT_TO_A[:3], 9e12) | dict.fromkeys(NEXT_TO_A[3:], 9.1e12)
+    lock.client.zadd(A.index, ends)
+    return sorted(NEXT_TO_A[:3]) + sorted(NEXT_TO_A[3:])
+
+
+def pages(lock: Lock, limit: int) -> Iterator[list[str]]:
+    start, told = "-inf", ""
     while start:
-        _, count, start, skip, rows = lock.inspect(start, skip, 2)
+        _, count, start, told, rows = lock.inspect(start, told, limit)
         assert count == 5
-        found += [row[0] for row in rows]
-        pages += 1
-    assert found == sorted(names[:3]) + sorted(names[3:])
-    assert pages == 3
+        yield [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
+def test_inspect_answers_pages_that_are_all_there_is(
+    lock: Lock, neighbours: list[str], limit: int
+) -> None:
+    found = list(pages(lock, limit))
+    assert [name for page in found for name in page] == neighbours
+    assert len(found) == 5 // limit + 1
+
+
+@pytest.mark.parametrize("renewed", [[0], [1], [0, 1], [2], [0, 2]])
+def test_inspect_passes_over_nobody_when_others_are_renewed_meanwhile(
+    lock: Lock, neighbours: list[str], renewed: list[int]
+) -> None:
+    found = []
+    for page in pages(lock, 2):
+        found += page
+        if len(found) == 2:
+            lock.client.zadd(A.index, {neighbours[place]: 9.2e12 for place in renewed})
+    assert set(found) == set(neighbours)
 
 
 # names
