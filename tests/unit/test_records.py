@@ -94,8 +94,8 @@ class Release:
         """All that its scripts tell, but for the time, as lines."""
         page, bucket = self.keys.inspect(self.a.bucket), self.keys.history(self.a.bucket)
         answers = (
-            self.ask("inspect", page, "", "", "", "a")[1:],
-            self.ask("inspect", page, "-inf", 0, 10)[1:],
+            self.ask("inspect", page, "", "", "", "a")[1::3],  # the cursor is its own affair
+            self.ask("inspect", page, "-inf", 0, 10)[1::3],
             self.ask("queue", (self.a.queue, self.a.waiting, self.a.history), 10)[1:],
             self.ask("names", bucket, 10),
             self.ask("history", bucket, "a", 10)[1:],
