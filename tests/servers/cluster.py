@@ -154,9 +154,16 @@ class Cluster:
         self.close()
 
     def _hand_over(self, slot: int, to: Node, source: Node) -> None:
-        # The new owner first: between the two, both would send clients away.
+        # The new owner first: between the two, both would send clients away. It refuses where its
+        # replica does not hear of it within two seconds, and then is told once more.
+        def told() -> bool:
+            with contextlib.suppress(redis.ResponseError):
+                return bool(to.ask("CLUSTER", "SETSLOT", slot, "NODE", self.id(to)))
+            return False
+
+        wait_for(told)
         others = [node for node in self._live() if node not in (to, source)]
-        for node in (to, source, *others):
+        for node in (source, *others):
             with contextlib.suppress(redis.ResponseError):  # a replica is told by its master
                 node.ask("CLUSTER", "SETSLOT", slot, "NODE", self.id(to))
         self._wait_for_owner(slot, to)
