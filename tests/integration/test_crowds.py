@@ -52,7 +52,7 @@ def test_readers_and_writers_in_many_processes(seconds):
     waits = list(waits_of_writers(holds))
     for _, before in waits:
         assert set(Counter(hold.process for hold in before).values()) <= {1}
-    assert 4 < max(len(before) for _, before in waits) < 20
+    assert 0 < max(len(before) for _, before in waits) < 20
     assert all(times > seconds for times in each_ones_entries(holds, 20))
     report(holds, waits)
 
