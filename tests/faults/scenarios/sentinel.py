@@ -18,8 +18,8 @@ from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
 from ..users import Users, replacing
 
 LANES = 4
-DOWN_AFTER = 1000
-"""Milliseconds: a busy machine stands still for less."""
+DOWN_AFTER = 400
+"""Milliseconds."""
 
 KINDS = "killed", "stopped", "ordered"
 LAGS = 0.0, 0.2, 0.2, math.inf, math.inf
