@@ -33,7 +33,7 @@ LONGEST_PAUSE = 0.05
 ASKING: Command = ("ASKING",)
 
 FIXED = 9
-"""So many parts of most requests are the same for all that is asked of a lock: the script and the
+"""At most so many parts of a request are the same whenever a lock is asked for: the script and the
 keys."""
 
 RAW = {NEVER_DECODE: True}
@@ -106,7 +106,7 @@ def _packed(commands: Sequence[Command]) -> bytes:
 
 
 def _packed_text(command: Command) -> str:
-    fixed = FIXED if command[0] == "EVALSHA" else 0
+    fixed = min(FIXED, 3 + int(command[2])) if command[0] == "EVALSHA" else 0
     return f"*{len(command)}\r\n{_fixed(command[:fixed])}{_bulks(command[fixed:])}"
 
 
@@ -298,8 +298,8 @@ async def _aexchange(client: Any, commands: Sequence[Command]) -> list[Any]:
 async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
     pool = client.connection_pool
     if not client.connection and (connection := idle_on_loop(pool)):
-        return await _asend_on(pool, connection, commands)
-    if len(commands) == 1:
+        answers = await _asend_on(pool, connection, commands)
+    elif len(commands) == 1:
         answers = [await _aanswer_of(client, commands[0])]
     else:
         pipeline = client.pipeline(transaction=False)
@@ -307,7 +307,7 @@ async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
             pipeline.execute_command(*command, **RAW)
         answers = await pipeline.execute(raise_on_error=False)
     if _leads_astray(answers):
-        await client.connection_pool.disconnect(inuse_connections=False)
+        await pool.disconnect(inuse_connections=False)
     return answers
 
 
@@ -339,15 +339,12 @@ async def _asend_to_node(node: AsyncNode, commands: Sequence[Command]) -> list[A
 async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[Any]:
     try:
         await connection.send_packed_command([_packed(commands)])
-        answers = [await _aread(connection) for _ in commands]
+        return [await _aread(connection) for _ in commands]
     except BaseException as error:
         await connection.disconnect(nowait=True)  # or what is unread would answer the next command
         if isinstance(error, TypeError | AttributeError):  # what asyncio says if it was closed
             raise ConnectionError("Connection closed meanwhile") from error
         raise
-    if _leads_astray(answers):
-        await connection.disconnect(nowait=True)
-    return answers
 
 
 async def _aread(connection: Any) -> Any:

@@ -57,7 +57,7 @@ def seat(client: Any) -> Iterator[bool]:
 def connection_of(pool: Any, until: float | None) -> Any:
     """A connection that is ready, by `until` on the monotonic clock (None: however long it
     takes to connect). Raises redis-py's errors."""
-    if _is_plain(pool) and pool.pid == os.getpid() and (idle := _idle(pool)):
+    if _is_plain(pool) and (idle := _idle(pool)):
         return idle
     patience = time.monotonic() + PATIENCE
     while True:
@@ -77,7 +77,7 @@ def give_back(pool: Any, connection: Any) -> None:
     with pool._lock:
         try:
             pool._in_use_connections.remove(connection)
-        except KeyError:  # a fork came in between
+        except KeyError:  # somebody reset the pool meanwhile
             return
         pool._available_connections.append(connection)
 
@@ -86,6 +86,7 @@ def _is_plain(pool: Any) -> bool:
     return (
         type(pool) in (ConnectionPool, asyncio.ConnectionPool)
         and pool.connection_class in _LOOKED_AT
+        and getattr(pool, "pid", None) in (None, os.getpid())  # in a child it is to be made anew
         and not pool.connection_kwargs.get("credential_provider")  # idle ones are told new ones
         and hasattr(select, "poll")
     )

@@ -108,9 +108,11 @@ class Book:
     def seconds_to_next(self) -> float:
         """Until when the renewer sleeps, if nothing that is due before wakes it."""
         self._next = math.inf  # so that whatever is added from here on wakes it
-        idle = clock.now() + (WATCHFUL if self._takes_turns() else IDLE)
-        dues = (lease.due for lease in (*self._current(), *self._returns.values()))
-        self._next = min(dues, default=idle)
+        now = clock.now()
+        dues = [lease.due for lease in (*self._current(), *self._returns.values())]
+        if self._takes_turns():
+            dues.append(now + WATCHFUL)
+        self._next = min(dues, default=now + IDLE)
         return max(0.0, self._next - clock.now())
 
     def is_idle(self) -> bool:
