@@ -130,21 +130,29 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
             f"of another kind meanwhile: {want.kind}",
             lock_name=want.keys.name,
         )
-    if not verdict or (want.min_replicas and not (yield from _is_replicated(call, want))):
+    if not verdict:
         return None
     fence, *predecessor = rest
+    if want.min_replicas:
+        fence = yield from _replicated(call, want)
+    if fence is None:
+        return None
     return Granted(int(fence), asked + want.lease, took_over=bool(predecessor))
 
 
-def _is_replicated(call: Call, want: Want) -> Flow[bool]:
+def _replicated(call: Call, want: Want) -> Flow[Any]:
     """Ask once more what was answered by yes, and wait for as many replicas as are wanted to have
-    it: who is not let in has nothing to wait for. False if it is lost again meanwhile."""
+    it: who is not let in has nothing to wait for. Answers the fencing token that they have, which
+    is another one where the data were lost meanwhile, or the key is with another node now. None
+    if it is no longer held."""
     until = clock.now() + SYNC
     while True:
         limit = None if call.limit is None else call.limit + SYNC
-        (verdict, *_), replicas = yield Batch((call,), limit, want.min_replicas)
-        if verdict != 1 or replicas >= want.min_replicas:
-            return bool(verdict == 1)
+        (verdict, *rest), replicas = yield Batch((call,), limit, want.min_replicas)
+        if verdict != 1:
+            return None
+        if replicas >= want.min_replicas:
+            return rest[0]
         if clock.now() >= until:  # not so where the lock has just moved to another node
             raise _too_few(want.keys.name, replicas, want.min_replicas)
         yield Pause(PAUSE)

@@ -6,6 +6,7 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockLost
+from django_redislock.engine import drivers
 from tests.servers import Node
 from tests.tools import wait_until
 
@@ -66,6 +67,24 @@ def test_a_lock_that_no_replica_confirms_is_refused_loudly_and_not_left(replicat
     with pytest.raises(ConnectionError, match="'b' must be on 2"):
         asyncio.run(replicated.lock("b", min_replicas=2).aacquire())
     assert replicated.count() == 0
+
+
+def test_what_the_replica_has_counts_and_not_what_was_answered_before(
+    replicated, primary, monkeypatch
+):
+    perform = drivers._perform
+
+    def perform_and_lose_data(client, op):
+        answer = perform(client, op)
+        monkeypatch.undo()
+        primary.client().flushall()
+        return answer
+
+    monkeypatch.setattr(drivers, "_perform", perform_and_lose_data)
+    lock = replicated.lock("a", min_replicas=1)
+    assert lock.acquire()
+    assert lock.fence_token == replicated.get("a").fence_token
+    lock.release()
 
 
 def test_a_turn_counts_when_the_replica_has_it(replicated, replica):
