@@ -1,7 +1,7 @@
 """The table of what was found: a row for each scenario."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 BEGIN = "<!-- faults: written by `make faults` -->"
@@ -51,11 +51,11 @@ class Row:
     notes: tuple[str, ...]
     """What else was measured."""
 
-    failures: tuple[str, ...]
+    failures: tuple[str, ...] = ()
     """What does not hold."""
 
-    def failing(self, failures: Iterable[str]) -> "Row":
-        return replace(self, failures=(*self.failures, *failures))
+    is_wrong: bool = False
+    """Whether any of it is more than that something came too late."""
 
     def cells(self) -> tuple[str, ...]:
         return (

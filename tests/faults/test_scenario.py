@@ -1,11 +1,14 @@
 """What makes a row of the table fail, and what does not."""
 
+from argparse import Namespace
 from contextlib import closing
 
 import pytest
 
 from tests.servers import MAKES
 
+from . import stolen
+from .__main__ import happen
 from .register import Attempts
 from .scenario import EXCLUSION, Scenario, Setting
 from .table import BEGIN, END, table_of, titles, write
@@ -104,6 +107,63 @@ def test_hand_overs_that_are_mostly_late_fail_where_they_are_to_be_at_once(row_o
 
     expected = ("half of 1 hand-overs took 0.30 s or more",) if at_once else ()
     assert row_of(late, at_once=at_once).failures == expected
+
+
+def test_what_came_too_late_is_told_from_what_no_machine_excuses(row_of):
+    late = row_of(lambda setting: None, faults=1)
+    assert late.failures
+    assert not late.is_wrong
+    assert row_of(overlap).is_wrong
+
+
+@pytest.fixture
+def steal(monkeypatch, tmp_path):
+    """A machine on which time passes by order, of which a part is stolen, in percent."""
+    file = tmp_path / "stat"
+    monkeypatch.setattr(stolen, "STAT", file)
+    passed = []
+
+    def steal(percent):
+        passed.append(percent)
+        idle = sum(100 - each for each in passed)
+        file.write_text(f"cpu  0 0 0 {idle} 0 0 0 {sum(passed)} 0 0\n")
+
+    steal(0)
+    return steal
+
+
+def test_time_that_was_stolen_is_known(steal):
+    with stolen.Stolen() as found:
+        steal(25)
+    assert found.share == 0.25
+
+
+def test_a_machine_that_knows_of_no_theft_has_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(stolen, "STAT", tmp_path / "none")
+    with stolen.Stolen() as found:
+        pass
+    assert found.share == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "percent", "times"),
+    [(lambda _: None, 25, 3), (lambda _: None, 1, 1), (overlap, 25, 1)],
+    ids=["late while time was stolen", "late", "wrong while time was stolen"],
+)
+def test_what_came_too_late_happens_again_where_the_machine_was_not_there(
+    steal, body, percent, times
+):
+    happened = []
+
+    def once(setting):
+        happened.append(setting)
+        steal(percent)
+        body(setting)
+
+    scenario = Scenario(1, "a test", once, runs=1, short=1, faults=1, operations=0)
+    options = Namespace(seed=7, short=True, make=None, run=None, keep=False)
+    assert happen(scenario, options).failures
+    assert len(happened) == times
 
 
 def test_the_seed_chooses_the_make_of_the_servers_and_the_row_tells_it():
