@@ -3,6 +3,7 @@
 import math
 import os
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -65,6 +66,7 @@ class Lease:
         self._renewed = renewed
         self._pid = os.getpid()
         self._entries: list[weakref.ref[Hold]] = []
+        self._is_part = False
         self._lost = False
         self.over = False
         self._began = 0.0
@@ -134,6 +136,7 @@ class Lease:
 
     def enter(self, hold: "Hold") -> None:
         self._entries.append(weakref.ref(hold))
+        self._is_part = self._is_part or len(hold.leases) > 1
 
     def leave(self, hold: "Hold") -> bool:
         """Whether nobody else has entered it, so that it is to be released."""
@@ -151,12 +154,10 @@ class Lease:
             self._lost = True
         return self._lost
 
-    @property
-    def wants_renewal(self) -> bool:
+    def wants_renewal(self, is_alive: "Callable[[weakref.ref[Owner]], bool]" = is_alive) -> bool:
         """What nobody can release is left to run out, and so is what is left of a lost hold."""
-        return self._renewed and is_alive(self.owner) and not self._is_rest
+        return self._renewed and is_alive(self.owner) and not (self._is_part and self._is_rest())
 
-    @property
     def _is_rest(self) -> bool:
         # A hold on it alone is not lost before it is.
         holds = self._holds()

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import clock
 from ..connection import Server
+from ..holder import is_alive
 from ..text import error_text
 from . import flows, forks
 from .drivers import arun, run
@@ -129,7 +130,7 @@ class Book:
             renewal = flows.renew_all(leases, _limit(leases))
             yield Errand(renewal, done, partial(self._put_off, leases))
         if back := [lease for lease in self._returns.values() if lease.due <= clock.now()]:
-            kept = [lease for lease in self._current() if lease.wants_renewal and not lease.lost]
+            kept = [lease for lease in self._current() if lease.wants_renewal() and not lease.lost]
             release = flows.release_all(back, _limit(kept))
             yield Errand(release, self._returned, partial(self._not_returned, back))
 
@@ -145,12 +146,12 @@ class Book:
         return [lease for reference in references if (lease := reference())]
 
     def _to_renew(self) -> list[Lease]:
-        now = clock.now()
+        now, alive = clock.now(), cache(is_alive)  # one owner may have thousands of them
         due = []
         for lease in self._current():
             if lease.due - lease.early > now or lease.lost:
                 continue
-            if lease.wants_renewal:
+            if lease.wants_renewal(alive):
                 due.append(lease)
             else:
                 lease.due = lease.deadline

@@ -556,13 +556,13 @@ FAULTS = [
     ),
     Fault(
         "What is left of a lost hold is renewed.",
-        leases.Lease.wants_renewal.fget,
-        " and not self._is_rest",
+        leases.Lease.wants_renewal,
+        " and not (self._is_part and self._is_rest())",
         "",
     ),
     Fault(
         "The locks of a thread that has ended are renewed.",
-        leases.Lease.wants_renewal.fget,
+        leases.Lease.wants_renewal,
         "is_alive(self.owner)",
         "True",
     ),
