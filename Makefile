@@ -5,6 +5,7 @@
 #   make test ARGS="-k renewal"  a part of it
 #   make peers                   this package beside three others, where things go wrong
 #   make bench                   how fast it is beside others, and how near to what is possible
+#   make scale                   what one server carries, and three
 #   make faults                  what becomes of locks where things go wrong, at most 20 minutes
 #   make soak                    all of it at once for 10 minutes, and nothing grows
 #   make clients                 locks with redis-py 5, 6, 7 and 8, with and without hiredis
@@ -36,7 +37,7 @@ PROVING := tests/unit tests/integration tests/topologies tests/security
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow faults soak clients cases screenshots messages coverage lint format types docs wheel peers bench clean
+.PHONY: demo test slow faults soak clients cases screenshots messages coverage lint format types docs wheel peers bench scale clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -104,6 +105,10 @@ BENCH_VENV := .venv-bench$(SET:%=-%)
 bench:
 	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
 	$(BENCH_VENV)/bin/python -m tests.benchmarks.bench $(if $(ARGS),$(ARGS),--write docs/explanation/performance.md)
+
+scale:
+	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
+	$(BENCH_VENV)/bin/python -m tests.benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/explanation/scale.md)
 
 clean:
 	rm -rf $(VENV) $(PEERS_VENV) $(BENCH_VENV) build dist docs/_build tests/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""What one server carries, and what a Cluster does: ``make scale``."""

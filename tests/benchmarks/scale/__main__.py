@@ -1,0 +1,197 @@
+"""``python -m tests.benchmarks.scale`` measures what one server carries and what three do, and
+writes it on a page."""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from redis.crc import key_slot
+
+from django_redislock.keys import BUCKETS, Keys
+from tests.faults.table import write
+from tests.servers import Cluster, Node
+from tests.servers.cluster import SLOTS
+
+from ..bench import places, report
+from ..bench.crew import Crew
+from ..bench.lines import number, quartiles
+from ..bench.rounds import interleaved
+
+BEGIN = "<!-- scale: written by `make scale` -->"
+END = "<!-- scale: end -->"
+
+LOCKS, REPLAYED = "`locks.lock`", "what it sends, replayed"
+PROCESSES = {LOCKS: (1, 2, 4), REPLAYED: (1, 2)}
+
+MASTERS = 3
+SPREAD_OVER = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Who asks, with how many processes, how many servers."""
+
+    servers: int
+    who: str
+    processes: int
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a load came to."""
+
+    per_second: float
+    """Cycles."""
+
+    of_core: float
+    """Processor time of the busiest server."""
+
+    microseconds: float
+    """Processor time of all servers for a cycle."""
+
+
+def main() -> int:
+    options = _options()
+    most = max(max(each) for each in PROCESSES.values())
+    with Node() as node:
+        places.set_up(node.url)
+        from .clients import prepare, use_cluster
+
+        keys = Keys(places.KEYS)
+        with Cluster(masters=MASTERS, replicas=0) as cluster:
+            prepare([node, *cluster.nodes])
+            with (
+                Crew(most, {"default": node.url}) as one,
+                Crew(most, {"default": node.url}) as several,
+            ):
+                several.order(most, use_cluster, cluster.startup)
+                run = partial(_run, keys, options.seconds)
+                contenders = {
+                    **_loads(run, 1, one, [node], lambda slot: node),
+                    **_loads(run, MASTERS, several, cluster.nodes, cluster.owner),
+                }
+                random = Random(options.seed)
+                found = interleaved(contenders, options.rounds, random, warm=False)
+        where = report.where_it_ran(node)
+    text = f"{where}\n\n{_table(found)}\n\n{_spread(keys)}"
+    print(text)
+    if options.write:
+        write(options.write, text, BEGIN, END)
+    return 0
+
+
+def _loads(
+    run: Callable[..., Carried],
+    servers: int,
+    crew: Crew,
+    nodes: Sequence[Node],
+    owner: Callable[[int], Node],
+) -> dict[Load, Callable[[], Carried]]:
+    return {
+        Load(servers, who, processes): partial(run, crew, processes, who, nodes, owner)
+        for who, counts in PROCESSES.items()
+        for processes in counts
+    }
+
+
+def _run(
+    keys: Keys,
+    seconds: float,
+    crew: Crew,
+    processes: int,
+    who: str,
+    nodes: Sequence[Node],
+    owner: Callable[[int], Node],
+) -> Carried:
+    from . import clients  # which needs the settings
+
+    addresses = {bucket: owner(_slot(keys, bucket)).address for bucket in range(BUCKETS)}
+    before, began = [_cpu(node) for node in nodes], time.monotonic()
+    ask = {LOCKS: clients.by_locks, REPLAYED: clients.replayed}[who]
+    cycles = sum(crew.order(processes, ask, keys, addresses, seconds))
+    lasted = time.monotonic() - began
+    used = [_cpu(node) - then for node, then in zip(nodes, before, strict=True)]
+    return Carried(cycles / lasted, max(used) / lasted, sum(used) / cycles * 1e6)
+
+
+def _slot(keys: Keys, bucket: int) -> int:
+    slot: int = key_slot(keys.inspect(bucket)[0].encode())
+    return slot
+
+
+def _cpu(node: Node) -> float:
+    told = node.info("cpu")
+    return float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
+
+
+# What is told
+
+
+def _table(found: dict[Load, list[Carried]]) -> str:
+    head = (
+        "Servers",
+        "Who asks",
+        "Processes",
+        "Cycles a second",
+        "Spread",
+        "Busiest server, of a core",
+        "Servers' time for a cycle",
+        "So a full core would carry",
+    )
+    rule = ("--:", "---", "--:", "--:", "--:", "--:", "--:", "--:")
+    rows = [head, rule, *(_row(load, rounds) for load, rounds in found.items())]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(load: Load, rounds: Sequence[Carried]) -> tuple[str, ...]:
+    low, middle, high = quartiles([each.per_second for each in rounds])
+    microseconds = statistics.median(each.microseconds for each in rounds)
+    return (
+        str(load.servers),
+        load.who,
+        str(load.processes),
+        _hundreds(middle),
+        f"{_hundreds(low)} to {_hundreds(high)}",
+        f"{statistics.median(each.of_core for each in rounds):.0%}",
+        f"{microseconds:.0f} µs",
+        f"{_hundreds(1e6 / microseconds)} a second",
+    )
+
+
+def _hundreds(value: float) -> str:
+    return number(float(round(value, -2)))
+
+
+def _spread(keys: Keys) -> str:
+    """How the buckets come to lie where the slots are shared evenly."""
+    head = ("Masters", "Buckets of each", "Carry as much as")
+    rows = [head, ("--:", "---", "--:")]
+    for masters in SPREAD_OVER:
+        ends = [SLOTS * (place + 1) // masters for place in range(masters)]
+        of_each = [0] * masters
+        for bucket in range(BUCKETS):
+            slot = _slot(keys, bucket)
+            of_each[next(place for place, end in enumerate(ends) if slot < end)] += 1
+        most = BUCKETS / max(of_each)
+        told = ", ".join(map(str, sorted(of_each, reverse=True)))
+        rows.append((str(masters), told, f"{number(most)} servers"))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each load in a round")
+    parser.add_argument("--seed", type=int, help="of the order of the loads")
+    parser.add_argument("--write", type=Path, help="the page that gets the tables")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
