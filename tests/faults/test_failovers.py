@@ -1,10 +1,14 @@
 """Scenarios of failovers find what is planted into the locks that their clients use."""
 
 import math
+from contextlib import closing
 
 import pytest
 
+from tests.tools import wait_until
+
 from . import users
+from .events import read
 from .scenario import EXCLUSION, Run, Scenario, Setting
 from .scenarios import cluster, partition, sentinel
 
@@ -70,3 +74,22 @@ def test_a_fencing_token_that_goes_back_is_found(happen, monkeypatch):
         "counts its fencing tokens, and asks no clock",
     )
     assert found.fences
+
+
+def test_a_master_that_nobody_struck_is_replaced_and_that_is_noted():
+    def body(setting):
+        there = sentinel.Watched(setting)
+        there.sentinels.wait_in_sync()
+        there.locks = ("a", "b")
+        old = there.sentinels.master
+        there.ordered(old)
+        there.sentinels.wait_for_new_master(old)
+        wait_until(lambda: [each["lock"] for each in noted(setting)] == ["a", "b"], timeout=10)
+
+    def noted(setting):
+        return [each for each in read(setting.folder) if each["what"] == "taken"]
+
+    setting = Setting(Scenario(0, "a test", body, runs=1, short=1), seed=1, short=True)
+    with closing(setting):
+        setting.happen()
+    assert setting.troubles == {}

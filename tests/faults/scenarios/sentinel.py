@@ -7,6 +7,7 @@ from typing import Any
 
 import redis
 
+from django_redislock.clock import now
 from tests.servers import Node, Sentinels
 from tests.servers.waiting import wait_for
 
@@ -15,7 +16,7 @@ from ..behind import behind
 from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
-from ..users import Users, replacing
+from ..users import Users, kept, replacing
 
 LANES = 4
 DOWN_AFTER = 400
@@ -36,8 +37,16 @@ BACKENDS = CORE, "django_redis.cache.RedisCache"
 ERRORS = ("ConnectionError", "TimeoutError", "MasterNotFoundError")
 
 
+DECIDED = 2.0
+"""Seconds that may pass from when a replica takes over until the Sentinels tell."""
+
+
 class Watched:
-    """A master and two replicas that Sentinels watch, each behind a proxy."""
+    """A master and two replicas that Sentinels watch, each behind a proxy. They replace one that
+    stands still for a moment, too, though nobody struck it: so each time is noted as one in which
+    these locks may be lost."""
+
+    locks: tuple[str, ...] = ()
 
     def __init__(self, setting: Setting, **config: Any) -> None:
         self._setting = setting
@@ -45,10 +54,29 @@ class Watched:
         self.sentinels: Sentinels = setting.use(
             Sentinels(replicas=2, through=self._through, down_after=DOWN_AFTER, **config)
         )
+        setting.use(self._noting())
 
     def _through(self, node: Node) -> tuple[str, int]:
         self.proxies[node] = self._setting.proxy(node)
         return self.proxies[node].address
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        with (
+            self.sentinels.sentinels[0].client() as client,
+            client.pubsub(ignore_subscribe_messages=True) as told,
+        ):
+            told.subscribe(**{"+switch-master": self._note})
+            thread = told.run_in_thread(sleep_time=0.1, daemon=True)
+            try:
+                yield
+            finally:
+                thread.stop()
+                thread.join()
+
+    def _note(self, message: object) -> None:
+        for lock in self.locks:
+            self._setting.log.write("taken", lock=lock, since=now() - DECIDED)
 
     def client(self, run: Run, crew: Crew, who: str) -> Client:
         client = run.client_of(crew, who, {})
@@ -92,6 +120,7 @@ def failover(setting: Setting, min_replicas: int) -> None:
 
     def body(run: Run) -> None:
         with deployments.one() as there:
+            there.locks = run.lock, kept(run)
             users = Users(run, lambda who: there.client(run, crew, who), min_replicas)
             for lag in run.random.sample(LAGS, len(LAGS)):
                 users.go_on()
