@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +87,8 @@ def keep(label: str, url: str, count: int) -> Kept:
         return _watch(label, held)
     finally:
         for lock in held:
-            lock.release()
+            with nullcontext() if label == OURS else suppress(RuntimeError):  # it was lost
+                lock.release()
 
 
 def _watch(label: str, held: list[Any]) -> Kept:
