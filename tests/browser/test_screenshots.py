@@ -91,4 +91,4 @@ def _is_well_made(tab: Tab, picture: bytes) -> None:
 
 def test_the_docs_have_a_picture_of_each() -> None:
     wanted = {f"{name}-{scheme}.png" for name in PAGES for scheme in SCHEMES}
-    assert {path.name for path in IMAGES.iterdir()} == wanted
+    assert {path.name for path in IMAGES.glob("*.png")} == wanted
