@@ -63,6 +63,7 @@ class Lease:
         self.due = 0.0
         self.early = 0.0
         self.owner = weakref.ref(owner)
+        hash(self.owner)  # now, as it has none when the owner is gone
         self._renewed = renewed
         self._pid = os.getpid()
         self._entries: list[weakref.ref[Hold]] = []

@@ -72,6 +72,11 @@ _nodes: list[Address] = []
 def by_cluster(client: Client, nodes: Sequence[Address]) -> None:
     """Have a client of a Cluster, as ``REDISLOCK_CLIENT`` makes it."""
     _use(of_one("redis://"))  # whose prefix it has
+    use_cluster(nodes)
+
+
+def use_cluster(nodes: Sequence[Address]) -> None:
+    """Have locks of this process live on that Cluster from now on."""
     _nodes[:] = [tuple(each) for each in nodes]
     override_settings(
         REDISLOCK_CLIENT=f"{__name__}.cluster_client",

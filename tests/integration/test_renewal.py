@@ -14,6 +14,7 @@ import pytest
 from django_redislock import LockLost, clock, locks
 from django_redislock.engine import flows, renewal
 from django_redislock.engine.drivers import run
+from django_redislock.engine.lease import Lease
 from django_redislock.engine.renewal import loop_book, thread_book
 from django_redislock.signals import lock_lost
 from tests.tools import Child, wait_until
@@ -312,6 +313,23 @@ before = time.process_time()
 hear()
 say(time.process_time() - before)
 """
+
+
+def test_a_lease_whose_thread_is_gone_keeps_no_other_from_being_renewed():
+    lock = locks.lock("a", timeout=30)
+    book = renewal.ThreadBook((lock._server(), None, 0))
+    book.wake = lambda: None  # its rounds are asked for below
+    keys, leases = book.server.keys.of("a"), []
+    for owner in (threading.Thread(), threading.current_thread()):
+        lease = Lease(book, keys, "b", 30, owner=owner, kind="mutex", weight=1, renewed=True)
+        lease.begin(1, clock.now() + 30, confirmed=True)
+        lease.due = 0
+        leases.append(lease)
+    del owner
+    gc.collect()
+
+    assert leases[0].owner() is None
+    assert book._to_renew() == leases[1:]
 
 
 def test_a_lock_whose_thread_ended_costs_no_work_until_it_runs_out():

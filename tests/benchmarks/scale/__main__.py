@@ -61,7 +61,9 @@ def main() -> int:
     most = max(max(each) for each in PROCESSES.values())
     with Node() as node:
         places.set_up(node.url)
-        from .clients import prepare, use_cluster
+        from tests.faults.reach import use_cluster
+
+        from .clients import prepare
 
         keys = Keys(places.KEYS)
         with Cluster(masters=MASTERS, replicas=0) as cluster:

@@ -3,14 +3,11 @@
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-
-from django.test import override_settings
+from collections.abc import Iterable, Mapping
 
 from django_redislock import locks
 from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import ACQUIRE, RELEASE
-from tests.faults import reach
 from tests.servers import Node
 
 from .replay import replay
@@ -27,12 +24,6 @@ def prepare(nodes: Iterable[Node]) -> None:
     for node in nodes:
         for script in (ACQUIRE, RELEASE):
             node.client().script_load(script.source)
-
-
-def use_cluster(startup: Sequence[tuple[str, int]]) -> None:
-    """Locks of this process live on that Cluster from now on."""
-    reach._nodes[:] = startup
-    override_settings(REDISLOCK_CLIENT="tests.faults.reach.cluster_client").enable()
 
 
 def by_locks(keys: Keys, addresses: Addresses, seconds: float) -> int:
