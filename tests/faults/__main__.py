@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.servers import MAKES
-
-from .stolen import Stolen
+from tests.stolen import Stolen
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -55,11 +54,11 @@ def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
     """What was found. Where something came too late while others had taken the machine's
     processors from it, that says nothing, and all of it happens again."""
     for _ in range(TRIES - 1):
-        with Stolen() as stolen:
-            row = _happen(scenario, options)
-        if row.is_wrong or not row.failures or stolen.share < MUCH:
+        stolen = Stolen()
+        row = _happen(scenario, options)
+        if row.is_wrong or not row.failures or (share := stolen.share) < MUCH:
             return row
-        print(f"  AGAIN: meanwhile {stolen.share:.0%} of the processors were stolen", flush=True)
+        print(f"  AGAIN: meanwhile {share:.0%} of the processors were stolen", flush=True)
     return _happen(scenario, options)
 
 

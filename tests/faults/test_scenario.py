@@ -7,7 +7,6 @@ import pytest
 
 from tests.servers import MAKES
 
-from . import stolen
 from .__main__ import happen
 from .register import Attempts
 from .scenario import EXCLUSION, Scenario, Setting
@@ -114,35 +113,6 @@ def test_what_came_too_late_is_told_from_what_no_machine_excuses(row_of):
     assert late.failures
     assert not late.is_wrong
     assert row_of(overlap).is_wrong
-
-
-@pytest.fixture
-def steal(monkeypatch, tmp_path):
-    """A machine on which time passes by order, of which a part is stolen, in percent."""
-    file = tmp_path / "stat"
-    monkeypatch.setattr(stolen, "STAT", file)
-    passed = []
-
-    def steal(percent):
-        passed.append(percent)
-        idle = sum(100 - each for each in passed)
-        file.write_text(f"cpu  0 0 0 {idle} 0 0 0 {sum(passed)} 0 0\n")
-
-    steal(0)
-    return steal
-
-
-def test_time_that_was_stolen_is_known(steal):
-    with stolen.Stolen() as found:
-        steal(25)
-    assert found.share == 0.25
-
-
-def test_a_machine_that_knows_of_no_theft_has_none(monkeypatch, tmp_path):
-    monkeypatch.setattr(stolen, "STAT", tmp_path / "none")
-    with stolen.Stolen() as found:
-        pass
-    assert found.share == 0
 
 
 @pytest.mark.parametrize(

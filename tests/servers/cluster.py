@@ -156,17 +156,17 @@ class Cluster:
     def _hand_over(self, slot: int, to: Node, source: Node) -> None:
         # The new owner first: between the two, both would send clients away. It refuses where its
         # replica does not hear of it within two seconds, and then is told once more.
-        def told() -> bool:
-            with contextlib.suppress(redis.ResponseError):
-                return bool(to.ask("CLUSTER", "SETSLOT", slot, "NODE", self.id(to)))
-            return False
-
-        wait_for(told)
         others = [node for node in self._live() if node not in (to, source)]
+        wait_for(lambda: self._is_told(to, slot, to))
         for node in (source, *others):
-            with contextlib.suppress(redis.ResponseError):  # a replica is told by its master
-                node.ask("CLUSTER", "SETSLOT", slot, "NODE", self.id(to))
+            self._is_told(node, slot, to)  # or hears it from others, as a replica always does
         self._wait_for_owner(slot, to)
+
+    def _is_told(self, node: Node, slot: int, owner: Node) -> bool:
+        with contextlib.suppress(redis.ResponseError, redis.TimeoutError):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", self.id(owner))
+            return True
+        return False
 
     def _wait_for_owner(self, slot: int, owner: Node) -> None:
         wait_for(lambda: self._all_agree() and self.owner(slot) is owner)

@@ -1,0 +1,34 @@
+"""What a virtual machine's host gave to others when the machine wanted to run: `Stolen`."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+STAT = Path("/proc/stat")
+
+
+class Stolen:
+    """The processors' time that was stolen since this was made. None where no such thing is
+    known: on a machine of its own, and beside Linux."""
+
+    def __init__(self) -> None:
+        self._before = _jiffies()
+
+    @property
+    def seconds(self) -> float:
+        """Of all processors together."""
+        return (_jiffies()[0] - self._before[0]) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def share(self) -> float:
+        """Of the time of all processors; from 0 to 1."""
+        stolen, every = (now - then for now, then in zip(_jiffies(), self._before, strict=True))
+        return stolen / every if every else 0.0
+
+
+def _jiffies() -> tuple[int, int]:
+    """What was stolen so far, and all."""
+    with suppress(OSError, ValueError, IndexError):
+        told = [int(each) for each in STAT.read_text().splitlines()[0].split()[1:9]]
+        return told[7], sum(told)
+    return 0, 0
