@@ -13,9 +13,10 @@ import redis
 from tests.round_trips import RoundTrips
 from tests.tools import ROOT
 
-from .bench.contenders import OURS, REDIS_PY
+from .bench.contenders import OURS, REDIS_PY, SAME, contender
 from .bench.figure import Figure, Plot
 from .bench.lines import Line, number, quartiles, ratios
+from .bench.places import Commands
 from .bench.plots import OURS_BARS, draw
 from .bench.report import BEGIN, END, as_json, ends_well, put_on, table
 from .bench.rounds import interleaved
@@ -149,6 +150,27 @@ def test_round_trips_are_counted_at_the_socket(redis_server):
         client.ping()
     assert made.count == 2
     assert "send" not in vars(socket.socket)
+
+
+# The floor
+
+
+def test_the_least_that_ours_needs_is_what_ours_asks_for(redis_server):
+    def asked(label):
+        lock = contender(label, os.environ["REDIS_URL"], "floor")
+        lock.acquire()
+        lock.release()
+        with Commands(redis_server) as commands:
+            for _ in range(10):
+                lock.acquire()
+                lock.release()
+        return {name: calls for name, calls in commands.calls.items() if calls >= 10}
+
+    try:
+        assert asked(SAME) == asked(OURS)
+        assert sum(asked(SAME).values()) == 10 * (2 + 12)
+    finally:
+        redis_server.delete(*redis_server.keys(f"{SAME}:*"))
 
 
 # The report

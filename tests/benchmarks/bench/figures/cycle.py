@@ -12,7 +12,7 @@ import redis.asyncio
 from django_redislock import locks
 from tests.round_trips import RoundTrips
 
-from ..contenders import BARE, LEASE, OURS, PEERS, PINGS, REDIS_PY, client_of, contender
+from ..contenders import BARE, LEASE, OURS, PEERS, PINGS, REDIS_PY, SAME, client_of, contender
 from ..figure import Bench, Figure, Plot
 from ..lines import Line, number, ratios
 from ..rounds import interleaved
@@ -27,7 +27,7 @@ def cycle(bench: Bench) -> Figure:
     url, rounds = bench.node.url, bench.rounds(60)
     reused = {
         label: partial(_cycles, contender(label, url, "cycle"))
-        for label in (OURS, *PEERS, BARE, PINGS)
+        for label in (OURS, *PEERS, BARE, SAME, PINGS)
     }
     anew = {
         f"{OURS}, {ANEW}": partial(_blocks, lambda: locks.lock("cycle")),
@@ -54,6 +54,7 @@ def cycle(bench: Bench) -> Figure:
         ),
     )
     with_block = statistics.median(ratios(*(found[label] for label in anew)))
+    same = statistics.median(ratios(found[SAME], found[BARE]))
     return Figure(
         "One cycle, uncontended",
         lines,
@@ -61,7 +62,10 @@ def cycle(bench: Bench) -> Figure:
             Plot("cycle", "A cycle of acquire and release", "µs", _microseconds(found)),
             Plot("cycle-async", "The same with asyncio", "µs", _microseconds(afound)),
         ),
-        (f"With a lock object {ANEW} for each `with`: {number(with_block)} of redis-py's.",),
+        (
+            f"With a lock object {ANEW} for each `with`: {number(with_block)} of redis-py's.",
+            f"{SAME.capitalize()} / the bare two: {number(same)}.",
+        ),
     )
 
 

@@ -8,9 +8,9 @@ import redis
 from django_redislock import locks
 from tests.tools import leftovers
 
-from ..contenders import BARE, OURS, REDIS_PY, client_of, contender
+from ..contenders import BARE, OURS, REDIS_PY, SAME, client_of, contender
 from ..figure import Bench, Figure, Plot
-from ..lines import Line, ratios
+from ..lines import Line, number, ratios
 from ..places import KEYS, Commands
 from ..rounds import interleaved
 
@@ -18,12 +18,13 @@ SENT = ("set", "evalsha")
 """By any of them. A script's time has in it that of what it calls, which is none of these."""
 
 
+OF_ALL = OURS, REDIS_PY, BARE, SAME
+
+
 def server(bench: Bench) -> Figure:
     client, url = client_of(bench.node.url), bench.node.url
     cycles, held = bench.count(500, 50), bench.count(5000, 500)
-    contenders = {
-        label: partial(_seconds, client, label, url, cycles) for label in (OURS, REDIS_PY, BARE)
-    }
+    contenders = {label: partial(_seconds, client, label, url, cycles) for label in OF_ALL}
     found = interleaved(contenders, bench.rounds(20), bench.random)
     size = _bytes(client, held)
     with redis.Redis.from_url(url, decode_responses=True) as reader:
@@ -43,6 +44,9 @@ def server(bench: Bench) -> Figure:
                 "µs",
                 {label: statistics.median(values) * 1e6 for label, values in found.items()},
             ),
+        ),
+        (
+            f"{SAME.capitalize()} / the bare two: {number(statistics.median(ratios(found[SAME], found[BARE])))}.",
         ),
     )
 
