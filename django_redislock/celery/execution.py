@@ -89,14 +89,13 @@ class Execution:
         return token_of(self.call.task_id) if self.call.task_id else ""
 
     def _under_lock(self, name: str, body: Callable[[], Any], *, owed: bool) -> Any:
-        conflict = self._conflict(name, owed=owed)
         on_lost = self.single.options.on_lost
         abort = Abort() if on_lost == "abort" else None
         lock = self.single.lock(name, abort or on_lost)
         stays = 0.0
         # Inside the try, for a soft time limit may strike between any two lines.
         try:
-            if not self._acquire(lock, conflict):
+            if conflict := self._refused(lock, owed=owed):
                 return settle(conflict)
             with held(self.single.manager.alias, lock), abort or nullcontext():
                 return body()
@@ -143,16 +142,22 @@ class Execution:
         inside = runs_under(manager.alias, name)
         return Conflict(self.call, name, self.single.options, manager, inside=inside, owed=owed)
 
-    def _acquire(self, lock: BaseLock, conflict: Conflict) -> bool:
+    def _refused(self, lock: BaseLock, *, owed: bool) -> Conflict | None:
+        """Acquire the lock; or tell with whom there is a conflict."""
         lock.predecessor = self._own_place
-        blocking = conflict.options.on_conflict == "wait" and not conflict.inside
+        if lock.acquire(blocking=self._waits(lock.name)):
+            return None
+        conflict = self._conflict(lock.name, owed=owed)
         for _ in range(LOOKS):
-            if lock.acquire(blocking=blocking):
-                return True
             if conflict.look():
-                return False
-            blocking = False
-        return False
+                break
+            if lock.acquire(blocking=False):  # it has come free meanwhile
+                return None
+        return conflict
+
+    def _waits(self, name: str) -> bool:
+        single = self.single
+        return single.options.on_conflict == "wait" and not runs_under(single.manager.alias, name)
 
     def _stays(self, error: BaseException) -> float:
         """Seconds for which the lock is kept for the task's next execution, 0 if it is not."""

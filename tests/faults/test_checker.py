@@ -512,11 +512,13 @@ def planted_faults(setting: Setting) -> None:
     setting.each(body, lanes=len(FINDS))
 
 
+@pytest.mark.xdist_group("planted")
 @pytest.mark.parametrize("fault", FINDS)
 def test_what_is_planted_is_found(found, fault):
     assert about(found, fault, FINDS[fault])
 
 
+@pytest.mark.xdist_group("planted")
 def test_nothing_is_found_where_nothing_is_planted(found):
     assert {name for name in WRONG if about(found, "", name)} == {"stale_without_fence"}
 

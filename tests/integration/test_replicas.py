@@ -12,6 +12,8 @@ from tests.tools import wait_until
 
 from .tools import start, waiting
 
+pytestmark = pytest.mark.xdist_group("replicas")  # its pair is started once
+
 
 @pytest.fixture(scope="module")
 def pair():

@@ -29,7 +29,6 @@ class Cluster:
             "cluster_enabled": "yes",
             "cluster_config_file": "nodes.conf",
             "cluster_node_timeout": NODE_TIMEOUT,
-            "repl_diskless_sync_delay": 0,
         }
         self.masters = masters
         self.nodes = [Node(make, **fixed | config) for _ in range(masters * (1 + replicas))]

@@ -27,6 +27,10 @@ KEPT = {"config", "log", "nodes.conf", "socket"}
 """What of its folder is not a server's data."""
 
 
+FIXED: dict[str, Any] = {"save": "", "appendonly": "no", "repl_diskless_sync_delay": 0}
+"""Of each, unless told otherwise. A primary would let its first replica wait for others."""
+
+
 class Node:
     """A server on 127.0.0.1, or on a unix socket, with its data in a temporary folder.
 
@@ -55,7 +59,7 @@ class Node:
         self.port = 0 if unix else port or processes.free_port()
         self.tls = tls
         self.environment = environment or {}
-        self.config = {"save": "", "appendonly": "no"} | (tls.server if tls else {}) | config
+        self.config = FIXED | (tls.server if tls else {}) | config
         self._may_move = port is None and not unix
         self._clients: list[redis.Redis] = []
         self.folder = Path(tempfile.mkdtemp(prefix="redislock-"))

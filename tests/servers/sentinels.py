@@ -63,9 +63,7 @@ class Sentinels:
         **config: Any,
     ) -> None:
         self.name = name
-        self.nodes = [
-            Node(make, **{"repl_diskless_sync_delay": 0} | config) for _ in range(replicas + 1)
-        ]
+        self.nodes = [Node(make, **config) for _ in range(replicas + 1)]
         self.sentinels = [Sentinel(make) for _ in range(3)]
         self.down_after = down_after or DOWN_AFTER[make]
         self.failover_timeout = failover_timeout
