@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from fnmatch import translate
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .conf import conf
-from .info import Event, Holding, Waiter
 from .secrecy import HIDDEN, without_secrets
 from .values import DEEPEST_METADATA
+
+if TYPE_CHECKING:  # to have the app installed costs no import of it
+    from .info import Event, Holding, Waiter
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -64,7 +66,7 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def age(holding: Holding) -> float:
+def age(holding: "Holding") -> float:
     """Return for how many seconds it had been held when it was read.
 
     By Redis's clock alone, so the reader's own may be wrong.
@@ -73,7 +75,7 @@ def age(holding: Holding) -> float:
     return max((read_at - holding.acquired_at).total_seconds(), 0.0)
 
 
-def holder_text(told: Holding | Waiter | Event) -> str:
+def holder_text(told: "Holding | Waiter | Event") -> str:
     """Return ``host:pid``, and the thread if it is not the main one."""
     holder = told.holder
     process = f"{holder.host or '?'}:{holder.pid or '?'}"
@@ -82,7 +84,7 @@ def holder_text(told: Holding | Waiter | Event) -> str:
     return printable(f"{process} ({holder.thread})")
 
 
-def task_text(told: Holding | Waiter | Event) -> str:
+def task_text(told: "Holding | Waiter | Event") -> str:
     """Return the task's name and id, or nothing where it is no task."""
     holder = told.holder
     if not holder.task_id:
