@@ -1,6 +1,9 @@
 import re
 from pathlib import Path
 
+import django
+from django.conf import settings
+
 PACKAGE = Path(__file__).resolve().parent.parent / "django_redislock"
 
 project = "django-redislock"
@@ -9,9 +12,35 @@ version = release = re.search(
     r'^__version__ = "(.+)"$', (PACKAGE / "__init__.py").read_text(), re.MULTILINE
 )[1]
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
+
+# The API is read from the package itself, which needs its apps to be there.
+settings.configure(
+    INSTALLED_APPS=[
+        "django.contrib.admin",
+        "django.contrib.auth",
+        "django.contrib.contenttypes",
+        "django.contrib.messages",
+        "django.contrib.sessions",
+        "django_redislock",
+    ]
+)
+django.setup()
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+default_role = "code"
+
+nitpick_ignore_regex = [
+    # Other projects' names are no links: to find them would need the network.
+    (r"py:.*", r"(celery|collections|datetime|django|models|prometheus_client|redis)\..*"),
+    # Type variables and aliases, which autodoc knows only by their names.
+    (r"py:class", r"([\w.]+\.)?[FMPR]"),
+    (r"py:class", r"Seconds"),
+    (r"py:class", r"django_redislock\.fencing\.Held"),
+    (r"py:class", r"django_redislock\.primitives\.on_client\.MoreOptions"),
+]
 
 html_theme = "furo"
 html_title = f"django-redislock {version}"

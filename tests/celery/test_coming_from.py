@@ -1,21 +1,35 @@
 """Each row of the tables of docs/how-to/coming-from.md, with this package: one test a row."""
 
+import asyncio
 import io
 import json
+import os
 import re
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import redis
 from celery import chord
 from celery.contrib.django.task import DjangoTask
+from django.core.cache import cache
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.test import override_settings
 from kombu.exceptions import OperationalError
 
-from django_redislock import AlreadyRunning, locks, single_instance
+from django_redislock import (
+    AlreadyRunning,
+    Lock,
+    LockError,
+    LockLost,
+    LockNotOwnedError,
+    checks,
+    locks,
+    single_instance,
+)
 from django_redislock.signals import task_skipped
 from tests.tools import ROOT, wait_until
 
@@ -145,6 +159,190 @@ def at_another_alias(prefix):
     caches["other"] = caches["default"] | {"KEY_PREFIX": prefix}
     with override_settings(CACHES=caches):
         return work()
+
+
+def elsewhere(call, **options):
+    """What it answers in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, **options).result(10)
+
+
+class TestFromCacheLock:
+    def test_timeout(self):
+        with locks.lock(NAME, timeout=0.3):
+            first = locks.get(NAME).expires_at
+            wait_until(lambda: locks.get(NAME).expires_at > first)
+
+    def test_no_timeout(self):
+        assert locks.lock(NAME).timeout == 30
+
+    def test_blocking_and_blocking_timeout(self, hold):
+        hold(NAME)
+        assert not elsewhere(locks.lock(NAME, blocking=False).acquire)
+        assert not elsewhere(locks.lock(NAME, blocking_timeout=0.05).acquire)
+
+    def test_sleep(self):
+        with pytest.raises(TypeError, match="sleep"):
+            locks.lock(NAME, sleep=0.1)
+
+    def test_version(self):
+        with pytest.raises(TypeError, match="version"):
+            locks.lock(NAME, version=2)
+
+    def test_client(self, redis_server):
+        assert isinstance(redis_server.lock(NAME, lock_class=Lock), Lock)
+        with Lock(redis_server, NAME) as lock:
+            assert lock.owned()
+
+    def test_thread_local_false(self, redis_server):
+        lock = Lock(redis_server, NAME, thread_local=False)
+        assert lock.acquire()
+        elsewhere(lock.release)
+        assert not lock.locked()
+
+    def test_errors(self, hold):
+        hold(NAME)
+        with pytest.raises(redis.exceptions.LockError), locks.lock(NAME, blocking=False):
+            pass
+        with pytest.raises(redis.exceptions.LockNotOwnedError):
+            locks.lock(NAME).release()
+
+    def test_keys(self, hold):
+        lock = hold(NAME)
+        cache.set(NAME, 1)
+        cache.delete(NAME)
+        assert lock.owned()
+
+    def test_clearing_the_cache(self):
+        lock = locks.lock(NAME)
+        assert lock.acquire()
+        cache.clear()
+        assert not lock.locked()
+        with pytest.raises(LockLost):
+            lock.release()
+        ids = [each.id for each in checks.check_own_database(None)]
+        assert ids == ["redislock.W003"]
+
+    def test_async(self):
+        async def use():
+            async with locks.lock(NAME) as lock:
+                return await lock.aowned()
+
+        assert asyncio.run(use())
+
+    def test_decorator(self):
+        @locks.lock("invoice:{pk}")
+        def pay(pk):
+            return [info.name for info in locks.active()]
+
+        assert pay(42) == ["invoice:42"]
+
+    def test_fencing_token(self):
+        with locks.lock(NAME) as lock:
+            first = lock.fence_token
+        with locks.lock(NAME) as lock:
+            assert lock.fence_token > first
+
+
+class TestFromPythonRedisLock:
+    def test_expire_with_auto_renewal_true(self):
+        with locks.lock(NAME, timeout=0.3):
+            first = locks.get(NAME).expires_at
+            wait_until(lambda: locks.get(NAME).expires_at > first)
+
+    def test_expire_alone(self):
+        assert locks.lock(NAME, timeout=0.05, auto_renewal=False).acquire()
+        assert is_free(NAME)
+
+    def test_no_expire(self):
+        assert locks.lock(NAME).timeout == 30
+
+    def test_id(self):
+        lock = locks.lock(NAME)
+        assert lock.acquire(token="mine")
+        assert locks.get(NAME).token == "mine"
+        lock.release()
+
+    def test_blocking_false(self, hold):
+        hold(NAME)
+        with pytest.raises(LockError), locks.lock(NAME, blocking=False):
+            pass
+
+    def test_acquire_timeout_5(self, hold):
+        hold(NAME)
+        assert not elsewhere(locks.lock(NAME, timeout=0.05).acquire, blocking_timeout=0.1)
+
+    def test_signal_expire(self):
+        with pytest.raises(TypeError, match="signal_expire"):
+            locks.lock(NAME, signal_expire=1000)
+
+    def test_order(self, hold):
+        lock, turns = hold(NAME), []
+
+        def take_turn(number):
+            with locks.lock(NAME):
+                turns.append(number)
+
+        with ThreadPoolExecutor(3) as pool:
+            for number in range(3):
+                pool.submit(take_turn, number)
+                wait_until(lambda: locks.get(NAME).waiters > number)  # noqa: B023  at once
+            lock.release()
+        assert turns == [0, 1, 2]
+
+    def test_acquire_of_what_is_held_already(self):
+        with locks.lock(NAME) as lock, pytest.raises(LockError, match="wait for ever"):
+            lock.acquire()
+        with locks.lock(NAME, reentrant=True) as lock, lock:
+            pass
+        assert locks.get(NAME) is None
+
+    def test_release_of_what_is_not_held(self):
+        with pytest.raises(LockNotOwnedError):
+            locks.lock(NAME).release()
+
+    def test_extend(self):
+        with locks.lock(NAME, timeout=30) as lock:
+            lock.extend(100, replace_ttl=True)
+            assert locks.get(NAME).ttl > 90
+            lock.reacquire()
+            assert locks.get(NAME).ttl <= 30
+
+    def test_locked(self, hold):
+        assert not locks.lock(NAME).locked()
+        hold(NAME)
+        assert locks.lock(NAME).locked()
+
+    def test_get_owner_id(self, hold):
+        lock = hold(NAME)
+        info = locks.get(NAME)
+        assert (info.token, info.holder.pid) == (lock.token, os.getpid())
+
+    def test_reset(self, hold):
+        lock = hold(NAME)
+        assert locks.force_release(NAME, "another's") == 0
+        assert locks.force_release(NAME, lock.token) == 1
+
+    def test_reset_all(self, hold):
+        hold(NAME)
+        call_command("locks", "release", "--all", "--yes", stdout=io.StringIO())
+        assert locks.get(NAME) is None
+
+    def test_redis_lock_django_cache(self):
+        assert locks.using("django_redis").lock(NAME).acquire()
+        assert locks.using("django_redis").force_release(NAME) == 1
+
+    def test_locked_get_or_set(self):
+        made = []
+
+        @locks.lock("make:{key}")
+        def value_of(key):
+            return cache.get_or_set(key, lambda: made.append(key) or "made")
+
+        with ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(value_of, ["tests:value"] * 8)] == ["made"] * 8
+        assert made == ["tests:value"]
+        cache.delete("tests:value")
 
 
 class TestAllThree:
@@ -589,7 +787,7 @@ def name_of(text):
 
 
 def names_of_tests(heading):
-    words = heading.replace("-", " ").split()
+    words = re.findall(r"\w+", heading)
     found = globals()["Test" + "".join(word.capitalize() for word in words)]
     return {name for name in vars(found) if name.startswith("test_")}
 
