@@ -208,10 +208,11 @@ class Gone:
                 )
 
     def _held(self, holding: Holding) -> bool:
-        """Whether that is its own, and not that of a message that it sent to itself."""
+        """Whether that is its own yet, and not that of a message that it sent to itself."""
         holder, task_id = holding.holder, self.request.id
         is_its_own = (holder.task_id, holder.host) == (task_id, host()) and holder.pid in self.pids
-        return is_its_own and holding.token != token_of(task_id)
+        cools_down = not holding.timeout
+        return is_its_own and not cools_down and holding.token != token_of(task_id)
 
     def _has_failed(self, single: Single, error: RedisError) -> bool:
         if not self.failed:

@@ -85,6 +85,14 @@ def test_where_redis_is_away_it_is_tried_again(own, own_server, task, held, capl
     assert own.get(NAME) is None
 
 
+def test_what_only_cools_down_is_released_no_more(own, task, held, caplog):
+    execution = gone(task)
+    assert own.release_for(NAME, held.token, at_least_for=60)
+    assert own.get(NAME).state == "cooldown"
+    assert not execution.is_settled()
+    assert "released in its stead" not in caplog.text
+
+
 @pytest.mark.parametrize("whose", ["of another process", "of a message of its own"])
 def test_what_is_not_its_own_is_left(own, task, held, whose):
     if whose == "of another process":
