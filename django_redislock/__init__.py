@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .exceptions import AlreadyRunning, LockError, LockLost, LockNotOwnedError, StaleLock
     from .info import Holder, Holding, LockInfo
     from .manager import LockManager, locks
-    from .primitives import AsyncLock, Lock
+    from .primitives import AsyncLock, BaseLock, Lock
 
 __version__ = "0.1.0"
 
@@ -22,6 +22,7 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
     # Locks
     "locks",
     "LockManager",
+    "BaseLock",
     # Locks on any redis-py client
     "Lock",
     "AsyncLock",
@@ -42,6 +43,7 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
 _HOMES = {
     "locks": ".manager",
     "LockManager": ".manager",
+    "BaseLock": ".primitives",
     "Lock": ".primitives",
     "AsyncLock": ".primitives",
     "single_instance": ".celery",
@@ -56,10 +58,12 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+if not TYPE_CHECKING:  # or checkers would believe that any name is there
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name], __name__), name)
 
 
 def __dir__() -> list[str]:

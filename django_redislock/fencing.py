@@ -3,10 +3,11 @@ refuses where a newer holder of the lock wrote before."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, models, router, transaction
+from django.db.models.expressions import Combinable
 from django.db.models.manager import BaseManager
 
 from .exceptions import StaleLock
@@ -30,7 +31,13 @@ class Held(Protocol):
 LockOrToken: TypeAlias = Held | int
 
 
-class FenceField(models.BigIntegerField):  # type: ignore[type-arg]  # no [] at run time
+if TYPE_CHECKING:
+    Integers = models.BigIntegerField[int | Combinable, int]
+else:
+    Integers = models.BigIntegerField  # takes no [] at run time
+
+
+class FenceField(Integers):
     """The fencing token under which a row was last written; 0 if under none.
 
     Only fenced writes, `QuerySet.update` and `bulk_update` change it: a plain `save()` leaves
