@@ -12,6 +12,8 @@
 #   make clients ARGS=8          with one of them
 #   make cases                   write the docs' table of cases anew, from a run of its tests
 #   make screenshots             take the docs' pictures of the admin pages anew
+#   make types                   the package's own types, and those that its users see
+#   make release                 build what would be uploaded, look at it, say what is left to do
 #   make messages                bring the translations up to date with the texts (needs gettext)
 #
 # PYTHON picks the interpreter of a new $(VENV). SET=oldest or SET=newest picks one end of
@@ -37,7 +39,7 @@ PROVING := tests/unit tests/integration tests/topologies tests/security
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow faults soak clients cases screenshots messages coverage lint format types docs wheel peers bench scale clean
+.PHONY: demo test slow faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -86,9 +88,13 @@ format: $(VENV)/.lint.installed
 types: $(VENV)/.test.installed $(VENV)/.lint.installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.typing
 
 docs: $(VENV)/.docs.installed
 	$(BIN)/sphinx-build -n -W --keep-going -b html docs docs/_build/html
+
+release: $(VENV)/.test.installed
+	$(BIN)/python -m tests.release $(ARGS)
 
 wheel: $(VENV)/.test.installed
 	$(BIN)/hatchling build

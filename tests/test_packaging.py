@@ -1,63 +1,54 @@
-"""What is installed: the wheel's contents, and how a user's project likes them."""
+"""What is installed: the artefacts' contents, and how a user's project likes them."""
 
 import os
+import re
 import subprocess
-import sys
 import tarfile
 import textwrap
-import zipfile
-from email.message import Message
-from email.parser import Parser
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 
 import django_redislock
 
+from .release.artefacts import Artefacts, differing, unfit, unlike
+from .release.installing import beside
 from .tools import ROOT
 
-PACKAGE = ROOT / "django_redislock"
+# Built once, in one test process.
+pytestmark = pytest.mark.xdist_group("packaging")
+
+GENERATED = {"__pycache__", "_build", "node_modules"}
+KEPT = ("django_redislock", "docs", "testproject", "tests")
 
 
 @pytest.fixture(scope="session")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist."""
-    folder = tmp_path_factory.mktemp("dist")
-    run("-m", "hatchling", "build", "-d", str(folder), cwd=ROOT)
-    return folder
+def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Artefacts:
+    return Artefacts.built(ROOT, tmp_path_factory.mktemp("dist"), isolated=False)
 
 
 @pytest.fixture(scope="session")
-def wheel(dist: Path) -> Path:
-    (path,) = dist.glob("*.whl")
-    return path
+def python(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has the wheel, and not this checkout."""
+    return beside(artefacts.wheel, tmp_path_factory.mktemp("site") / "venv")
 
 
 @pytest.fixture(scope="session")
-def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as installed, for a PYTHONPATH: it goes before the checkout."""
-    folder = tmp_path_factory.mktemp("site")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)  # noqa: S202  our own wheel
-    return folder
-
-
-@pytest.fixture(scope="session")
-def metadata(site: Path) -> Message:
-    (path,) = site.glob("*.dist-info/METADATA")
-    return Parser().parsestr(path.read_text())
+def metadata(artefacts: Artefacts) -> Metadata:
+    return artefacts.metadata
 
 
 def run(
-    *arguments: str, cwd: Path, path: Path | None = None, **environment: str
+    python: Path, *arguments: str, cwd: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Python with warnings as errors; AssertionError with what it wrote if it fails."""
-    if path is not None:
-        environment["PYTHONPATH"] = str(path)
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [python, "-W", "error", *arguments],
         cwd=cwd,
-        env=os.environ | environment,
+        env=inherited | environment,
         capture_output=True,
         text=True,
         timeout=60,
@@ -67,52 +58,142 @@ def run(
     return done
 
 
-def package_files() -> set[str]:
-    files = (each for each in PACKAGE.rglob("*") if each.is_file() and each.suffix != ".pyc")
-    return {str(each.relative_to(ROOT)) for each in files}
+def tree() -> set[str]:
+    """What there is in this folder and belongs to it, also where it is no git checkout."""
+    below = (path for name in KEPT for path in (ROOT / name).rglob("*"))
+    files = {*below, *ROOT.glob("*.md"), *map(ROOT.joinpath, ("LICENSE", "Makefile"))}
+    files |= {ROOT / name for name in (".gitignore", "pyproject.toml", "tox.ini")}
+    return {
+        str(path.relative_to(ROOT))
+        for path in files
+        if path.is_file() and not GENERATED & {*path.parts} and not path.match("*.sqlite3*")
+    }
 
 
-def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-    assert {name for name in names if ".dist-info/" not in name} == package_files()
+def test_the_wheel_and_the_sdist_have_every_file_and_nothing_else(artefacts: Artefacts) -> None:
+    assert list(differing(artefacts, ROOT, tree())) == []
 
 
-@pytest.mark.parametrize("suffix", [".lua", ".html", ".js", ".css", ".mo", ".typed"])
-def test_the_wheel_has_what_is_not_python(wheel: Path, suffix: str) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        assert any(name.endswith(suffix) for name in archive.namelist())
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "lua/_lock.lua",
+        "templates/admin/django_redislock/activelock/change_list.html",
+        "static/django_redislock/list.js",
+        "static/django_redislock/admin.css",
+        "locale/zh_Hans/LC_MESSAGES/django.mo",
+        "migrations/0001_initial.py",
+        "management/commands/locks.py",
+        "py.typed",
+    ],
+)
+def test_the_wheel_has_what_a_project_needs(artefacts: Artefacts, wanted: str) -> None:
+    assert f"django_redislock/{wanted}" in artefacts.in_wheel()
 
 
-@pytest.mark.parametrize("wanted", ["tests/conftest.py", "testproject/settings.py", "Makefile"])
-def test_the_sdist_has_what_the_tests_need(dist: Path, wanted: str) -> None:
-    (path,) = dist.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
-        assert f"{path.name.removesuffix('.tar.gz')}/{wanted}" in archive.getnames()
+def test_the_wheel_has_the_licence(artefacts: Artefacts) -> None:
+    assert f"{artefacts.dist_info}/licenses/LICENSE" in artefacts.in_wheel()
 
 
-def test_at_run_time_only_django_and_redis_are_needed(metadata: Message) -> None:
-    needs = metadata.get_all("Requires-Dist", [])
-    assert [each for each in needs if "extra ==" not in each] == ["django>=5.2", "redis>=5.0"]
-    extras = ["celery", "django-redis", "prometheus", "terminal"]
-    assert metadata.get_all("Provides-Extra") == extras
+def test_the_sdist_builds_the_same_wheel(artefacts: Artefacts) -> None:
+    """It was built of the sdist, and this asks the tree."""
+    assert list(unlike(artefacts, ROOT)) == []
 
 
-def test_the_metadata_say_version_licence_and_python(metadata: Message) -> None:
-    assert metadata["Version"] == django_redislock.__version__
-    assert metadata["License-Expression"] == "BSD-3-Clause"
-    assert metadata["Requires-Python"] == ">=3.11"
+def test_an_index_takes_the_metadata_and_shows_the_readme(artefacts: Artefacts) -> None:
+    assert list(unfit(artefacts, django_redislock.__version__)) == []
+
+
+def test_at_run_time_only_django_and_redis_are_needed(metadata: Metadata) -> None:
+    needs = [each for each in metadata.requires_dist or [] if not each.marker]
+    assert {*map(str, needs)} == {"django>=5.2", "redis>=5.0"}
+
+
+def test_every_extra_brings_something(metadata: Metadata) -> None:
+    brought = {
+        extra
+        for extra in metadata.provides_extra or []
+        for need in metadata.requires_dist or []
+        if need.marker and need.marker.evaluate({"extra": extra})
+    }
+    assert brought == {*(metadata.provides_extra or [])}
+    assert {"celery", "django-redis", "prometheus", "terminal"} <= brought
+
+
+def test_extras_ask_for_no_less_than_the_tests_have() -> None:
+    """What the tests run with is what the extras allow."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    tested = {each for each in project["dependency-groups"]["test"] if isinstance(each, str)}
+    for extra, needs in project["project"]["optional-dependencies"].items():
+        assert {*needs} <= tested, extra
+
+
+def test_the_metadata_say_licence_and_author(metadata: Metadata) -> None:
+    assert str(metadata.license_expression) == "BSD-3-Clause"
+    assert metadata.license_files == ["LICENSE"]
+    assert metadata.author == "The django-redislock contributors"
+    assert metadata.description_content_type == "text/markdown"
+
+
+def test_what_an_index_shows_of_the_readme_is_the_readme(metadata: Metadata) -> None:
+    """But for what leads to other files: words stay, addresses go."""
+    readme = (ROOT / "README.md").read_text()
+    shown = metadata.description or ""
+    assert len(shown) > len(readme) * 0.7
+    assert re.findall(r"^#+ .+$", shown, re.MULTILINE) == re.findall(
+        r"^#+ .+$", readme, re.MULTILINE
+    )
+    assert re.findall(r"^```.*?^```$", shown, re.MULTILINE | re.DOTALL) == re.findall(
+        r"^```.*?^```$", readme, re.MULTILINE | re.DOTALL
+    )
+
+
+def test_the_sdist_is_one_folder(artefacts: Artefacts) -> None:
+    with tarfile.open(artefacts.sdist) as archive:
+        folders = {name.partition("/")[0] for name in archive.getnames()}
+    assert folders == {f"django_redislock-{django_redislock.__version__}"}
+
+
+def test_what_is_tested_here_is_not_the_checkout(python: Path, tmp_path: Path) -> None:
+    code = "import django_redislock, sys; print(django_redislock.__file__); print(*sys.path)"
+    file, path = run(python, "-c", code, cwd=tmp_path).stdout.splitlines()
+    assert Path(file).is_relative_to(python.parent.parent)
+    assert str(ROOT) not in path.split()
+
+
+def test_every_module_can_be_imported_alone(python: Path, tmp_path: Path) -> None:
+    """Where Django is set up, and what the extras bring is there."""
+    code = """
+        import importlib, pkgutil, django, django_redislock
+        from django.conf import settings
+        apps = ["django.contrib." + each for each in ("contenttypes", "auth", "admin", "messages")]
+        settings.configure(INSTALLED_APPS=[*apps, "django_redislock"])
+        django.setup()
+        for each in pkgutil.walk_packages(django_redislock.__path__, "django_redislock."):
+            importlib.import_module(each.name)
+    """
+    run(python, "-c", textwrap.dedent(code), cwd=tmp_path)
+
+
+def test_every_script_is_loaded(python: Path, artefacts: Artefacts, tmp_path: Path) -> None:
+    code = (
+        "from django_redislock import lua\n"
+        "print(*sorted(each.name for each in vars(lua).values() if isinstance(each, lua.Script)))"
+    )
+    loaded = run(python, "-c", code, cwd=tmp_path).stdout.split()
+    there = re.findall(r"lua/([a-z]\w*)\.lua", "\n".join(sorted(artefacts.in_wheel())))
+    assert loaded == there
 
 
 @pytest.mark.parametrize("heavy", ["celery", "django", "redis"])
 def test_importing_the_package_imports_nothing_heavy(
-    site: Path, tmp_path: Path, heavy: str
+    python: Path, tmp_path: Path, heavy: str
 ) -> None:
     code = f"import django_redislock, sys; assert {heavy!r} not in sys.modules"
-    run("-W", "error", "-c", code, cwd=tmp_path, path=site)
+    run(python, "-c", code, cwd=tmp_path)
 
 
-def test_to_have_the_app_installed_imports_nothing_heavy(site: Path, tmp_path: Path) -> None:
+def test_to_have_the_app_installed_imports_nothing_heavy(python: Path, tmp_path: Path) -> None:
     code = (
         "import django, sys\n"
         "from django.conf import settings\n"
@@ -120,20 +201,20 @@ def test_to_have_the_app_installed_imports_nothing_heavy(site: Path, tmp_path: P
         "django.setup()\n"
         "assert not {'redis', 'celery'} & {*sys.modules}\n"
     )
-    run("-W", "error", "-c", code, cwd=tmp_path, path=site)
+    run(python, "-c", code, cwd=tmp_path)
 
 
-def test_locks_come_without_celery(site: Path, tmp_path: Path) -> None:
+def test_locks_come_without_celery(python: Path, tmp_path: Path) -> None:
     code = "import sys; from django_redislock import locks; assert 'celery' not in sys.modules"
-    run("-W", "error", "-c", code, cwd=tmp_path, path=site)
+    run(python, "-c", code, cwd=tmp_path)
 
 
-def test_every_public_name_is_there(site: Path, tmp_path: Path) -> None:
+def test_every_public_name_is_there(python: Path, tmp_path: Path) -> None:
     code = (
         "import django_redislock\n"
         "for name in django_redislock.__all__: getattr(django_redislock, name)\n"
     )
-    run("-W", "error", "-c", code, cwd=tmp_path, path=site)
+    run(python, "-c", code, cwd=tmp_path)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -142,27 +223,67 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 CONTENT_TYPES = ["django.contrib.contenttypes", "django.contrib.auth"]
-ADMIN = [*CONTENT_TYPES, "django.contrib.sessions", "django.contrib.messages"]
+ADMIN = [
+    *CONTENT_TYPES,
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.admin",
+]
+
+NO_URLS = "urlpatterns = []"
+URLS = """
+from django.contrib import admin
+from django.urls import path
+urlpatterns = [path("admin/", admin.site.urls)]
+"""
+
+PAGES = """
+import django
+django.setup()
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django_redislock import locks
+
+User.objects.create_superuser("ada", password="-")
+client = Client(headers={"accept-language": "de"})
+client.login(username="ada", password="-")
+
+def show(page, **data):
+    path = reverse(f"admin:django_redislock_activelock_{page}", **data)
+    answer = client.get(path)
+    assert answer.status_code == 200, (path, answer.status_code)
+    print(answer.content.decode())
+
+with locks.lock("packaged"):
+    show("changelist")
+    show("dashboard")
+    show("change", args=[locks.get("packaged").name])
+"""
 
 
 class Project:
     """A user's project on the built wheel, as `django-admin` sees it."""
 
-    def __init__(self, folder: Path, site: Path, apps: list[str]) -> None:
+    def __init__(self, folder: Path, python: Path, apps: list[str]) -> None:
         self.folder = folder
-        self.site = site
-        folder.joinpath("urls.py").write_text("urlpatterns = []")
+        self.python = python
+        folder.joinpath("urls.py").write_text(URLS if "django.contrib.admin" in apps else NO_URLS)
         folder.joinpath("theirs.py").write_text(self.settings(apps))
 
     def settings(self, apps: list[str]) -> str:
         return textwrap.dedent(f"""
             SECRET_KEY = "of a test"
-            USE_TZ = True
+            USE_TZ = USE_I18N = True
+            STATIC_URL = "static/"
+            ALLOWED_HOSTS = ["testserver"]
             ROOT_URLCONF = "urls"
             DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
             INSTALLED_APPS = {[*apps, "django_redislock"]!r}
             MIDDLEWARE = [
                 "django.contrib.sessions.middleware.SessionMiddleware",
+                "django.middleware.locale.LocaleMiddleware",
                 "django.contrib.auth.middleware.AuthenticationMiddleware",
                 "django.contrib.messages.middleware.MessageMiddleware",
             ]
@@ -188,21 +309,22 @@ class Project:
 
     def django(self, *arguments: str) -> str:
         """What `django-admin` writes to stdout, in a project that takes no warning."""
-        done = run(
-            *("-W", "error", "-m", "django", *arguments),
-            cwd=self.folder,
-            path=self.site,
-            DJANGO_SETTINGS_MODULE="theirs",
-        )
+        done = self.run("-m", "django", *arguments)
         assert done.stderr in ("", "System check identified no issues (0 silenced).\n")
         return done.stdout
 
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run(self.python, *arguments, cwd=self.folder, DJANGO_SETTINGS_MODULE="theirs")
 
-@pytest.fixture(
-    params=[[], CONTENT_TYPES, [*ADMIN, "django.contrib.admin"]], ids=["bare", "auth", "admin"]
-)
-def project(request: pytest.FixtureRequest, site: Path, tmp_path: Path) -> Project:
-    return Project(tmp_path, site, request.param)
+
+@pytest.fixture(params=[[], CONTENT_TYPES, ADMIN], ids=["bare", "auth", "admin"])
+def project(request: pytest.FixtureRequest, python: Path, tmp_path: Path) -> Project:
+    return Project(tmp_path, python, request.param)
+
+
+@pytest.fixture
+def admin(python: Path, tmp_path: Path) -> Project:
+    return Project(tmp_path, python, ADMIN)
 
 
 def test_a_project_that_installs_the_app_is_clean(project: Project) -> None:
@@ -216,3 +338,30 @@ def test_a_project_that_installs_the_app_is_clean(project: Project) -> None:
 def test_the_app_makes_no_table(project: Project) -> None:
     sql = project.django("sqlmigrate", "django_redislock", "0001")
     assert "CREATE TABLE" not in sql
+
+
+def test_the_admin_pages_are_shown_with_their_templates_styles_and_words(admin: Project) -> None:
+    admin.django("migrate", "--verbosity", "0")
+    pages = admin.run("-c", PAGES).stdout
+    assert pages.count("packaged") > 3
+    for each in ("admin.css", "pages.css", "list.js"):
+        assert f"/static/django_redislock/{each}" in pages
+        assert f"django_redislock/static/django_redislock/{each}" in admin.django(
+            "findstatic", f"django_redislock/{each}"
+        )
+    assert "Dashboard der Sperren" in pages
+
+
+def test_every_template_of_the_wheel_can_be_loaded(admin: Project, artefacts: Artefacts) -> None:
+    names = {
+        each.removeprefix("django_redislock/templates/")
+        for each in artefacts.in_wheel()
+        if each.endswith(".html")
+    }
+    assert len(names) > 5
+    code = (
+        "import django; django.setup()\n"
+        "from django.template.loader import get_template\n"
+        f"for name in {sorted(names)}: print(get_template(name).origin)\n"
+    )
+    assert admin.run("-c", code).stdout.count(str(admin.python.parent.parent)) == len(names)
