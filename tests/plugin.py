@@ -1,4 +1,5 @@
-"""A pytest plugin: an embedded server for each test process, before Django reads its settings.
+"""A pytest plugin: a server for each test process, before Django reads its settings: an embedded
+Valkey, or what the environment variable ``TESTS_SERVER`` names of `tests.servers.MAKES`.
 
 It also makes a skipped test a failure where the environment variable ``CI`` is set: there
 nothing is missing that would excuse it.
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from testproject.server import EmbeddedServer
+
+from .servers import Node
 
 _resources = contextlib.ExitStack()
 
@@ -51,10 +54,15 @@ def _hands_out_tests(config: pytest.Config) -> bool:
 
 @contextlib.contextmanager
 def _environment() -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder, EmbeddedServer() as server:
+    with tempfile.TemporaryDirectory() as folder, _server() as server:
         os.environ["REDIS_URL"] = server.url
         os.environ["TESTPROJECT_DB"] = str(Path(folder, "test.sqlite3"))
         yield
+
+
+def _server() -> EmbeddedServer | Node:
+    make = os.environ.get("TESTS_SERVER")
+    return Node(make) if make else EmbeddedServer()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
