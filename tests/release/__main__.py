@@ -25,7 +25,7 @@ class Release:
 
     def misnamed(self) -> Iterator[str]:
         """Version, changelog and tag are the same"""
-        return iter(()) if self.rehearse else misnamed(self.tree)
+        return misnamed(self.tree)
 
     def unbuildable(self) -> Iterator[str]:
         """An sdist is built, and of it a wheel"""
@@ -50,9 +50,10 @@ class Release:
 
     @property
     def steps(self) -> tuple[Callable[[], Iterator[str]], ...]:
+        named = () if self.rehearse else (self.misnamed,)
         return (
             self.uncommitted,
-            self.misnamed,
+            *named,
             self.unbuildable,
             self.differing,
             self.unfit,
@@ -64,7 +65,7 @@ class Release:
         tag = self.tree.tag
         if not self.artefacts.metadata.project_urls:
             yield "say in pyproject.toml where the project lives: [project.urls]"
-        yield "make test, make slow and make faults are green on this commit; tox is"
+        yield "see that make test, make slow, make faults and tox are green on this commit"
         if tag not in self.tree.tags():
             yield f"git tag --annotate {tag} --message {tag}"
         yield f"git push origin {tag}"
@@ -83,9 +84,10 @@ def run(release: Release) -> int:
             print(f"  {problem}")
         if problems:
             return 1
-    print(f"\n{release.tree.version} can be released. What is left for you:")
-    for each in release.left():
-        print(f"  {each}")
+    if not release.rehearse:
+        print(f"\n{release.tree.version} can be released. What is left for you:")
+        for each in release.left():
+            print(f"  {each}")
     return 0
 
 

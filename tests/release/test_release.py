@@ -78,6 +78,13 @@ def test_it_ends_with_the_first_step_that_finds_something(
     assert not checkout.root.joinpath("dist").exists()
 
 
+def test_a_rehearsal_asks_for_no_version_and_nothing_else_less(checkout: Checkout) -> None:
+    steps = Release(checkout.root).steps
+    rehearsed = Release(checkout.root, rehearse=True).steps
+    left_out = {each.__name__ for each in steps} - {each.__name__ for each in rehearsed}
+    assert left_out == {"misnamed"}
+
+
 def test_a_changed_file_is_refused(checkout: Checkout) -> None:
     checkout.change("django_redislock/keys.py", "{}\n".format)
     assert checkout.refused("uncommitted") == ["not as committed:  M django_redislock/keys.py"]
