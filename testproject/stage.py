@@ -13,8 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TypeVar
 
+from django_redislock.testing import EmbeddedServer
+
 from . import keeper
-from .server import EmbeddedServer
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 
 from .servers import Node
 

@@ -16,8 +16,8 @@ from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import CHOICES
 from django_redislock.keys import Keys
+from django_redislock.testing import EmbeddedServer
 from django_redislock.text import age
-from testproject.server import EmbeddedServer
 
 from .filling import fill
 from .pages import text_of, user_with

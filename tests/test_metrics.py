@@ -16,7 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_redislock import LockError, LockLost, locks, metrics, single_instance
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.tools import ROOT, Child, wait_until
 
 from .integration.conftest import alias_on  # noqa: F401  a fixture

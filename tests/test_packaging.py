@@ -118,7 +118,7 @@ def test_every_extra_brings_something(metadata: Metadata) -> None:
         if need.marker and need.marker.evaluate({"extra": extra})
     }
     assert brought == {*(metadata.provides_extra or [])}
-    assert {"celery", "django-redis", "prometheus", "terminal"} <= brought
+    assert {"celery", "django-redis", "prometheus", "terminal", "testing"} <= brought
 
 
 def test_what_the_extras_bring_is_what_the_tests_have() -> None:

@@ -18,7 +18,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_redislock import locks
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 
 from .conftest import leftovers
 from .tools import ROOT, wait_until

@@ -23,7 +23,7 @@ import pytest
 from django_redislock import locks
 from django_redislock.management import completion
 from django_redislock.management.subcommands import SUBCOMMANDS
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 
 from .integration.tools import hanging, start, waiting
 from .test_command import MANAGE, call, run, run_process

@@ -199,3 +199,9 @@ def held_by(owner: Owner, server: Server, name: str) -> list[Lease]:
     """The leases by which that thread, task or greenlet holds that lock, lost or not."""
     leases = [each() for each in _held.get((server, name, owner), ())]
     return [lease for lease in leases if lease and not lease.inherited]
+
+
+def held_here() -> list[Lease]:
+    """The leases of all threads, tasks and greenlets of this process, lost or not."""
+    leases = [each() for those in list(_held.values()) for each in those]
+    return [lease for lease in leases if lease and not lease.inherited]

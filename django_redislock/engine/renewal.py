@@ -213,6 +213,7 @@ class ThreadBook(Book):
         super().__init__(part)
         self._awake = threading.Event()
         self._starting = threading.RLock()  # a signal's handler may come in between
+        self._on_round = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
@@ -250,15 +251,22 @@ class ThreadBook(Book):
             return True
 
     def _round(self) -> None:
-        for errand in self.errands():
-            try:
-                with forks.gate:
-                    outcome = run(self.server.client, errand.flow)
-            except Exception as error:
-                errand.failed(error)
-            else:
-                errand.done(outcome)
-        self.tell_lost()
+        with self._on_round:
+            for errand in self.errands():
+                try:
+                    with forks.gate:
+                        outcome = run(self.server.client, errand.flow)
+                except Exception as error:
+                    errand.failed(error)
+                else:
+                    errand.done(outcome)
+            self.tell_lost()
+
+    def go_round(self) -> None:
+        """Have a thread of its own renew what is due, and tell what is lost, and wait for it."""
+        thread = threading.Thread(target=self._round, name="redislock-renewal", daemon=True)
+        thread.start()
+        thread.join()
 
 
 class LoopBook(Book):
@@ -307,6 +315,10 @@ class LoopBook(Book):
         if books.get(self.part) is self:
             del books[self.part]
 
+    async def go_round(self) -> None:
+        """Renew what is due, and tell what is lost. On its own loop."""
+        await self._round()
+
     async def _wait(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
@@ -350,6 +362,11 @@ def loop_book(server: Server, name: str, replicas: int = 0) -> Book:
     if part not in books:
         books[part] = LoopBook(part)
     return books[part]
+
+
+def loop_of(book: Book) -> asyncio.AbstractEventLoop | None:
+    """The event loop whose tasks' leases that book has, if it is one of a loop."""
+    return next((loop for loop, books in _loop_books.items() if book in books.values()), None)
 
 
 def _forget() -> None:

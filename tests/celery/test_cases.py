@@ -13,7 +13,7 @@ import pytest
 from celery import chord
 
 from django_redislock import locks
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.tools import wait_until
 
 from . import cases_app as tasks

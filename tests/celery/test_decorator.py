@@ -17,7 +17,7 @@ from django_redislock import AlreadyRunning, LockError, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import LONGEST_BACK_OFF, back_off
 from django_redislock.signals import task_skipped
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 
 NAME = "tests:place"
 

@@ -13,7 +13,7 @@ from django_redislock import clock, locks, single_instance
 from django_redislock.celery import worker
 from django_redislock.celery.single import token_of
 from django_redislock.celery.worker import LINGER, Gone
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.integration.tools import hanging
 from tests.tools import wait_until
 

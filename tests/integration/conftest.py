@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from django_redislock import LockManager, locks
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 
 CORE = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"

@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from django_redislock import locks
 from django_redislock.connection import GivenServer
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.tools import wait_until
 
 from .conftest import CORE, DJANGO_REDIS

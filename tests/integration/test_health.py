@@ -29,7 +29,7 @@ from django_redislock.engine.renewal import thread_book
 from django_redislock.health import CHECKS, examining, probing, resources
 from django_redislock.health.finding import Finding, Health
 from django_redislock.health.told import NotTold, Told
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.conftest import leftovers
 from tests.tools import ROOT, wait_until
 

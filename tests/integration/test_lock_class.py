@@ -18,7 +18,7 @@ from django_redislock.connection import GivenServer
 from django_redislock.engine import listing
 from django_redislock.engine.drivers import run
 from django_redislock.primitives import Semaphore
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.tools import wait_until
 
 from .tools import start, until

@@ -25,7 +25,7 @@ from django_redislock.engine import flows
 from django_redislock.engine.drivers import _perform, run
 from django_redislock.engine.renewal import thread_book
 from django_redislock.primitives import base
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.conftest import leftovers
 from tests.tools import ROOT, Child, wait_until
 

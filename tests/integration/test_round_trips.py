@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from django_redislock import locks, single_instance
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.round_trips import RoundTrips
 from tests.tools import ROOT
 

@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from django_redislock import LockLost, clock, locks
 from django_redislock.engine.renewal import thread_book
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.tools import Child, wait_until
 
 from .tools import afree, awaiting, cut_connections, free, hanging, start, waiting

@@ -20,7 +20,7 @@ from django_redislock.engine.drivers import _perform
 from django_redislock.engine.ops import Wait
 from django_redislock.engine.renewal import thread_book
 from django_redislock.primitives import Place
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.tools import Child, wait_until
 
 from .tools import awaiting, free, start, until, waiting

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import redis
 
 from django_redislock.manager import LockManager
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.tools import wait_until
 
 T = TypeVar("T")

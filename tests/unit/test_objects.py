@@ -35,7 +35,7 @@ from django_redislock.engine.hold import Hold, Holds
 from django_redislock.engine.renewal import ThreadBook, thread_book
 from django_redislock.primitives import BaseLock, Many, Quorum
 from django_redislock.primitives import quorum as quorums
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 from tests.conftest import leftovers
 from tests.unit.finding import check_found_again, kept, replay, search
 from tests.unit.objects import Actor, Lease, Lock, Model, Place, outcome

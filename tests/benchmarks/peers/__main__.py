@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 
 APPS = {
     "django-redislock, `while_executing`": ("while_executing_app", "django-redislock"),

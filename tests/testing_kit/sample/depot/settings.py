@@ -1,0 +1,24 @@
+SECRET_KEY = "of a sample"
+USE_TZ = True
+ALLOWED_HOSTS = ["testserver"]
+ROOT_URLCONF = "depot.urls"
+INSTALLED_APPS = ["django_redislock", "depot"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+
+# Nothing answers there: no test gets past the embedded server.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": "redis://:secret@redis.invalid:6379/0",
+        "KEY_PREFIX": "depot",
+    },
+    "locks": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": "redis://:secret@redis.invalid:6379/1",
+        "OPTIONS": {"socket_timeout": 5},
+    },
+}
+REDISLOCK_CACHE = "locks"
+
+CELERY_BROKER_URL = "memory://"
+CELERY_RESULT_BACKEND = "cache+memory://"

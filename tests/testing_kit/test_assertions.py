@@ -1,0 +1,158 @@
+"""The assertions hold where they should, and fail where they should."""
+
+import pytest
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+
+from django_redislock import locks, single_instance
+from django_redislock.celery import current_lock
+from django_redislock.signals import task_skipped
+from django_redislock.testing import (
+    assert_nothing_held,
+    assert_retried,
+    assert_skipped,
+    conflict,
+    held_elsewhere,
+)
+
+NAME = "tests:kit"
+
+
+@pytest.fixture
+def app():
+    return Celery("tests.kit", broker="memory://", backend="cache+memory://", set_as_current=False)
+
+
+@pytest.fixture
+def work(app):
+    @app.task(name="kit.work", shared=False)
+    @single_instance(unique_on=["number"])
+    def work(number):
+        return current_lock().name
+
+    return work
+
+
+class TestNothingHeld:
+    def test_nothing_is(self) -> None:
+        assert_nothing_held()
+
+    def test_what_is_held_is_named_with_its_holder(self) -> None:
+        with held_elsewhere(NAME, holder_task_id="task-1"), pytest.raises(AssertionError) as told:
+            assert_nothing_held(within=0)
+        assert f"'{NAME}' on 'default' by " in str(told.value)
+        assert "task-1" in str(told.value)
+
+    def test_one_of_another_alias_is(self, settings) -> None:
+        elsewhere = settings.CACHES["default"] | {"KEY_PREFIX": "elsewhere"}
+        settings.CACHES = settings.CACHES | {"other": elsewhere}
+        with held_elsewhere(NAME, using="other"):
+            assert_nothing_held(using="default", within=0)
+            with pytest.raises(AssertionError, match="on 'other'"):
+                assert_nothing_held(within=0)
+            with pytest.raises(AssertionError, match="on 'other'"):
+                assert_nothing_held(using="other", within=0)
+
+    def test_what_its_name_and_holder_say_is_shown_safely(self) -> None:
+        with (
+            held_elsewhere("tests:\u202ekit", holder_task_id="\x1b[2J"),
+            pytest.raises(AssertionError) as told,
+        ):
+            assert_nothing_held(within=0)
+        assert str(told.value).replace("\n", "").isprintable()
+
+    def test_what_is_just_given_back_has_time_to_go(self) -> None:
+        lock = locks.lock(NAME, timeout=0.3, auto_renewal=False)
+        lock.acquire()
+        with pytest.raises(AssertionError):
+            assert_nothing_held(within=0)
+        assert_nothing_held(within=10)
+
+    def test_what_only_cools_down_is_not_held(self) -> None:
+        with locks.lock(NAME, at_least_for=60):
+            pass
+        assert locks.get(NAME).state == "cooldown"
+        assert_nothing_held(within=0)
+        locks.force_release(NAME)
+
+    def test_who_is_queued_holds(self, app) -> None:
+        @single_instance(mode="until_executing")
+        @app.task(name="kit.queued", shared=False)
+        def queued():
+            pass
+
+        with conflict(queued), pytest.raises(AssertionError, match=r"kit\.queued .*, queued"):
+            assert_nothing_held(within=0)
+
+    @pytest.mark.parametrize("within", [-1, "soon"])
+    def test_a_time_that_is_none_is_refused(self, within) -> None:
+        with pytest.raises((TypeError, ValueError), match="within must be"):
+            assert_nothing_held(within=within)
+
+
+class TestSkipped:
+    def test_a_task_that_runs_is_none(self, work) -> None:
+        message = r"Not once kit\.work was skipped within 0 s"
+        with pytest.raises(AssertionError, match=message), assert_skipped(work, within=0):
+            work.apply([7])
+
+    def test_another_task_is_none(self, app, work) -> None:
+        @app.task(name="kit.other", shared=False)
+        @single_instance
+        def other():
+            pass
+
+        message = r"Not once kit\.other was skipped"
+        with (
+            conflict(work, 7),
+            pytest.raises(AssertionError, match=message),
+            assert_skipped(other, within=0),
+        ):
+            work.apply([7])
+
+    def test_without_a_task_any_will_do(self, work) -> None:
+        with conflict(work, 7), assert_skipped() as skips:
+            work.apply([7])
+        assert [(skip["sender"], skip["args"]) for skip in skips] == [(work, (7,))]
+        with pytest.raises(AssertionError, match="No task was skipped"), assert_skipped(within=0):
+            pass
+
+    def test_an_error_of_the_block_is_what_is_raised(self, work) -> None:
+        with pytest.raises(ZeroDivisionError), assert_skipped(work):
+            raise ZeroDivisionError
+
+    def test_nobody_listens_any_more_at_the_end(self, work) -> None:
+        before = len(task_skipped.receivers)
+        with conflict(work, 7), assert_skipped(work):
+            work.apply([7])
+        assert len(task_skipped.receivers) == before
+
+    def test_a_time_that_is_none_is_refused(self, work) -> None:
+        with pytest.raises(ValueError, match="within must be"), assert_skipped(work, within=-1):
+            pass
+
+
+class TestRetried:
+    def test_a_task_that_is_skipped_is_none(self, work) -> None:
+        message = r"Not once kit\.work was retried for a conflict"
+        with (
+            conflict(work, 7),
+            pytest.raises(AssertionError, match=message),
+            assert_retried(work, within=0),
+        ):
+            work.apply([7])
+
+    def test_a_retry_of_its_own_is_none(self, app) -> None:
+        @app.task(bind=True, name="kit.own", shared=False, max_retries=1)
+        @single_instance
+        def own(self):
+            if not self.request.retries:
+                raise self.retry(countdown=0)
+            return "ran"
+
+        with (
+            start_worker(app, perform_ping_check=False),
+            pytest.raises(AssertionError, match=r"Not once kit\.own was retried"),
+            assert_retried(own, within=0),
+        ):
+            assert own.delay().get(timeout=20) == "ran"

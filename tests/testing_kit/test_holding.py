@@ -1,0 +1,144 @@
+"""A lock that somebody else holds is one like any other."""
+
+import threading
+
+import pytest
+
+from django_redislock import AsyncLock, Lock, LockError, LockNotOwnedError, locks
+from django_redislock.testing import held_elsewhere, lose
+from tests.tools import wait_until
+
+NAME = "tests:kit"
+
+
+def is_free(name: str = NAME) -> bool:
+    lock = locks.lock(name, blocking=False)
+    if free := lock.acquire():
+        lock.release()
+    return free
+
+
+def test_it_is_held_until_the_end_of_the_block() -> None:
+    with held_elsewhere(NAME):
+        assert not is_free()
+    assert is_free()
+    assert locks.get(NAME) is None
+
+
+def test_it_is_held_until_an_error_ends_the_block() -> None:
+    with pytest.raises(ZeroDivisionError), held_elsewhere(NAME):
+        raise ZeroDivisionError
+    assert is_free()
+
+
+def test_its_holder_is_another_than_the_caller() -> None:
+    with held_elsewhere(NAME), pytest.raises(LockNotOwnedError):
+        locks.assert_held(NAME)
+    with held_elsewhere(NAME):
+        assert not locks.lock(NAME, reentrant=True).acquire(blocking=False)
+        with pytest.raises(LockNotOwnedError):
+            locks.lock(NAME).release()
+
+
+def test_it_tells_who_holds() -> None:
+    with held_elsewhere(NAME, holder_task_id="task-1", metadata={"by": "cron"}):
+        info = locks.get(NAME)
+        assert info is not None
+        assert info.holder is not None
+        assert (info.state, info.holder.task_id, info.metadata) == (
+            *("held", "task-1"),
+            {"by": "cron"},
+        )
+
+
+def test_it_is_renewed() -> None:
+    with held_elsewhere(locks.lock(NAME, timeout=0.2)):
+        first = locks.get(NAME)
+        assert first is not None
+        wait_until(lambda: (now := locks.get(NAME)) and now.expires_at > first.expires_at)
+
+
+def test_who_waits_has_it_when_its_holder_lets_go() -> None:
+    got = threading.Event()
+
+    def wait() -> None:
+        with locks.lock(NAME, blocking_timeout=10):
+            got.set()
+
+    thread = threading.Thread(target=wait)
+    with held_elsewhere(NAME) as lock:
+        thread.start()
+        wait_until(lambda: (info := locks.get(NAME)) and info.waiters)
+        assert not got.is_set()
+        lock.release()
+        thread.join(10)
+        assert got.is_set()
+
+
+def test_it_may_be_taken_away_by_force_meanwhile() -> None:
+    with held_elsewhere(NAME):
+        assert locks.force_release(NAME) == 1
+        assert is_free()
+
+
+def test_a_lock_of_any_kind_can_be_held() -> None:
+    with held_elsewhere(locks.semaphore(NAME, 3, weight=2)):
+        assert locks.semaphore(NAME, 3).acquire(blocking=False, token="one")
+        assert not locks.semaphore(NAME, 3, weight=2).acquire(blocking=False)
+        lose(NAME)
+    with held_elsewhere(locks.read_lock(NAME)):
+        assert not locks.write_lock(NAME).acquire(blocking=False)
+    with held_elsewhere(locks.lock_many(["tests:a", "tests:b"])):
+        assert not is_free("tests:b")
+
+
+def test_the_lock_object_itself_holds_nothing_by_it() -> None:
+    lock = locks.lock(NAME, at_least_for=60, reentrant=True, on_lost=pytest.fail)
+    with held_elsewhere(lock):
+        assert not lock.owned()
+        lose(NAME)
+    assert lock.acquire(blocking=False)
+    assert lock.at_least_for == 60
+    lock.at_least_for = 0
+    locks.force_release(NAME)
+
+
+def test_one_of_another_alias_can_be_held() -> None:
+    with held_elsewhere(NAME, using="django_redis"):
+        assert locks.using("django_redis").get(NAME)
+
+
+def test_one_on_a_client_can_be_held(redis_server) -> None:
+    with held_elsewhere(Lock(redis_server, NAME, timeout=5)):
+        assert not Lock(redis_server, NAME, timeout=5).acquire(blocking=False)
+
+
+def test_one_that_is_not_free_is_an_error() -> None:
+    with held_elsewhere(NAME):
+        with pytest.raises(LockError, match=f"'{NAME}' can't be held elsewhere"):
+            held_elsewhere(NAME).__enter__()
+        assert locks.get(NAME)
+
+
+@pytest.mark.parametrize(
+    ("lock", "options", "error"),
+    [
+        (7, {}, "lock must be a name, or a lock of a sync client, got 7"),
+        ("", {}, "name must not be empty"),
+        (NAME, {"holder_task_id": 7}, "holder_task_id must be a str, got 7"),
+        (NAME, {"metadata": "cron"}, "metadata must be a mapping with str keys, got 'cron'"),
+        (NAME, {"using": 7}, "alias must be a str, got 7"),
+        (locks.lock(NAME), {"using": "default"}, "using='default' is for a name"),
+    ],
+)
+def test_what_can_not_be_is_refused(lock, options, error) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        held_elsewhere(lock, **options).__enter__()
+    assert locks.get(NAME) is None
+
+
+def test_one_on_a_client_of_asyncio_is_refused() -> None:
+    from redis.asyncio import Redis
+
+    with pytest.raises(TypeError, match="a lock of a sync client"):
+        held_elsewhere(AsyncLock(Redis(), NAME)).__enter__()

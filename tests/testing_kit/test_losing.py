@@ -1,0 +1,220 @@
+"""A lock that is lost on purpose is lost as in production, and at once."""
+
+import asyncio
+import threading
+
+import pytest
+
+from django_redislock import LockError, LockLost, locks, single_instance
+from django_redislock.signals import lock_lost
+from django_redislock.testing import alose, held_elsewhere, lose
+from tests.tools import Child, wait_until
+
+NAME = "tests:kit"
+
+HOLDS = """
+from django_redislock import LockLost, locks
+try:
+    with locks.lock(sys.argv[1], timeout=0.6) as lock:
+        say("held")
+        while not lock.lost:
+            pass
+except LockLost:
+    say("lost")
+"""
+
+
+@pytest.fixture
+def told():
+    facts = []
+
+    def listen(**about):
+        facts.append(about["name"])
+
+    lock_lost.connect(listen)
+    yield facts
+    lock_lost.disconnect(listen)
+
+
+def test_its_holder_knows_at_once(told) -> None:
+    lost = []
+    lock = locks.lock(
+        NAME, timeout=30, on_lost=lambda lock: lost.append(threading.current_thread())
+    )
+    lock.acquire()
+    lose(NAME)
+    assert lock.lost
+    assert told == [NAME]
+    assert lost
+    assert lost != [threading.current_thread()]
+    with pytest.raises(LockLost):
+        lock.assert_held()
+    with pytest.raises(LockLost):
+        lock.release()
+    assert locks.get(NAME) is None
+
+
+def test_leaving_the_block_raises() -> None:
+    with pytest.raises(LockLost), locks.lock(NAME):
+        lose(NAME)
+
+
+def test_a_renewal_that_is_under_way_comes_first() -> None:
+    order, begun, go = [], threading.Event(), threading.Event()
+
+    def note(lock) -> None:
+        begun.set()
+        assert go.wait(20)
+        order.append("told of the other")
+
+    def work() -> None:
+        lose(NAME)
+        order.append("lost")
+
+    other = locks.lock("tests:other", timeout=0.3, on_lost=note)
+    other.acquire()
+    locks.force_release("tests:other")
+    assert begun.wait(20)
+    with held_elsewhere(NAME):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(0.3)
+        go.set()
+        thread.join(20)
+    assert order == ["told of the other", "lost"]
+
+
+def test_the_history_knows_it() -> None:
+    lock = locks.lock(NAME)
+    lock.acquire()
+    lose(NAME)
+    assert locks.history(NAME)[0].outcome == "expired"
+    with pytest.raises(LockLost):
+        lock.release()
+    assert locks.history(NAME)[0].outcome == "lost"
+
+
+def test_who_waits_is_let_in() -> None:
+    got = threading.Event()
+
+    def wait() -> None:
+        with locks.lock(NAME, blocking_timeout=10):
+            got.set()
+
+    thread = threading.Thread(target=wait)
+    with held_elsewhere(NAME):
+        thread.start()
+        wait_until(lambda: (info := locks.get(NAME)) and info.waiters)
+        lose(NAME)
+        assert got.wait(5)
+    thread.join(10)
+
+
+def test_all_who_hold_it_lose_it() -> None:
+    first, second = locks.semaphore(NAME, 2), locks.semaphore(NAME, 2)
+    assert first.acquire()
+    assert second.acquire(blocking=False)
+    lose(NAME)
+    assert first.lost
+    assert second.lost
+
+
+def test_one_of_several_is_enough() -> None:
+    lock = locks.lock_many(["tests:a", "tests:b"])
+    lock.acquire()
+    lose("tests:b")
+    assert lock.lost
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_other_locks_stay() -> None:
+    with locks.lock("tests:other") as other:
+        with held_elsewhere(NAME):
+            lose(NAME)
+        assert not other.lost
+        assert other.owned()
+
+
+def test_one_that_is_not_renewed_is_known_to_be_lost_when_it_is_released() -> None:
+    lock = locks.lock(NAME, timeout=30, auto_renewal=False)
+    lock.acquire()
+    lose(NAME)
+    assert not lock.lost
+    assert not lock.owned()
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_a_holder_in_another_process_learns_of_it_by_its_renewal() -> None:
+    with Child(HOLDS, NAME) as child:
+        child.expect("held")
+        lose(NAME)
+        child.expect("lost")
+
+
+def test_a_function_is_aborted() -> None:
+    @single_instance(key=NAME, on_lost="abort")
+    def work() -> None:
+        lose(NAME)
+        while True:
+            pass
+
+    with pytest.raises(LockLost):
+        work()
+
+
+def test_one_of_another_alias_can_be_lost() -> None:
+    with pytest.raises(LockLost), locks.using("django_redis").lock(NAME):
+        lose(NAME, using="django_redis")
+
+
+def test_a_coroutine_knows_at_once(told) -> None:
+    async def work() -> None:
+        async with locks.lock(NAME, timeout=30) as lock:
+            await alose(NAME)
+            assert lock.lost
+
+    with pytest.raises(LockLost):
+        asyncio.run(work())
+    assert told == [NAME]
+
+
+def test_a_coroutine_is_cancelled() -> None:
+    async def work() -> None:
+        async with locks.lock(NAME, timeout=30, on_lost="abort"):
+            await alose(NAME)
+            await asyncio.sleep(60)
+
+    with pytest.raises(LockLost):
+        asyncio.run(work())
+
+
+def test_a_coroutine_can_take_a_lock_from_a_thread() -> None:
+    with held_elsewhere(NAME) as lock:
+        asyncio.run(alose(NAME))
+        assert lock.lost
+
+
+def test_a_thread_can_take_a_lock_from_a_coroutine() -> None:
+    async def work() -> None:
+        lost = asyncio.Event()
+        async with locks.lock(NAME, timeout=30, on_lost=lambda lock: lost.set()):
+            await asyncio.to_thread(lose, NAME)
+            await asyncio.wait_for(lost.wait(), 10)
+
+    with pytest.raises(LockLost):
+        asyncio.run(work())
+
+
+def test_what_nobody_holds_can_not_be_lost() -> None:
+    with pytest.raises(LockError, match=f"'{NAME}' can't be lost: nobody holds it"):
+        lose(NAME)
+    with pytest.raises(LockError, match="nobody holds it"):
+        asyncio.run(alose(NAME))
+
+
+@pytest.mark.parametrize(("name", "error"), [(7, TypeError), ("", ValueError)])
+def test_what_is_no_name_is_refused(name, error) -> None:
+    with pytest.raises(error, match="name must"):
+        lose(name)
