@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# The package has fixtures: pytest warns if it is imported before pytest, and this is not said.
+__doc__ = f"{__doc__}\nPYTEST_DONT_REWRITE"
+
 __all__ = [  # noqa: RUF022  grouped by use, not by letter
     # Locks
     "locks",

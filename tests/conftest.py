@@ -106,8 +106,7 @@ def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
 def _let_go() -> None:
     """End what this process holds, which the traceback of a failed test may keep alive: the next
     tests use the same names."""
-    from django_redislock.engine.lease import _held  # not before the settings are there
+    from django_redislock.engine.lease import held_here  # not before the settings are there
 
-    for lease in [each() for leases in list(_held.values()) for each in leases]:
-        if lease:
-            lease.end()
+    for lease in held_here():
+        lease.end()

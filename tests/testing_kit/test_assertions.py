@@ -2,7 +2,7 @@
 
 import pytest
 from celery import Celery
-from celery.contrib.testing.worker import start_worker
+from celery.signals import task_retry
 
 from django_redislock import locks, single_instance
 from django_redislock.celery import current_lock
@@ -150,9 +150,10 @@ class TestRetried:
                 raise self.retry(countdown=0)
             return "ran"
 
-        with (
-            start_worker(app, perform_ping_check=False),
-            pytest.raises(AssertionError, match=r"Not once kit\.own was retried"),
-            assert_retried(own, within=0),
-        ):
-            assert own.delay().get(timeout=20) == "ran"
+        signals = []
+        task_retry.connect(lambda **facts: signals.append(facts), weak=False, dispatch_uid="test")
+        message = r"Not once kit\.own was retried"
+        with pytest.raises(AssertionError, match=message), assert_retried(own, within=0):
+            assert own.apply().result
+        task_retry.disconnect(dispatch_uid="test")
+        assert len(signals) == 1

@@ -135,8 +135,8 @@ def test_a_task_can_replace_it(app) -> None:
         result = work.delay(7)
     task_replaced.disconnect(listen)
     assert told == [(other.task_id, result.id)]
-    with start_worker(app, perform_ping_check=False):
-        assert outcome(result) == "ran 7"
+    assert locks.get(other.name).holder.task_id == result.id
+    locks.force_release(other.name)
 
 
 def test_a_task_is_retried_until_it_is_gone(app) -> None:

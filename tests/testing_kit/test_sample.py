@@ -19,6 +19,12 @@ RUNS = {
 }
 
 
+LATE = """
+import sys, pytest, django_redislock
+sys.exit(pytest.main(["-p", "no:cacheprovider", "-k", "leaves_nothing"]))
+"""
+
+
 def run(python: Path | str, arguments: Sequence[str], **environment: str) -> str:
     """What the sample's tests told, all of which passed. Of the environment it knows only where
     Python is, and so no server, and no program beside those of Python."""
@@ -29,7 +35,7 @@ def run(python: Path | str, arguments: Sequence[str], **environment: str) -> str
         env=known | environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,17 +49,17 @@ def test_it_passes_its_own_tests(name: str) -> None:
 
 
 def test_it_passes_them_in_several_processes() -> None:
-    assert " passed" in run(sys.executable, [*RUNS["pytest"], "-n", "2"])
     assert "\nOK" in run(sys.executable, [*RUNS["manage.py test"], "--parallel", "2"])
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_it_passes_them_on_the_wheel_in_an_environment_of_its_own(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-d", tmp_path]
     subprocess.run(build, cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     python = installed(tmp_path / "venv", f"{wheel}[testing,celery]", "pytest", "pytest-django")
-    for name, command in RUNS.items():
+    for name, command in {**RUNS, "pytest that starts late": ["-c", LATE]}.items():
         told = run(python, command)
         assert " passed" in told or "\nOK" in told, name
 
