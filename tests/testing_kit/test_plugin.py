@@ -52,6 +52,12 @@ def test_each_worker_has_its_own(embedded_redis, turn, request):
 """
 
 
+BARE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""Without other plugins pytest starts sooner."""
+
+OWN = ["-p", "django_redislock.testing.plugin"]
+
+
 def run(
     folder: Path, code: str, *options: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -62,12 +68,12 @@ def run(
     inherited = {name: os.environ[name] for name in os.environ if name != "REDIS_URL"}
     theirs = {"DJANGO_SETTINGS_MODULE": "theirs", "PYTHONPATH": str(folder)}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *options],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
         cwd=folder,
         env=inherited | theirs | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
 
@@ -82,14 +88,14 @@ def test_it_is_found_and_imports_nothing(tmp_path: Path) -> None:
 
 
 def test_a_test_that_leaves_a_lock_held_fails_with_its_name(tmp_path: Path) -> None:
-    done = run(tmp_path, HOLDS, "-p", "no:django")
+    done = run(tmp_path, HOLDS, *OWN, **BARE)
     assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
     assert "ERROR at teardown of test_untidy" in done.stdout
     assert f"'invoice:42' on 'default' by {os.uname().nodename}:" in done.stdout
 
 
 def test_each_worker_of_xdist_has_a_server_of_its_own(tmp_path: Path) -> None:
-    done = run(tmp_path, APART, "-n", "2", "-rP")
+    done = run(tmp_path, APART, *OWN, "-p", "xdist", "-n", "2", "-rP", **BARE)
     assert "4 passed" in done.stdout, done.stdout + done.stderr
     told = {*re.findall(r"^at (gw\d) (\d+)$", done.stdout, re.MULTILINE)}
     workers, ports = zip(*told, strict=True)
