@@ -1,6 +1,7 @@
 """What many tests need: to wait for an event, and a second process to be a holder in."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -44,8 +45,10 @@ def wait_until(predicate: Callable[[], T], *, timeout: float = 10, interval: flo
 
 
 STOPPED = """
+import json
 from django_redislock import locks
-locks.lock(sys.argv[1], timeout=float(sys.argv[2])).acquire()
+name, timeout, metadata = sys.argv[1:]
+locks.lock(name, timeout=float(timeout), metadata=json.loads(metadata)).acquire()
 say("held")
 hear()
 """
@@ -122,11 +125,13 @@ class Child:
 
 
 @contextlib.contextmanager
-def stopped_holder(name: str, *, timeout: float) -> Iterator["Child"]:
+def stopped_holder(
+    name: str, *, timeout: float, metadata: dict[str, str] | None = None
+) -> Iterator["Child"]:
     """A process that holds a lock and was stopped, for so long that its renewal is overdue."""
     from django_redislock import locks  # not before the settings are there
 
-    with Child(STOPPED, name, str(timeout)) as child:
+    with Child(STOPPED, name, str(timeout), json.dumps(metadata)) as child:
         child.expect("held")
         os.kill(child.pid, signal.SIGSTOP)
         wait_until(lambda: (info := locks.get(name)) and info.is_stale, timeout=timeout)

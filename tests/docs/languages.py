@@ -1,0 +1,149 @@
+"""What is done with a sample, by its language. One that is not here can't be in a page."""
+
+import ast
+import configparser
+import contextlib
+import doctest
+import importlib
+import inspect
+import io
+import json
+import re
+import tomllib
+from pathlib import PurePath
+from typing import Any
+
+import yaml
+from django.template import engines
+
+from . import console
+from .page import Page
+from .printed import Checker, assert_same, constant
+from .samples import HOME, Sample
+from .settling import names_of, settle
+
+FILE = re.compile(r"# ([\w/]+)(?<!settings)\.py\n")
+"""The first line of a sample that is a file of the project."""
+
+CRON = re.compile(r"(?:[\d*/,-]+ +){5}(.+)")
+
+
+def run(page: Page, sample: Sample) -> None:
+    __tracebackhide__ = True
+    runner = RUNNERS.get(sample.language)
+    assert runner, f"nothing runs {sample.language or 'a sample that names no language'}"
+    runner(page, sample)
+
+
+def _python(page: Page, sample: Sample) -> None:
+    """Imported, if it begins with the name of a file; else run in the page's namespace."""
+    __tracebackhide__ = True
+    code = page.real(sample.text)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        if file := FILE.match(code):
+            _import(page, file[1], code)
+        else:
+            _execute(page, sample, code)
+    page.printed = printed.getvalue() or page.printed
+    if names := names_of(code):
+        settle(page, code, names)
+
+
+def _execute(page: Page, sample: Sample, code: str) -> None:
+    __tracebackhide__ = True
+    compiled = compile(
+        "\n" * sample.line + code,  # so that a traceback tells the page's lines
+        HOME / sample.page,
+        "exec",
+        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+        dont_inherit=True,
+    )
+    page.namespace["__name__"] = page.module or f"{PurePath(sample.page).stem}_{sample.line}"
+    result = eval(compiled, page.namespace)  # noqa: S307  our own page
+    if inspect.iscoroutine(result):
+        page.loop.run(result)
+
+
+def _import(page: Page, file: str, code: str) -> None:
+    page.write(f"{file}.py", "w", code)
+    module = importlib.import_module(page.new_module(file))
+    page.namespace |= {name: vars(module)[name] for name in dir(module) if name[:2] != "__"}
+
+
+def _pycon(page: Page, sample: Sample) -> None:
+    """Each answer and each error is compared."""
+    __tracebackhide__ = True
+    told: list[str] = []
+    test = doctest.DocTestParser().get_doctest(
+        page.real(sample.text), page.namespace, sample.id, str(HOME / sample.page), sample.line
+    )
+    runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
+    assert not runner.run(test, out=told.append, clear_globs=False).failed, "".join(told)
+    page.namespace |= test.globs
+
+
+def _console(page: Page, sample: Sample) -> None:
+    __tracebackhide__ = True
+    console.run(page, sample.text)
+
+
+def _bash(page: Page, sample: Sample) -> None:
+    __tracebackhide__ = True
+    console.in_shell(page, f"shopt -s expand_aliases\nset -e\n{page.real(sample.text)}")
+
+
+def _text(page: Page, sample: Sample) -> None:
+    """A line of a crontab, commands of Redis, or what was printed before."""
+    __tracebackhide__ = True
+    lines = sample.text.splitlines()
+    if cron := CRON.fullmatch(lines[0]):
+        console.in_shell(page, page.real(cron[1]))
+    elif all(line.startswith("ACL ") for line in lines):
+        for line in lines:
+            console.ask(page, line.split())
+    elif callable(page.printed):
+        page.printed(sample.text)
+    else:
+        assert page.printed, "nothing was printed that this text could be"
+        assert_same(page.printed, sample.text)
+    page.printed = ""
+
+
+def _ini(page: Page, sample: Sample) -> None:
+    """Parsed; of a service what it starts is run."""
+    __tracebackhide__ = True
+    file = configparser.ConfigParser(interpolation=None)
+    file.read_string(page.real(sample.text))
+    if command := file.get("Service", "ExecStart", fallback=""):
+        console.in_shell(page, f"cd {file['Service']['WorkingDirectory']} && {command}")
+
+
+def _sql(page: Page, sample: Sample) -> None:
+    """What the samples before have asked the database."""
+    asked = [constant(query["sql"].replace("\n", " ")) for query in page.queries]
+    shown = constant(sample.text.replace("\n", " "))
+    assert shown in asked, f"{shown} is none of\n{''.join(asked)}"
+
+
+def _html(page: Page, sample: Sample) -> None:
+    engines["django"].from_string(sample.text).render(page.namespace)
+
+
+def _parsed(parse: Any) -> Any:
+    return lambda page, sample: parse(sample.text)
+
+
+RUNNERS = {
+    "bash": _bash,
+    "console": _console,
+    "html": _html,
+    "html+django": _html,
+    "ini": _ini,
+    "json": _parsed(json.loads),
+    "pycon": _pycon,
+    "python": _python,
+    "sql": _sql,
+    "text": _text,
+    "toml": _parsed(tomllib.loads),
+    "yaml": _parsed(yaml.safe_load),
+}

@@ -1,0 +1,42 @@
+"""What a page shows and what is printed are the same, but for what differs from run to run."""
+
+import re
+import socket
+from doctest import ELLIPSIS, OutputChecker
+
+HOST = re.escape(socket.gethostname())
+
+VARIES = (
+    # In the pages the machine is called vm.
+    (re.compile(rf"\b({HOST}|vm):\d+\b"), "vm:1"),
+    (re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d+)?"), r"2026-01-01\g<1>00:00:00"),
+    (re.compile(r"\b1\d{15}\b"), "1000000000000000"),  # a fencing token
+    (re.compile(r"\b\d+(\.\d+)?( ?m?s)\b"), r"1\g<2>"),
+    (re.compile(r"[█░]+"), "█"),
+    # Columns are as wide as their longest word, and a machine's name may be any.
+    (re.compile(r"[ \t]+"), " "),
+    (re.compile(r" ?\n+"), "\n"),
+)
+
+
+class Checker(OutputChecker):
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return super().check_output(constant(want), constant(got), optionflags)
+
+
+def assert_same(printed: str, shown: str) -> None:
+    """AssertionError with both, unless `printed` is what a page shows; ``...`` is any text."""
+    __tracebackhide__ = True
+    if not matches(printed, shown):
+        raise AssertionError(f"The page shows\n\n{shown}\n\nand this was printed:\n\n{printed}")
+
+
+def matches(printed: str, shown: str) -> bool:
+    return Checker().check_output(shown, printed, ELLIPSIS)
+
+
+def constant(text: str) -> str:
+    """`text` as it is in each run."""
+    for varying, instead in VARIES:
+        text = varying.sub(instead, text)
+    return text.strip() + "\n"

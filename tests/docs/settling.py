@@ -1,0 +1,53 @@
+"""A sample of settings is set for the rest of its page, and locks are had with it."""
+
+import ast
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from .page import Page
+
+IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+def names_of(code: str) -> list[str]:
+    """The settings that `code` gives, if it does nothing else."""
+    body = [each for each in ast.parse(code).body if not isinstance(each, IMPORTS)]
+    names = [name for each in body for name in _assigned(each)]
+    return names if len(names) == len(body) and all(map(str.isupper, names)) else []
+
+
+def _assigned(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.Assign):
+        return [each.id for each in statement.targets if isinstance(each, ast.Name)]
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        return [statement.target.id]
+    return []
+
+
+def settle(page: Page, code: str, names: list[str]) -> None:
+    """Use what `code` gave, here and in the page's project."""
+    from django_redislock import locks  # not before the settings are there
+
+    given = {name: _filled(name, page.namespace[name]) for name in names}
+    page.write("mysite/settings.py", "a", code + "".join(map(_line, given.items())))
+    page.enter(override_settings(**given))
+    assert not (told := run_checks()), told
+    for manager in locks.everywhere():
+        with manager.lock("of the docs", timeout=10, blocking=False):
+            assert manager.get("of the docs")
+
+
+def _filled(name: str, value: Any) -> Any:
+    """`value` with what there is where it has ``...``."""
+    if not isinstance(value, list) or ... not in value:
+        return value
+    at = value.index(...)
+    return list(dict.fromkeys([*value[:at], *getattr(settings, name), *value[at + 1 :]]))
+
+
+def _line(setting: tuple[str, Any]) -> str:
+    name, value = setting
+    return f"{name} = {value!r}\n" if name == "INSTALLED_APPS" else ""

@@ -1,0 +1,64 @@
+"""What a page links to inside of the repository is there: files, pictures, headings."""
+
+import re
+from urllib.parse import unquote
+
+import pytest
+
+from .samples import HOME, pages, parse
+
+TARGET = re.compile(r"^\(([\w-]+)\)=$", re.MULTILINE)
+SOURCES = re.compile(r'(?:src|srcset|href)="([^"]+)"')
+
+
+def links(page: str) -> set[str]:
+    """Where a page's links and pictures lead, but for what is on another site."""
+    found = set()
+    for token in parse((HOME / page).read_text()):
+        found.update(SOURCES.findall(token.content))
+        for each in token.children or ():
+            found.update({each.attrs.get("href"), each.attrs.get("src")} - {None})
+            found.update(SOURCES.findall(each.content) if each.type == "html_inline" else ())
+    return {unquote(link) for link in found if not re.match(r"\w+:", link)}
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub and as Sphinx make them."""
+    tokens = parse((HOME / page).read_text())
+    heads = [
+        "".join(part.content for part in text.children)
+        for opening, text in zip(tokens, tokens[1:], strict=False)
+        if opening.type == "heading_open"
+    ]
+    named = set(TARGET.findall((HOME / page).read_text()))
+    return {make(head) for head in heads for make in (of_github, of_sphinx)} | named
+
+
+def of_github(head: str) -> str:
+    return re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
+
+
+def of_sphinx(head: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", head.lower()).strip("-")
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_inside_lead_somewhere(page):
+    dead = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (HOME / page).parent / path if path else HOME / page
+        if not target.exists() or (anchor and not has(target, anchor)):
+            dead.append(link)
+    assert not dead
+
+
+def has(target, anchor: str) -> bool:
+    return anchor in anchors(target.resolve().relative_to(HOME.resolve()).as_posix())
+
+
+def test_links_are_found():
+    assert "docs/how-to/topologies.md" in links("README.md")
+    assert "docs/images/list-dark.png" in links("README.md")
+    assert "../reference/locks.md#a-majority-of-servers" in links("docs/how-to/topologies.md")
+    assert "manage-py-locks-run" in anchors("docs/reference/operators.md")
