@@ -1,6 +1,7 @@
 """What a reader types into a shell is run, and prints what the page shows."""
 
 import contextlib
+import io
 import os
 import pty
 import re
@@ -10,9 +11,11 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from threading import Timer
-from typing import IO
+from typing import TextIO
+from unittest import mock
 
 import redis
+from django.core.management import execute_from_command_line
 from packaging.requirements import Requirement
 
 from ..tools import ROOT
@@ -30,6 +33,9 @@ ENDLESS = {
     "runserver": "Quit the server",
 }
 """Commands that go on until they are interrupted, and what says that they have begun."""
+
+HERE = re.compile(r"python manage\.py locks (?!run|watch)[^|&;<>]*(#.*)?$")
+"""A command that needs neither a shell nor a process of its own."""
 
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 """One goes on where its line ends with a backslash; below it is what it prints."""
@@ -54,6 +60,8 @@ def _perform(page: Page, command: str, shown: str) -> str:
         return _pip_install(words[2:])
     if words[0] == "redis-cli":
         return ask(page, words[1:])
+    if HERE.match(command):
+        return _here(words[1:])
     if words[0] in {"python", "celery", "django-admin"}:
         return in_shell(page, command, shown)
     raise AssertionError(f"nothing runs {command!r}")
@@ -85,6 +93,24 @@ def ask(page: Page, words: list[str]) -> str:
         return str(client.execute_command(*words))
 
 
+def _here(argv: list[str]) -> str:
+    """A command of Django's, run in this process: to start another takes a second."""
+    __tracebackhide__ = True
+    printed, status = io.StringIO(), 0
+    with (
+        _typed("yes\n") as stdin,
+        mock.patch("sys.stdin", stdin),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        try:
+            execute_from_command_line(argv)
+        except SystemExit as ended:
+            status = ended.code
+    assert not status, f"ended with {status}:\n{printed.getvalue()}"
+    return printed.getvalue()
+
+
 def in_shell(page: Page, command: str, shown: str = "") -> str:
     """What bash prints in the page's project; who asks there is answered yes."""
     __tracebackhide__ = True
@@ -98,16 +124,16 @@ def in_shell(page: Page, command: str, shown: str = "") -> str:
 
 
 @contextlib.contextmanager
-def _typed(text: str) -> Iterator[IO[bytes]]:
+def _typed(text: str) -> Iterator[TextIO]:
     """A terminal on which `text` was typed."""
     ours, theirs = pty.openpty()
-    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs, "rb") as stdin:
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as stdin:
         keyboard.write(text.encode())
         yield stdin
 
 
 @contextlib.contextmanager
-def _started(page: Page, command: str, stdin: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
+def _started(page: Page, command: str, stdin: TextIO) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         ["bash", "-c", f"set -o pipefail\n{command}"],
         cwd=page.folder,

@@ -42,7 +42,6 @@ class Page:
         self.printed: str | Callable[[str], None] = ""
         self.queries: Sequence[dict[str, str]] = ()
         self.namespace: dict[str, Any] = {"page": self}
-        self.skip = ""
         self._found: set[str] = set()
         self._stack = stack
 

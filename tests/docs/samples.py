@@ -54,9 +54,7 @@ def pages() -> list[str]:
 
 
 def samples() -> list[Sample]:
-    return [
-        each for page in pages() if page not in ELSEWHERE for each in samples_of(page)
-    ]
+    return [each for page in pages() if page not in ELSEWHERE for each in samples_of(page)]
 
 
 def samples_of(page: str) -> list[Sample]:

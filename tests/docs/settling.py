@@ -36,7 +36,7 @@ def settle(page: Page, code: str, names: list[str]) -> None:
     page.enter(override_settings(**given))
     assert not (told := run_checks()), told
     for manager in locks.everywhere():
-        with manager.lock("of the docs", timeout=10, blocking=False):
+        with manager.lock("of the docs", blocking=False):
             assert manager.get("of the docs")
 
 

@@ -1,6 +1,7 @@
 """What a page links to inside of the repository is there: files, pictures, headings."""
 
 import re
+from itertools import pairwise
 from urllib.parse import unquote
 
 import pytest
@@ -27,7 +28,7 @@ def anchors(page: str) -> set[str]:
     tokens = parse((HOME / page).read_text())
     heads = [
         "".join(part.content for part in text.children)
-        for opening, text in zip(tokens, tokens[1:], strict=False)
+        for opening, text in pairwise(tokens)
         if opening.type == "heading_open"
     ]
     named = set(TARGET.findall((HOME / page).read_text()))

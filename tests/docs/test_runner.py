@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -109,54 +108,77 @@ BAD = {
 }
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+ORDERED = (
+    """
+```python
+number = 0
+```
+"""
+    + 4
+    * """
+```python
+number += 1
+```
+```python
+assert number > 0
+```
+"""
+)
+
+LEAVES = """
+```python
+from django_redislock import locks
+assert locks.lock("left").acquire()
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory) -> str:
+    """What a run of some pages tells, in two processes and at random."""
+    folder = tmp_path_factory.mktemp("site")
+    pages = {f"bad{number}": f"# Bad\n\n{text}\n" for number, text in enumerate(BAD.values())}
+    pages |= {"good": GOOD, "one": ORDERED, "two": ORDERED, "leaves": LEAVES}
+    (folder / "docs").mkdir()
+    for name, text in pages.items():
+        (folder / "docs" / f"{name}.md").write_text(text)
+    options = "-n 2 --dist loadgroup -p no:cacheprovider -rA --tb=short"
     return subprocess.run(
-        [*(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "--tb=short")]
-        + [*options, "tests/docs/test_samples.py"],
+        [sys.executable, "-m", "pytest", *options.split(), "tests/docs/test_samples.py"],
         cwd=ROOT,
         env=os.environ | {"TESTS_DOCS": str(folder)},
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
-    )
+    ).stdout
 
 
-def test_every_wrong_sample_fails_by_its_page_and_line(tmp_path):
-    """Each on a page of its own; and what is right passes, in its order."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "good.md").write_text(GOOD)
-    for number, text in enumerate(BAD.values()):
-        (tmp_path / "docs" / f"bad{number}.md").write_text(f"# Bad\n\n{text}\n")
-
-    told = run(tmp_path).stdout
-
-    outcomes = dict(re.findall(r"^(\w+) \S+\[docs/(\w+)\.md:\d+\]", told, re.MULTILINE)[::-1])
-    wrong = [what for number, what in enumerate(BAD) if outcomes.get(f"bad{number}") != "FAILED"]
-    assert not wrong, told
-    assert outcomes["good"] == "PASSED", told
-    assert f"{len(BAD)} failed, 8 passed" in told, told
-    assert re.search(r"^FAILED \S+\[docs/bad0\.md:3\]", told, re.MULTILINE), told
-    assert re.search(r"docs/bad0\.md:4: in <module>", told), told
-    assert "nothing runs 'ruby'" in told.replace("runs ruby", "runs 'ruby'"), told
+def outcomes(told: str, page: str) -> list[str]:
+    return re.findall(rf"^([A-Z]+) \S+\[docs/{page}\.md:\d+\]", told, re.MULTILINE)
 
 
-def test_pages_keep_their_order_in_several_processes(tmp_path):
-    (tmp_path / "docs").mkdir()
-    for page in "abc":
-        text = "```python\nn = 0\n```\n" + "```python\nn += 1\n```\n```python\nassert n > 0\n```\n" * 4
-        (tmp_path / "docs" / f"{page}.md").write_text(text)
-
-    done = run(tmp_path, "-n", "2", "--dist", "loadgroup")
-
-    assert done.returncode == 0, done.stdout
+@pytest.mark.parametrize("number", range(len(BAD)), ids=list(BAD))
+def test_a_wrong_sample_fails(told, number):
+    assert outcomes(told, f"bad{number}") == ["FAILED"], told
 
 
-def test_what_a_page_leaves_behind_is_told(tmp_path):
-    (tmp_path / "README.md").write_text(
-        '```python\nfrom django_redislock import locks\nassert locks.lock("left").acquire()\n```\n'
-    )
-    assert "README.md leaves behind: " in run(tmp_path).stdout
+def test_a_failure_names_page_and_line(told):
+    assert re.search(r"^FAILED \S+\[docs/bad0\.md:3\]", told, re.MULTILINE)
+    assert re.search(r"docs/bad0\.md:4: in <module>", told)
+
+
+def test_what_is_right_passes(told):
+    assert outcomes(told, "good") == ["PASSED"] * 9, told
+
+
+def test_the_samples_of_a_page_keep_their_order(told):
+    assert outcomes(told, "one") == outcomes(told, "two") == ["PASSED"] * 9, told
+
+
+def test_a_page_that_leaves_a_lock_fails(told):
+    assert outcomes(told, "leaves") == ["FAILED"], told
+    assert re.search(r"docs/leaves\.md leaves behind: .*left", told)
 
 
 def test_every_page_is_looked_at():

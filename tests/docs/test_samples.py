@@ -3,27 +3,19 @@
 import pytest
 
 from ..servers import Missing
-from . import languages
-from .samples import samples
+from .samples import Sample, samples
 
 
-def parameter(sample):
-    # One process runs a page, for its samples share what they define.
-    return pytest.param(
-        sample.page, sample, id=sample.id, marks=pytest.mark.xdist_group(f"docs-{sample.page}")
-    )
+def parameter(sample: Sample):
+    # One process reads a page, for its samples share what they define.
+    return pytest.param(sample, id=sample.id, marks=pytest.mark.xdist_group(sample.page))
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # Celery's
-@pytest.mark.parametrize(
-    ("page", "sample"), [*map(parameter, samples())], indirect=["page"], scope="session"
-)
-def test_sample(page, sample):
+@pytest.mark.parametrize("sample", [parameter(sample) for sample in samples()])
+def test_sample(reader, sample):
     __tracebackhide__ = True
-    if not page.skip:
-        try:
-            languages.run(page, sample)
-        except Missing as missing:
-            page.skip = str(missing)
-    if page.skip:
-        pytest.skip(page.skip)
+    try:
+        reader.read(sample)
+    except Missing as missing:
+        pytest.skip(str(missing))
