@@ -47,7 +47,8 @@ def watch_tasks(sender: Any, **kwargs: Any) -> None:
     for task in sender.app.tasks.values():
         if single_of(task):
             request = symbol_by_name(task.Request)
-            task.Request = type(request.__name__, (Watched, request), {})
+            if not issubclass(request, Watched):  # as where a worker starts again in one process
+                task.Request = type(request.__name__, (Watched, request), {})
 
 
 @worker_ready.connect

@@ -133,6 +133,10 @@ assert locks.lock("left").acquire()
 """
 
 
+# One process asks for all that they look at.
+pytestmark = [pytest.mark.xdist_group("docs-runner"), pytest.mark.timeout(240)]
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory) -> str:
     """What a run of some pages tells, in two processes and at random."""
@@ -149,7 +153,7 @@ def told(tmp_path_factory) -> str:
         env=os.environ | {"TESTS_DOCS": str(folder)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=220,
         check=False,
     ).stdout
 
