@@ -12,6 +12,10 @@ class LockError(redis.LockError):
     ``cache.lock()`` catches it. `lock_name` is the lock's name.
     """
 
+    def __repr__(self) -> str:
+        # redis-py 8 has "server:" there, and no message; Celery logs this of a task that failed.
+        return BaseException.__repr__(self)
+
 
 class LockNotOwnedError(LockError, redis.LockNotOwnedError):
     """The lock is not, or no longer, this caller's."""

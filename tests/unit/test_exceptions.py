@@ -1,0 +1,23 @@
+"""What the errors say of themselves."""
+
+import pytest
+
+from django_redislock import AlreadyRunning, LockError, LockLost, LockNotOwnedError, StaleLock
+
+
+@pytest.mark.parametrize("kind", [LockError, LockNotOwnedError, LockLost])
+def test_the_text_is_told_wherever_an_error_is_logged(kind: type[LockError]) -> None:
+    error = kind("It is gone", lock_name="invoice:42")
+    assert repr(error) == f"{kind.__name__}('It is gone')"
+    assert str(error) == "It is gone"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (AlreadyRunning("sync", "a1", 2.5), "AlreadyRunning('sync', 'a1', 2.5)"),
+        (StaleLock("bank.Account", 1, 7, 8), "StaleLock('bank.Account', 1, 7, 8, None)"),
+    ],
+)
+def test_and_so_is_what_it_carries(error: LockError, text: str) -> None:
+    assert repr(error) == text
