@@ -1,0 +1,118 @@
+"""A terminal with a shell in it, which is typed into."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+import psutil
+from psutil import STATUS_ZOMBIE as ZOMBIE
+
+from .page import pattern, tidied
+
+PROMPT = r"(?:\$|>>>) "
+
+PATIENCE = 60
+"""Seconds to wait for anything to be seen; a busy machine is no reason to fail."""
+
+ESCAPE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[()].|[=>])")
+
+KEYS = {"^C": b"\x03"}
+
+# What a new session opens first is its terminal, by which keys such as Ctrl-C reach it.
+SHELL = 'exec bash --norc --noprofile --noediting -i <"$0" >"$0" 2>&1'
+
+
+class Terminal:
+    """A bash on a terminal of its own. What is seen there is compared as it comes.
+
+    Whatever was started in it ends with `close`.
+    """
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._ours, theirs = pty.openpty()
+        # So wide that no line is broken.
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 1000, 0, 0))
+        self._shell = subprocess.Popen(
+            ["sh", "-c", SHELL, os.ttyname(theirs)],
+            cwd=folder,
+            env=environment | {"PS1": "$ ", "TERM": "dumb"},
+            start_new_session=True,
+        )
+        self._theirs = theirs
+        self._raw = b""
+        self._compared = 0
+        self._expected = ""
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def folder(self) -> Path:
+        """The one that the shell is in."""
+        return Path(psutil.Process(self._shell.pid).cwd())
+
+    def type(self, line: str, *, after: str) -> None:
+        """Type a line once that prompt, and before it all that was expected, is seen."""
+        self._wait_for(self._expected + re.escape(after) + r"\Z")
+        self._compared, self._expected = len(self._raw), pattern(line + "\n")
+        os.write(self._ours, line.encode() + b"\n")
+
+    def press(self, keys: str) -> None:
+        """Press keys once all that was expected is seen."""
+        self._wait_for(self._expected)
+        self._expected += re.escape(keys) + r"\n?"
+        os.write(self._ours, KEYS[keys])
+
+    def expect(self, shown: str) -> None:
+        self._expected += pattern(shown)
+
+    def settle(self, *, goes_on: bool) -> None:
+        """Wait for what is expected, and for a prompt unless a program goes on."""
+        self._wait_for(self._expected + ("" if goes_on else PROMPT + r"\Z"))
+
+    def processes(self) -> list[psutil.Process]:
+        """All that runs in it but the shell."""
+        return [each for each in psutil.process_iter() if self._is_running_here(each)]
+
+    def close(self) -> None:
+        while running := self.processes():
+            for process in running:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(running, timeout=1)
+        self._shell.kill()
+        self._shell.wait()
+        os.close(self._theirs)
+        self._reader.join()
+        os.close(self._ours)
+
+    def _is_running_here(self, process: psutil.Process) -> bool:
+        try:
+            is_here = os.getsid(process.pid) == self._shell.pid
+            return is_here and process.pid != self._shell.pid and process.status() != ZOMBIE
+        except (OSError, psutil.NoSuchProcess):
+            return False
+
+    def _wait_for(self, expected: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not re.match(expected, self._seen()):
+            assert time.monotonic() < deadline, f"not seen: {expected!r}\nbut:\n{self._seen()}"
+            time.sleep(0.01)
+
+    def _seen(self) -> str:
+        text = self._raw[self._compared :].decode(errors="replace")
+        return tidied(ESCAPE.sub("", text).replace("\r", ""))
+
+    def _read(self) -> None:
+        try:
+            while data := os.read(self._ours, 1 << 16):
+                self._raw += data
+        except OSError:  # so a terminal says that nobody is there to write any more
+            return

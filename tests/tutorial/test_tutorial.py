@@ -1,0 +1,117 @@
+"""What docs/tutorial.md says is what happens to a reader who does it."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from testproject.stage import free_port
+from tests.tools import ROOT
+
+from .page import steps
+from .reader import Reader
+
+PAGE = ROOT / "docs" / "tutorial.md"
+
+OF_THE_TESTS = (
+    "CELERY_",
+    "COV_",
+    "COVERAGE_",
+    "DJANGO_",
+    "PYTEST",
+    "PYTHON",
+    "REDIS",
+    "TESTPROJECT_",
+)
+"""What the environment of the tests has that a reader's has not."""
+
+PINNED = ("Django", "celery", "kombu", "redis")
+"""What is installed in the tests' own versions, so that each end of what is supported is tried."""
+
+
+@pytest.fixture
+def text() -> str:
+    """The page, with ports that nobody else has."""
+    text = PAGE.read_text()
+    for port in ("6379", "8000"):
+        text = text.replace(port, str(free_port()))
+    return text
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A reader's: `python3` is the interpreter of the tests, with nothing installed."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    programs.joinpath("python3").symlink_to(sys._base_executable)
+    home = Path.home()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_THE_TESTS)}
+    return kept | {
+        "HOME": str(tmp_path),
+        "HISTFILE": os.devnull,
+        "LC_ALL": "C.UTF-8",
+        "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "VIRTUAL_ENV_DISABLE_PROMPT": "1",
+        # Which index pip asks, and what it has already.
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(home / ".cache")),
+        "XDG_CONFIG_HOME": os.environ.get("XDG_CONFIG_HOME", str(home / ".config")),
+    }
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture
+def constraints(wheel: Path, tmp_path: Path) -> Path:
+    """What has pip take the built wheel, whatever an index has by that name."""
+    wanted = [f"django-redislock @ {wheel.as_uri()}"]
+    wanted += [f"{name}=={version(name)}" for name in PINNED]
+    path = tmp_path / "constraints.txt"
+    path.write_text("\n".join(wanted))
+    return path
+
+
+def with_the_tests_packages(line: str) -> str | None:
+    """What one types who has all of it installed."""
+    if line.startswith("pip install "):
+        return None
+    return f"ln -s {sys.prefix} .venv" if line == "python3 -m venv .venv" else line
+
+
+def do_all(reader: Reader, text: str) -> None:
+    for step in steps(text):
+        reader.do(step)
+
+
+@pytest.mark.celery
+@pytest.mark.timeout(240)
+def test_what_the_page_says_is_what_happens(
+    text: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    with Reader(tmp_path, environment, with_the_tests_packages) as reader:
+        do_all(reader, text)
+        assert [each.processes() for each in reader.terminals.values()] == [[]] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.celery
+@pytest.mark.timeout(600)
+def test_so_it_is_for_one_who_has_nothing_but_the_page_and_the_wheel(
+    text: str, environment: dict[str, str], constraints: Path, tmp_path: Path
+) -> None:
+    environment["PIP_CONSTRAINT"] = str(constraints)
+    with Reader(tmp_path, environment) as reader:
+        do_all(reader, text)
+        (origin,) = tmp_path.glob("tutorial/.venv/lib/*/*/django_redislock-*/direct_url.json")
+        assert '.whl"' in origin.read_text()
+        assert [each.processes() for each in reader.terminals.values()] == [[]] * 4
