@@ -189,6 +189,10 @@ def test_every_script_is_loaded(python: Path, artefacts: Artefacts, tmp_path: Pa
     assert loaded == there
 
 
+def test_with_celery_comes_what_it_needs_for_redis_as_its_broker(metadata: Metadata) -> None:
+    assert Requirement('celery[redis]>=5.4; extra == "celery"') in (metadata.requires_dist or [])
+
+
 @pytest.mark.parametrize("heavy", ["celery", "django", "redis"])
 def test_importing_the_package_imports_nothing_heavy(
     python: Path, tmp_path: Path, heavy: str
