@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,7 +29,7 @@ OF_THE_TESTS = (
 )
 """What the environment of the tests has that a reader's has not."""
 
-PINNED = ("Django", "celery", "kombu", "redis")
+PINNED = ("Django", "celery", "django-redislock", "kombu", "redis")
 """What is installed in the tests' own versions, so that each end of what is supported is tried."""
 
 
@@ -72,12 +73,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def constraints(wheel: Path, tmp_path: Path) -> Path:
-    """What has pip take the built wheel, whatever an index has by that name."""
-    wanted = [f"django-redislock @ {wheel.as_uri()}"]
-    wanted += [f"{name}=={version(name)}" for name in PINNED]
+def constraints(tmp_path: Path) -> Path:
     path = tmp_path / "constraints.txt"
-    path.write_text("\n".join(wanted))
+    path.write_text("".join(f"{name}=={version(name)}\n" for name in PINNED))
     return path
 
 
@@ -107,11 +105,24 @@ def test_what_the_page_says_is_what_happens(
 @pytest.mark.celery
 @pytest.mark.timeout(600)
 def test_so_it_is_for_one_who_has_nothing_but_the_page_and_the_wheel(
-    text: str, environment: dict[str, str], constraints: Path, tmp_path: Path
+    text: str, environment: dict[str, str], wheel: Path, constraints: Path, tmp_path: Path
 ) -> None:
-    environment["PIP_CONSTRAINT"] = str(constraints)
+    places = f"{os.environ.get('PIP_FIND_LINKS', '')} {wheel.parent}"
+    environment |= {"PIP_FIND_LINKS": places.strip(), "PIP_CONSTRAINT": str(constraints)}
     with Reader(tmp_path, environment) as reader:
         do_all(reader, text)
-        (origin,) = tmp_path.glob("tutorial/.venv/lib/*/*/django_redislock-*/direct_url.json")
-        assert '.whl"' in origin.read_text()
         assert [each.processes() for each in reader.terminals.values()] == [[]] * 4
+    assert record_of(wheel) <= installed_record(tmp_path)
+
+
+def record_of(wheel: Path) -> set[str]:
+    """The digests of the package's files."""
+    with zipfile.ZipFile(wheel) as archive:
+        (record,) = (name for name in archive.namelist() if name.endswith("/RECORD"))
+        lines = archive.read(record).decode().splitlines()
+    return {line for line in lines if line.startswith("django_redislock/")}
+
+
+def installed_record(folder: Path) -> set[str]:
+    (record,) = folder.glob("tutorial/.venv/lib/*/*/django_redislock-*.dist-info/RECORD")
+    return set(record.read_text().splitlines())
