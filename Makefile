@@ -1,6 +1,7 @@
 # Needs Python 3.11 or newer, pip and make; everything else is installed into $(VENV).
 #
 #   make demo                    see it work
+#   make gallery                 see how locks go wrong that articles teach, and ours beside them
 #   make test                    the suite
 #   make test ARGS="-k renewal"  a part of it
 #   make peers                   this package beside three others, where things go wrong
@@ -39,10 +40,13 @@ PROVING := tests/unit tests/integration tests/topologies tests/security
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo test slow faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale clean
+.PHONY: demo gallery test slow faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
+
+gallery: $(VENV)/.test.installed
+	$(BIN)/python testproject/manage.py gallery $(ARGS)
 
 test: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow" $(ARGS)

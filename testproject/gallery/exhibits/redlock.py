@@ -1,0 +1,121 @@
+"""A server that granted the lock restarts, and has forgotten it."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from django.conf import settings
+from django.test import override_settings
+from redis import Redis, RedisError
+
+from django_redislock import LockError, locks
+from django_redislock.fencing import fenced
+from testproject.gallery.actors import Actor
+from testproject.gallery.exhibit import Exhibit, Outcome, total
+from testproject.gallery.models import Invoice
+from testproject.gallery.parts import Taught
+from testproject.gallery.rows import clerk_of
+from testproject.gallery.scene import Part, Scene, hold
+from testproject.server import EmbeddedServer
+from testproject.stage import Stage
+
+from .fixed_lease import RELEASE
+
+NOBODY = "redis://127.0.0.1:1/0"
+"""Where a server is that can't be reached."""
+
+BOTH = "trials in which both held a majority"
+
+
+class Redlock(Taught):
+    def __init__(self, name: str, lease: float, urls: Sequence[str]) -> None:
+        super().__init__(name, lease)
+        self.clients: list[Any] = [Redis.from_url(url) for url in urls]
+
+    def acquire(self) -> bool:
+        began = time.monotonic()
+        granted = sum(map(self._ask, self.clients))
+        if granted > len(self.clients) // 2 and time.monotonic() - began < self.lease:
+            return True
+        self.release()
+        return False
+
+    def _ask(self, client: Any) -> bool:
+        try:
+            return bool(client.set(self.name, self.token, nx=True, px=self.lease_ms))
+        except RedisError:
+            return False
+
+    def release(self) -> None:
+        for client in self.clients:
+            try:
+                client.eval(RELEASE, 1, self.name, self.token)
+            except RedisError:
+                continue  # there it ends with its lease
+
+    def write(self, pk: int, state: str) -> None:
+        Invoice.objects.filter(pk=pk).update(state=state)
+
+
+class OurQuorum:
+    def __init__(self, name: str, lease: float, urls: Sequence[str]) -> None:
+        aliases = {f"server{number}": url for number, url in enumerate(urls)}
+        backend = settings.CACHES["default"]
+        caches = {alias: {**backend, "LOCATION": url} for alias, url in aliases.items()}
+        override_settings(CACHES=settings.CACHES | caches).enable()
+        self.lock = locks.quorum(name, using=aliases, timeout=lease, blocking=False)
+
+    def acquire(self) -> bool:
+        return self.lock.acquire()
+
+    def write(self, pk: int, state: str) -> None:
+        try:
+            fenced(Invoice.objects.filter(pk=pk), self.lock).update(state=state)
+        except LockError:  # it was lost, or the row says that a later one wrote
+            return
+
+
+def plays(stage: Stage, lock: Part, trials: int) -> list[Outcome]:
+    """One after the other, with the same three servers."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(EmbeddedServer()) for _ in range(3)]
+        clerk = stack.enter_context(clerk_of(stage))
+        return [_trial(stage, lock, servers, clerk) for _ in range(trials)]
+
+
+def _trial(
+    stage: Stage, lock: Part, servers: Sequence[EmbeddedServer], clerk: Actor
+) -> Outcome:
+    urls = [server.url for server in servers]
+    invoice = clerk.do("new")
+    with Scene(stage) as scene:
+        first = scene.actor(lock, [*urls[:2], NOBODY])
+        second = scene.actor(lock, urls)
+        hold(first.do("acquire"), "two servers of three granted it")
+        _restart_empty(servers[0])
+        both = second.do("acquire")
+        second.do("write", invoice, "second")
+        first.do("write", invoice, "first")
+    is_stale = both and clerk.do("state", invoice) == "first"
+    return Outcome(failed=is_stale, figures={BOTH: both})
+
+
+def _restart_empty(server: EmbeddedServer) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    server.stop()
+    server.start()
+
+
+EXHIBIT = Exhibit(
+    name="redlock",
+    title="Redlock, and a server that restarts empty",
+    algorithm="Of three independent servers two have to grant the lock.",
+    failure="one of the two forgot it and granted it again; the first holder then wrote last",
+    taught=Redlock,
+    ours=OurQuorum,
+    plays=plays,
+    figures={BOTH: total},
+)
