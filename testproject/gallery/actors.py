@@ -103,11 +103,11 @@ def _play(line: Line, part: Callable[[], object], ahead: float) -> None:
     logging.disable()  # what becomes of a lock is told by its answers
     if ahead:
         _set_clock_ahead(ahead)
-    _halts.on(line)
+    _requests.watch(line)
     player = part()
     while True:
         try:
-            what, args, _halts.before = line.recv()
+            what, args, _requests.halt_before = line.recv()
         except EOFError:
             return
         try:
@@ -128,36 +128,43 @@ def _set_clock_ahead(seconds: float) -> None:
     time.time = lambda: right() + seconds
 
 
-class _Halts:
-    """Where the main thread stands still until it is told to go on."""
+class _Requests:
+    """What this process sends to servers: how much, and where its main thread stands still until
+    it is told to go on."""
 
-    before: Collection[str] = ()
+    sent = 0
+    halt_before: Collection[str] = ()
     line: Line | None = None
 
-    def on(self, line: Line) -> None:
+    def watch(self, line: Line) -> None:
         self.line = line
-        send = Connection.send_packed_command
+        send: Any = Connection.send_packed_command
 
-        def halt_and_send(connection: Any, packed: Any, *args: Any, **options: Any) -> Any:
-            if self.before and threading.current_thread() is threading.main_thread():
-                self.at(_name_of(packed))
+        def send_watched(connection: Any, packed: Any, *args: Any, **options: Any) -> Any:
+            if self.halt_before and threading.current_thread() is threading.main_thread():
+                self.reach(_name_of(packed))
+            self.sent += 1
             return send(connection, packed, *args, **options)
 
-        Connection.send_packed_command = halt_and_send  # type: ignore[method-assign]
+        Connection.send_packed_command = send_watched  # type: ignore[method-assign,assignment]
 
-    def at(self, mark: str) -> None:
-        if self.line and mark in self.before:
-            self.before = ()
+    def reach(self, mark: str) -> None:
+        if self.line and mark in self.halt_before:
+            self.halt_before = ()
             self.line.send((HALTED, mark))
             self.line.recv()
 
 
-_halts = _Halts()
+_requests = _Requests()
 
 
-def passes(mark: str) -> None:
+def requests_sent() -> int:
+    return _requests.sent
+
+
+def reach(mark: str) -> None:
     """Called by a part: a place in it that is none of a command, where it can be halted."""
-    _halts.at(mark)
+    _requests.reach(mark)
 
 
 def _name_of(packed: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from testproject.stage import Stage
 
@@ -23,20 +23,20 @@ class Outcome:
 
 
 Happens: TypeAlias = Callable[[Scene, Part], Outcome]
-Plays: TypeAlias = Callable[[Stage, Part, int], list[Outcome]]
+Plays: TypeAlias = Callable[[Any, Part, int], list[Outcome]]
 
 
 def each_apart(happens: Happens, *, at_once: int) -> Plays:
     """Trials that have nothing in common, some at the same time."""
 
-    def one(stage: Stage, lock: Part) -> Outcome:
-        with Scene(stage) as scene:
+    def one(lock: Part) -> Outcome:
+        with Scene() as scene:
             return happens(scene, lock)
 
     def play(stage: Stage, lock: Part, trials: int) -> list[Outcome]:
         pool = ThreadPoolExecutor(min(at_once, trials))
         try:
-            return list(pool.map(lambda _: one(stage, lock), range(trials)))
+            return list(pool.map(lambda _: one(lock), range(trials)))
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -67,12 +67,15 @@ class Exhibit:
 
     taught: Part
     ours: Part
+
     plays: Plays
+    """So many trials with one of them, in what `setting` gives."""
+
     figures: Mapping[str, Callable[[Sequence[float]], float]] = field(default_factory=dict)
     """What else is measured, and what is told of all trials."""
 
-    setting: Callable[[Stage], AbstractContextManager[object]] = lambda stage: nullcontext()
-    """What both need beside the server, for as long as ``with``."""
+    setting: Callable[[Stage], AbstractContextManager[Any]] = nullcontext
+    """What both need, beside the server of the stage or as well as the stage."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,9 @@ class Found:
 
 def find(stage: Stage, number: int, exhibit: Exhibit, trials: int) -> Found:
     began = time.monotonic()
-    with exhibit.setting(stage):
+    with exhibit.setting(stage) as setting:
         taught, ours = (
-            _side(exhibit, exhibit.plays(stage, lock, trials))
+            _side(exhibit, exhibit.plays(setting, lock, trials))
             for lock in (exhibit.taught, exhibit.ours)
         )
     return Found(exhibit, number, trials, taught, ours, time.monotonic() - began)

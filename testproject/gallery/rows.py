@@ -27,7 +27,8 @@ class Clerk:
 
 @contextmanager
 def clerk_of(stage: Stage) -> Iterator[Actor]:
-    with Scene(stage) as scene:
+    """Who has the tables made in the stage's database."""
+    with Scene() as scene:
         clerk = scene.cast(Clerk)
         clerk.do("migrate")
         yield clerk

@@ -7,19 +7,19 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from testproject.stage import PATIENCE, Failed, Stage
+from testproject.stage import PATIENCE, Failed
 
 from .actors import Actor
 
 LONG = 60.0
 """A lease that ends in no trial."""
 
-Part = Callable[..., object]
+Part = Callable[..., Any]
+"""Makes what an actor plays, most often a lock of a name and a lease."""
 
 
 class Scene:
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+    def __init__(self) -> None:
         self.name = f"trial:{uuid.uuid4().hex}"
         self._actors: list[Actor] = []
 

@@ -55,9 +55,7 @@ def _side(side: Side) -> dict[str, Any]:
 def table_of(everything: Sequence[Found]) -> str:
     """In Markdown, and below it what else was measured."""
     rows = [HEAD, ("---", "--:", "--:", "--:"), *map(_row, everything)]
-    notes = [
-        f"- ({found.number}) {line}" for found in everything for line in _figures(found)
-    ]
+    notes = [f"- ({found.number}) {line}" for found in everything for line in _figures(found)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     seconds = sum(found.seconds for found in everything)
     return "\n".join([*lines, "", *notes, "", f"{seconds:.0f} seconds on {where()}."])

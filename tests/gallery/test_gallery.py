@@ -94,7 +94,11 @@ def test_what_is_taught_fails_each_time_and_ours_never(whole: Any, name: str) ->
     done, *_ = whole
     assert done.returncode == 0, done.stderr
     [told] = [each for each in json.loads(done.stdout)["exhibits"] if each["name"] == name]
-    assert (told["trials"], told["taught"]["failed"], told["ours"]["failed"]) == (TRIALS, TRIALS, 0)
+    assert (told["trials"], told["taught"]["failed"], told["ours"]["failed"]) == (
+        TRIALS,
+        TRIALS,
+        0,
+    )
     assert told["as_told"]
     assert told["seconds"] > 0
 
@@ -103,7 +107,7 @@ def test_what_is_taught_fails_each_time_and_ours_never(whole: Any, name: str) ->
 @pytest.mark.parametrize(
     ("name", "label"),
     [
-        ("polling", "commands for an acquisition"),
+        ("polling", "requests for an acquisition"),
         ("polling", "longest wait, in mean waits"),
         ("dead-waiters", "seconds until the next living one was in, at worst"),
     ],
@@ -198,7 +202,9 @@ ManagementUtility(["manage.py", "gallery", "--trials", "1", "--write", sys.argv[
 """
 
 
-@pytest.mark.parametrize(("changed", "says"), [("holds", "0 of 1, ours 0"), ("fails", "1 of 1, ours 1")])
+@pytest.mark.parametrize(
+    ("changed", "says"), [("holds", "0 of 1, ours 0"), ("fails", "1 of 1, ours 1")]
+)
 def test_what_is_not_as_told_ends_with_1_and_is_not_written(
     tmp_path: Path, short: Path, changed: str, says: str
 ) -> None:

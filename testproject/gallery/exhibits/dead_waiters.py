@@ -5,6 +5,7 @@ import time
 from typing import Any
 from uuid import uuid4
 
+from django_redislock import locks
 from testproject.gallery import parts
 from testproject.gallery.exhibit import Exhibit, Outcome, each_apart, worst
 from testproject.gallery.scene import Part, Scene, hold
@@ -65,7 +66,7 @@ class FairQueue(parts.Taught):
 
 class Ours(parts.Ours):
     def waiting(self) -> int:
-        info = parts.locks.get(self.lock.name)
+        info = locks.get(self.lock.name)
         return info.waiters if info else 0
 
 

@@ -7,13 +7,12 @@ from django.db import OperationalError, transaction
 from redis.exceptions import LockError
 
 from django_redislock import locks
-from testproject.gallery.actors import Actor, passes
+from testproject.gallery.actors import Actor, reach
 from testproject.gallery.exhibit import Exhibit, Outcome
 from testproject.gallery.models import Invoice
 from testproject.gallery.parts import Taught
 from testproject.gallery.rows import clerk_of
 from testproject.gallery.scene import Part, Scene, hold
-from testproject.stage import Stage
 
 RESPONSE = "the response is made"
 
@@ -27,7 +26,7 @@ class LockInside(Taught):
                     self.charge()
                     invoice.state = "paid"
                     invoice.save()
-            passes(RESPONSE)
+            reach(RESPONSE)
 
     def lock(self) -> AbstractContextManager[Any]:
         lock: AbstractContextManager[Any] = self.client.lock(
@@ -54,15 +53,14 @@ class OurLockInside(LockInside):
         return locks.lock(self.name, timeout=self.lease, blocking=False, release_on_commit=True)
 
 
-def plays(stage: Stage, lock: Part, trials: int) -> list[Outcome]:
+def plays(clerk: Actor, lock: Part, trials: int) -> list[Outcome]:
     """One after the other: SQLite has one writer at a time."""
-    with clerk_of(stage) as clerk:
-        return [_trial(stage, lock, clerk) for _ in range(trials)]
+    return [_trial(clerk, lock) for _ in range(trials)]
 
 
-def _trial(stage: Stage, lock: Part, clerk: Actor) -> Outcome:
+def _trial(clerk: Actor, lock: Part) -> Outcome:
     invoice = clerk.do("new")
-    with Scene(stage) as scene:
+    with Scene() as scene:
         first, second = scene.actor(lock), scene.actor(lock)
         first.begin("try_to_pay", invoice, halt_before={RESPONSE})
         hold(first.halts(), "it is paid, and not committed")
@@ -82,4 +80,5 @@ EXHIBIT = Exhibit(
     taught=LockInside,
     ours=OurLockInside,
     plays=plays,
+    setting=clerk_of,
 )

@@ -99,7 +99,7 @@ class Sender:
 def plays(stage: Stage, sender: Part, trials: int) -> list[Outcome]:
     """One after the other, by the same worker."""
     names = [uuid.uuid4().hex for _ in range(trials)]
-    with Scene(stage) as scene:
+    with Scene() as scene:
         actor = scene.cast(sender)
         for name in names:
             actor.do("send", name)
@@ -108,13 +108,13 @@ def plays(stage: Stage, sender: Part, trials: int) -> list[Outcome]:
 
 
 @contextmanager
-def worker(stage: Stage) -> Iterator[None]:
+def worker(stage: Stage) -> Iterator[Stage]:
     options = ["--pool", "threads", f"--concurrency={THREADS}", "-lINFO", "-I", __name__]
     quick = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     stage.start("worker", "-m", "celery", "-A", "testproject", "worker", *options, *quick)
     try:
         stage.wait_for("a worker", lambda: " ready." in stage.log_of("worker"))
-        yield
+        yield stage
     finally:
         stage.clear()
 
