@@ -1,26 +1,35 @@
 """Processes that play a part: each has a lock, does what it is told, and can be made to stand
 still right before it sends a command to the server."""
 
-import contextlib
-import ctypes
-import logging
 import os
 import signal
-import threading
-import time
-from collections.abc import Callable, Collection
-from multiprocessing import get_context
-from multiprocessing.connection import Connection as Line
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Client
 from typing import Any
 
-from redis.connection import Connection
+from testproject.stage import PATIENCE, Failed, Stage
 
-from testproject.stage import PATIENCE, Failed
+from .playing import DONE, HALTED
 
-# Forked of one process that has imported all that they need, they start within milliseconds.
-_context = get_context("forkserver")
 
-HALTED, DONE, RAISED = "halted", "done", "raised"
+class Home:
+    """Where actors come from: a process that has imported all that they need, and forks them.
+
+    None of them outlives it, not even one that stands still: its keeper sees to that.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.address = str(stage.folder / "home.socket")
+
+
+@contextmanager
+def home_on(stage: Stage) -> Iterator[Home]:
+    home = Home(stage)
+    stage.start("home", "-m", f"{__package__}.home", home.address)
+    stage.wait_for("the actors' home", lambda: "ready" in stage.log_of("home"))
+    yield home
 
 
 class Actor:
@@ -29,14 +38,13 @@ class Actor:
     `ahead` are the seconds by which its wall clock is ahead of the others'.
     """
 
-    def __init__(self, part: Callable[[], object], *, ahead: float = 0.0) -> None:
-        _context.set_forkserver_preload([f"{__package__}.preloaded"])
-        self._line, theirs = _context.Pipe()
-        self._process = _context.Process(target=_play, args=(theirs, part, ahead), daemon=True)
-        self._process.start()
-        theirs.close()
+    def __init__(self, home: Home, part: Callable[[], object], *, ahead: float = 0.0) -> None:
+        self.home = home
         self._heard: str | None = None
         self._told: Any = None
+        self._line = Client(home.address)
+        self._line.send((part, ahead))
+        self._pid: int = self._receive()
 
     def do(self, what: str, *args: Any) -> Any:
         self.begin(what, *args)
@@ -65,109 +73,33 @@ class Actor:
             raise Failed(f"An actor was to come to the end, and {word}: {self._told}")
         return self._told
 
-    def _hear(self, *, peek: bool = False) -> str:
+    def _hear(self, *, peek: bool = False) -> str | None:
         if self._heard is None:
-            if not self._line.poll(PATIENCE):
-                raise Failed(f"An actor said nothing for {PATIENCE} s")
-            try:
-                self._heard, self._told = self._line.recv()
-            except EOFError:
-                raise Failed("An actor died") from None
+            self._heard, self._told = self._receive()
         word, self._heard = self._heard, self._heard if peek else None
         return word
 
+    def _receive(self) -> Any:
+        if not self._line.poll(PATIENCE):
+            raise Failed(f"An actor said nothing for {PATIENCE} s")
+        try:
+            return self._line.recv()
+        except EOFError:
+            raise Failed(f"An actor died\n{self.home.stage.log_of('home')}") from None
+
     def freeze(self) -> None:
         """SIGSTOP: all its threads stand still, as in a pause of its machine."""
-        self._signal(signal.SIGSTOP)
+        os.kill(self._pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        os.kill(self._pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL: it has no chance to give anything back."""
-        self._process.kill()
-        self._process.join()
-        self._line.close()
-
-
-# What follows runs in the process.
-
-
-def _play(line: Line, part: Callable[[], object], ahead: float) -> None:
-    _die_with_the_gallery()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.disable()  # what becomes of a lock is told by its answers
-    if ahead:
-        _set_clock_ahead(ahead)
-    _requests.watch(line)
-    player = part()
-    while True:
-        try:
-            what, args, _requests.halt_before = line.recv()
-        except EOFError:
+        """SIGKILL: it has no chance to give anything back. Once killed, does nothing."""
+        if self._line.closed:
             return
-        try:
-            answer = DONE, getattr(player, what)(*args)
-        except Exception as error:
-            answer = RAISED, repr(error)
-        line.send(answer)
-
-
-def _die_with_the_gallery() -> None:
-    """Also while it is stopped, where the system can do so."""
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _set_clock_ahead(seconds: float) -> None:
-    right = time.time
-    time.time = lambda: right() + seconds
-
-
-class _Requests:
-    """What this process sends to servers: how much, and where its main thread stands still until
-    it is told to go on."""
-
-    sent = 0
-    halt_before: Collection[str] = ()
-    line: Line | None = None
-
-    def watch(self, line: Line) -> None:
-        self.line = line
-        send: Any = Connection.send_packed_command
-
-        def send_watched(connection: Any, packed: Any, *args: Any, **options: Any) -> Any:
-            if self.halt_before and threading.current_thread() is threading.main_thread():
-                self.reach(_name_of(packed))
-            self.sent += 1
-            return send(connection, packed, *args, **options)
-
-        Connection.send_packed_command = send_watched  # type: ignore[method-assign,assignment]
-
-    def reach(self, mark: str) -> None:
-        if self.line and mark in self.halt_before:
-            self.halt_before = ()
-            self.line.send((HALTED, mark))
-            self.line.recv()
-
-
-_requests = _Requests()
-
-
-def requests_sent() -> int:
-    return _requests.sent
-
-
-def reach(mark: str) -> None:
-    """Called by a part: a place in it that is none of a command, where it can be halted."""
-    _requests.reach(mark)
-
-
-def _name_of(packed: Any) -> str:
-    """The first command of a request: ``*2\\r\\n$3\\r\\nGET\\r\\n...``."""
-    request = packed if isinstance(packed, bytes) else b"".join(map(bytes, packed))
-    return request.split(b"\r\n", 3)[2].decode()
+        with suppress(EOFError, OSError):  # what it said last, and then that it is dead
+            os.kill(self._pid, signal.SIGKILL)
+            while True:
+                self._line.recv()
+        self._line.close()

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from testproject.stage import Stage
-
+from .actors import Home
 from .scene import Part, Scene
 
 
@@ -29,14 +28,14 @@ Plays: TypeAlias = Callable[[Any, Part, int], list[Outcome]]
 def each_apart(happens: Happens, *, at_once: int) -> Plays:
     """Trials that have nothing in common, some at the same time."""
 
-    def one(lock: Part) -> Outcome:
-        with Scene() as scene:
+    def one(home: Home, lock: Part) -> Outcome:
+        with Scene(home) as scene:
             return happens(scene, lock)
 
-    def play(stage: Stage, lock: Part, trials: int) -> list[Outcome]:
+    def play(home: Home, lock: Part, trials: int) -> list[Outcome]:
         pool = ThreadPoolExecutor(min(at_once, trials))
         try:
-            return list(pool.map(lambda _: one(lock), range(trials)))
+            return list(pool.map(lambda _: one(home, lock), range(trials)))
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -69,13 +68,13 @@ class Exhibit:
     ours: Part
 
     plays: Plays
-    """So many trials with one of them, in what `setting` gives."""
+    """So many trials of one of them, in what `setting` gives."""
 
     figures: Mapping[str, Callable[[Sequence[float]], float]] = field(default_factory=dict)
     """What else is measured, and what is told of all trials."""
 
-    setting: Callable[[Stage], AbstractContextManager[Any]] = nullcontext
-    """What both need, beside the server of the stage or as well as the stage."""
+    setting: Callable[[Home], AbstractContextManager[Any]] = nullcontext
+    """What both need, beside the server: what `plays` is given."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,9 @@ class Found:
         return self.taught.failed == self.trials and not self.ours.failed
 
 
-def find(stage: Stage, number: int, exhibit: Exhibit, trials: int) -> Found:
+def find(home: Home, number: int, exhibit: Exhibit, trials: int) -> Found:
     began = time.monotonic()
-    with exhibit.setting(stage) as setting:
+    with exhibit.setting(home) as setting:
         taught, ours = (
             _side(exhibit, exhibit.plays(setting, lock, trials))
             for lock in (exhibit.taught, exhibit.ours)

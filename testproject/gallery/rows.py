@@ -5,9 +5,7 @@ from contextlib import contextmanager
 
 from django.core.management import call_command
 
-from testproject.stage import Stage
-
-from .actors import Actor
+from .actors import Actor, Home
 from .models import Invoice
 from .scene import Scene
 
@@ -26,9 +24,9 @@ class Clerk:
 
 
 @contextmanager
-def clerk_of(stage: Stage) -> Iterator[Actor]:
-    """Who has the tables made in the stage's database."""
-    with Scene() as scene:
+def clerk_of(home: Home) -> Iterator[Actor]:
+    """Who has the tables made."""
+    with Scene(home) as scene:
         clerk = scene.cast(Clerk)
         clerk.do("migrate")
         yield clerk

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from testproject.stage import PATIENCE, Failed
 
-from .actors import Actor
+from .actors import Actor, Home
 
 LONG = 60.0
 """A lease that ends in no trial."""
@@ -19,7 +19,8 @@ Part = Callable[..., Any]
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, home: Home) -> None:
+        self.home = home
         self.name = f"trial:{uuid.uuid4().hex}"
         self._actors: list[Actor] = []
 
@@ -28,7 +29,7 @@ class Scene:
         return self.cast(partial(part, self.name, lease, *args), ahead=ahead)
 
     def cast(self, part: Callable[[], object], *, ahead: float = 0.0) -> Actor:
-        actor = Actor(part, ahead=ahead)
+        actor = Actor(self.home, part, ahead=ahead)
         self._actors.append(actor)
         return actor
 

@@ -74,7 +74,9 @@ def run(
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("docs") / PAGE.name
-    page.write_text(f"before\n\n{telling.BEGIN}\n\nold\n\n{telling.END}\n\nafter\n")
+    page.write_text(
+        f"before\n\n{telling.BEGIN}\n\nwhat was here before\n\n{telling.END}\n\nafter\n"
+    )
     return page
 
 
@@ -138,7 +140,7 @@ def test_the_table_is_put_between_the_markers(whole: Any, page: Path) -> None:
     text = page.read_text()
     assert text.startswith(f"before\n\n{telling.BEGIN}\n\n| ")
     assert text.endswith(f"\n\n{telling.END}\n\nafter\n")
-    assert "old" not in text
+    assert "what was here before" not in text
     assert text.count(f" | {TRIALS} of {TRIALS} | 0 of {TRIALS} | ") == len(ALL)
 
 

@@ -7,10 +7,11 @@ from django.db import OperationalError, transaction
 from redis.exceptions import LockError
 
 from django_redislock import locks
-from testproject.gallery.actors import Actor, reach
+from testproject.gallery.actors import Actor
 from testproject.gallery.exhibit import Exhibit, Outcome
 from testproject.gallery.models import Invoice
 from testproject.gallery.parts import Taught
+from testproject.gallery.playing import reach
 from testproject.gallery.rows import clerk_of
 from testproject.gallery.scene import Part, Scene, hold
 
@@ -60,7 +61,7 @@ def plays(clerk: Actor, lock: Part, trials: int) -> list[Outcome]:
 
 def _trial(clerk: Actor, lock: Part) -> Outcome:
     invoice = clerk.do("new")
-    with Scene() as scene:
+    with Scene(clerk.home) as scene:
         first, second = scene.actor(lock), scene.actor(lock)
         first.begin("try_to_pay", invoice, halt_before={RESPONSE})
         hold(first.halts(), "it is paid, and not committed")

@@ -15,6 +15,7 @@ from redis import Redis
 
 from django_redislock import single_instance
 from testproject import celery_app
+from testproject.gallery.actors import Home
 from testproject.gallery.exhibit import Exhibit, Outcome
 from testproject.gallery.scene import Part, Scene
 from testproject.stage import PATIENCE, Stage
@@ -96,10 +97,10 @@ class Sender:
         return {*self.client.lrange("gallery:collected", 0, -1)}
 
 
-def plays(stage: Stage, sender: Part, trials: int) -> list[Outcome]:
+def plays(home: Home, sender: Part, trials: int) -> list[Outcome]:
     """One after the other, by the same worker."""
     names = [uuid.uuid4().hex for _ in range(trials)]
-    with Scene() as scene:
+    with Scene(home) as scene:
         actor = scene.cast(sender)
         for name in names:
             actor.do("send", name)
@@ -108,13 +109,14 @@ def plays(stage: Stage, sender: Part, trials: int) -> list[Outcome]:
 
 
 @contextmanager
-def worker(stage: Stage) -> Iterator[Stage]:
+def worker(home: Home) -> Iterator[Home]:
     options = ["--pool", "threads", f"--concurrency={THREADS}", "-lINFO", "-I", __name__]
     quick = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    stage = Stage(home.stage.server, home.stage.folder)
     stage.start("worker", "-m", "celery", "-A", "testproject", "worker", *options, *quick)
     try:
         stage.wait_for("a worker", lambda: " ready." in stage.log_of("worker"))
-        yield stage
+        yield home
     finally:
         stage.clear()
 

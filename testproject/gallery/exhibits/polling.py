@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from testproject.gallery.actors import Actor, requests_sent
+from testproject.gallery.actors import Actor, Home
 from testproject.gallery.exhibit import Exhibit, Outcome, typical
 from testproject.gallery.parts import Ours, Taught
+from testproject.gallery.playing import requests_sent
 from testproject.gallery.scene import Part, Scene
-from testproject.stage import Stage
 
 from .fixed_lease import RELEASE
 
@@ -57,9 +57,9 @@ class InTurns:
         return Turn(self.process, asked, held)
 
 
-def plays(stage: Stage, lock: Part, trials: int) -> list[Outcome]:
+def plays(home: Home, lock: Part, trials: int) -> list[Outcome]:
     """All trials with the same processes, one after the other."""
-    with Scene() as scene:
+    with Scene(home) as scene:
         crew = [scene.actor(InTurns, lock, process) for process in range(PROCESSES)]
         return [_round(crew) for _ in range(trials)]
 

@@ -14,14 +14,13 @@ from redis import Redis, RedisError
 
 from django_redislock import LockError, locks
 from django_redislock.fencing import fenced
-from testproject.gallery.actors import Actor
+from testproject.gallery.actors import Actor, Home
 from testproject.gallery.exhibit import Exhibit, Outcome, total
 from testproject.gallery.models import Invoice
 from testproject.gallery.parts import Taught
 from testproject.gallery.rows import clerk_of
 from testproject.gallery.scene import Part, Scene, hold
 from testproject.server import EmbeddedServer
-from testproject.stage import Stage
 
 from .fixed_lease import RELEASE
 
@@ -87,8 +86,8 @@ class Site:
 
 
 @contextmanager
-def site(stage: Stage) -> Iterator[Site]:
-    with ExitStack() as stack, clerk_of(stage) as clerk:
+def site(home: Home) -> Iterator[Site]:
+    with ExitStack() as stack, clerk_of(home) as clerk:
         servers = [stack.enter_context(EmbeddedServer()) for _ in range(3)]
         yield Site(servers, clerk)
 
@@ -104,7 +103,7 @@ def plays(site: Site, lock: Part, trials: int) -> list[Outcome]:
 def _around_a_restart(site: Site, lock: Part, trials: int) -> list[Outcome]:
     urls = [server.url for server in site.servers]
     with ExitStack() as stack:
-        scenes = [stack.enter_context(Scene()) for _ in range(trials)]
+        scenes = [stack.enter_context(Scene(site.clerk.home)) for _ in range(trials)]
         firsts = [scene.actor(lock, [*urls[:2], NOBODY]) for scene in scenes]
         seconds = [scene.actor(lock, urls) for scene in scenes]
         for first in firsts:

@@ -3,16 +3,16 @@
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from testproject.gallery import telling
+from testproject.gallery.actors import home_on
 from testproject.gallery.exhibit import Exhibit, Found, find
 from testproject.gallery.exhibits import ALL
-from testproject.stage import HERE, Failed, set_up
+from testproject.stage import Failed, set_up
 
 TRIALS = 20
 
@@ -52,11 +52,10 @@ class Command(BaseCommand):
             telling.write(options["write"], everything)
 
     def _found(self, options: dict[str, Any]) -> Iterator[Found]:
-        # What forks the actors finds what it imports from there.
-        with chdir(HERE.parent), set_up() as stage:
+        with set_up() as stage, home_on(stage) as home:
             for number, exhibit in enumerate(ALL, 1):
                 if exhibit in options["names"] or not options["names"]:
-                    found = find(stage, number, exhibit, options["trials"])
+                    found = find(home, number, exhibit, options["trials"])
                     if not options["json"]:
                         self.stdout.write(f"{telling.text_of(found)}\n")
                         self.stdout.flush()
@@ -78,7 +77,7 @@ def _trials(text: str) -> int:
 
 
 def _page(text: str) -> Path:
-    page = Path(text).resolve()
+    page = Path(text)
     if not page.is_file() or telling.BEGIN not in page.read_text():
         raise ArgumentTypeError(f"{text!r} is no page with the gallery's markers")
     return page

@@ -1,0 +1,36 @@
+"""``python -m testproject.gallery.home ADDRESS``: forks an actor for each who connects there."""
+
+import os
+import signal
+import sys
+from multiprocessing.connection import Listener
+
+import django
+
+django.setup()
+
+from django.conf import settings  # noqa: E402
+from redis import Redis  # noqa: E402
+
+from . import exhibits  # noqa: E402, F401  the parts
+from .playing import play  # noqa: E402
+
+BACKLOG = 128
+
+
+def main(address: str) -> None:
+    # What redis-py imports and looks up for its first connection takes as long as all the rest.
+    with Redis.from_url(settings.REDIS_URL) as client:
+        client.ping()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    with Listener(address, backlog=BACKLOG) as listener:
+        print("ready", flush=True)
+        while True:
+            with listener.accept() as line:
+                if os.fork() == 0:
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    play(line)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
