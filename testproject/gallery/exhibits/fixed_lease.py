@@ -31,5 +31,5 @@ EXHIBIT = Exhibit(
     failure="the work took longer than the lease: two were inside",
     taught=FixedLease,
     ours=Ours,
-    plays=each_apart(happens, at_once=10),
+    plays=each_apart(happens, at_once=20),
 )

@@ -31,5 +31,5 @@ EXHIBIT = Exhibit(
     failure="killed before the second: it stays taken after its lease, and for ever",
     taught=SetnxThenExpire,
     ours=Ours,
-    plays=each_apart(happens, at_once=10),
+    plays=each_apart(happens, at_once=20),
 )
