@@ -18,13 +18,19 @@ GRACE = 5
 
 def keep(command: list[str]) -> int:
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  as told
-    threading.Thread(target=_end_with_input, args=(child,), daemon=True).start()
-    return child.wait()
+    ending = threading.Event()
+    ender = threading.Thread(target=_end_with_input, args=(child, ending), daemon=True)
+    ender.start()
+    status = child.wait()
+    if ending.is_set():
+        ender.join()  # or what is left of the group would outlive this process
+    return status
 
 
-def _end_with_input(child: subprocess.Popen[bytes]) -> None:
+def _end_with_input(child: subprocess.Popen[bytes], ending: threading.Event) -> None:
     while os.read(0, 1024):
         pass
+    ending.set()
     child.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(GRACE)
