@@ -3,7 +3,7 @@ still right before it sends a command to the server."""
 
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Client
 from typing import Any
@@ -50,8 +50,9 @@ class Actor:
         self.begin(what, *args)
         return self.end()
 
-    def begin(self, what: str, *args: Any, halt_before: Collection[str] = ()) -> None:
-        """Let it do that, and stand still before the first of these commands that it sends."""
+    def begin(self, what: str, *args: Any, halt_before: Iterable[str] = ()) -> None:
+        """Let it do that, and stand still before the first of these commands that it sends; of
+        one that is named twice, before the second."""
         self._line.send((what, args, tuple(halt_before)))
 
     def halts(self) -> bool:

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Collection
+from collections import Counter
 from multiprocessing.connection import Connection as Line
 from typing import Any, NoReturn
 
@@ -34,7 +34,8 @@ def _play(line: Line) -> NoReturn:
     _requests.watch(line)
     player = part()
     while True:
-        what, args, _requests.halt_before = line.recv()
+        what, args, halt_before = line.recv()
+        _requests.halt_before = Counter(halt_before)
         try:
             answer = DONE, getattr(player, what)(*args)
         except Exception as error:
@@ -52,8 +53,10 @@ class _Requests:
     it is told to go on."""
 
     sent = 0
-    halt_before: Collection[str] = ()
-    line: Line | None = None
+
+    def __init__(self) -> None:
+        self.halt_before: Counter[str] = Counter()
+        self.line: Line | None = None
 
     def watch(self, line: Line) -> None:
         self.line = line
@@ -68,8 +71,11 @@ class _Requests:
         Connection.send_packed_command = send_watched  # type: ignore[method-assign,assignment]
 
     def reach(self, mark: str) -> None:
-        if self.line and mark in self.halt_before:
-            self.halt_before = ()
+        if not self.line or mark not in self.halt_before:
+            return
+        self.halt_before[mark] -= 1
+        if not self.halt_before[mark]:
+            self.halt_before.clear()
             self.line.send((HALTED, mark))
             self.line.recv()
 

@@ -2,29 +2,25 @@
 
 import time
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import NamedTuple
 
 from testproject.gallery.actors import Actor, Home
 from testproject.gallery.exhibit import Exhibit, Outcome, typical
 from testproject.gallery.parts import Ours, Taught
 from testproject.gallery.playing import requests_sent
-from testproject.gallery.scene import Part, Scene
+from testproject.gallery.scene import Part, Scene, hold
 
 from .fixed_lease import RELEASE
 
 PROCESSES = 16
-TURNS = 2
+TURNS = 3
 WORK = 0.005
 
 ASKS = {"SET", "EVALSHA"}
-PER_TURN, LONGEST = "requests for an acquisition", "longest wait, in mean waits"
+WAITS = ["SET", "SET", "BLPOP"]
+"""Who asks for the second time was refused, and slept; who pops stands in the queue."""
 
-
-class Turn(NamedTuple):
-    process: int
-    asked: float
-    held: float
+PER_TURN = f"requests for an acquisition, with {PROCESSES} processes"
+LONGEST = f"longest wait, in mean waits, with {PROCESSES} processes"
 
 
 class Polling(Taught):
@@ -39,61 +35,62 @@ class Polling(Taught):
 class InTurns:
     """Takes turns with one of them."""
 
-    def __init__(self, name: str, lease: float, lock: Part, process: int) -> None:
-        self.lock, self.process = lock(name, lease), process
+    def __init__(self, name: str, lease: float, lock: Part) -> None:
+        self.lock = lock(name, lease)
         self.take(1)  # what it needs is there from now on
 
-    def take(self, turns: int) -> tuple[list[Turn], int]:
-        """When, and for how many requests."""
+    def take(self, turns: int) -> tuple[list[float], int]:
+        """How long it waited each time, and for how many requests to the server."""
         before = requests_sent()
-        return [self._take() for _ in range(turns)], requests_sent() - before
+        return [self._wait() for _ in range(turns)], requests_sent() - before
 
-    def _take(self) -> Turn:
+    def _wait(self) -> float:
         asked = time.monotonic()
         self.lock.enter()
         held = time.monotonic()
         time.sleep(WORK)
         self.lock.release()
-        return Turn(self.process, asked, held)
+        return held - asked
 
 
 def plays(home: Home, lock: Part, trials: int) -> list[Outcome]:
-    """All trials with the same processes, one after the other."""
+    """One after the other; what is measured is measured of the same processes."""
     with Scene(home) as scene:
-        crew = [scene.actor(InTurns, lock, process) for process in range(PROCESSES)]
-        return [_round(crew) for _ in range(trials)]
+        crew = [scene.actor(InTurns, lock) for _ in range(PROCESSES)]
+        return [Outcome(_pushes_in(home, lock), _round(crew)) for _ in range(trials)]
 
 
-def _round(crew: Sequence[Actor]) -> Outcome:
+def _pushes_in(home: Home, lock: Part) -> bool:
+    """Whether who has just released it gets it again, before one who waits."""
+    with Scene(home) as scene:
+        busy, waiting = scene.actor(lock), scene.actor(lock)
+        busy.do("enter")
+        waiting.begin("enter", halt_before=WAITS)
+        hold(waiting.halts(), "the other one has asked, and has to wait")
+        busy.do("release")
+        busy.begin("enter", halt_before=WAITS)
+        return not busy.halts()
+
+
+def _round(crew: Sequence[Actor]) -> dict[str, float]:
     for each in crew:
         each.begin("take", TURNS, halt_before=ASKS)
         each.halts()
     for each in crew:
         each.go_on()
     told = [each.end() for each in crew]
-    turns = sorted((turn for turns, _ in told for turn in turns), key=lambda turn: turn.held)
-    waits = [turn.held - turn.asked for turn in turns]
-    return Outcome(
-        failed=any(_pushes_in(turns, *two) for two in pairwise(range(len(turns)))),
-        figures={
-            PER_TURN: sum(sent for _, sent in told) / len(turns),
-            LONGEST: max(waits) / (sum(waits) / len(waits)),
-        },
-    )
-
-
-def _pushes_in(turns: Sequence[Turn], one: int, next_one: int) -> bool:
-    """Whether the same process went in again, before one that had asked before it did."""
-    again = turns[next_one]
-    later = turns[next_one + 1 :]
-    return turns[one].process == again.process and any(t.asked < again.asked for t in later)
+    waits = [wait for waits, _ in told for wait in waits]
+    return {
+        PER_TURN: sum(sent for _, sent in told) / len(waits),
+        LONGEST: max(waits) / (sum(waits) / len(waits)),
+    }
 
 
 EXHIBIT = Exhibit(
     name="polling",
     title="Waiting by asking again",
     algorithm="Who finds the lock taken sleeps for 10 ms and asks again.",
-    failure=f"of {PROCESSES} processes one went in twice in a row, before others who waited",
+    failure="who had just released it got it again, before one who waited",
     taught=Polling,
     ours=Ours,
     plays=plays,
