@@ -12,7 +12,7 @@ from testproject.gallery.scene import Part, Scene, hold
 from .fixed_lease import RELEASE
 
 PROCESSES = 16
-TURNS = 3
+TURNS = 2
 WORK = 0.005
 
 ASKS = {"SET", "EVALSHA"}
