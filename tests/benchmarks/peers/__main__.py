@@ -1,52 +1,93 @@
-"""`python -m tests.benchmarks.peers [package ...]`: run all cases and print the table."""
+"""`python -m tests.benchmarks.peers [package ...]`: run all cases and print the tables."""
 
+import argparse
 import gc
 import importlib
 import logging
 import os
 import platform
-import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
 from django_redislock.testing import EmbeddedServer
+from tests.tools import ROOT
 
-APPS = {
-    "django-redislock, `while_executing`": ("while_executing_app", "django-redislock"),
-    "django-redislock, `until_executed`": ("until_executed_app", "django-redislock"),
-    "celery-once": ("celery_once_app", "celery-once"),
-    "celery-singleton": ("celery_singleton_app", "celery-singleton"),
-    "celery-heimdall": ("celery_heimdall_app", "celery-heimdall"),
+from .table import Columns, put_on, table
+
+TASKS = {
+    "while_executing": "django-redislock, `while_executing`",
+    "until_executed": "django-redislock, `until_executed`",
+    "celery_once": "celery-once",
+    "celery_singleton": "celery-singleton",
+    "celery_heimdall": "celery-heimdall",
 }
 
+LOCKS = ("django_redislock", "cache_lock", "redis_py", "python_redis_lock", "pottery")
 
-def main(wanted: list[str]) -> None:
-    chosen = {each: APPS[each] for each in APPS if not wanted or APPS[each][0][:-4] in wanted}
-    if not chosen:
-        sys.exit(f"Choose of: {', '.join(module[:-4] for module, _ in APPS.values())}")
+PACKAGES = (
+    *("django-redislock", "redis", "django-redis", "python-redis-lock", "pottery"),
+    *("celery-once", "celery-singleton", "celery-heimdall", "celery", "kombu", "Django"),
+)
+
+
+def main() -> None:
+    options = _options()
+    wanted = options.packages or [*LOCKS, *TASKS]
     with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
-        os.environ["REDIS_URL"] = server.url
-        os.environ["DJANGO_SETTINGS_MODULE"] = "testproject.settings"
-        columns = dict(_measure(list(chosen), Path(folder)))
-        print(_versions(server.url))
+        _set_up(server.url)
+        found = [_versions(server.url)]
+        print(found[0], flush=True)
+        locks = [each for each in LOCKS if each in wanted]
+        if locks:
+            found.append(table(_of_locks(locks, options.case), "Locks"))
+            print(f"\n{found[-1]}", flush=True)
+        tasks = [each for each in TASKS if each in wanted]
+        if tasks:
+            found.append(table(dict(_of_tasks(tasks, Path(folder))), "Celery tasks"))
+            print(f"\n{found[-1]}")
         # A result that goes tells the server so, which must still be there.
         gc.collect()
-    print()
-    print("\n".join(_table(columns)))
+    if options.write:
+        put_on(options.write, ROOT / "README.md", "\n\n".join(found))
 
 
-def _measure(names: list[str], folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def _set_up(url: str) -> None:
     import django
 
+    os.environ["REDIS_URL"] = url
+    os.environ["DJANGO_SETTINGS_MODULE"] = "testproject.settings"
     django.setup()
     logging.disable(logging.WARNING)  # of duplicates, which are wanted here
-    modules = [importlib.import_module(f".{APPS[name][0]}", __package__) for name in names]
+
+
+def _of_locks(names: list[str], part: str) -> Columns:
+    from .locks.cases import CASES
+    from .locks.makes import MAKES
+    from .locks.place import Place
+
+    columns: dict[str, dict[str, str]] = {MAKES[name].label: {} for name in names}
+    for title, case in CASES.items():
+        if part not in title:
+            continue
+        # All begin when all processes are there, so that none is slowed down by another's start.
+        with ThreadPoolExecutor(len(names)) as pool, ExitStack() as stack:
+            places = [stack.enter_context(Place(name, case)) for name in names]
+            for place, cell in zip(places, pool.map(case.run, places), strict=True):
+                columns[place.make.label][title] = cell
+                print(f"{title}: {place.make.label}: {cell}", flush=True)
+    return columns
+
+
+def _of_tasks(names: list[str], folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    modules = [importlib.import_module(f".{name}_app", __package__) for name in names]
     with ThreadPoolExecutor(len(names)) as pool:
         logs = [folder / f"{module.__name__}.log" for module in modules]
-        yield from zip(names, pool.map(_column, modules, logs), strict=True)
+        columns = pool.map(_column, modules, logs)
+        yield from zip((TASKS[name] for name in names), columns, strict=True)
 
 
 def _column(module, log: Path) -> dict[str, str]:
@@ -64,25 +105,26 @@ def _column(module, log: Path) -> dict[str, str]:
     return cells
 
 
-def _table(columns: dict[str, dict[str, str]]) -> Iterator[str]:
-    yield f"| | {' | '.join(columns)} |"
-    yield f"|---{'|---' * len(columns)}|"
-    for case in next(iter(columns.values())):
-        cells = (column[case].replace("|", "\\|") for column in columns.values())
-        yield f"| {case} | {' | '.join(cells)} |"
-
-
 def _versions(url: str) -> str:
     from redis import Redis
 
-    packages = ["django-redislock", "celery-once", "celery-singleton", "celery-heimdall"]
-    packages += ["celery", "kombu", "redis", "Django"]
     with Redis.from_url(url) as client:
         info = client.info("server")
     server = f"server {info.get('valkey_version') or info['redis_version']}"
-    found = [f"{name} {version(name)}" for name in packages]
+    found = [f"{name} {version(name)}" for name in PACKAGES]
     return ", ".join([*found, server, f"Python {platform.python_version()}"])
 
 
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers")
+    parser.add_argument("packages", nargs="*", choices=[[], *LOCKS, *TASKS], help="all of them")
+    parser.add_argument("--case", default="", help="a part of the titles of cases of locks")
+    parser.add_argument("--write", type=Path, help="the page that gets the tables")
+    options = parser.parse_args()
+    if options.write and (options.packages or options.case):
+        parser.error("a page gets all of it")
+    return options
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

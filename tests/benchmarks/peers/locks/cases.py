@@ -1,0 +1,267 @@
+"""What is done to a lock, and what is seen then. Each answers with a cell of the table: what
+comes before a semicolon is the short of it."""
+
+import time
+from collections.abc import Callable
+
+from tests.tools import wait_until
+
+from .makes import ASK_ONCE
+from .place import PATIENCE, Case, Place, User
+
+LEASE = 3
+"""Seconds; also what the cases without one of their own have."""
+
+A_MOMENT = 0.3
+"""Seconds after which whoever asked waits, on a machine that has other things to do."""
+
+MANY = 8
+
+ROUNDS = 5
+
+AWAY = 1.5
+"""Seconds for which the server is away."""
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(title: str, *, users: int, lease: int = LEASE, query: str = "", **environment: str):
+    def register(run: Callable[[Place], str]) -> Callable[[Place], str]:
+        CASES[title] = Case(run, users, lease, query, environment)
+        return run
+
+    return register
+
+
+@case("the work takes twice the lease", users=2)
+def longer_than_the_lease(place: Place) -> str:
+    first, second = place.users
+    held = first.does("acquire", place.name)
+    second.starts("acquire", place.name)
+    taken = second.answer(2 * LEASE)
+    left = first.does("release", place.name)
+    if not taken:
+        return f"kept for {left.at - held.at:.0f} s, renewed"
+    return f"lost after {taken.at - held.at:.1f} s; the release {_said(left.said)}"
+
+
+@case("its holder is killed; the next one comes 2 s later", users=2)
+def holder_killed(place: Place) -> str:
+    first, second = place.users
+    first.does("acquire", place.name)
+    first.kill()
+    killed = time.monotonic()
+    time.sleep(2)
+    return f"free after {second.does('acquire', place.name).at - killed:.1f} s"
+
+
+@case("the same, with clients that ask once", users=2, lease=6, **{ASK_ONCE: "1"})
+@case("its server is killed, and back with its data 1.5 s later", users=2, lease=6)
+def server_away(place: Place) -> str:
+    first, second = place.users
+    names = [f"{place.name}-{number}" for number in range(MANY)]
+    begun = time.monotonic()
+    for name in names:
+        first.does("acquire", name)
+    _sleep_until(begun + 3.5)  # all that renew do so between now and when it is back
+    place.node.kill()
+    time.sleep(AWAY)
+    place.node.start()
+    _sleep_until(begun + 2 * place.lease + 1)
+    kept = [name for name in names if not second.does("attempt", name).is_yes]
+    return f"{len(kept)} of {MANY} kept for {2 * place.lease} s, twice their lease"
+
+
+@case("the reply to acquire is lost (`blocking=False`)", users=2)
+def reply_to_acquire_lost(place: Place) -> str:
+    first, second = place.users
+    _warm_up(place, first)
+    dropped = first.proxy.drop_reply(place.make.acquires)
+    asked = first.does("attempt", place.name)
+    assert dropped.is_done()
+    second.starts("acquire", place.name)
+    taken = second.answer(place.lease + 2)
+    if asked.is_yes:
+        assert not taken, "two hold it"
+        return "says True, and holds it"
+    assert taken, f"it said {asked.said}, and nobody else got it"
+    waited = taken.at - asked.at
+    left = f"locked for {waited:.1f} s by nobody" if waited > 0.5 else "free"
+    return f"{_said(asked.said)}, and {left}"
+
+
+@case("the reply to release is lost", users=2)
+def reply_to_release_lost(place: Place) -> str:
+    first, second = place.users
+    _warm_up(place, first)
+    first.does("acquire", place.name)
+    dropped = first.proxy.drop_reply(place.make.releases)
+    left = first.does("release", place.name)
+    assert dropped.is_done()
+    free = "free" if second.does("attempt", place.name).is_yes else "not free"
+    return f"{_said(left.said)}, and it is {free}"
+
+
+@case("8 wait, and who had it (0) asks again at once: the order", users=MANY + 1, lease=30)
+def order(place: Place) -> str:
+    rounds = [_round(place, f"{place.name}-{number}") for number in range(ROUNDS)]
+    in_order = [came for came, _ in rounds].count([*range(1, MANY + 1), 0])
+    last = f"the last after {max(seconds for _, seconds in rounds):.1f} s"
+    if in_order == ROUNDS:
+        return f"FIFO; {last}"
+    if in_order:
+        return f"FIFO in {in_order} of {ROUNDS} rounds; {last}"
+    return f"{' '.join(map(str, rounds[0][0]))}; {last}"
+
+
+def _round(place: Place, name: str) -> tuple[list[int], float]:
+    """Who came after whom, and when the last did."""
+    first, *others = place.users
+    first.does("acquire", name)
+    for other in others:
+        other.starts("turn", name)
+        time.sleep(A_MOMENT)
+    released = time.monotonic()
+    first.starts("turn_again", name)
+    held = {number: _held(user) for number, user in enumerate(place.users)}
+    return sorted(held, key=held.__getitem__), max(held.values()) - released
+
+
+@case("the next who waits is killed, then it is released", users=3, lease=4)
+def waiter_killed(place: Place) -> str:
+    return _with_a_lost_waiter(place, User.kill)
+
+
+@case("the next who waits stands still (SIGSTOP), then it is released", users=3, lease=4)
+def waiter_stopped(place: Place) -> str:
+    return _with_a_lost_waiter(place, User.stop)
+
+
+def _with_a_lost_waiter(place: Place, lose: Callable[[User], None]) -> str:
+    first, second, third = place.users
+    first.does("acquire", place.name)
+    for waiter in (second, third):
+        waiter.starts("acquire", place.name)
+        time.sleep(A_MOMENT)
+    lose(second)
+    released = time.monotonic()
+    first.does("release", place.name)
+    taken = third.answer(PATIENCE)
+    if not taken:
+        return f"nobody gets it for {PATIENCE:.0f} s"
+    return f"the one behind it gets it after {taken.at - released:.1f} s"
+
+
+@case("waits for 8 s with a `socket_timeout` of 1 s", users=2, lease=30, query="?socket_timeout=1")
+def longer_than_the_socket_timeout(place: Place) -> str:
+    first, second = place.users
+    first.does("acquire", place.name)
+    begun = time.monotonic()
+    second.starts("acquire", place.name)
+    early = second.answer(8)
+    if early:
+        return f"{_said(early.said)} after {early.at - begun:.1f} s"
+    released = time.monotonic()
+    first.does("release", place.name)
+    late = second.answer()
+    assert late, f"no answer within {PATIENCE} s"
+    after = f"{late.at - released:.1f} s after the release"
+    return f"gets it {after}" if late.is_yes else f"{_said(late.said)} {after}"
+
+
+@case("its holder stands still past its lease: does it know?", users=2)
+def late_holder_knows(place: Place) -> str:
+    first, _ = _late(place)
+    first.proxy.freeze()  # who has to ask gets no answer
+    first.resume()
+    first.starts("is_mine", place.name)
+    told = first.answer(1)
+    first.proxy.thaw()
+    answer = told or first.answer()
+    assert answer, "no answer"
+    how = f"by {place.make.asked_by}"
+    if answer.said != "False":
+        return f"no; {how} it says {answer.said}"
+    return f"yes; {how}, without asking the server" if told else f"if it asks; {how}"
+
+
+@case("the same, and it writes at once: fencing", users=2)
+def late_holder_writes(place: Place) -> str:
+    first, second = _late(place)
+    assert second.does("write", place.name).is_yes
+    first.resume()
+    written = first.does("write", place.name).is_yes
+    return "no token; its write goes in" if written else "refused by its token"
+
+
+def _late(place: Place) -> tuple[User, User]:
+    first, second = place.users
+    first.does("acquire", place.name)
+    second.starts("acquire", place.name)
+    first.stop()
+    assert second.answer(2 * place.lease + 2)
+    return first, second
+
+
+@case("commands sent by one that waits", users=2, lease=30)
+def commands_of_a_waiter(place: Place) -> str:
+    first, second = place.users
+    first.does("acquire", place.name)
+    second.starts("acquire", place.name)
+    time.sleep(A_MOMENT)
+    seen: list[int] = []
+    # What is to be lost never comes: it only looks on.
+    second.proxy.drop_reply(lambda command: bool(seen.append(1)))
+    seconds = 10
+    time.sleep(seconds)
+    return f"{len(seen) / seconds:.1f} a second"
+
+
+@case("`cache.clear()` in another database, then in its own", users=2, lease=6)
+def cache_cleared(place: Place) -> str:
+    first, second = place.users
+    first.does("acquire", place.name)
+    second.does("clear", 7)
+    kept = not second.does("attempt", place.name).is_yes
+    second.does("clear", 0)
+    cleared = time.monotonic()
+    told = _told_after(place, first, cleared)
+    kept_here = not second.does("attempt", place.name).is_yes
+    return f"{_kept(kept)}, then {_kept(kept_here)}; {told}"
+
+
+def _told_after(place: Place, user: User, since: float) -> str:
+    if not place.make.tells:
+        return "its holder is not told"
+    told = wait_until(lambda: _if_yes(user, place.name), timeout=2 * place.lease)
+    return f"its holder is told after {told - since:.1f} s"
+
+
+def _if_yes(user: User, name: str) -> float | None:
+    answer = user.does("tells", name)
+    return answer.at if answer.is_yes else None
+
+
+def _kept(kept: bool) -> str:
+    return "kept" if kept else "lost"
+
+
+def _said(text: str) -> str:
+    return "says " + text if text in ("True", "False", "released") else f"raises {text}"
+
+
+def _held(user: User) -> float:
+    answer = user.answer()
+    assert answer, "one never got it"
+    return float(answer.said)
+
+
+def _warm_up(place: Place, user: User) -> None:
+    """So that its scripts are there, and it is connected."""
+    for deed in ("acquire", "release"):
+        assert user.does(deed, f"{place.name}-warm").is_yes
+
+
+def _sleep_until(when: float) -> None:
+    time.sleep(max(0.0, when - time.monotonic()))
