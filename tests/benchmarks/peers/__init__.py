@@ -1,6 +1,7 @@
-"""`make peers`: this package beside three others, on real workers, where things go wrong.
+"""`make peers`: this package beside others, in real processes, where things go wrong.
 
-Each package has a module of its own that says how its users write a task; `bodies` has the
-tasks, the same for all; `cases` are what is done to them; `run` has the workers. Whatever stands
-in the table was measured in the run that printed it.
+Of the packages for Celery each has a module of its own that says how its users write a task;
+`bodies` has the tasks, the same for all; `cases` are what is done to them; `run` has the workers.
+The packages that are locks are in `locks`. Whatever stands in the tables was measured in the run
+that printed them; `table` puts them on the docs' page, and the short of them into the README.
 """

@@ -12,9 +12,6 @@ from .place import PATIENCE, Case, Place, User
 LEASE = 3
 """Seconds; also what the cases without one of their own have."""
 
-A_MOMENT = 0.3
-"""Seconds after which whoever asked waits, on a machine that has other things to do."""
-
 MANY = 8
 
 ROUNDS = 5
@@ -120,8 +117,7 @@ def _round(place: Place, name: str) -> tuple[list[int], float]:
     first, *others = place.users
     first.does("acquire", name)
     for other in others:
-        other.starts("turn", name)
-        time.sleep(A_MOMENT)
+        other.starts_to_wait("turn", name)
     released = time.monotonic()
     first.starts("turn_again", name)
     held = {number: _held(user) for number, user in enumerate(place.users)}
@@ -142,12 +138,11 @@ def _with_a_lost_waiter(place: Place, lose: Callable[[User], None]) -> str:
     first, second, third = place.users
     first.does("acquire", place.name)
     for waiter in (second, third):
-        waiter.starts("acquire", place.name)
-        time.sleep(A_MOMENT)
+        waiter.starts_to_wait("acquire", place.name)
     lose(second)
     released = time.monotonic()
     first.does("release", place.name)
-    taken = third.answer(PATIENCE)
+    taken = third.answer()
     if not taken:
         return f"nobody gets it for {PATIENCE:.0f} s"
     return f"the one behind it gets it after {taken.at - released:.1f} s"
@@ -208,12 +203,9 @@ def _late(place: Place) -> tuple[User, User]:
 def commands_of_a_waiter(place: Place) -> str:
     first, second = place.users
     first.does("acquire", place.name)
-    second.starts("acquire", place.name)
-    time.sleep(A_MOMENT)
-    seen: list[int] = []
-    # What is to be lost never comes: it only looks on.
-    second.proxy.drop_reply(lambda command: bool(seen.append(1)))
+    second.starts_to_wait("acquire", place.name)
     seconds = 10
+    seen = second.watch()
     time.sleep(seconds)
     return f"{len(seen) / seconds:.1f} a second"
 

@@ -10,7 +10,6 @@ import redis
 from redis.connection import parse_url
 
 from django_redislock.lua import ACQUIRE, RELEASE
-from testproject.settings import REDIS_URL
 from tests.faults.proxy import Command, named, runs
 
 Matches = Callable[[Command], bool]
@@ -75,8 +74,8 @@ def _client() -> redis.Redis:
     """With redis-py's defaults. From 6 on it asks again where an answer is lost, and one that is
     made by `from_url` asks once, as those of Django's caches do."""
     if ASK_ONCE in os.environ:
-        return redis.Redis.from_url(REDIS_URL)
-    return redis.Redis(**parse_url(REDIS_URL))
+        return redis.Redis.from_url(os.environ["REDIS_URL"])
+    return redis.Redis(**parse_url(os.environ["REDIS_URL"]))
 
 
 MAKES = {

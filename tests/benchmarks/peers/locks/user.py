@@ -1,14 +1,15 @@
-"""A process that has locks of one package, and does with them what it is told, line by line.
+"""A process that has locks of one package, and does with them what it is told.
 
-It answers each with a line: what came of it (an error by its name), and when that was.
+It answers with what came of it (an error by its name), and when that was.
 """
 
 import logging
-import sys
+import os
 import threading
 import time
 from collections.abc import Callable
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ TURN = 0.05
 
 
 class Locks:
-    def __init__(self, make: str, lease: str, folder: str) -> None:
-        self._make, self._lease, self._folder = MAKES[make], int(lease), Path(folder)
+    def __init__(self, make: str, lease: int, folder: Path) -> None:
+        self._make, self._lease, self._folder = MAKES[make], lease, folder
         self._lock = cache(self._new_lock)
         self._fences: dict[str, int] = {}
 
@@ -67,13 +68,13 @@ class Locks:
         finally:
             register.close()
 
-    def clear(self, database: str) -> bool:
+    def clear(self, database: int) -> bool:
         """`clear()` of a cache in that database of the server."""
         from django.core.cache.backends.redis import RedisCache
 
         from testproject.settings import redis_database
 
-        return RedisCache(redis_database(int(database)), {}).clear()
+        return RedisCache(redis_database(database), {}).clear()
 
     def _new_lock(self, name: str) -> Any:
         return self._make.lock(name, self._lease)
@@ -83,18 +84,26 @@ class Locks:
         return acquired
 
 
-def serve(make: str, lease: str, folder: str) -> None:
+def serve(
+    line: Connection, environment: dict[str, str], make: str, lease: int, folder: Path
+) -> None:
+    os.environ |= environment
+    import django
+
+    django.setup()
     logging.disable()  # whatever happens here is meant
     threading.excepthook = lambda args: None  # so is that a package's thread dies
     locks = Locks(make, lease, folder)
-    print("ready", flush=True)
-    for order in sys.stdin:
-        deed, *args = order.split()
-        print(_came_of(getattr(locks, deed), *args), time.monotonic(), flush=True)
+    while True:
+        try:
+            deed, args = line.recv()
+        except EOFError:
+            return
+        line.send((_came_of(getattr(locks, deed), *args), time.monotonic()))
 
 
-def _came_of(deed: Callable[..., Any], *args: str) -> Any:
+def _came_of(deed: Callable[..., Any], *args: Any) -> str:
     try:
-        return deed(*args)
+        return str(deed(*args))
     except Exception as error:
         return type(error).__name__
