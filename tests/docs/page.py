@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from testproject.server import EmbeddedServer
+from django_redislock.testing import EmbeddedServer
 
 T = TypeVar("T")
 

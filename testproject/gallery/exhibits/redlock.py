@@ -14,13 +14,13 @@ from redis import Redis, RedisError
 
 from django_redislock import LockError, locks
 from django_redislock.fencing import fenced
+from django_redislock.testing import EmbeddedServer
 from testproject.gallery.actors import Actor, Home
 from testproject.gallery.exhibit import Exhibit, Outcome, total
 from testproject.gallery.models import Invoice
 from testproject.gallery.parts import Taught
 from testproject.gallery.rows import clerk_of
 from testproject.gallery.scene import Part, Scene, hold
-from testproject.server import EmbeddedServer
 
 from .fixed_lease import RELEASE
 
