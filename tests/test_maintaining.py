@@ -120,7 +120,9 @@ def test_the_least_versions_are_the_oldest_tested() -> None:
     least = sorted(combined("py"), key=lambda each: [*map(int, each.split("."))])[0]
     assert project["requires-python"] == f">={least}"
     assert project["dependencies"] == [f"Django>={min(combined('django'))}", "redis>=5.0"]
-    assert project["optional-dependencies"]["celery"] == [f"celery>={min(combined('celery'))}"]
+    assert project["optional-dependencies"]["celery"] == [
+        f"celery[redis]>={min(combined('celery'))}"
+    ]
 
 
 def test_no_environment_asks_for_what_cannot_be() -> None:

@@ -29,6 +29,12 @@ CODE = {"code", "code-block", "sourcecode"}
 OF_OTHERS = {"doctest", "testcode", "literalinclude"}
 """Directives that would bring in a sample that is not run here."""
 
+INCLUDED = {
+    "testproject/gallery/exhibits": "tests/gallery",
+    "tests/testing_kit/sample": "tests/testing_kit",
+}
+"""Folders whose files pages may show, and the tests that run them."""
+
 parse = MarkdownIt("commonmark").enable("table").parse
 
 
@@ -59,7 +65,17 @@ def samples() -> list[Sample]:
 
 def samples_of(page: str) -> list[Sample]:
     text = (HOME / page).read_text()
-    return [Sample(page, *found) for found in _found(text, 1)]
+    found = [Sample(page, *each) for each in _found(text, 1)]
+    return [sample for sample in found if not _is_included(sample)]
+
+
+def _is_included(sample: Sample) -> bool:
+    """Whether it is (a part of) a file that other tests run."""
+    name, _, file = sample.language.partition(" ")
+    shown = os.path.normpath(Path(sample.page).parent / file)
+    return name == "{literalinclude}" and any(
+        Path(shown).is_relative_to(each) for each in INCLUDED
+    )
 
 
 def _found(text: str, first: int) -> Iterator[tuple[int, str, str]]:
