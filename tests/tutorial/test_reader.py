@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from . import terminal
+from .browser import Browser, Page
 from .page import File, Open, Press, pattern, steps
 from .reader import Reader
 
@@ -135,6 +136,28 @@ def test_a_link_to_ones_own_machine_is_opened_and_bold_is_pressed() -> None:
 def test_dots_stand_for_words_on_a_line_and_for_lines(shown: str, seen: str) -> None:
     assert re.fullmatch(pattern(shown), seen)
     assert not re.fullmatch(pattern(shown), seen + "e")
+
+
+def test_what_is_on_a_page_is_found_by_the_words_on_it() -> None:
+    page = Page(
+        "<script>no</script><a href='/list'>Active <b>locks</b></a> shop.<wbr>tasks"
+        "<form method=post action='/go'><input type=hidden name=a value=1><input name=q type=text>"
+        "<input type=submit name=b value='Go on'></form>"
+    )
+    assert page.words == "Active locks shop.tasks"
+    assert page.links == {"Active locks": "/list"}
+    form, pressed = page.buttons["Go on"]
+    assert (form.action, form.fields, form.asked, pressed) == (
+        "/go",
+        {"a": "1"},
+        ["q"],
+        {"b": "Go on"},
+    )
+
+
+def test_what_is_not_on_the_page_cannot_be_pressed() -> None:
+    with pytest.raises(AssertionError, match="no 'Go on' on"):
+        Browser().press("Go on")
 
 
 def test_dots_among_words_stand_for_no_lines() -> None:
