@@ -1,9 +1,12 @@
 """A task's process is gone while it holds its lock, whose lease is a minute."""
 
+from types import SimpleNamespace
+
 import psutil
 import pytest
 
 from django_redislock import locks
+from django_redislock.celery.worker import Watched, watch_tasks
 from tests.tools import wait_until
 
 from . import app as tasks
@@ -154,3 +157,12 @@ def test_one_that_is_killed_before_the_worker_heard_of_it_leaves_no_lock(
     other_run.go()  # for Celery may run it again
     assert outcome(unheard) == "ran" or unheard.state == "FAILURE"
     assert freed(other_run)
+
+
+def test_a_worker_that_starts_again_in_one_process_watches_its_tasks_once(monkeypatch):
+    """As in the tests of a project, by `celery.contrib.testing`."""
+    for task in tasks.app.tasks.values():
+        monkeypatch.setattr(task, "Request", task.Request)
+    for _ in range(2):
+        watch_tasks(SimpleNamespace(app=tasks.app))
+    assert tasks.long.Request.__mro__.count(Watched) == 1
