@@ -25,6 +25,9 @@ VENV ?= .venv
 SET ?=
 ARGS ?=
 
+# Tests mostly wait, so there may be more of them than processors.
+JOBS ?= 4
+
 BIN := $(VENV)/bin
 
 # Of the branches of these, 99 in 100 are run by some test; and each condition of the
@@ -49,10 +52,10 @@ gallery: $(VENV)/.test.installed
 	$(BIN)/python testproject/manage.py gallery $(ARGS)
 
 test: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" $(ARGS)
 
 slow: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m slow $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m slow $(ARGS)
 
 faults: $(VENV)/.test.installed
 	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/explanation/faults.md)
@@ -76,7 +79,7 @@ messages: $(VENV)/.test.installed
 
 coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 3 --dist loadgroup -m "not slow" $(PROVING) $(ARGS)
+	$(BIN)/coverage run -m pytest -n $(JOBS) --dist loadgroup -m "not slow" $(PROVING) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=99 --include='$(PROVEN)'
 	$(BIN)/python -m pytest -p tests.unit.lua_branches -q tests/unit/test_scripts.py -k "not loaded"
