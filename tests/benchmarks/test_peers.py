@@ -21,6 +21,7 @@ from .peers.table import (
     cells,
     compact,
     put_on,
+    short,
     table,
 )
 
@@ -100,6 +101,19 @@ def test_both_pages_are_written_and_nothing_else_of_them(tmp_path):
 def test_the_readme_has_rows_of_the_page_alone():
     assert set(LOCK_ROWS.values()) <= set(CASES)
     assert set(TASK_ROWS.values()) <= set(import_module(".peers.cases", __package__).CASES)
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("lost after 3.1 s; the release raises", "lost after 3.1 s"),
+        ("**no equal one in 15 s**: its lock has 45 s left; task: FAILURE", "not free in 15 s"),
+        ("raises ConnectionError, and locked for 3.0 s by nobody", "error, locked for 3.0 s"),
+        ("[as it is; said there](https://z)", "[as it is; said there](https://z)"),
+    ],
+)
+def test_the_readme_has_the_short_of_a_cell(cell, shown):
+    assert short(cell) == shown
 
 
 # What is done

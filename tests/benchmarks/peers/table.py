@@ -1,5 +1,6 @@
 """What was seen, as tables of Markdown: for the page, and the short of it for the README."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,7 +20,7 @@ LOCKS = {
     "django-pglock": "django-pglock",
 }
 TASKS = {
-    "`while_executing`": "django-redislock, `while_executing`",
+    "django-redislock, `while_executing`": "django-redislock, `while_executing`",
     "`until_executed`": "django-redislock, `until_executed`",
     "celery-once": "celery-once",
     "celery-singleton": "celery-singleton",
@@ -32,7 +33,7 @@ LOCK_ROWS = {
     "Server gone for 1.5 s": "its server is killed, and back with its data 1.5 s later",
     "Reply to acquire lost": "the reply to acquire is lost (`blocking=False`)",
     "Order of 8 who wait": "8 wait, and who had it (0) asks again at once: the order",
-    "Next waiter killed": "the next who waits is killed, then it is released",
+    "Next waiter killed: delay": "the next who waits is killed, then it is released",
     "Holder stood still: it knows": "its holder stands still past its lease: does it know?",
     "and writes at once": "the same, and it writes at once: fencing",
     "Commands of one that waits": "commands sent by one that waits",
@@ -40,10 +41,21 @@ LOCK_ROWS = {
 TASK_ROWS = {
     "Child killed": "SIGKILL of the child",
     "Hard time limit": "hard time limit",
-    "Chord with a duplicate": "a chord with a duplicate",
+    "Callback of a chord with a duplicate": "a chord with a duplicate",
     "`self.retry()`": "`self.retry()`",
 }
 """Its rows, likewise."""
+
+SHORTER = (
+    (r"\*\*", ""),
+    (r"an equal one runs after", "free after"),
+    (r"no equal one in ([^:]+): .*", r"not free in \1"),
+    (r"callback (not run|ran).*", r"\1"),
+    (r"raises ConnectionError, and", "error,"),
+    (r"says False, and", "False,"),
+    (r" by nobody| until the one behind it has it", ""),
+)
+"""What its cells have for what those of the page have."""
 
 
 def table(columns: Columns, corner: str = "") -> str:
@@ -68,8 +80,8 @@ def compact(page: str) -> str:
 
     def columns(labels: Mapping[str, str], rows: Mapping[str, str]) -> Columns:
         return {
-            short: {row: _first(there[(full, label)]) for row, full in rows.items()}
-            for short, label in labels.items()
+            column: {row: short(there[(full, label)]) for row, full in rows.items()}
+            for column, label in labels.items()
         }
 
     locks = table(columns(LOCKS, LOCK_ROWS), "Locks")
@@ -86,9 +98,14 @@ def _line(texts: list[str]) -> str:
     return f"| {' | '.join(text.replace('|', '¦') for text in texts)} |"
 
 
-def _first(cell: str) -> str:
-    """Up to a semicolon; of a link its text alone is shortened."""
-    return cell if cell.startswith("[") else cell.partition(";")[0].replace("**", "")
+def short(cell: str) -> str:
+    """Up to a semicolon; a link stays as it is."""
+    if cell.startswith("["):
+        return cell
+    cell = cell.partition(";")[0]
+    for long, short in SHORTER:
+        cell = re.sub(long, short, cell)
+    return cell
 
 
 def _tables(text: str) -> Iterator[list[list[str]]]:
