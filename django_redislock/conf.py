@@ -11,7 +11,7 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .secrecy import without_secrets
-from .values import Seconds
+from .values import lease
 
 T = TypeVar("T")
 
@@ -46,6 +46,17 @@ class Setting(Generic[T]):
                 f"{self.name} must be {wanted}, got {without_secrets(repr(value))}"
             )
         return value
+
+
+class Lease(Setting[float]):
+    """``REDISLOCK_<NAME>``, in seconds, or `ImproperlyConfigured`."""
+
+    def _read(self) -> float:
+        found = super()._read()
+        try:
+            return lease(self.name, found)
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(str(error)) from None
 
 
 class Count(Setting[int]):
@@ -94,7 +105,7 @@ class Conf:
     prefix = Setting("redislock", str)
     """What every key begins with, behind the alias's own ``KEY_PREFIX``."""
 
-    timeout: Setting[Seconds] = Setting(30.0, int, float, timedelta)
+    timeout = Lease(30.0, int, float, timedelta)
     """The lease in seconds where a lock names none."""
 
     history = Count(1000, int)

@@ -94,11 +94,7 @@ class Core:
         on_lost: Callable[["BaseLock"], object] | Literal["abort"] | None = None,
     ) -> None:
         self.name = check_name(name)
-        self.timeout = (
-            values.lease("REDISLOCK_TIMEOUT", conf.timeout)
-            if timeout is None
-            else values.lease("timeout", timeout)
-        )
+        self.timeout = conf.timeout if timeout is None else values.lease("timeout", timeout)
         self.blocking = values.flag("blocking", blocking)
         self.blocking_timeout = values.wait("blocking_timeout", blocking_timeout)
         self.auto_renewal = values.flag("auto_renewal", auto_renewal)

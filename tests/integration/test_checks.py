@@ -63,6 +63,8 @@ def test_a_backend_that_can_not_be_imported_is_E002(settings, backend):
         ("REDISLOCK_REDACT", [b"password"]),
         ("REDISLOCK_PREFIX", None),
         ("REDISLOCK_TIMEOUT", "soon"),
+        ("REDISLOCK_TIMEOUT", -1),
+        ("REDISLOCK_TIMEOUT", True),
     ],
 )
 def test_another_setting_that_is_wrong_is_E003(settings, setting, wrong):
