@@ -4,7 +4,6 @@
 #   make gallery                 see how locks go wrong that articles teach, and ours beside them
 #   make test                    the suite
 #   make test ARGS="-k renewal"  a part of it
-#   make gallery                 how locks go wrong as articles teach them, each beside ours
 #   make peers                   this package beside others, where things go wrong
 #   make bench                   how fast it is beside others, and how near to what is possible
 #   make scale                   what one server carries, and three
