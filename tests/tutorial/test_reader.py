@@ -15,14 +15,15 @@ from .reader import Reader
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "PATIENCE", 1)
-
-
-@pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
     with Reader(tmp_path, dict(os.environ, HISTFILE=os.devnull)) as reader:
         yield reader
+
+
+@pytest.fixture
+def impatient(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(reader, "```console\n$ true\n```")  # its shell may take a while to begin
+    monkeypatch.setattr(terminal, "PATIENCE", 0.3)
 
 
 def read(reader: Reader, page: str) -> None:
@@ -69,11 +70,11 @@ def test_what_goes_on_is_seen_later_in_its_own_terminal(reader: Reader) -> None:
         ```{code-block} console
         :caption: Second terminal
 
-        $ mkfifo pipe; cat pipe; sleep 600
+        $ touch log; tail -f log
         ...
         ```
         ```console
-        $ echo go on >pipe
+        $ echo go on >log
         ```
         ```{code-block} console
         :caption: Second terminal
