@@ -117,7 +117,7 @@ def test_a_lock_that_is_not_renewed_runs_out():
 
 
 def test_a_killed_holders_lock_comes_free_with_its_lease(topology):
-    with Child(STOPPED, "a", str(LEASE), **topology.environment) as holder:
+    with Child(STOPPED, "a", str(LEASE), "{}", **topology.environment) as holder:
         holder.expect("held", timeout=STARTS_WITHIN)
         assert not locks.lock("a", blocking=False).acquire()
         os.kill(holder.pid, signal.SIGKILL)
