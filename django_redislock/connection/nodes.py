@@ -129,9 +129,19 @@ class AsyncClusterNodes(ClusterNodes):
         super().__init__(client)
         self._nodes: dict[str, AsyncNode] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._beginning: asyncio.Task[None] | None = None
 
     async def ready(self) -> None:
         """Let the client know the Cluster. Raises redis-py's `ConnectionError`."""
+        if not getattr(self._client, "_initialize", True):
+            return
+        # In a task of its own: redis-py 6 and 7 lose the connection of who is cancelled meanwhile.
+        if self._beginning is None or self._beginning.done():
+            self._beginning = asyncio.create_task(self._begin(), context=Context())
+            self._beginning.add_done_callback(_heard)
+        await asyncio.shield(self._beginning)
+
+    async def _begin(self) -> None:
         try:
             await self._client.initialize()
         except RedisClusterException as error:
@@ -139,6 +149,12 @@ class AsyncClusterNodes(ClusterNodes):
 
     async def aclose(self) -> None:
         await self._client.aclose()
+        # It closes none where an error made it want to know the Cluster anew; that of redis-py 7
+        # none of the nodes that it knows since it did so.
+        used = [each.node for each in self._nodes.values()]
+        for node in [*self._client.nodes_manager.nodes_cache.values(), *used]:
+            with suppress(Exception):
+                await node.disconnect()
 
     def look_again(self) -> None:
         if self._looking is None or self._looking.done():
@@ -154,6 +170,12 @@ class AsyncClusterNodes(ClusterNodes):
         if found is None or found.node is not node:
             found = self._nodes[node.name] = AsyncNode(node)
         return found
+
+
+def _heard(task: asyncio.Task[None]) -> None:
+    """An error is whose it was that waited, and may have been cancelled."""
+    if not task.cancelled():
+        task.exception()
 
 
 def known(ask: Callable[[], Any]) -> Any:
