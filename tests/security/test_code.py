@@ -27,6 +27,8 @@ MAY_IMPORT_BY_NAME = {
     "__init__.py": "names of its own",
     "conf.py": "what a setting names",
     "celery/worker.py": "the class that Celery names",
+    "testing/__init__.py": "names of its own",
+    "testing/embedded.py": "the backends that the settings name",
 }
 
 RUNS_COMMANDS = {"system", "popen", "Popen", "check_call", "check_output", "getoutput"}
@@ -34,6 +36,7 @@ RUNS_COMMANDS |= {"execv", "execve", "execvp", "execvpe", "spawnv", "posix_spawn
 MAY_RUN_COMMANDS = {
     "management/running.py": "what its caller wants to run, and no shell",
     "management/launching.py": "the same",
+    "testing/server.py": "the server of a project's tests, and its keeper",
 }
 
 RUN_BY_SERVER = {"EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "SCRIPT", "FUNCTION", "FCALL"}
