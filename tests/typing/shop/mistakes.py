@@ -4,13 +4,8 @@ mypy takes ``type: ignore`` for what is to be wrong, pyright takes ``pyright: ig
 that has nothing to ignore is an error.
 """
 
-from django_redislock import (
-    AlreadyRunning,
-    LockInfo,
-    locks,
-    lokcs,  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
-    single_instance,
-)
+from django_redislock import AlreadyRunning, LockInfo, locks, single_instance
+from django_redislock import lokcs  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from django_redislock.celery import current_lock
 from django_redislock.fencing import fenced
 
