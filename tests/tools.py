@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -166,3 +167,15 @@ def leftovers(client: redis.Redis) -> list[str]:
 def _is_held(client: redis.Redis, key: str, now: float) -> bool:
     """Whether a lease is running. Where none is, its end is still to be noted in the history."""
     return float(client.hget(key, "latest") or 0) > now
+
+
+@contextlib.contextmanager
+def same_logging() -> Iterator[None]:
+    """For a Celery worker in this process, which takes the root logger over for good."""
+    root = logging.getLogger()
+    level, handlers = root.level, [*root.handlers]
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers

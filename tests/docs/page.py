@@ -66,9 +66,13 @@ class Page:
         from celery.contrib.testing.worker import start_worker
 
         from ..celery.conftest import outcome
+        from ..tools import same_logging
 
         app = current_app._get_current_object()
-        with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20):
+        with (
+            same_logging(),
+            start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20),
+        ):
             yield lambda task, *arguments: outcome(task.delay(*arguments))
 
     def write(self, name: str, mode: str, text: str) -> None:

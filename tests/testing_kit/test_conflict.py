@@ -18,6 +18,7 @@ from django_redislock.testing import (
 )
 from tests.celery import app as tasks
 from tests.celery.conftest import outcome, run, running_worker  # noqa: F401  a fixture
+from tests.tools import same_logging
 
 ARGUMENTS = [
     {},
@@ -141,7 +142,7 @@ def test_a_task_can_replace_it(app) -> None:
 
 def test_a_task_is_retried_until_it_is_gone(app) -> None:
     work = below(app, on_conflict="retry", countdown=0.05)
-    with start_worker(app, perform_ping_check=False):
+    with same_logging(), start_worker(app, perform_ping_check=False):
         with conflict(work, 7) as other, assert_retried(work, within=20) as retries:
             result = work.delay(7)
         assert retries[0]["reason"].exc.task_id == other.task_id

@@ -43,7 +43,7 @@ class Terminal:
         self._shell = subprocess.Popen(
             ["sh", "-c", SHELL, os.ttyname(theirs)],
             cwd=folder,
-            env=environment | {"PS1": "$ ", "TERM": "dumb"},
+            env=environment | {"PS1": "$ ", "TERM": "dumb", "PYTHON_BASIC_REPL": "1"},
             start_new_session=True,
         )
         self._theirs = theirs
