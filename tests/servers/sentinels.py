@@ -20,12 +20,15 @@ FAILOVER_TIMEOUT = 3000
 
 
 HURRY = (
-    *("PING-PERIOD", 100, "PUBLISH-PERIOD", 300, "INFO-PERIOD", 300),
+    *("PING-PERIOD", 300, "PUBLISH-PERIOD", 300, "INFO-PERIOD", 300),
     *("TILT-PERIOD", 1000),
 )
 """Milliseconds. A Sentinel connects again, and so sees who is up, once in a ping period; it waits
 for four publish periods before it makes a replica of a master that came back; and it does nothing
-for a tilt period when a busy machine held it up for two seconds."""
+for a tilt period when a busy machine held it up for two seconds.
+
+Once a master is down, each replica is asked for its state once a second, whatever is told here,
+and is good enough to follow it if it answered within five ping periods: they must be longer."""
 
 
 class Sentinel(Node):
