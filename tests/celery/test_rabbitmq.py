@@ -11,8 +11,7 @@ from .conftest import outcome, running_worker
 from .rabbitmq import rabbitmq
 from .test_never_two_at_once import ids_that_ran_one_after_the_other
 
-# RabbitMQ takes ten seconds and more to start.
-pytestmark = [pytest.mark.celery, pytest.mark.slow]
+pytestmark = [pytest.mark.celery]
 
 FREE_WITHIN = 2.0
 """Seconds."""

@@ -553,8 +553,8 @@ def test_a_release_of_which_nobody_is_told_is_found():
 
 def test_a_release_of_which_nobody_is_told_is_found_where_who_waits_comes_to_see():
     with planting(partial(pass_to_and_fro, planted=TELLS_NOBODY), runs=1, at_once=True) as setting:
-        [failure] = setting.row().failures
-    assert "hand-overs took" in failure
+        failures = setting.row().failures
+    assert any("hand-overs took" in failure for failure in failures)
     with planting(pass_to_and_fro, runs=1, at_once=True, faults=0) as setting:
         assert not setting.row().failures
 

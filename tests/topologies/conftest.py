@@ -17,14 +17,11 @@ TOPOLOGIES: dict[str, Callable[[], Running]] = {
     "tcp-valkey-9.1": partial(topologies.single, "core", "valkey-9.1"),
     "tls": partial(topologies.tls, "core"),
     "acl-redis-6.2": partial(topologies.acl, "core", "redis-6.2"),
-    "django-redis-herd": partial(
-        topologies.single, "django_redis", CLIENT_CLASS="django_redis.client.HerdClient"
-    ),
     "django-redis-shards": topologies.shards,
     "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
     "django-valkey": partial(topologies.single, "django_valkey"),
     "core-sentinels": partial(topologies.sentinels, "core_sentinels", "core"),
-    "cluster": topologies.cluster,
+    "cluster-acl": partial(topologies.cluster_acl, "valkey-9.1"),
 }
 
 SLOW: dict[str, Callable[[], Running]] = {
@@ -34,11 +31,14 @@ SLOW: dict[str, Callable[[], Running]] = {
     "resp2": partial(topologies.single, "core", protocol=2),
     "resp3": partial(topologies.single, "core", protocol=3),
     "django-redis": partial(topologies.single, "django_redis"),
-    **{f"cluster-{make}": partial(topologies.cluster, make) for make in MAKES[1:]},
+    "django-redis-herd": partial(
+        topologies.single, "django_redis", CLIENT_CLASS="django_redis.client.HerdClient"
+    ),
+    **{f"cluster-{make}": partial(topologies.cluster, make) for make in MAKES},
     "django-redis-unix": partial(topologies.unix, "django_redis"),
     "django-redis-tls": partial(topologies.tls, "django_redis"),
     "django-redis-acl": partial(topologies.acl, "django_redis", "valkey-9.1"),
-    **{f"cluster-acl-{make}": partial(topologies.cluster_acl, make) for make in MAKES},
+    **{f"cluster-acl-{make}": partial(topologies.cluster_acl, make) for make in MAKES[1:]},
     "cluster-resp3": partial(topologies.cluster, protocol=3),
 }
 """Those that differ less from the others."""

@@ -20,7 +20,7 @@ SLOT = key_slot(str(Keys("any").of("a").bucket).encode())
 """That of the lock "a", as its bucket's number is the hash tag."""
 
 either_user = pytest.mark.parametrize(
-    "topology", sorts("cluster", "cluster-acl-valkey-9.1"), indirect=True
+    "topology", sorts("cluster-acl", "cluster-valkey-9.1"), indirect=True
 )
 
 
@@ -87,7 +87,7 @@ def test_asyncio_keeps_and_hands_over_across_moves(move, way):
     asyncio.run(use())
 
 
-@pytest.mark.parametrize("topology", sorts("cluster"), indirect=True)
+@pytest.mark.parametrize("topology", sorts("cluster-acl"), indirect=True)
 @pytest.mark.parametrize("way", WAYS)
 def test_no_task_of_many_meets_an_error_of_a_move(topology, move, way):
     turns = []
