@@ -59,6 +59,7 @@ def test_a_key_that_is_left_fails_the_test_by_name(tmp_path: Path) -> None:
     assert "{3}:index -> invoice, theirs:redislock:{3}:lock:invoice" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_laptop_may_skip(tmp_path: Path) -> None:
     done = pytest_run(tmp_path, SKIPS, SKIPS_ALL)
     assert "2 skipped, 1 xfailed" in done.stdout, done.stdout + done.stderr
@@ -71,6 +72,7 @@ def test_under_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     assert "under CI nothing may be" in done.stdout
 
 
+@pytest.mark.slow
 def test_under_ci_a_module_that_skips_itself_is_an_error(tmp_path: Path) -> None:
     done = pytest_run(tmp_path, SKIPS_ALL, CI="true")
     assert "1 error" in done.stdout, done.stdout + done.stderr

@@ -41,6 +41,7 @@ def test_it():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "fails", "told"),
     [

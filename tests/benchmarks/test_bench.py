@@ -79,6 +79,7 @@ def test_numbers_are_short():
 # Rounds
 
 
+@pytest.mark.slow
 def test_all_contenders_take_part_in_each_round_in_some_order():
     called: list[str] = []
     contenders = {name: lambda name=name: called.append(name) or len(called) for name in "abc"}
@@ -226,6 +227,7 @@ def test_json_has_all_of_it():
 # A run
 
 
+@pytest.mark.slow
 def test_a_run_ends_as_its_lines_do(tmp_path):
     file = tmp_path / "run.json"
     command = ["-m", "tests.benchmarks.bench", "--quick", "--rounds", "1", "--only", "g"]

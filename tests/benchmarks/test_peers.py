@@ -119,6 +119,7 @@ def test_the_readme_has_the_short_of_a_cell(cell, shown):
 # What is done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "said"),
     [

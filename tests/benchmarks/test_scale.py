@@ -31,6 +31,7 @@ def test_all_buckets_lie_somewhere_and_the_fullest_master_is_the_limit():
         assert abs(float(most) - BUCKETS / of_each[0]) < 0.01
 
 
+@pytest.mark.slow
 def test_a_run_measures_one_server_and_three():
     command = ["-m", "tests.benchmarks.scale", "--rounds", "1", "--seconds", "0.2"]
     done = subprocess.run(

@@ -4,7 +4,7 @@ import pytest
 
 from .browser import Tab
 
-pytestmark = pytest.mark.urls("tests.browser.harness_urls")
+pytestmark = [pytest.mark.slow, pytest.mark.urls("tests.browser.harness_urls")]
 
 
 def matches(tab: Tab, query: str) -> bool:

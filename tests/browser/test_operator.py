@@ -212,6 +212,7 @@ return [...document.querySelectorAll('#content a[href], #content-main a[href]')]
 """
 
 
+@pytest.mark.slow
 def test_clicking_through_everything_never_scans_the_keys(
     tab: Tab, releaser: User, hold, redis_server
 ) -> None:

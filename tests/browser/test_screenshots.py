@@ -66,6 +66,7 @@ def server(tmp_path: Path, settings) -> Iterator[TimedServer]:
             yield server
 
 
+@pytest.mark.slow
 def test_pictures_of_a_busy_shop(server, tab: Tab, releaser, folder: Path) -> None:
     tab.open(LIST)
     tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")

@@ -162,6 +162,7 @@ def outcomes(told: str, page: str) -> list[str]:
     return re.findall(rf"^([A-Z]+) \S+\[docs/{page}\.md:\d+\]", told, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(BAD)), ids=list(BAD))
 def test_a_wrong_sample_fails(told, number):
     assert outcomes(told, f"bad{number}") == ["FAILED"], told

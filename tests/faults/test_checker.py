@@ -512,6 +512,7 @@ def planted_faults(setting: Setting) -> None:
     setting.each(body, lanes=len(FINDS))
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("planted")
 @pytest.mark.parametrize("fault", FINDS)
 def test_what_is_planted_is_found(found, fault):
@@ -534,6 +535,7 @@ def about(found, fault, name):
 LATE, TELLS_NOBODY = "counts leases from the reply", "tells nobody of a release"
 
 
+@pytest.mark.slow
 def test_a_lease_that_counts_from_the_reply_is_found_in_each_way_to_get_one(monkeypatch):
     monkeypatch.setattr(late, "LATE", (0.5, 0.7))  # the lease lasts until then
     with planting(partial(late.hold_up, planted=LATE), runs=len(late.WAYS) * 2) as setting:
@@ -544,6 +546,7 @@ def test_a_lease_that_counts_from_the_reply_is_found_in_each_way_to_get_one(monk
     assert ways >= {late.acquisition, late.extension, late.renewal}
 
 
+@pytest.mark.slow
 def test_a_release_of_which_nobody_is_told_is_found():
     body = partial(take_turns, seconds=0.5, first=COME_SELDOM, waiters=3, planted=TELLS_NOBODY)
     with planting(body, runs=1, at_once=True) as setting:
@@ -551,6 +554,7 @@ def test_a_release_of_which_nobody_is_told_is_found():
     assert row.lost_wakeups > 0
 
 
+@pytest.mark.slow
 def test_a_release_of_which_nobody_is_told_is_found_where_who_waits_comes_to_see():
     with planting(partial(pass_to_and_fro, planted=TELLS_NOBODY), runs=1, at_once=True) as setting:
         failures = setting.row().failures

@@ -59,6 +59,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return checkout
 
 
+@pytest.mark.slow
 def test_a_tree_that_is_ready_is_built_and_has_all(checkout: Checkout) -> None:
     release = Release(checkout.root, isolated=False)
     for step in release.steps[:-1]:
@@ -68,6 +69,7 @@ def test_a_tree_that_is_ready_is_built_and_has_all(checkout: Checkout) -> None:
     assert checkout.refused("uncommitted") == []  # dist/ is nobody's business
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_first_step_that_finds_something(
     checkout: Checkout, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +80,7 @@ def test_it_ends_with_the_first_step_that_finds_something(
     assert not checkout.root.joinpath("dist").exists()
 
 
+@pytest.mark.slow
 def test_a_rehearsal_asks_for_no_version_and_nothing_else_less(checkout: Checkout) -> None:
     steps = Release(checkout.root).steps
     rehearsed = Release(checkout.root, rehearse=True).steps
@@ -135,6 +138,7 @@ def test_a_version_that_is_out_is_refused(checkout: Checkout) -> None:
     assert problem.startswith(f"{checkout.tag} is another commit's tag")
 
 
+@pytest.mark.slow
 def test_a_file_that_is_left_out_is_told_by_name(checkout: Checkout) -> None:
     wheel = '[tool.hatch.build.targets.wheel]\nexclude = ["acquire.lua"]\n'
     checkout.change("pyproject.toml", lambda text: text.replace(wheel.split("\n")[0], wheel[:-1]))
@@ -145,6 +149,7 @@ def test_a_file_that_is_left_out_is_told_by_name(checkout: Checkout) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_file_of_nobody_is_told_by_name(checkout: Checkout) -> None:
     """One that git ignores, and the build does not."""
     checkout.change(".gitignore", "{}*.secret\n".format)
@@ -159,6 +164,7 @@ def test_a_file_of_nobody_is_told_by_name(checkout: Checkout) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_link_that_leads_to_nothing_on_an_index_is_told(checkout: Checkout) -> None:
     checkout.change("README.md", '{}\n<a href="docs/index.md">more</a>\n'.format)
     checkout.commit()

@@ -15,16 +15,16 @@ from .topologies import Running, Topology
 
 TOPOLOGIES: dict[str, Callable[[], Running]] = {
     "tcp-valkey-9.1": partial(topologies.single, "core", "valkey-9.1"),
-    "tls": partial(topologies.tls, "core"),
     "acl-redis-6.2": partial(topologies.acl, "core", "redis-6.2"),
-    "django-redis-shards": topologies.shards,
-    "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
-    "django-valkey": partial(topologies.single, "django_valkey"),
     "core-sentinels": partial(topologies.sentinels, "core_sentinels", "core"),
     "cluster-acl": partial(topologies.cluster_acl, "valkey-9.1"),
 }
 
 SLOW: dict[str, Callable[[], Running]] = {
+    "tls": partial(topologies.tls, "core"),
+    "django-redis-shards": topologies.shards,
+    "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
+    "django-valkey": partial(topologies.single, "django_valkey"),
     **{f"tcp-{make}": partial(topologies.single, "core", make) for make in MAKES[1:]},
     "unix": partial(topologies.unix, "core"),
     **{f"acl-{make}": partial(topologies.acl, "core", make) for make in MAKES[:-1]},

@@ -260,7 +260,7 @@ def with_parts(kind: str, client: redis.Redis, **parts: Any) -> type[Turns]:
 
 @pytest.mark.parametrize("kind", MACHINES)
 def test_redis_does_what_the_model_says(kind: str, redis_client: redis.Redis) -> None:
-    how = settings(max_examples=100, stateful_step_count=40)
+    how = settings(max_examples=40, stateful_step_count=40)
     run_state_machine_as_test(with_parts(kind, redis_client), settings=how)
 
 

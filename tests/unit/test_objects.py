@@ -402,7 +402,7 @@ KINDS = [pytest.param(kind, marks=MARKS.get(kind, ())) for kind in HANDS]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_objects_do_what_the_model_says(kind: str, hands_of: HandsOf) -> None:
-    how = settings(max_examples=25, stateful_step_count=40)
+    how = settings(max_examples=12, stateful_step_count=40)
     run_state_machine_as_test(hands_of(kind), settings=how)
 
 
@@ -582,10 +582,12 @@ def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fa
     return fault
 
 
+@pytest.mark.slow
 def test_what_found_a_planted_fault_finds_it_again(fault: Fault, hands_of: HandsOf) -> None:
     check_found_again(str(fault), hands_of(fault.hands))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", PLANTED)
 def test_the_same_moves_do_no_harm_without_the_fault(absent: Fault, hands_of: HandsOf) -> None:
     assert replay(hands_of(absent.hands), kept(str(absent))) is None

@@ -173,6 +173,7 @@ def test_the_server_gives_a_script_the_digest_that_it_is_called_by(name: str, lo
     assert lock.client.script_load(SCRIPTS[name].source) == SCRIPTS[name].sha
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("these", "passes", "told"),
     [(" or ".join(["dead", *SCRIPTS]), True, "none"), ("1_once", False, "_holders")],
