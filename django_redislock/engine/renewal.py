@@ -30,6 +30,9 @@ from .ops import Flow
 
 logger = logging.getLogger("django_redislock")
 
+THREAD = "redislock-renewal"
+"""The name of threads and tasks that renew."""
+
 LONGEST_ROUND = 2.0
 """Seconds to wait for each answer in a round, or half of what is left of the shortest lease."""
 
@@ -224,7 +227,7 @@ class ThreadBook(Book):
                 self._start()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="redislock-renewal", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         try:
             self._thread.start()
         except BaseException:
@@ -264,7 +267,7 @@ class ThreadBook(Book):
 
     def go_round(self) -> None:
         """Have a thread of its own renew what is due, and tell what is lost, and wait for it."""
-        thread = threading.Thread(target=self._round, name="redislock-renewal", daemon=True)
+        thread = threading.Thread(target=self._round, name=THREAD, daemon=True)
         thread.start()
         thread.join()
 
@@ -281,9 +284,7 @@ class LoopBook(Book):
         self._awake.set()
         if self._task is None:
             # In a context of its own: what it tells is no part of the request that began it.
-            self._task = asyncio.create_task(
-                self._run(), name="redislock-renewal", context=Context()
-            )
+            self._task = asyncio.create_task(self._run(), name=THREAD, context=Context())
             self._task.add_done_callback(self._ended)
 
     async def _run(self) -> None:

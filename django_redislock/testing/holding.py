@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +13,7 @@ from ..engine import flows
 from ..engine.hold import Holds
 from ..engine.lease import held_here
 from ..engine.ops import Flow
-from ..engine.renewal import Book, LoopBook, ThreadBook, loop_of
+from ..engine.renewal import THREAD, Book, LoopBook, ThreadBook, loop_of
 from ..exceptions import LockError, LockNotOwnedError
 from ..holder import Anybody, Task, info_text
 from ..info import LockInfo
@@ -117,8 +118,13 @@ def lose(name: str, *, using: str | None = None) -> None:
     its lease; an asyncio task as soon as its loop runs: in a coroutine use `alose`. Who waits is
     let in within half a second.
 
-    `using` is the alias of ``CACHES``. Raises `LockError` if nobody holds the lock.
+    `using` is the alias of ``CACHES``. Raises `LockError` if nobody holds the lock, and
+    `RuntimeError` in what the renewal calls, such as `on_lost`: it would wait for itself.
     """
+    if threading.current_thread().name == THREAD:
+        raise RuntimeError(
+            f"lose({name!r}) waits for the renewal, which called it: not in on_lost"
+        )
     manager = locks.using(using)
     tokens = _tokens(name, manager.get(name))
     manager._run(_end(manager._keys.of(name), tokens))

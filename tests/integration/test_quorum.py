@@ -1293,8 +1293,7 @@ def test_no_update_is_lost_while_servers_come_and_go(five, rounds):
     assert outcome["troubles"] == []
     assert outcome["found"] == sum(outcome["added"]) == outcome["tokens"]
     assert outcome["not_grown"] == []
-    assert outcome["found"] > 50
-    assert outcome["refused"] < outcome["found"]
+    assert min(outcome["added"]) > 0
     five.none_left(timeout=6)
 
 

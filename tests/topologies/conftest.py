@@ -20,11 +20,15 @@ TOPOLOGIES: dict[str, Callable[[], Running]] = {
     "cluster-acl": partial(topologies.cluster_acl, "valkey-9.1"),
 }
 
-SLOW: dict[str, Callable[[], Running]] = {
+BRIEF: dict[str, Callable[[], Running]] = {
     "tls": partial(topologies.tls, "core"),
     "django-redis-shards": topologies.shards,
     "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
     "django-valkey": partial(topologies.single, "django_valkey"),
+}
+"""Of these, only what is marked ``everywhere`` is not slow."""
+
+SLOW: dict[str, Callable[[], Running]] = {
     **{f"tcp-{make}": partial(topologies.single, "core", make) for make in MAKES[1:]},
     "unix": partial(topologies.unix, "core"),
     **{f"acl-{make}": partial(topologies.acl, "core", make) for make in MAKES[:-1]},
@@ -41,7 +45,18 @@ SLOW: dict[str, Callable[[], Running]] = {
     **{f"cluster-acl-{make}": partial(topologies.cluster_acl, make) for make in MAKES[1:]},
     "cluster-resp3": partial(topologies.cluster, protocol=3),
 }
-"""Those that differ less from the others."""
+"""Those that differ least from the others."""
+
+ALL = TOPOLOGIES | BRIEF | SLOW
+
+
+@pytest.hookimpl(tryfirst=True)  # before the slow ones are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec and callspec.params.get("topology") in BRIEF:
+            if not item.get_closest_marker("everywhere"):
+                item.add_marker(pytest.mark.slow)
 
 
 def sorts(*names: str) -> list[Any]:
@@ -64,13 +79,13 @@ def start() -> Iterator[Callable[[str], Topology]]:
 
         def start(name: str) -> Topology:
             if name not in running:
-                running[name] = stack.enter_context((TOPOLOGIES | SLOW)[name]())
+                running[name] = stack.enter_context(ALL[name]())
             return running[name]
 
         yield start
 
 
-@pytest.fixture(params=sorts(*TOPOLOGIES, *SLOW))
+@pytest.fixture(params=sorts(*ALL))
 def topology(request: pytest.FixtureRequest, start) -> Iterator[Topology]:
     """Servers that are up, on which this process's locks live, and nothing stays behind."""
     try:

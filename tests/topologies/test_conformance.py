@@ -36,6 +36,7 @@ def enters(lock):
     return False
 
 
+@pytest.mark.everywhere
 def test_a_lock_is_held_in_its_block_and_no_longer():
     with locks.lock("a") as lock:
         assert lock.owned()
@@ -69,6 +70,7 @@ def test_who_waits_does_so_no_longer_than_it_wants(other):
         assert locks.get("a").waiters == 0
 
 
+@pytest.mark.everywhere
 def test_another_process_gets_its_turn_and_gives_it_back(other):
     with locks.lock("a") as lock:
         ours = lock.fence_token
@@ -189,6 +191,7 @@ def test_readers_share_and_a_writer_does_not():
         assert not start(enters, locks.read_lock("a", blocking=False)).result(20)
 
 
+@pytest.mark.everywhere
 def test_many_locks_are_held_together(other):
     assert {Keys("any").of(name).bucket for name in MANY} == set(range(BUCKETS))
     with locks.lock_many(MANY, timeout=2 * LEASE) as many:
@@ -272,6 +275,7 @@ def admin_page(name):
     return reverse(f"admin:django_redislock_activelock_{name}")
 
 
+@pytest.mark.everywhere
 def test_the_examination_finds_nothing_that_keeps_locks_from_working():
     found = json.loads(command("check", "--format", "json"))["findings"]
     assert [each["id"] for each in found] == [*CHECKS]
@@ -281,6 +285,7 @@ def test_the_examination_finds_nothing_that_keeps_locks_from_working():
     assert "failed" not in statuses.values(), found
 
 
+@pytest.mark.everywhere
 def test_tasks_of_asyncio_have_it_one_after_the_other():
     held = []
 
