@@ -38,7 +38,7 @@ PROVEN := $(PROVEN),django_redislock/info.py,django_redislock/keys.py,django_red
 PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 
 # The tests that do so. All others would only be slower under coverage.
-PROVING := tests/unit tests/integration tests/topologies tests/security
+PROVING := tests/unit tests/integration tests/topologies tests/security tests/testing_kit
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
