@@ -86,7 +86,13 @@ class Rehearsal:
         yield from listing.get(self._server.keys, first.keys.name, _left(self._until))
         self.step = "queue"
         turn = flows.acquire(second, self._until)
-        wait = turn.send((yield next(turn)))
+        asked = yield next(turn)
+        try:
+            wait = turn.send(asked)
+        except StopIteration as over:  # it does not wait
+            if over.value:
+                raise _lost(first) from None
+            raise TimeoutError("Redis was too slow to try it all in time") from None
         self.step = "hand over"
         yield from _release(first, self._until)
         self.step = "wait"
