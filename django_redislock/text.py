@@ -13,7 +13,7 @@ from .secrecy import HIDDEN, without_secrets
 from .values import DEEPEST_METADATA
 
 if TYPE_CHECKING:  # to have the app installed costs no import of it
-    from .info import Event, Holding, Waiter
+    from .info import Event, Holding, LockInfo, Waiter
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -73,6 +73,14 @@ def age(holding: "Holding") -> float:
     """
     read_at = holding.expires_at - timedelta(seconds=holding.ttl)
     return max((read_at - holding.acquired_at).total_seconds(), 0.0)
+
+
+def shown_of(info: "LockInfo") -> "Holding | None":
+    """Return the holder that a line about the lock tells of: the first whose renewal is overdue,
+    else the first that does not only cool down."""
+    stale = (each for each in info.holders if each.is_stale)
+    held = (each for each in info.holders if each.timeout)
+    return next(stale, next(held, info.first))
 
 
 def holder_text(told: "Holding | Waiter | Event") -> str:

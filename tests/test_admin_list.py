@@ -223,6 +223,19 @@ def test_cooldown_has_no_lease(hold, viewer):
     locks.force_release("x")
 
 
+def test_who_holds_is_told_before_who_only_cools_down(viewer):
+    cooling = locks.semaphore("x", 2, at_least_for=20)
+    assert cooling.acquire()
+    with locks.semaphore("x", 2):
+        cooling.release()
+        page = viewer.get(LIST)
+        assert "●</span> alive" in cell(page, "state")
+        assert "<meter" in cell(page, "lease")
+        assert listed(viewer, state="held") == ["x"]
+        assert listed(viewer, state="cooldown") == []
+    locks.force_release("x")
+
+
 def test_lease_is_a_meter_with_its_seconds(hold, viewer):
     hold("x", timeout=60)
 

@@ -108,6 +108,17 @@ def test_columns_stand_under_their_heads(hold):
     assert columns == {13}
 
 
+def test_a_line_tells_of_who_holds_before_who_only_cools_down(nothing_left_behind):
+    cooling = locks.semaphore("x", 2, at_least_for=20)
+    assert cooling.acquire()
+    with locks.semaphore("x", 2, auto_renewal=False) as held:
+        cooling.release()
+        _, line = call("list").splitlines()
+        assert line.startswith("x     not renewed  semaphore  ")
+        assert line.endswith(f" 0        {held.fence_token}")
+    locks.force_release("x")
+
+
 def test_nothing_to_list_is_no_failure():
     table, as_json = run("list"), run("list", "--format", "json")
 

@@ -215,6 +215,15 @@ def test_show_says_what_just_runs_down_or_cools_down(hold):
     locks.force_release("daily")
 
 
+def test_show_says_how_who_holds_stands_before_who_only_cools_down(nothing_left_behind):
+    cooling = locks.semaphore("export", 2, at_least_for=20)
+    assert cooling.acquire()
+    with locks.semaphore("export", 2):
+        cooling.release()
+        assert "; its lease is renewed." in call("show", "export")
+    locks.force_release("export")
+
+
 def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
     with locks.semaphore("export", 2), locks.semaphore("export", 2, metadata={"n": 1}):
         first = start(acquire_and_release, locks.semaphore("export", 2, metadata={"n": 2}))

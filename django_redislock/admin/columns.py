@@ -17,8 +17,8 @@ from ..info import Holding, LockInfo
 from ..manager import locks
 from ..models import ActiveLock
 from ..text import age as age_of
-from ..text import holder_text, printable, short_duration, task_text
-from .states import LABELS, MARKS, shown_of, state_of
+from ..text import holder_text, printable, short_duration, shown_of, task_text
+from .states import LABELS, MARKS, state_of
 from .wording import fence_text
 
 PARAMETER = "columns"

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..info import Holding
 from ..models import ActiveLock
-from ..text import holder_text, task_text
-from .states import RANKS, ends_at, shown_of, state_of
+from ..text import holder_text, shown_of, task_text
+from .states import RANKS, ends_at, state_of
 
 Key = Callable[[ActiveLock], Any]
 

@@ -6,6 +6,7 @@ from django.utils.functional import Promise
 from django.utils.translation import pgettext_lazy
 
 from ..info import Holding, LockInfo
+from ..text import shown_of
 
 LABELS: dict[str, str | Promise] = {
     "stale": pgettext_lazy("of a lock", "stale"),
@@ -36,11 +37,6 @@ def state_of_holding(holding: Holding) -> str:
     if holding.is_stale:
         return "stale"
     return "held" if holding.renewed else "unrenewed"
-
-
-def shown_of(info: LockInfo) -> Holding | None:
-    """Return the holder that a row tells of: one whose renewal is overdue, else the first."""
-    return next((each for each in info.holders if each.is_stale), info.first)
 
 
 def ends_at(info: LockInfo) -> float:

@@ -17,6 +17,7 @@ from django_redislock.text import (
     printable,
     short_duration,
     shown_metadata,
+    shown_of,
     task_text,
 )
 
@@ -35,7 +36,7 @@ def as_rows(infos: Iterable[LockInfo], style: Style) -> Iterator[Row]:
 
 def cells(info: LockInfo) -> tuple[str, ...]:
     name, kind, waiters = printable(info.name), printable(info.kind), str(info.waiters)
-    held = info.first
+    held = shown_of(info)
     if held is None:
         return name, printable(info.state), kind, "-", "-", "-", "-", waiters, "-"
     others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
@@ -57,7 +58,8 @@ def state_text(info: LockInfo) -> str:
         return "stale"
     if info.state != "held":
         return printable(info.state)
-    return "alive" if info.renewed else "not renewed"
+    held = shown_of(info)
+    return "alive" if held and held.renewed else "not renewed"
 
 
 def as_json(infos: Iterable[LockInfo]) -> Iterator[str]:

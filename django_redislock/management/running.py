@@ -21,7 +21,7 @@ from django_redislock.info import LockInfo
 from django_redislock.manager import LockManager
 from django_redislock.primitives import Mutex
 from django_redislock.signals import lock_waiting
-from django_redislock.text import error_text, printable, short_duration
+from django_redislock.text import error_text, printable, short_duration, shown_of
 from django_redislock.values import LONGEST_METADATA
 
 from . import launching
@@ -336,11 +336,12 @@ def shortened(text: str) -> str:
 
 def told(name: str, info: LockInfo | None) -> str:
     """The lock, and who holds it."""
-    if info is None or info.first is None:
+    held = shown_of(info) if info else None
+    if held is None:
         return f"{printable(name)} (just changing hands)"
-    if info.state == "cooldown":
-        return f"{printable(name)} (released, but taken for {short_duration(info.first.ttl)} yet)"
-    return holding_text(name, info.first)
+    if not held.timeout:
+        return f"{printable(name)} (released, but taken for {short_duration(held.ttl)} yet)"
+    return holding_text(name, held)
 
 
 def _wake_main_thread(lock: object) -> None:

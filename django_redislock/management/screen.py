@@ -29,7 +29,14 @@ from django_redislock.management.watching import (
     ended,
     try_look,
 )
-from django_redislock.text import age, holder_text, printable, short_duration, task_text
+from django_redislock.text import (
+    age,
+    holder_text,
+    printable,
+    short_duration,
+    shown_of,
+    task_text,
+)
 
 REDRAW = 0.25
 BAR = 10
@@ -144,7 +151,7 @@ class Screen:
         return table
 
     def _cells(self, info: LockInfo, since: float) -> Iterator[Text]:
-        held = next((each for each in info.holders if each.is_stale), info.first)
+        held = shown_of(info)
         name_paint = self.style.ERROR if info.is_stale else plain
         yield self._text(printable(info.name), name_paint)
         yield self._text(f"({info.state})" if held is None else _holder(info, held))

@@ -18,7 +18,14 @@ from django_redislock.management.presenting import (
 )
 from django_redislock.management.terminal import Paint, plain, write, write_table
 from django_redislock.manager import LockManager
-from django_redislock.text import age, holder_text, printable, short_duration, task_text
+from django_redislock.text import (
+    age,
+    holder_text,
+    printable,
+    short_duration,
+    shown_of,
+    task_text,
+)
 
 HELP = "Show one lock: who holds it, who waits, and what became of it before."
 
@@ -115,7 +122,7 @@ def sentences(known: Known) -> Sequence[str]:
 
 
 def state_text(info: LockInfo) -> str:
-    held = next((each for each in info.holders if each.is_stale), info.first)
+    held = shown_of(info)
     if held is None:
         return f"({info.kind}) is between two holders."
     left = short_duration(held.ttl)
