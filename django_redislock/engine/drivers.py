@@ -232,7 +232,8 @@ def _synced(client: Any, batch: Batch) -> tuple[Command, ...]:
 
 
 def _pop(client: Any, wait: Wait) -> Command:
-    return ("BLPOP", wait.key, _in_time(client, wait.seconds))
+    # Before 7.0.8 Redis takes a millisecond and less for 0, which is for ever.
+    return ("BLPOP", wait.key, max(0.002, _in_time(client, wait.seconds)))
 
 
 def _in_time(client: Any, seconds: float) -> float:
