@@ -55,7 +55,8 @@ local function write(state, token, holder)
     'soonest', soonest, 'latest', latest,
     'h:' .. token, holder.weight .. ' ' .. expires .. ' ' .. holder.fence .. ' ' .. holder.acquired
       .. ' ' .. holder.waited .. ' ' .. holder.lease .. ' ' .. holder.info)
-  local stays = kept ~= '0' and holder.lease > 0 and HOUR or 0
+  local ends = holder.lease > 0 or state.used > holder.weight -- somebody's lease may run out
+  local stays = kept ~= '0' and ends and HOUR or 0
   redis.call('PEXPIREAT', lock, digits(state.latest + stays))
 end
 

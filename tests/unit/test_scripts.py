@@ -760,6 +760,20 @@ def test_the_history_leaves_out_a_cooldown_that_is_over(told: Lock) -> None:
     assert told.ends() == [("x", "released")]
 
 
+def test_a_lease_that_ran_out_beside_a_cooldown_can_be_told_for_an_hour(told: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 2}
+    told.acquire("x", lease=1000, **share)
+    told.acquire("y", **share)
+    told.release("y", 1000)
+    assert told.client.pttl(A.lock) > 3_600_000
+
+
+def test_a_cooldown_alone_is_not_kept_when_it_is_over(told: Lock) -> None:
+    told.acquire("x")
+    told.release("x", 1000)
+    assert 0 < told.client.pttl(A.lock) <= 1000
+
+
 def test_a_lease_that_ran_out_is_told_by_the_next_who_acquires(told: Lock) -> None:
     told.acquire("x", lease=20)
     wait_until(lambda: told.acquire("y")[0] == 1)
