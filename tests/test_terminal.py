@@ -23,6 +23,7 @@ import pytest
 from django_redislock import locks
 from django_redislock.management import completion
 from django_redislock.management.subcommands import SUBCOMMANDS
+from django_redislock.management.watching import Watcher, new_events
 from django_redislock.testing import EmbeddedServer
 
 from .integration.tools import hanging, start, waiting
@@ -503,6 +504,20 @@ def test_no_event_between_two_looks_is_missed(no_past):
 
     ended = [line.split()[3] for line in lines.said if line.split()[2] == "released"]
     assert ended == ["mark", *(f"n{number}" for number in range(300))]
+
+
+def test_what_ended_before_the_first_look_is_not_told_as_new(no_past):
+    def pass_through(*names: str) -> None:
+        for name in names:
+            with locks.lock(name):
+                pass
+
+    others = [f"other:{number}" for number in range(60)]
+    watcher = Watcher(locks, "mine:*", 100)
+    pass_through("mine:before", *others)
+    before = watcher.look()
+    pass_through("mine:since", *others)
+    assert [event.name for event in new_events(before, watcher.look())] == ["mine:since"]
 
 
 def test_lines_wait_for_redis_to_come_back():

@@ -36,6 +36,9 @@ class Look:
     events: tuple[Event, ...]
     """The latest of those that match, the latest first."""
 
+    since: datetime | None = None
+    """How far back it saw of all events; None: to the first that is known."""
+
     @property
     def is_whole(self) -> bool:
         """Whether these are all locks that match."""
@@ -68,7 +71,9 @@ class Watcher:
 
     def look(self) -> Look:
         page = self.manager.page(self.pattern, stop=self.limit)
-        return Look(page, tuple(filter(self._matches, self._events())))
+        events = self._events()
+        since = events[-1].at if len(events) >= EVENTS else None
+        return Look(page, tuple(filter(self._matches, events)), since)
 
     def _events(self) -> tuple[Event, ...]:
         """As far back as the look before, so that none is missed in between."""
@@ -123,14 +128,13 @@ def held_already(look: Look) -> Iterator[Change]:
 
 
 def new_events(before: Look, after: Look) -> list[Event]:
-    """The latest first. What lies beyond a full look before is older than it, not new."""
+    """The latest first. What lies beyond what the look before saw is older than it, not new."""
     known = Counter(map(_key, before.events))
-    oldest = before.events[-1].at if len(before.events) >= EVENTS else None
     new = []
     for event in after.events:
         if known[_key(event)]:
             known[_key(event)] -= 1
-        elif oldest is None or event.at > oldest:
+        elif before.since is None or event.at > before.since:
             new.append(event)
     return new
 
