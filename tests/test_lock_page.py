@@ -6,11 +6,13 @@ import re
 from threading import Thread
 
 import pytest
+from django.contrib import admin
 from django.urls import reverse
 
 from django_redislock import LockNotOwnedError, locks
-from django_redislock.admin import one
+from django_redislock.admin import ActiveLockAdmin, one
 from django_redislock.admin.addresses import quote_name
+from django_redislock.models import ActiveLock
 
 from .pages import (
     HOSTILE,
@@ -521,3 +523,15 @@ def test_a_task_leads_to_its_result(tmp_path):
         assert child.expect("unregistered viewer") == "0"
         assert child.expect("unregistered both") == "0"
         assert child.wait() == 0
+
+
+def test_a_subclass_may_tell_more_or_otherwise(hold, viewer):
+    class Own(ActiveLockAdmin):
+        def change_view(self, request, object_id, form_url="", extra_context=None):
+            told = {"title": "Ours", "more": "of it"}
+            return super().change_view(request, object_id, form_url, extra_context=told)
+
+    hold("x")
+    request = page(viewer, "x").wsgi_request
+    shown = Own(ActiveLock, admin.site).change_view(request, "x").context_data
+    assert (shown["title"], shown["more"]) == ("Ours", "of it")

@@ -200,8 +200,8 @@ class ActiveLockAdmin(BaseAdmin):
         if seen is None or not (seen.info or seen.events):
             text = _("“%(name)s” is not locked now.") % {"name": printable(name)}
             return self._back_to_list(request, text, messages.WARNING)
-        context = self._detail(request, seen, manager)
-        return self._page(request, "detail", **context, **(extra_context or {}))
+        context = self._detail(request, seen, manager) | (extra_context or {})
+        return self._page(request, "detail", **context)
 
     def _detail(
         self, request: HttpRequest, seen: one.Look, manager: LockManager
