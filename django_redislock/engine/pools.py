@@ -153,8 +153,9 @@ def _is_ready_on_loop(connection: Any) -> bool:
 async def agive_back(pool: Any, connection: Any) -> None:
     """See give_back()."""
     if _may_stay(pool, connection):
-        pool._in_use_connections.remove(connection)
-        pool._available_connections.append(connection)
+        if connection in pool._in_use_connections:  # else somebody reset the pool meanwhile
+            pool._in_use_connections.remove(connection)
+            pool._available_connections.append(connection)
     else:
         await pool.release(connection)
 

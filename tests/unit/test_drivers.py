@@ -115,6 +115,21 @@ def each(*wanted: Any) -> Flow[Any]:
     return (yield Each(wanted))
 
 
+def test_a_pool_that_is_reset_meanwhile_costs_no_answer() -> None:
+    async def use(client: Any) -> Any:
+        pool = client.connection_pool
+        await arun(client, wanting(call("a")))  # leaves an idle connection
+        waits = asyncio.create_task(arun(client, wanting(Wait("nobody:pushes", 0.1, limit=5))))
+        await asyncio.sleep(0)  # it waits for its answer
+        [connection] = pool._in_use_connections
+        pool.reset()
+        answers = await waits
+        await connection.disconnect()
+        return answers
+
+    assert with_async_client(use) == [None]
+
+
 @contextlib.contextmanager
 def no_new_threads() -> Iterator[None]:
     before = threading.stack_size(1 << 47)  # more than there are addresses
