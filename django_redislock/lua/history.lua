@@ -1,7 +1,7 @@
 -- Tell what happened lately to the locks of one bucket, or to one of them.
 --
 -- KEYS  index, the base of the lock keys, history
--- ARGV  name ('' for all), limit, kept
+-- ARGV  name ('' for all), limit (0: the rates alone), kept
 --
 -- Answer  {now (ms), {ended, ...}, {broken, ...}, {refused, ...}, rates}: events as they are in
 --         the streams, the latest first, each a list of field, value, ...; the hash of rates,
@@ -18,6 +18,7 @@ local CHUNK = 200
 forget_the_expired(KEYS[2])
 
 local function latest(stream)
+  if limit == 0 then return {} end
   local found, before = {}, '+'
   repeat
     local chunk = read('XREVRANGE', history .. stream, before, '-', 'COUNT', CHUNK)

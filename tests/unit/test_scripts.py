@@ -887,6 +887,16 @@ def test_the_history_is_bounded(told: Lock) -> None:
         assert 100 <= told.client.xlen(f"{A.history}{stream}") <= 200
 
 
+def test_rates_of_the_history_are_told_without_events(told: Lock) -> None:
+    told.acquire("x")
+    told.release("x")
+    before = told.client.info("commandstats").get("cmdstat_xrevrange")
+    ended, refused, rates = told.past(limit=0)
+    assert ended == refused == []
+    assert set(rates.values()) == {"1"}
+    assert told.client.info("commandstats").get("cmdstat_xrevrange") == before
+
+
 def test_rates_of_the_history_go_after_an_hour(told: Lock) -> None:
     rates = f"{A.history}rates"
     minute = int(time.time() // 60)
