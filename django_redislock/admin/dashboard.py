@@ -101,7 +101,7 @@ class Look:
 
 
 def look(manager: LockManager, minutes: int) -> Look:
-    """Ask Redis, in five round trips at most, whatever there is."""
+    """Ask Redis, in six round trips at most, whatever there is."""
     page = manager.page(stop=LOCKS)
     events = manager.history(limit=EVENTS) if conf.history else ()
     rates = manager.rates()

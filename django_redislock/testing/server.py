@@ -117,7 +117,7 @@ def _remove(folder: Path, owner: int) -> None:
 
 
 def _start_keeper(order: dict[str, Any]) -> subprocess.Popen[str]:
-    # -P: this folder must not be on the keeper's path, its celery.py would hide Celery.
+    # -P: this folder must not be on the keeper's path, where its modules would hide others.
     return subprocess.Popen(  # noqa: S603  our own file
         [sys.executable, "-P", __file__, json.dumps(order)],
         stdin=subprocess.PIPE,
