@@ -395,7 +395,7 @@ def test_a_lock_of_another_cache_has_a_page(hold, viewer, other):
 
     assert str(mine.fence_token) in words_of(here)
     assert str(theirs.fence_token) in words_of(there)
-    assert "Cache other" in words_of(there)
+    assert "Cache alias other" in words_of(there)
     assert f"{LIST}dashboard/?using=other" in text_of(there)
 
 
