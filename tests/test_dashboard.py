@@ -129,6 +129,7 @@ def test_stale_holders_are_told(viewer):
     [row] = response.context["stale"]
     assert row.name == "stopped"
     assert str(child.pid) in row.who
+    assert row.renewed.endswith("s ago")
     chart = charts_of(response)[HOLDS]
     assert marks(chart) == ["stale"]
     assert len(rects(chart, "stale")) == 1

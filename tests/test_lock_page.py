@@ -112,7 +112,7 @@ def test_a_holder_that_is_stopped_is_stale(viewer):
 
     words = words_of(response)
     assert response.context["verdict"].level == "stale"
-    assert re.search(r"Held by .* for [\d.]+s; not renewed for [\d.]+s; nobody waits", words)
+    assert re.search(r"Held by .* for [\d.]+s; last renewed [\d.]+s ago; nobody waits", words)
     assert "Once you know that its process is gone, a release is safe." in words
     assert rects(charts_of(response)[TIMELINE], "stale")
 

@@ -154,7 +154,7 @@ class StaleRow:
     name: str
     href: str
     who: str
-    silent: str
+    renewed: str
     left: str
     waiters: int
 
@@ -173,7 +173,7 @@ def stale_rows(seen: Look, address: Address) -> list[StaleRow]:
             name=printable(info.name),
             href=address(info.name),
             who=who(holding.holder),
-            silent=short_duration(silent),
+            renewed=_("%(time)s ago") % {"time": short_duration(silent)},
             left=short_duration(holding.ttl),
             waiters=info.waiters,
         )

@@ -74,12 +74,12 @@ def _renewal_text(seen: Look) -> str:
 def _stale_text(stale: list[Holding], seen: Look) -> str:
     silent = short_duration(max(renewed_ago(holding) or 0.0 for holding in stale))
     if len(seen.holders) == 1:
-        return _("not renewed for %(time)s") % {"time": silent}
+        return _("last renewed %(time)s ago") % {"time": silent}
     told = {"count": len(stale), "time": silent}
     return (
         ngettext(
-            "%(count)d has not renewed for %(time)s",
-            "%(count)d have not renewed, one for %(time)s",
+            "%(count)d is stale, last renewed %(time)s ago",
+            "%(count)d are stale, one last renewed %(time)s ago",
             len(stale),
         )
         % told
