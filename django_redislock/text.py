@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -71,8 +71,12 @@ def age(holding: "Holding") -> float:
 
     By Redis's clock alone, so the reader's own may be wrong.
     """
-    read_at = holding.expires_at - timedelta(seconds=holding.ttl)
-    return max((read_at - holding.acquired_at).total_seconds(), 0.0)
+    return max((read_at(holding) - holding.acquired_at).total_seconds(), 0.0)
+
+
+def read_at(holding: "Holding") -> datetime:
+    """Return when it was read, by Redis's clock."""
+    return holding.expires_at - timedelta(seconds=holding.ttl)
 
 
 def shown_of(info: "LockInfo") -> "Holding | None":

@@ -34,7 +34,7 @@ from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..text import printable
 from . import columns, dashboard, filters, one, timeline
-from .addresses import URL_PREFIX, page_address, unquote_name, url_name, using_of
+from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
 from .finding import LockRows
 from .parties import Link
 from .results import result_links
@@ -376,7 +376,7 @@ class ActiveLockAdmin(BaseAdmin):
             learnt=learnt_text(holding for _seen, holding in held),
             part_of=len(look.held) + more if more or len(look.held) > len(held) else None,
             seen=Seen.dump(each for each, _holding in held),
-            query_string=_query_string(request),
+            query_string=query_string(request.GET),
             **context,
         )
 
@@ -444,7 +444,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _list_url(self, query: QueryDict | None = None) -> str:
         """Return the address of the list, as it was filtered and ordered."""
-        return self._url("changelist") + (f"?{query.urlencode()}" if query else "")
+        return self._url("changelist") + query_string(query)
 
     def _url(self, page: str) -> str:
         return reverse(url_name(page), current_app=self.admin_site.name)
@@ -455,7 +455,3 @@ def _manager_of(request: HttpRequest) -> LockManager:
     if alias and alias not in settings.CACHES:
         raise Http404
     return locks.using(alias or None)
-
-
-def _query_string(request: HttpRequest) -> str:
-    return f"?{request.GET.urlencode()}" if request.GET else ""

@@ -1,6 +1,7 @@
 """The addresses of the pages: a lock's name is its primary key, and untrusted text."""
 
 from django.contrib.admin.utils import quote, unquote
+from django.http import QueryDict
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -29,6 +30,11 @@ def page_address(page: str, site: str, *names: str, **query: str | int) -> str:
     address = reverse(url_name(page), args=[*map(quote_name, names)], current_app=site)
     told = {key: value for key, value in query.items() if value}
     return f"{address}?{urlencode(told)}" if told else address
+
+
+def query_string(query: QueryDict | None) -> str:
+    """Return what stands behind an address for it: nothing where there is none."""
+    return f"?{query.urlencode()}" if query else ""
 
 
 def using_of(manager: LockManager) -> str:

@@ -17,13 +17,13 @@ from ..conf import conf
 from ..info import Event, Holding, LockInfo, Rates
 from ..keys import Keys
 from ..manager import LockManager
-from ..text import printable, short_duration
+from ..text import printable, read_at, short_duration
 from . import timeline
 from .charts import Scale, columns, share
 from .joining import listed
 from .outcomes import OUTCOMES, Outcome, outcome
 from .parties import Link, Party, party_of
-from .timeline import BELOW, Row, Timeline, clock, read_at, who
+from .timeline import BELOW, Row, Timeline, clock, who
 from .verdict import renewed_ago
 
 WINDOWS = (5, 15, 60)

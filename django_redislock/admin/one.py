@@ -15,12 +15,13 @@ from django.utils.translation import pgettext
 from ..conf import conf
 from ..info import Event, Holder, Holding, LockInfo, Waiter
 from ..manager import LockManager
-from ..text import age, printable, short_duration, shown_metadata
+from ..text import age, printable, read_at, short_duration, shown_metadata
 from . import timeline
 from .charts import Span
 from .outcomes import Outcome, outcome
 from .parties import Link, Party, party_of
-from .timeline import BEFORE, Row, Timeline, clock, process, read_at, who
+from .states import LABELS, state_of_holding
+from .timeline import BEFORE, Row, Timeline, clock, process, who
 from .verdict import renewed_ago
 
 QUEUED = 100
@@ -109,15 +110,9 @@ def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
 
 
 def _life(holding: Holding) -> tuple[str, str]:
-    if not holding.timeout:
-        return "cooldown", pgettext("of a lock", "cools down")
-    if holding.is_stale:
-        return "stale", pgettext("of a lock", "stale")
-    return (
-        ("alive", pgettext("of a lock", "alive"))
-        if holding.renewed
-        else ("unknown", pgettext("of a lock", "not renewed"))
-    )
+    state = state_of_holding(holding)
+    word = pgettext("of a lock", "cools down") if state == "cooldown" else str(LABELS[state])
+    return {"held": "alive", "unrenewed": "unknown"}.get(state, state), word
 
 
 def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str]]:

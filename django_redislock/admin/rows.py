@@ -8,14 +8,12 @@ from typing import Any, cast
 
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.http import HttpRequest
-from django.urls import reverse
-from django.utils.http import urlencode
 from django.utils.text import capfirst
 
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from . import filters
-from .addresses import quote_name, url_name
+from .addresses import page_address, query_string
 from .finding import LockRows, Wanted
 from .sorting import KEYS
 from .wording import alias_away_text, part_text
@@ -30,7 +28,7 @@ class LockChangeList(ChangeList):
     rows: LockRows
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        self.query_string = f"?{request.GET.urlencode()}" if request.GET else ""
+        self.query_string = query_string(request.GET)
         super().__init__(request, *args, **kwargs)
         self.title = str(capfirst(self.opts.verbose_name_plural))
 
@@ -129,14 +127,8 @@ class LockChangeList(ChangeList):
         return (0, max(stop, self.list_max_show_all)) if self.show_all else (start, stop)
 
     def url_for_result(self, result: Any) -> str:
-        address = reverse(
-            url_name("change"),
-            args=(quote_name(result.name),),
-            current_app=self.model_admin.admin_site.name,
-        )
-        if result.using in ("", locks.alias):
-            return address
-        return f"{address}?{urlencode({'using': result.using})}"
+        using = "" if result.using == locks.alias else result.using
+        return page_address("change", self.model_admin.admin_site.name, result.name, using=using)
 
 
 def as_pattern(query: str) -> str | None:

@@ -216,11 +216,6 @@ def who(holder: Holder) -> str:
     return f"{printable(holder.task_name)} ({process(holder)})"
 
 
-def read_at(holding: Holding) -> datetime:
-    """Return when it was read, by Redis's clock."""
-    return holding.expires_at - timedelta(seconds=holding.ttl)
-
-
 def clock(at: datetime, now: datetime | None = None) -> str:
     """Return the time of day in Django's current time zone, with the date if it is not today."""
     local = timezone.localtime(at)

@@ -11,6 +11,7 @@ from django.utils.translation import ngettext, pgettext
 from ..info import Holding
 from ..text import age, short_duration
 from .timeline import who
+from .wording import learns_within
 
 if TYPE_CHECKING:
     from .one import Look
@@ -175,7 +176,7 @@ def _alive(alive: list[Holding]) -> Verdict:
     told = {
         "count": len(alive),
         "ago": short_duration(min(renewed_ago(holding) or 0.0 for holding in alive)),
-        "third": short_duration(max(holding.timeout for holding in alive) / 3),
+        "third": short_duration(max(map(learns_within, alive))),
     }
     return Verdict("alive", _("Alive: not safe to release."), text % told)
 

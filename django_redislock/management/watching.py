@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeAlias
 
 from django.utils.timezone import now
@@ -18,6 +18,7 @@ from django_redislock.text import (
     error_text,
     holder_text,
     printable,
+    read_at,
     short_duration,
     task_text,
 )
@@ -48,7 +49,7 @@ class Look:
     def read_at(self) -> datetime:
         """When it was, by Redis's clock if anything is held that tells."""
         held = [info.first for info in self.page.infos if info.first]
-        return max((each.expires_at - timedelta(seconds=each.ttl) for each in held), default=now())
+        return max(map(read_at, held), default=now())
 
     def holdings(self) -> "dict[str, tuple[LockInfo, Holding]]":
         """By token, those that are held, without what only cools down."""
