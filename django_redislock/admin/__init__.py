@@ -35,12 +35,12 @@ from ..models import ActiveLock
 from ..text import printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
-from .finding import LockRows
 from .parties import Link
 from .results import result_links
 from .rows import LockChangeList
 from .seen import Look, Seen, look_again, seen_of
 from .verdict import state_text, verdict
+from .wanted import LockRows
 from .wording import (
     alias_away_text,
     away_text,

@@ -14,8 +14,8 @@ from ..manager import LockManager, locks
 from ..models import ActiveLock
 from . import filters
 from .addresses import page_address, query_string
-from .finding import LockRows, Wanted
 from .sorting import KEYS
+from .wanted import LockRows, Wanted
 from .wording import alias_away_text, part_text
 
 DEFAULT_ORDER = "lease"

@@ -16,8 +16,8 @@ from .joining import sentences
 from .states import LABELS, MARKS, state_of_holding
 
 if TYPE_CHECKING:
-    from .finding import LockRows
     from .seen import Seen
+    from .wanted import LockRows
 
 NAMES_IN_MESSAGE = 5
 
