@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from django_redislock.keys import BUCKETS, Keys
 from tests.tools import ROOT
 
