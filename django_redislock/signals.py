@@ -4,8 +4,8 @@ Of an acquisition by a lock object is told: `lock_waiting` if it has to wait, th
 `lock_acquired`, `lock_refused` and `lock_failed`; after `lock_acquired` one `lock_released`,
 unless its holder ends without a release, and before that `lock_lost` if it is lost. `lock_many`
 acquires all its names at once, `quorum` on all its servers, and who enters again acquires
-nothing: of that nothing is told. Nor is anything told of an acquisition that began while nobody
-listened to any of these six. All of them have the arguments
+nothing: of that nothing is told. Of an acquisition that began while nobody listened to any of
+these six, only `lock_lost` is sent, with `acquisition` None. All of them have the arguments
 
 `sender`, `lock`
     The lock's class, and the lock object.
