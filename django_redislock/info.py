@@ -93,11 +93,11 @@ class LockInfo:
     """The lock's name. Untrusted: escape it wherever it is shown."""
 
     kind: str
-    """Which primitive: ``"mutex"``, ``"semaphore"`` or ``"readwrite"``."""
+    """Which primitive: ``"mutex"``, ``"semaphore"``, ``"readwrite"`` or ``"quorum"``."""
 
     capacity: int
-    """The weight that fits in at once: 1 for a mutex, its limit for a semaphore; of a
-    read-write lock a reader weighs 1 and a writer all there is."""
+    """The weight that fits in at once: 1 for a mutex and for each server of a quorum,
+    its limit for a semaphore; of a read-write lock a reader weighs 1 and a writer all there is."""
 
     state: str
     """``"held"``; ``"cooldown"``, released but kept for its `at_least_for`; or ``"waiting"``, in

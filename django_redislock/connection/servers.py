@@ -255,8 +255,9 @@ def unfit(alias: str) -> str:
     name = caches.settings[alias].get("BACKEND")
     return (
         f"Locks can't use the cache alias {alias!r}: its backend {name}, as it is set up, is "
-        "none that they can live on. Use django.core.cache.backends.redis.RedisCache or "
-        "django_redis.cache.RedisCache, or name a client in REDISLOCK_CLIENT."
+        "none that they can live on. Use django.core.cache.backends.redis.RedisCache, "
+        "django_redis.cache.RedisCache or django_valkey.cache.ValkeyCache, or name a client in "
+        "REDISLOCK_CLIENT."
     )
 
 
