@@ -44,7 +44,7 @@ class AlreadyRunning(LockError):
         self.name = name
         self.task_id = task_id
         self.expires_in = expires_in
-        # Result back ends store the arguments and call the class with them.
+        # Result backends store the arguments and call the class with them.
         self.args = (name, task_id, expires_in)
 
     def __str__(self) -> str:

@@ -114,7 +114,7 @@ def single_instance(
     Some cases are not left to `on_conflict`. A task that meets an earlier
     execution of its own message (one that just retried itself, or was
     delivered twice), or that the broker delivers again, is run again later, so
-    that its work is not lost; unless the result back end says by then that it
+    that its work is not lost; unless the result backend says by then that it
     has succeeded. A call from inside the running instance is never sent again
     nor made to wait: both could not end.
 

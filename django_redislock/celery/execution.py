@@ -108,21 +108,21 @@ class Execution:
 
     def _refuse_to_repeat(self) -> None:
         """Raise Celery's `Ignore` where an earlier execution of the message has done the work, as
-        far as the result back end knows."""
+        far as the result backend knows."""
         if self.call.has_begun and self._state() == SUCCESS:
             logger.info("%s was delivered twice, and has run", self.call)
             raise Ignore("it has run")
 
     def _refuse_if_replaced(self) -> None:
-        """Raise Celery's `Ignore` where a newer message took its place, as far as the result back
-        end knows, and the worker did not hear that it was revoked."""
+        """Raise Celery's `Ignore` where a newer message took its place, as far as the result
+        backend knows, and the worker did not hear that it was revoked."""
         replaceable = self.single.options.on_conflict == "replace"
         if replaceable and PLACE in self.call.headers and self._state() == REVOKED:
             logger.info("%s was replaced by a newer one", self.call)
             raise Ignore("it was replaced")
 
     def _state(self) -> str | None:
-        """The task's state, if there is a result back end and it answers."""
+        """The task's state, if there is a result backend and it answers."""
         task, task_id = self.call.task, self.call.task_id
         if task is None or task_id is None:
             return None
