@@ -109,6 +109,9 @@ def test_the_readme_has_rows_of_the_page_alone():
         ("lost after 3.1 s; the release raises", "lost after 3.1 s"),
         ("**no equal one in 15 s**: its lock has 45 s left; task: FAILURE", "not free in 15 s"),
         ("raises ConnectionError, and locked for 3.0 s by nobody", "error, locked for 3.0 s"),
+        ("FIFO; the last after 0.4 s", "in order"),
+        ("FIFO in 2 of 3 rounds; the last after 0.4 s", "in order in 2 of 3 rounds"),
+        ("0 2 1 4 3; the last after 0.8 s", "not in order"),
         ("[as it is; said there](https://z)", "[as it is; said there](https://z)"),
     ],
 )

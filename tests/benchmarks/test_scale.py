@@ -24,12 +24,12 @@ def test_a_full_core_is_reckoned_from_the_time_of_a_cycle():
     )
 
 
-def test_all_buckets_lie_somewhere_and_the_fullest_master_is_the_limit():
+def test_all_buckets_lie_somewhere_and_the_fullest_primary_is_the_limit():
     rows = re.findall(r"^\| (\d+) \| ([\d, ]+) \| ([\d.]+) servers \|$", _spread(Keys("a")), re.M)
-    assert [int(masters) for masters, *_ in rows] == list(SPREAD_OVER)
-    for masters, told, most in rows:
+    assert [int(primaries) for primaries, *_ in rows] == list(SPREAD_OVER)
+    for primaries, told, most in rows:
         of_each = [int(each) for each in told.split(", ")]
-        assert (len(of_each), sum(of_each)) == (int(masters), BUCKETS)
+        assert (len(of_each), sum(of_each)) == (int(primaries), BUCKETS)
         assert abs(float(most) - BUCKETS / of_each[0]) < 0.01
 
 

@@ -54,6 +54,8 @@ SHORTER = (
     (r"raises ConnectionError, and", "error,"),
     (r"says False, and", "False,"),
     (r" by nobody| until the one behind it has it", ""),
+    (r"^FIFO", "in order"),
+    (r"^\d( \d)+$", "not in order"),
 )
 """What its cells have for what those of the page have."""
 

@@ -172,17 +172,17 @@ def _hundreds(value: float) -> str:
 
 def _spread(keys: Keys) -> str:
     """How the buckets come to lie where the slots are shared evenly."""
-    head = ("Masters", "Buckets of each", "Carry as much as")
+    head = ("Primaries", "Buckets of each", "Carry as much as")
     rows = [head, ("--:", "---", "--:")]
-    for masters in SPREAD_OVER:
-        ends = [SLOTS * (place + 1) // masters for place in range(masters)]
-        of_each = [0] * masters
+    for primaries in SPREAD_OVER:
+        ends = [SLOTS * (place + 1) // primaries for place in range(primaries)]
+        of_each = [0] * primaries
         for bucket in range(BUCKETS):
             slot = _slot(keys, bucket)
             of_each[next(place for place, end in enumerate(ends) if slot < end)] += 1
         most = BUCKETS / max(of_each)
         told = ", ".join(map(str, sorted(of_each, reverse=True)))
-        rows.append((str(masters), told, f"{number(most)} servers"))
+        rows.append((str(primaries), told, f"{number(most)} servers"))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
