@@ -105,6 +105,12 @@ def test_what_is_supported_is_what_is_tested() -> None:
     assert servers == combined("redis", "valkey")
 
 
+def test_the_extras_are_those_of_the_package() -> None:
+    table = VERSIONS.partition("| Extra | Brings | For |")[2].partition("\n\n")[0]
+    told = [row[0].strip("`") for row in rows(table)]
+    assert told == [*PROJECT["project"]["optional-dependencies"]]
+
+
 def test_the_classifiers_name_what_is_tested() -> None:
     classifiers = PROJECT["project"]["classifiers"]
     for prefix, factor in (
