@@ -32,9 +32,20 @@ class Abort:
                 signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
 
     def __enter__(self) -> Self:
-        self._armed = threading.current_thread() is threading.main_thread()
-        if self._armed:
+        """Raises `LockLost` if it was called before."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main:
             self._before = signal.signal(SIGNAL, self._strike)
+        try:
+            with self._guard:
+                lost = bool(self._name)
+                self._armed = is_main and not lost
+            if lost:
+                raise self._error()
+        except LockLost:
+            if is_main:
+                signal.signal(SIGNAL, self._before)
+            raise
         return self
 
     def __exit__(
@@ -56,10 +67,13 @@ class Abort:
     def _strike(self, number: int, frame: FrameType | None) -> None:
         if self._sent and not self._struck:
             self._struck = True
-            raise LockLost(
-                f"Cannot go on under a lock that's no longer owned: {self._name!r} was lost while "
-                "it was held",
-                lock_name=self._name,
-            )
+            raise self._error()
         if callable(self._before):
             self._before(number, frame)
+
+    def _error(self) -> LockLost:
+        return LockLost(
+            f"Cannot go on under a lock that's no longer owned: {self._name!r} was lost while "
+            "it was held",
+            lock_name=self._name,
+        )

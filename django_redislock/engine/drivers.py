@@ -89,7 +89,7 @@ def _perform(client: Client, op: Op) -> Any:
             if unknown := _unknown(answers):
                 full = [_in_full(calls[at]) for at in unknown]
                 _put_in(answers, unknown, ask(client, [*full, *synced], limit))
-            return [_good(answer) for answer in answers]
+            return answers if op.apart else [_good(answer) for answer in answers]
         case Ask(commands, limit, key):
             return ask(keeper(client, key), commands, limit)
         case Wait():
@@ -118,7 +118,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             if unknown := _unknown(answers):
                 full = [_in_full(calls[at]) for at in unknown]
                 _put_in(answers, unknown, await aask(client, [*full, *synced], limit))
-            return [_good(answer) for answer in answers]
+            return answers if op.apart else [_good(answer) for answer in answers]
         case Ask(commands, limit, key):
             return await aask(keeper(client, key), commands, limit)
         case Wait():

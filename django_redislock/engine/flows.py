@@ -210,7 +210,7 @@ def give_up(want: Want, error: BaseException) -> Flow[bool]:
 
 def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
     """Begin the lease, and say whether its turn came; nothing is left of one that failed."""
-    lease.book.reclaim(lease)
+    lease.book.reclaim(want.keys.name, want.token)
     try:
         granted = yield from acquire(want, until)
         if granted is None:
@@ -344,13 +344,16 @@ def release_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease,
         Call(RELEASE, lease.keys.all, (lease.keys.name, lease.token, 0, 0, conf.history))
         for lease in leases
     )
-    answers = yield Batch(calls, limit)
-    return [(lease, bool(answer)) for lease, answer in zip(leases, answers, strict=True)]
+    answers = yield Batch(calls, limit, apart=True)
+    return [(lease, answer == 1) for lease, answer in zip(leases, answers, strict=True)]
 
 
-def renew_all(leases: Sequence[Lease], limit: float) -> Flow[Iterator[tuple[Lease, float | None]]]:
-    """Renew leases of one book in one round trip, each with its verdict as `renew`'s; None for
-    one that is not on as many replicas as it has to be."""
+def renew_all(
+    leases: Sequence[Lease], limit: float
+) -> Flow[Iterator[tuple[Lease, float | Exception]]]:
+    """Renew leases of one book in one round trip, each with its verdict as `renew`'s, or with the
+    error that keeps it from being known: such as a bucket's whose keys were overwritten, which is
+    none of the other buckets'."""
     by_index: dict[str, list[Lease]] = {}
     for lease in leases:
         by_index.setdefault(lease.keys.index, []).append(lease)
@@ -360,13 +363,27 @@ def renew_all(leases: Sequence[Lease], limit: float) -> Flow[Iterator[tuple[Leas
         for start in range(0, len(of_one), RENEWED_AT_ONCE)
     ]
     wanted = leases[0].min_replicas
-    answers = yield Batch(tuple(map(_renewal, groups)), limit, wanted)
-    too_few = wanted and answers.pop() < wanted
+    answers = yield Batch(tuple(map(_renewal, groups)), limit, wanted, apart=True)
+    too_few: Exception | None = None
+    if wanted:
+        [*answers, replicas] = answers
+        too_few = _too_few(leases[0].keys.name, replicas, wanted) if replicas < wanted else None
     verdicts = [
-        None if left and too_few else left for answer in answers for left in _lefts(answer)
+        verdict
+        for of_one, answer in zip(groups, answers, strict=True)
+        for verdict in _verdicts(answer, len(of_one), too_few)
     ]
     # A pair at a time: ten thousand at once would have Python look for garbage.
     return zip(chain.from_iterable(groups), verdicts, strict=True)
+
+
+def _verdicts(
+    answer: str | bytes | Exception, count: int, too_few: Exception | None
+) -> Sequence[float | Exception]:
+    if isinstance(answer, Exception):
+        return [answer] * count
+    lefts = _lefts(answer)
+    return [left and too_few for left in lefts] if too_few else lefts
 
 
 def _lefts(answer: str | bytes) -> list[float]:

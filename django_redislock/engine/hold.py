@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..connection import Server
 from ..holder import Owner, is_alive
@@ -27,6 +28,7 @@ class Hold:
         self.needed = needed
         self.lock = lock
         self.is_first = any(not lease.entered for lease in leases)
+        self.of_block = False
         self.acquisition: Any = None  # who listens to it is told of
         self._when_lost = when_lost
         self._told = threading.Lock()  # renewals of several servers may find it out at once
@@ -95,6 +97,7 @@ class Holds:
 
     def __init__(self) -> None:
         self._by_owner: dict[Owner, list[Hold]] = {}
+        self._ended_early: WeakKeyDictionary[Owner, int] | None = None
 
     def add(self, owner: Owner, hold: Hold) -> None:
         self._by_owner.setdefault(owner, []).append(hold)
@@ -113,6 +116,25 @@ class Holds:
         """The last one that `owner` has."""
         holds = self._by_owner.get(owner)
         return holds[-1] if holds and not holds[-1].inherited else None
+
+    def begin_block(self, owner: Owner) -> None:
+        """`owner` entered ``with``, and has it by that."""
+        self._by_owner[owner][-1].of_block = True
+
+    def end_early(self, owner: Owner, hold: Hold) -> None:
+        """`owner` releases it by hand. If it has it by ``with``, that block has nothing of its
+        own to release at its end, and no more to do with what another owner has."""
+        if hold.of_block:
+            ended = self._ended_early = self._ended_early or WeakKeyDictionary()
+            ended[owner] = ended.get(owner, 0) + 1
+
+    def of_block(self, owner: Owner) -> Hold | None:
+        """What the end of a block of `owner`'s is to release."""
+        early = self._ended_early
+        if early and owner not in self._by_owner and early.get(owner):
+            early[owner] -= 1
+            return None
+        return self.seen_by(owner)
 
     def seen_by(self, owner: Owner) -> Hold | None:
         """The owner's own, else the only one that there is: others may look on, and a generator

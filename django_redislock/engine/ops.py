@@ -43,6 +43,9 @@ class Batch:
     replicas: int = 0
     """How many replicas are waited for, at most `SYNC`."""
 
+    apart: bool = False
+    """Errors that Redis answers are among the answers: one of them is none of the others'."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:

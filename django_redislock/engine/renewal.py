@@ -96,9 +96,9 @@ class Book:
     def remove(self, lease: Lease) -> None:
         self._leases.pop(id(lease), None)
 
-    def reclaim(self, lease: Lease) -> None:
-        """Give nothing back of its token any more: it is used again."""
-        self._returns.pop(_holding(lease), None)
+    def reclaim(self, name: str, token: str) -> None:
+        """Give nothing back of that token any more: it is used again."""
+        self._returns.pop((name, token), None)
 
     def give_back(self, lease: Lease, *, at_once: bool = True) -> None:
         """Release what Redis may hold for `lease`, as soon as it answers again; or a little
@@ -160,20 +160,23 @@ class Book:
                 lease.due = lease.deadline
         return due
 
-    def _judge(self, sent: float, verdicts: Iterable[tuple[Lease, float | None]]) -> None:
-        too_few = []
+    def _judge(self, sent: float, verdicts: Iterable[tuple[Lease, float | Exception]]) -> None:
+        gone, unknown = [], dict[Exception, list[Lease]]()
         for lease, left in verdicts:
-            if left is None:
-                too_few.append(lease)
+            if isinstance(left, Exception):
+                unknown.setdefault(left, []).append(lease)
             elif left > 0:
                 lease.renewed(sent, left)
-            elif id(lease) in self._leases:  # else it was released while the answer was under way
+            else:
+                gone.append(lease)
+        for error, leases in unknown.items():
+            self._put_off(leases, error)
+        # Last, as who is told of it may take its time.
+        for lease in gone:
+            if id(lease) in self._leases:  # else it was released while the answer was under way
                 self._lose(lease)
-        self._put_off(too_few, "too few replicas")
 
     def _put_off(self, leases: Sequence[Lease], error: object) -> None:
-        if not leases:
-            return
         said = error_text(error)
         logger.warning("Renewal of %d lock(s) failed, to be tried again: %s", len(leases), said)
         for lease in leases:

@@ -21,7 +21,8 @@ end
 
 -- The lock as it stands, with `token`'s own holding if its lease is running.
 local function load(token)
-  local kind, capacity, used, soonest, latest, mine = unpack(redis.call(
+  -- A key of another type is no lock: what somebody else wrote there keeps no other one waiting.
+  local kind, capacity, used, soonest, latest, mine = unpack(redis.pcall(
     'HMGET', lock, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
   mine = read_holder(mine)
   local live = mine and mine.expires > now

@@ -111,11 +111,11 @@ class BaseLock(Core):
         Raises `LockLost` if it was lost meanwhile, `LockNotOwnedError` if it is not this
         thread's, task's or greenlet's.
         """
-        self._leave(self._must_hold("release", lost=True))
+        self._leave(self._to_release())
 
     async def arelease(self) -> None:
         """See release()."""
-        await self._aleave(self._must_hold("release", lost=True))
+        await self._aleave(self._to_release())
 
     def pass_on(self, heir: flows.Want) -> None:
         """Let go of it for the one who comes with the heir's token; see `place`. Raises as
@@ -170,6 +170,7 @@ class BaseLock(Core):
     def __enter__(self) -> Self:
         if not self.acquire():
             raise self._not_acquired()
+        self._holds.begin_block(self._owner())
         return self
 
     def __exit__(
@@ -179,7 +180,7 @@ class BaseLock(Core):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._leave(self._seen() or self._must_hold("release"))
+            self._leave(self._of_block() or self._must_hold("release"))
         except Exception as trouble:
             if error is None:
                 raise
@@ -188,6 +189,7 @@ class BaseLock(Core):
     async def __aenter__(self) -> Self:
         if not await self.aacquire():
             raise self._not_acquired()
+        self._holds.begin_block(self._owner())
         return self
 
     async def __aexit__(
@@ -196,7 +198,7 @@ class BaseLock(Core):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        hold, trouble = self._seen(), None
+        hold, trouble = self._of_block(), None
         try:
             await self._aleave(hold or self._must_hold("release"))
         except (Exception, asyncio.CancelledError) as caught:

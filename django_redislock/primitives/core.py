@@ -298,6 +298,14 @@ class Core:
     def _own(self) -> Hold | None:
         return self._holds.of(self._owner())
 
+    def _to_release(self) -> Hold:
+        hold = self._must_hold("release", lost=True)
+        self._holds.end_early(self._owner(), hold)
+        return hold
+
+    def _of_block(self) -> Hold | None:
+        return self._holds.of_block(self._owner())
+
     def _seen(self) -> Hold | None:
         return self._holds.seen_by(self._owner())
 

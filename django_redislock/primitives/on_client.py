@@ -72,10 +72,11 @@ class Lock(Mutex):
         self.thread_local = values.flag("thread_local", thread_local)
         self.raise_on_release_error = values.flag("raise_on_release_error", raise_on_release_error)
         self._anybody = None if thread_local else Anybody()
-        if self._anybody and (self.on_lost == "abort" or self.reentrant):
+        needs_one = self.on_lost == "abort" or self.reentrant or self.release_on_commit
+        if self._anybody and needs_one:
             raise ValueError(
-                "thread_local=False makes one holder of all threads: on_lost='abort' and "
-                "reentrant=True need to know which one holds"
+                "thread_local=False makes one holder of all threads: on_lost='abort', "
+                "reentrant=True and release_on_commit need to know which one holds"
             )
 
     def _owner(self) -> Owner:
@@ -101,7 +102,7 @@ class Lock(Mutex):
         try:
             super().__exit__(kind, error, traceback)
         except LockError as trouble:
-            self._may_pass(trouble)
+            self._may_pass(trouble, error)
 
     async def __aexit__(
         self,
@@ -112,10 +113,11 @@ class Lock(Mutex):
         try:
             await super().__aexit__(kind, error, traceback)
         except LockError as trouble:
-            self._may_pass(trouble)
+            self._may_pass(trouble, error)
 
-    def _may_pass(self, trouble: LockError) -> None:
-        if self.raise_on_release_error:
+    def _may_pass(self, trouble: LockError, error: BaseException | None) -> None:
+        # Where the block has an error, a loss is what it means: it cancelled the task.
+        if self.raise_on_release_error or error is not None:
             raise trouble
         logger.warning("Lock %r was no longer owned when it was left: %s", self.name, trouble)
 

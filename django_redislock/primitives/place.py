@@ -6,7 +6,7 @@ from dataclasses import replace
 from .. import values
 from ..engine import flows
 from ..engine.drivers import run
-from ..engine.renewal import thread_book
+from ..engine.renewal import Book, thread_book
 from ..holder import Task, info_text
 from .base import BaseLock
 
@@ -40,6 +40,7 @@ class Place:
 
     def inherit(self, seconds: float) -> None:
         """Take over what `lock` holds, which thereby lets go of it. Raises as its `release`."""
+        self._reclaim()
         self.lock.pass_on(self._want(seconds))
 
     def leave(self) -> bool:
@@ -55,13 +56,21 @@ class Place:
     def give_back(self) -> None:
         """Have it released as soon as Redis answers: for where it is not known whether it is held,
         or not even whether it is yet to be taken."""
-        book = thread_book(self.lock._server(), self.lock.name)
+        book = self._book()
         lease = self.lock._new_lease(book, self.lock.name, self.token)
         lease.seconds = math.inf  # for as long as is tried at all
         book.give_back(lease)
 
     def _hold(self, want: flows.Want) -> flows.Granted | None:
+        self._reclaim()
         return run(self.lock._server().client, flows.hold_for(want))
+
+    def _reclaim(self) -> None:
+        # An earlier attempt with this token may have been given back, and that be under way yet.
+        self._book().reclaim(self.lock.name, self.token)
+
+    def _book(self) -> Book:
+        return thread_book(self.lock._server(), self.lock.name)
 
     def _want(self, seconds: float) -> flows.Want:
         keys = self.lock._server().keys.of(self.lock.name)

@@ -1,6 +1,8 @@
 """Locks and database transactions: what a lock guards must be committed before its release."""
 
+import inspect
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,6 +18,19 @@ R = TypeVar("R")
 
 logger = logging.getLogger("django_redislock")
 
+RUN_LATER = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
+
+
+class _Entered(threading.local):
+    """What a thread has entered and not yet left, the last one last: a transaction is its own."""
+
+    def __init__(self) -> None:
+        self.stacks: list[ExitStack] = []
+
 
 class Atomic:
     """A lock around a transaction: as a context manager, or as a decorator whose fields are
@@ -24,19 +39,24 @@ class Atomic:
     def __init__(self, lock: "Mutex", database: str) -> None:
         self._lock = lock
         self._database = database
-        self._stack = ExitStack()
+        self._entered = _Entered()
 
     def __enter__(self) -> "Mutex":
         with ExitStack() as stack:
             stack.enter_context(self._lock)
             stack.enter_context(transaction.atomic(using=self._database))
-            self._stack = stack.pop_all()
+            self._entered.stacks.append(stack.pop_all())
         return self._lock
 
     def __exit__(self, *exc: Any) -> bool | None:
-        return self._stack.__exit__(*exc)
+        return self._entered.stacks.pop().__exit__(*exc)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if any(each(function) for each in RUN_LATER):
+            raise TypeError(
+                f"atomic can't be put around {function!r}: it runs after its call, and with that "
+                "the transaction, has ended"
+            )
         return self._lock(transaction.atomic(using=self._database)(function))
 
 

@@ -10,6 +10,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 
 from django_redislock import LockLost, locks, single_instance
 from django_redislock.celery import current_lock
+from django_redislock.signals import lock_acquired
 from tests.tools import wait_until
 
 from . import app as tasks
@@ -71,6 +72,22 @@ def test_who_ends_just_then_is_not_struck_later():
         threading.Thread(target=lose, args=[NAME]).start()
         with suppress(LockLost):
             assert work(lambda: current_lock().lost) is True
+
+
+def test_what_was_lost_before_it_began_does_not_begin():
+    def slow(name, **about):
+        if name == NAME:
+            lose(NAME)
+            wait_until(lambda: about["lock"].lost)
+
+    before = signal.getsignal(signal.SIGUSR1)
+    lock_acquired.connect(slow)
+    try:
+        with pytest.raises(LockLost, match=NAME):
+            work(lambda: pytest.fail("it began"))
+    finally:
+        lock_acquired.disconnect(slow)
+    assert signal.getsignal(signal.SIGUSR1) == before
 
 
 def test_another_thread_has_to_look():

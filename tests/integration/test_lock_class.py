@@ -284,6 +284,7 @@ def test_a_lost_lock_may_pass_at_the_end(client, caplog):
         ({"thread_local": 1}, TypeError),
         ({"raise_on_release_error": None}, TypeError),
         ({"thread_local": False, "on_lost": "abort"}, ValueError),
+        ({"thread_local": False, "release_on_commit": True}, ValueError),
         ({"thread_local": False, "reentrant": True}, ValueError),
     ],
 )
@@ -430,6 +431,17 @@ def test_the_loss_of_an_async_lock():
             await asyncio.Event().wait()
 
     with_async_client(use)
+    with pytest.raises(LockLost):
+        with_async_client(lose_and_go_on)
+
+
+def test_an_aborted_task_ends_with_the_loss_though_a_lost_lock_may_pass():
+    async def lose_and_go_on(client):
+        told = {"timeout": 1, "on_lost": "abort", "raise_on_release_error": False}
+        async with AsyncLock(client, "a", **told):
+            await client.flushdb()
+            await asyncio.Event().wait()
+
     with pytest.raises(LockLost):
         with_async_client(lose_and_go_on)
 

@@ -177,6 +177,47 @@ def test_one_object_keeps_threads_apart(manager):
     assert lock.token is None
 
 
+def test_the_end_of_a_block_releases_nothing_of_another_threads(manager):
+    lock = manager.lock("a", blocking_timeout=10)
+    go = threading.Event()
+    lock.__enter__()
+    lock.release()
+    other = start(_hold_until, lock, go)
+    wait_until(lambda: manager.get("a"))
+    with pytest.raises(LockNotOwnedError):
+        lock.__exit__(None, None, None)
+    assert manager.get("a")
+    go.set()
+    assert other.result(10)
+
+
+def _hold_until(lock, event):
+    with lock:
+        return event.wait(10)
+
+
+def test_the_end_of_a_block_releases_nothing_of_another_tasks(manager):
+    async def tasks():
+        lock, held, go = manager.lock("a"), asyncio.Event(), asyncio.Event()
+
+        async def hold():
+            async with lock:
+                held.set()
+                await go.wait()
+                return await lock.aowned()
+
+        await lock.__aenter__()
+        await lock.arelease()
+        other = asyncio.create_task(hold())
+        await held.wait()
+        with pytest.raises(LockNotOwnedError):
+            await lock.__aexit__(None, None, None)
+        go.set()
+        assert await other
+
+    asyncio.run(tasks())
+
+
 def _hold_and_release(lock):
     with lock:
         assert lock.owned()

@@ -9,7 +9,7 @@ from django_redislock import LockLost, LockNotOwnedError, locks
 from django_redislock.primitives import Place
 from tests.tools import wait_until
 
-from .tools import free, hanging
+from .tools import free, hanging, renewed
 
 NAME = "tests:place"
 TASK = ("shop.sync", "an-id")
@@ -158,3 +158,14 @@ def test_what_may_yet_be_taken_is_given_back(own_server, alias_on):
             place.take(60)
         place.give_back()
     free(own, NAME)
+
+
+def test_what_is_taken_again_is_no_longer_given_back(own_server, alias_on):
+    own = alias_on(own_server.url, socket_timeout=0.2)
+    place = Place(own.lock(NAME), "a-token", TASK)
+    with hanging(own_server):
+        place.give_back()
+    assert place.take(60)
+    with own.lock("another", timeout=1.5):
+        renewed(own, "another", times=2)  # so it would have been, meanwhile
+    assert own.get(NAME).token == place.token

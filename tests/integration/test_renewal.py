@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from itertools import islice
 
 import pytest
 
@@ -16,6 +17,7 @@ from django_redislock.engine import flows, renewal
 from django_redislock.engine.drivers import run
 from django_redislock.engine.lease import Lease
 from django_redislock.engine.renewal import loop_book, thread_book
+from django_redislock.keys import Keys
 from django_redislock.signals import lock_lost
 from tests.tools import Child, wait_until
 
@@ -165,6 +167,53 @@ def test_a_force_released_lock_is_lost_and_that_is_told_once(manager, heard):
         "token": token,
         "fence_token": fence,
     }
+
+
+def test_what_is_told_of_a_loss_may_take_its_time(manager):
+    lost, enough = threading.Event(), threading.Event()
+
+    def take_time(lock):
+        lost.set()
+        enough.wait(10)
+
+    first = manager.lock("a", timeout=6, on_lost=take_time)
+    others = [manager.lock(f"b:{number}", timeout=6) for number in range(20)]
+    for lock in (first, *others):
+        assert lock.acquire()
+    manager.force_release("a")
+    assert lost.wait(10)
+    left = [lock._own().deadline - clock.now() for lock in others]
+    enough.set()
+    assert min(left) > 5  # each was renewed before anybody was told
+    for lock in others:
+        lock.release()
+    with pytest.raises(LockLost):
+        first.release()
+
+
+def names_of(bucket, count):
+    return islice((n for n in map(str, range(1000)) if Keys("any").of(n).bucket == bucket), count)
+
+
+def test_what_somebody_wrote_over_one_lock_is_none_of_the_others(manager, redis_server):
+    """Neither over its own key, nor over the index of its bucket."""
+    of_first, of_second, of_third = ([*names_of(bucket, 2)] for bucket in range(3))
+    names = (*of_first, of_second[0], of_third[0])
+    held = spoilt, neighbour, indexed, elsewhere = [manager.lock(n, timeout=1.5) for n in names]
+    for lock in held:
+        assert lock.acquire()
+    redis_server.set(manager._keys.of(spoilt.name).lock, "theirs")
+    redis_server.delete(manager._keys.of(indexed.name).index)
+    redis_server.set(manager._keys.of(indexed.name).index, "theirs")
+    wait_until(lambda: spoilt.lost and indexed.lost)
+    assert not neighbour.lost
+    assert not elsewhere.lost
+    redis_server.delete(manager._keys.of(spoilt.name).lock, manager._keys.of(indexed.name).index)
+    for lock in (neighbour, elsewhere):
+        lock.release()
+    for lock in (spoilt, indexed):
+        with pytest.raises(LockLost):
+            lock.release()
 
 
 def test_who_released_it_is_not_told_of_a_loss(manager, heard):

@@ -264,3 +264,32 @@ def test_atomic_as_a_decorator_fills_the_fields():
     assert pay(7) == ["account:7"]
     assert pay(pk=8) == ["account:8"]
     assert locks.count() == 0
+
+
+@real
+def test_one_atomic_object_can_be_entered_twice():
+    once = locks.atomic("a", reentrant=True)
+    with once:
+        with once:
+            assert is_held()
+        assert is_held()
+        assert transaction.get_connection().in_atomic_block
+    assert not is_held()
+    assert not transaction.get_connection().in_atomic_block
+
+
+async def coroutine(): ...
+
+
+def generator():
+    yield
+
+
+async def async_generator():
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, async_generator])
+def test_what_runs_after_its_call_can_not_be_atomic(function):
+    with pytest.raises(TypeError, match=f"atomic can't be put around .*{function.__name__}"):
+        locks.atomic("a")(function)

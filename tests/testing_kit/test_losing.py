@@ -57,8 +57,9 @@ def test_its_holder_knows_at_once(told) -> None:
 def test_what_is_told_of_a_loss_can_not_make_one_and_wait_for_it(caplog) -> None:
     other = NAME + ":other"
     lock = locks.lock(NAME, on_lost=lambda lock: lose(other))
-    with locks.lock(other) as held, pytest.raises(LockLost), lock:
-        lose(NAME)
+    with locks.lock(other) as held:
+        with pytest.raises(LockLost), lock:
+            lose(NAME)
         assert held.owned()
     assert "waits for the renewal, which called it" in caplog.text
 

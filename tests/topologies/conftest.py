@@ -53,10 +53,9 @@ ALL = TOPOLOGIES | BRIEF | SLOW
 @pytest.hookimpl(tryfirst=True)  # before the slow ones are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        if callspec and callspec.params.get("topology") in BRIEF:
-            if not item.get_closest_marker("everywhere"):
-                item.add_marker(pytest.mark.slow)
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if params.get("topology") in BRIEF and not item.get_closest_marker("everywhere"):
+            item.add_marker(pytest.mark.slow)
 
 
 def sorts(*names: str) -> list[Any]:
