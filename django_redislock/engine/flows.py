@@ -254,8 +254,8 @@ def abandon(lease: Lease) -> None:
 
 
 def pass_on(lease: Lease, heir: Want) -> Flow[bool]:
-    """End the lease in favour of the one who comes with `heir.token`, and say whether it lasted
-    until now."""
+    """End the lease in favour of the one who comes with `heir.token`, and say whether that one
+    has it now: also where the lease was lost and nobody else has it."""
     lease.end()
     try:
         return bool((yield from hold_for(replace(heir, predecessor=lease.token))))

@@ -119,7 +119,7 @@ class BaseLock(Core):
 
     def pass_on(self, heir: flows.Want) -> None:
         """Let go of it for the one who comes with the heir's token; see `place`. Raises as
-        `release` does."""
+        `release` does; but what was lost and is free is held for the heir all the same."""
         hold = self._must_hold("pass on", lost=True)
         try:
             self._holds.remove(hold)

@@ -39,7 +39,7 @@ class Place:
         return granted is not None and granted.took_over
 
     def inherit(self, seconds: float) -> None:
-        """Take over what `lock` holds, which thereby lets go of it. Raises as its `release`."""
+        """Take over what `lock` holds, which thereby lets go of it. Raises as its `pass_on`."""
         self._reclaim()
         self.lock.pass_on(self._want(seconds))
 

