@@ -400,7 +400,7 @@ def _renewing(locks: Sequence[LockKeys], mode: Mode, wanted: Sequence[tuple[str,
     """Locks of one bucket, of each the token and how long its lease is to be."""
     first = locks[0]
     keys = (first.index, first.locks, *[each.lock for each in locks], first.history)
-    leases = " ".join([f"{token} {ms(seconds)}" for token, seconds in wanted])
+    leases = " ".join([f"{token} {seconds * 1000:.0f}" for token, seconds in wanted])
     return Call(RENEW, keys, (mode, leases, conf.history))
 
 

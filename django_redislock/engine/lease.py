@@ -113,6 +113,8 @@ class Lease:
 
     def at_least(self, seconds: float) -> float:
         """So many seconds, or as many as are left of its least time."""
+        if not self.at_least_for:
+            return seconds
         return max(seconds, self._began + self.at_least_for - clock.now())
 
     def put_off(self, seconds: float) -> None:
