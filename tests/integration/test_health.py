@@ -534,17 +534,6 @@ def test_what_is_needed_is_what_helps(alias_on, own_server, own_redis):
     assert "unknown" not in statuses(own.health()).values()
 
 
-def test_the_rights_on_the_page_will_do(alias_on, own_server, own_redis):
-    rights = re.search(r"`(\+@scripting .*?)`", PAGE)[1].split()
-    keys = ["resetkeys", "~*redislock:*", "resetchannels"]
-    own = as_user(alias_on, own_server, own_redis, "-@all", "+@connection", *rights, *keys)
-    found = own.health()
-    assert found.get("locking").status == "ok"
-    assert found.get("scripts").status == "ok"
-    assert found.get("clock").status == "ok"
-    assert found.get("replication").status == "unknown"
-
-
 def test_settings_of_replication_that_may_not_be_asked(alias_on, own_server, own_redis, replica):
     own = as_user(alias_on, own_server, own_redis, "-config")
     assert own.health().get("replication").status == "unknown"
