@@ -551,13 +551,13 @@ class TestFromCeleryOnce:
     def test_url(self):
         assert at_another_alias("elsewhere") == (True, False)
 
-    def test_file_back_end(self, tmp_path):
+    def test_file_backend(self, tmp_path):
         backend = "django.core.cache.backends.filebased.FileBasedCache"
         caches = caches_with(BACKEND=backend, LOCATION=str(tmp_path))
         with override_settings(CACHES=caches), pytest.raises(ImproperlyConfigured, match="File"):
             single_instance(key=NAME)(lambda: "ran")()
 
-    def test_own_back_end(self):
+    def test_own_backend(self):
         with pytest.raises(TypeError, match="backend"):
             single_instance(backend="shop.locks.Backend")
 
