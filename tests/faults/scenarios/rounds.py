@@ -78,17 +78,21 @@ def force(run: Run, node: Node, holder: Client) -> Iterator[None]:
 @contextlib.contextmanager
 def forbidden(run: Run, node: Node, holder: Client) -> Iterator[None]:
     node.ask("ACL", "SETUSER", "default", "-evalsha", "-eval")
-    yield
-    wait_for_failed_round(run, holder)
-    node.ask("ACL", "SETUSER", "default", "+evalsha", "+eval")
+    try:
+        yield
+        wait_for_failed_round(run, holder)
+    finally:
+        node.ask("ACL", "SETUSER", "default", "+evalsha", "+eval")
 
 
 @contextlib.contextmanager
 def read_only(run: Run, node: Node, holder: Client) -> Iterator[None]:
     node.ask("REPLICAOF", "127.0.0.1", 1)  # nobody is there
-    yield
-    wait_for_failed_round(run, holder)
-    node.ask("REPLICAOF", "NO", "ONE")
+    try:
+        yield
+        wait_for_failed_round(run, holder)
+    finally:
+        node.ask("REPLICAOF", "NO", "ONE")
 
 
 @contextlib.contextmanager
@@ -96,9 +100,11 @@ def busy(run: Run, node: Node, holder: Client) -> Iterator[None]:
     """A script of somebody else that does not end."""
     with ThreadPoolExecutor(1) as pool, node.client(socket_timeout=None) as client:
         running = pool.submit(client.eval, "while true do end", 0)
-        yield
-        wait_for_failed_round(run, holder)
-        node.ask("SCRIPT", "KILL")
+        try:
+            yield
+            wait_for_failed_round(run, holder)
+        finally:
+            node.ask("SCRIPT", "KILL")
         assert isinstance(running.exception(10), ResponseError)
 
 

@@ -78,6 +78,10 @@ def _trials(text: str) -> int:
 
 def _page(text: str) -> Path:
     page = Path(text)
-    if not page.is_file() or telling.BEGIN not in page.read_text():
+    try:
+        told = page.read_text() if page.is_file() else ""
+    except UnicodeDecodeError:
+        told = ""
+    if telling.END not in told.partition(telling.BEGIN)[2]:
         raise ArgumentTypeError(f"{text!r} is no page with the gallery's markers")
     return page
