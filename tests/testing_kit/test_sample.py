@@ -52,6 +52,7 @@ def test_it_passes_them_in_several_processes() -> None:
     assert "\nOK" in run(sys.executable, [*RUNS["manage.py test"], "--parallel", "2"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_passes_them_on_the_wheel_in_an_environment_of_its_own(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-d", tmp_path]

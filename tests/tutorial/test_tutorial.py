@@ -82,11 +82,30 @@ def constraints(tmp_path: Path) -> Path:
     return path
 
 
+def with_the_tests_packages(line: str) -> str | None:
+    """What one types who has all of it installed."""
+    if line.startswith("pip install "):
+        return None
+    return f"ln -s {sys.prefix} .venv" if line == "python3 -m venv .venv" else line
+
+
 def do_all(reader: Reader, text: str) -> None:
     for step in steps(text):
         reader.do(step)
 
 
+@pytest.mark.celery
+@pytest.mark.timeout(180)
+def test_up_to_the_admin_what_the_page_says_is_what_happens(
+    text: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    up_to_the_admin, rest = text.split("## See it in the admin")
+    assert rest
+    with Reader(tmp_path, environment, with_the_tests_packages) as reader:
+        do_all(reader, up_to_the_admin)
+
+
+@pytest.mark.slow
 @pytest.mark.celery
 @pytest.mark.timeout(600)
 def test_all_of_it_is_so_for_one_who_has_nothing_but_the_page_and_the_wheel(
