@@ -17,6 +17,7 @@ from .running import GALLERY, LONGEST, alive, environment, run
 TRIALS = 2
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.xdist_group("gallery"),  # one run serves them all
     pytest.mark.timeout(LONGEST + 10),
 ]
