@@ -364,10 +364,7 @@ def renew_all(
     ]
     wanted = leases[0].min_replicas
     answers = yield Batch(tuple(map(_renewal, groups)), limit, wanted, apart=True)
-    too_few: Exception | None = None
-    if wanted:
-        [*answers, replicas] = answers
-        too_few = _too_few(leases[0].keys.name, replicas, wanted) if replicas < wanted else None
+    too_few = ConnectionError("too few replicas") if wanted and answers.pop() < wanted else None
     verdicts = [
         verdict
         for of_one, answer in zip(groups, answers, strict=True)

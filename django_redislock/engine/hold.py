@@ -28,7 +28,7 @@ class Hold:
         self.needed = needed
         self.lock = lock
         self.is_first = any(not lease.entered for lease in leases)
-        self.of_block = False
+        self.by_with = False
         self.acquisition: Any = None  # who listens to it is told of
         self._when_lost = when_lost
         self._told = threading.Lock()  # renewals of several servers may find it out at once
@@ -119,12 +119,13 @@ class Holds:
 
     def begin_block(self, owner: Owner) -> None:
         """`owner` entered ``with``, and has it by that."""
-        self._by_owner[owner][-1].of_block = True
+        if hold := self.of(owner):  # one that all threads share may be gone again
+            hold.by_with = True
 
     def end_early(self, owner: Owner, hold: Hold) -> None:
         """`owner` releases it by hand. If it has it by ``with``, that block has nothing of its
         own to release at its end, and no more to do with what another owner has."""
-        if hold.of_block:
+        if hold.by_with:
             ended = self._ended_early = self._ended_early or WeakKeyDictionary()
             ended[owner] = ended.get(owner, 0) + 1
 

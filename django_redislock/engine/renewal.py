@@ -161,10 +161,12 @@ class Book:
         return due
 
     def _judge(self, sent: float, verdicts: Iterable[tuple[Lease, float | Exception]]) -> None:
-        gone, unknown = [], dict[Exception, list[Lease]]()
+        said = cache(error_text)  # thousands may have the same error, which is told once
+        gone: list[Lease] = []
+        unknown: dict[str, list[Lease]] = {}
         for lease, left in verdicts:
             if isinstance(left, Exception):
-                unknown.setdefault(left, []).append(lease)
+                unknown.setdefault(said(left), []).append(lease)
             elif left > 0:
                 lease.renewed(sent, left)
             else:

@@ -7,6 +7,14 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
+-- What a command answers; an empty table where the key that it reads is of another type.
+local function read(...)
+  local answer = redis.pcall(...)
+  if not answer.err then return answer end
+  if string.find(answer.err, 'WRONGTYPE') then return {} end
+  return redis.call(...)
+end
+
 local function read_holder(record)
   if not record then return nil end
   local weight, expires, fence, acquired, waited, lease, info =
@@ -21,8 +29,7 @@ end
 
 -- The lock as it stands, with `token`'s own holding if its lease is running.
 local function load(token)
-  -- A key of another type is no lock: what somebody else wrote there keeps no other one waiting.
-  local kind, capacity, used, soonest, latest, mine = unpack(redis.pcall(
+  local kind, capacity, used, soonest, latest, mine = unpack(read(
     'HMGET', lock, 'kind', 'capacity', 'used', 'soonest', 'latest', 'h:' .. token))
   mine = read_holder(mine)
   local live = mine and mine.expires > now

@@ -1,13 +1,5 @@
 -- Those who wait, and how turns are given.
 
--- What a command answers; an empty table where the key that it reads is of another type.
-local function read(...)
-  local answer = redis.pcall(...)
-  if not answer.err then return answer end
-  if string.find(answer.err, 'WRONGTYPE') then return {} end
-  return redis.call(...)
-end
-
 local function read_waiter(record)
   if not record then return nil end
   local alive, weight, claim, lease, kind, info =

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import math
+import re
 import sys
 import threading
 import time
@@ -189,6 +190,19 @@ def test_what_is_told_of_a_loss_may_take_its_time(manager):
         lock.release()
     with pytest.raises(LockLost):
         first.release()
+
+
+def test_an_error_of_the_server_is_told_once_for_all_locks(own_locks, own_redis, caplog):
+    held = [own_locks.lock(f"a:{number}", timeout=6) for number in range(40)]
+    for lock in held:
+        assert lock.acquire()
+    own_redis.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval")
+    wait_until(lambda: "Renewal of" in caplog.text)
+    own_redis.execute_command("ACL", "SETUSER", "default", "+evalsha", "+eval")
+    counts = re.findall(r"Renewal of (\d+) lock", caplog.text)
+    assert max(map(int, counts)) > 20  # more than any bucket has
+    for lock in held:
+        lock.release()
 
 
 def names_of(bucket, count):
