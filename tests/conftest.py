@@ -91,7 +91,7 @@ def steal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], No
 def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
     """Fail the test that leaves a key of the product, but for the documented ones.
 
-    What is just being given back (by a thread, a worker) gets a second to go.
+    What is just being given back (by a thread, a worker) gets a moment to go.
     """
     yield
     if not leftovers(redis_server):

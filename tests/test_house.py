@@ -52,6 +52,7 @@ def pytest_run(
     )
 
 
+@pytest.mark.slow
 def test_a_key_that_is_left_fails_the_test_by_name(tmp_path: Path) -> None:
     done = pytest_run(tmp_path, LEAVES_A_KEY)
     assert "2 passed, 1 error" in done.stdout, done.stdout + done.stderr

@@ -64,7 +64,7 @@ def test_what_is_held_and_who_waits_is_shown(registry):
     assert value(registry, "held_locks") == 1
     assert value(registry, "waiters") == 1
     lock.release()
-    waits.result(10)
+    waits.result(60)
     assert value(registry, "held_locks") == 0
     assert value(registry, "waiters") == 0
     assert value(registry, "acquired_total") == 2
@@ -82,7 +82,7 @@ def test_seconds_are_seconds(registry):
         waits = start(use_once, "a")
         waiting(locks, "a", 1)
         time.sleep(0.1)
-    waits.result(10)
+    waits.result(60)
     assert 0.1 <= value(registry, "wait_seconds_sum") < 5
     assert 0.1 <= value(registry, "hold_seconds_sum") < 5
     assert value(registry, "hold_seconds_bucket", **MUTEX, le="0.05") <= 1
@@ -93,7 +93,7 @@ def test_what_goes_wrong_is_counted_from_0_on(registry):
     with locks.lock("a"):
         for name in ("refused", "failed", "lost"):
             assert value(registry, f"{name}_total") == 0
-        assert start(locks.lock("a", blocking=False).acquire).result(10) is False
+        assert start(locks.lock("a", blocking=False).acquire).result(60) is False
         with pytest.raises(LockError):
             locks.lock("a").acquire()
     assert value(registry, "refused_total") == 1

@@ -325,7 +325,13 @@ class Project:
         return run(self.python, *arguments, cwd=self.folder, DJANGO_SETTINGS_MODULE="theirs")
 
 
-@pytest.fixture(params=[[], CONTENT_TYPES, ADMIN], ids=["bare", "auth", "admin"])
+@pytest.fixture(
+    params=[
+        pytest.param([], id="bare"),
+        pytest.param(CONTENT_TYPES, id="auth", marks=pytest.mark.slow),
+        pytest.param(ADMIN, id="admin"),
+    ]
+)
 def project(request: pytest.FixtureRequest, python: Path, tmp_path: Path) -> Project:
     return Project(tmp_path, python, request.param)
 
@@ -343,6 +349,7 @@ def test_a_project_that_installs_the_app_is_clean(project: Project) -> None:
     project.django("dumpdata")
 
 
+@pytest.mark.slow
 def test_the_app_makes_no_table(project: Project) -> None:
     sql = project.django("sqlmigrate", "django_redislock", "0001")
     assert "CREATE TABLE" not in sql
@@ -360,6 +367,7 @@ def test_the_admin_pages_are_shown_with_their_templates_styles_and_words(admin: 
     assert "Dashboard der Sperren" in pages
 
 
+@pytest.mark.slow
 def test_every_template_of_the_wheel_can_be_loaded(admin: Project, artefacts: Artefacts) -> None:
     names = {
         each.removeprefix("django_redislock/templates/")

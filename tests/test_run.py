@@ -120,7 +120,7 @@ class Run:
             return next((line for line in lines if line.startswith(text)), None)
 
         try:
-            return wait_until(found, timeout=20)[len(text) :].strip()
+            return wait_until(found, timeout=60)[len(text) :].strip()
         except AssertionError:
             raise AssertionError(f"no {text!r} in {lines}, but {self.complained}") from None
 
@@ -180,13 +180,13 @@ def none_waits(name):
     [
         (["true"], 0),
         (["sh", "-c", "exit 3"], 3),
-        (["sh", "-c", "exit 255"], 255),
+        pytest.param(["sh", "-c", "exit 255"], 255, marks=pytest.mark.slow),
         (["sh", "-c", "kill -KILL $$"], 137),
-        (["sh", "-c", "kill -USR1 $$"], 138),
+        pytest.param(["sh", "-c", "kill -USR1 $$"], 138, marks=pytest.mark.slow),
         (["no-such-command"], 127),
-        (["/no/such/command"], 127),
+        pytest.param(["/no/such/command"], 127, marks=pytest.mark.slow),
         ([str(ROOT / "pyproject.toml")], 126),
-        ([str(ROOT)], 126),
+        pytest.param([str(ROOT)], 126, marks=pytest.mark.slow),
     ],
 )
 def test_exit_status_is_the_commands(command, status):
@@ -203,6 +203,7 @@ def test_streams_are_passed_through():
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "a\nb\n", "oops\n")
 
 
+@pytest.mark.slow
 def test_command_may_have_any_arguments():
     code = "import json, sys; print(json.dumps(sys.argv[1:]))"
     given = ["-la", "--using", "x", "--", "--settings", "y", "--skip", "", "ä", "\udcff", "--help"]
@@ -236,6 +237,7 @@ def test_command_is_told_of_the_lock():
     assert info.holder.pid == run.pid
 
 
+@pytest.mark.slow
 def test_of_the_command_only_its_name_is_told():
     with listener("x") as run:
         run.expect("ready")
@@ -244,6 +246,7 @@ def test_of_the_command_only_its_name_is_told():
         run.wait()
 
 
+@pytest.mark.slow
 def test_a_long_command_is_shortened(tmp_path):
     program = tmp_path / ("\u202e" * 60)
     program.symlink_to("/bin/cat")
@@ -271,6 +274,7 @@ def test_lock_is_renewed_and_then_free():
     assert locks.get("x") is None
 
 
+@pytest.mark.slow
 def test_ignored_signals_stay_ignored():
     with Run("x", "--", "sh", "-c", "echo ready; read line; exit 5", before=["nohup"]) as run:
         run.expect("ready")
@@ -319,6 +323,7 @@ def test_signal_that_ends_the_command_is_the_exit_status(name):
     assert locks.get("x") is None
 
 
+@pytest.mark.slow
 def test_children_of_a_shell_get_it_too():
     with Run("x", "--", "sh", "-c", "sleep 1000 & echo child $!; sleep 1000; true") as run:
         child = run.expect("child")
@@ -328,6 +333,7 @@ def test_children_of_a_shell_get_it_too():
         gone(child)
 
 
+@pytest.mark.slow
 def test_lock_is_kept_until_the_children_of_a_killed_shell_have_ended():
     with Run("x", "--", "sh", "-c", f'{sys.executable} -c "$0"; true', SLOW) as run:
         run.expect("ready")
@@ -368,7 +374,7 @@ def test_signal_ends_the_wait(hold, name):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_signal_at_any_moment_leaves_nothing(tmp_path, redis_server, monkeypatch):
     """It strikes while Django starts, while it asks, at the fork, while it releases."""
     # What strikes as redis-py connects leaves a socket to the garbage collector, with a warning.
@@ -399,6 +405,7 @@ execute_from_command_line(["manage.py", "locks", "run", *sys.argv[1:]])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EACH_SIGNAL)
 def test_signal_is_passed_on_where_a_system_can_not_wait_for_one(name, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "RUN", [sys.executable, "-c", WITHOUT_SIGTIMEDWAIT])
@@ -415,6 +422,7 @@ def test_signal_is_passed_on_where_a_system_can_not_wait_for_one(name, monkeypat
 # The lock is not to be had
 
 
+@pytest.mark.slow
 def test_skip_names_the_holder(hold):
     held = hold("x")
 
@@ -430,6 +438,7 @@ def test_skip_names_the_holder(hold):
     assert held.owned()
 
 
+@pytest.mark.slow
 def test_wait_that_is_over_is_a_conflict(hold):
     hold("x")
 
@@ -454,6 +463,7 @@ def test_runs_when_its_turn_comes(hold, options):
         run.expect("ran")
 
 
+@pytest.mark.slow
 def test_name_of_another_kind_is_refused():
     semaphore = locks.semaphore("x", 2)
     with semaphore:
@@ -472,7 +482,7 @@ def test_redis_away_is_one_line():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_many_at_once_never_overlap(tmp_path):
     diary = tmp_path / "diary"
     command = f"echo begin $$ >> {diary}; sleep 0.02; echo end $$ >> {diary}"
@@ -507,6 +517,7 @@ def test_lost_lock_ends_the_command():
     run.expect_complaint("x was lost: the command was told to end")
 
 
+@pytest.mark.slow
 def test_who_ends_well_when_told_is_exit_75_too():
     code = SLOW.replace("sys.stdin.readline()", "")
     with Run("x", "--timeout", "3", "--", sys.executable, "-c", code) as run:
@@ -677,7 +688,7 @@ class Terminal:
             return text in self.text[self._from :]
 
         try:
-            wait_until(shown, timeout=20)
+            wait_until(shown, timeout=60)
         except AssertionError:
             raise AssertionError(f"no {text!r} in {self.text[self._from :]!r}") from None
         self._from = self.text.index(text, self._from) + len(text)
@@ -763,6 +774,7 @@ def test_interrupt_at_a_terminal_ends_the_wait(hold):
     assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 def test_job_control_stops_and_resumes_both():
     with Terminal() as terminal:
         terminal.run("x", LISTENER)
@@ -878,6 +890,7 @@ def test_wrong_use_is_exit_2(arguments):
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_help_tells_the_exit_statuses():
     told = " ".join(done("--help").stdout.split())
 

@@ -87,7 +87,7 @@ class Terminal:
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self.screen.display)
 
-    def shows(self, pattern: str, *, timeout: float = 20) -> re.Match[str]:
+    def shows(self, pattern: str, *, timeout: float = 60) -> re.Match[str]:
         """The place on the screen; AssertionError if it is not there in time."""
         deadline = time.monotonic() + timeout
         while not (found := re.search(pattern, self.text, re.MULTILINE)):
@@ -108,7 +108,7 @@ class Terminal:
 
     def end(self) -> int:
         """The exit status, once all that was written is read."""
-        wait_until(lambda: not self.read(0) and self.process.poll() is not None, timeout=20)
+        wait_until(lambda: not self.read(0) and self.process.poll() is not None, timeout=60)
         return self.process.wait()
 
     def colour_of(self, text: str) -> str:
@@ -150,7 +150,7 @@ class Lines:
         assert self.process.stdout is not None
         self.said.extend(iter(self.process.stdout.readline, ""))
 
-    def expect(self, pattern: str, *, timeout: float = 20) -> str:
+    def expect(self, pattern: str, *, timeout: float = 60) -> str:
         def found() -> str | None:
             return next((line for line in self.said if re.search(pattern, line)), None)
 
@@ -161,7 +161,7 @@ class Lines:
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(how)
-        status = self.process.wait(20)
+        status = self.process.wait(60)
         assert self.process.stderr is not None
         return status, self.process.stderr.read()
 
@@ -196,6 +196,7 @@ def test_show_says_who_holds_and_that_it_lives(hold):
     assert lock.token not in done.stdout
 
 
+@pytest.mark.slow
 def test_show_says_that_a_holder_is_dead():
     with dead_holder("stuck", timeout=4) as pid:
         wait_until(lambda: locks.get("stuck").is_stale)
@@ -233,7 +234,7 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
         waiting(locks, "export", 2)
         text, known = call("show", "export"), facts("show", "export")
 
-    assert (first.result(20), second.result(20)) == (True, True)
+    assert (first.result(60), second.result(60)) == (True, True)
     assert "export (semaphore) is held by 2 holders, for " in text
     assert "2 wait for it, the longest for " in text
     assert text.count("  weight    1 of 2") == 2
@@ -358,6 +359,7 @@ def test_metadata_steers_no_terminal(hold):
     assert "日本" in text
 
 
+@pytest.mark.slow
 def test_an_ascii_terminal_gets_ascii(hold):
     hold("日本")
     hold("ab")
@@ -376,8 +378,8 @@ def test_an_ascii_terminal_gets_ascii(hold):
     [
         ([], {}, True),
         ([], {"NO_COLOR": "1"}, False),
-        ([], {"NO_COLOR": ""}, True),
-        ([], {"DJANGO_COLORS": "nocolor"}, False),
+        pytest.param([], {"NO_COLOR": ""}, True, marks=pytest.mark.slow),
+        pytest.param([], {"DJANGO_COLORS": "nocolor"}, False, marks=pytest.mark.slow),
         (["--no-color"], {}, False),
         (["--force-color"], {"NO_COLOR": "1"}, True),
     ],
@@ -449,7 +451,7 @@ def test_lines_tell_what_there_is_and_what_changes(no_past, hold):
         waiter = start(acquire_and_release, locks.lock("new"))
         lines.expect(r"waiting +new  1 waits$")
         lock.release()
-        assert waiter.result(20)
+        assert waiter.result(60)
         lines.expect(r"released +new .* held ")
         lines.expect(r"released +new .* waited ")
         status, err = lines.end()
@@ -458,6 +460,7 @@ def test_lines_tell_what_there_is_and_what_changes(no_past, hold):
     assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00  \w", line) for line in lines.said)
 
 
+@pytest.mark.slow
 def test_lines_tell_stale_and_expired(no_past):
     with Lines("stuck*") as lines, dead_holder("stuck:1", timeout=2):
         lines.expect(r"stale +stuck:1 .* left$")
@@ -477,6 +480,7 @@ def test_lines_are_of_what_matches(no_past, hold):
     assert {line.split()[3] for line in lines.said} == {"a0", "a1"}
 
 
+@pytest.mark.slow
 def test_lines_without_a_history_tell_what_is_gone(no_past, hold, tmp_path):
     tmp_path.joinpath("no_history.py").write_text(
         "from tests.settings import *\nREDISLOCK_HISTORY = 0\n"
@@ -520,6 +524,7 @@ def test_what_ended_before_the_first_look_is_not_told_as_new(no_past):
     assert [event.name for event in new_events(before, watcher.look())] == ["mine:since"]
 
 
+@pytest.mark.slow
 def test_lines_wait_for_redis_to_come_back():
     with EmbeddedServer() as server, Child(DIES, "ready", "9", REDIS_URL=server.url) as child:
         child.expect("held")
@@ -537,6 +542,7 @@ def watch_through_an_outage(server: EmbeddedServer) -> None:
     assert sum("away" in line for line in lines.said) == 1
 
 
+@pytest.mark.slow
 def test_lines_end_when_their_reader_leaves():
     read, write = os.pipe()
     watching = subprocess.Popen(
@@ -569,7 +575,7 @@ def test_screen_shows_locks_and_what_happened(no_past, hold):
         waiter = start(acquire_and_release, locks.lock("invoice:42"))
         terminal.shows(r"^invoice:42 .* 1$")
         lock.release()
-        assert waiter.result(20)
+        assert waiter.result(60)
         terminal.shows(r"released +invoice:42 .* held ")
         terminal.shows(r"released +invoice:42 .* waited ")
         terminal.shows(r"^0 locks held")
@@ -611,7 +617,16 @@ def test_more_locks_than_lines_are_counted(hold):
         assert terminal.end() == 0
 
 
-@pytest.mark.parametrize("how", ["q", "\x03", signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "q",
+        *(
+            pytest.param(how, marks=pytest.mark.slow)
+            for how in ("\x03", signal.SIGTERM, signal.SIGINT)
+        ),
+    ],
+)
 def test_the_terminal_is_as_it_was_however_it_ends(how):
     with Terminal("watch") as terminal:
         terminal.shows("locks held")
@@ -689,6 +704,7 @@ def test_a_dumb_terminal_gets_lines(hold):
     assert "pip install" not in terminal.text
 
 
+@pytest.mark.slow
 def test_only_watching_needs_rich(tmp_path: Path):
     tmp_path.joinpath("rich.py").write_text("raise ModuleNotFoundError(name='rich')\n")
 

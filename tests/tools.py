@@ -36,7 +36,7 @@ def hear():
 """
 
 
-def wait_until(predicate: Callable[[], T], *, timeout: float = 10, interval: float = 0.01) -> T:
+def wait_until(predicate: Callable[[], T], *, timeout: float = 60, interval: float = 0.01) -> T:
     """The first true answer of `predicate`; AssertionError after `timeout` seconds without."""
     deadline = time.monotonic() + timeout
     while not (answer := predicate()):
@@ -86,7 +86,7 @@ class Child:
             self._said.put(line.rstrip("\n"))
         self._said.put(None)
 
-    def expect(self, text: str, *, timeout: float = 20) -> str:
+    def expect(self, text: str, *, timeout: float = 60) -> str:
         """The rest of the next line, which begins with `text`; AssertionError if it doesn't."""
         try:
             line = self._said.get(timeout=timeout)
@@ -101,7 +101,7 @@ class Child:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
-    def wait(self, *, timeout: float = 20) -> int:
+    def wait(self, *, timeout: float = 60) -> int:
         return self.process.wait(timeout)
 
     def kill(self) -> None:
@@ -140,7 +140,7 @@ def stopped_holder(
         locks.force_release(name)
 
 
-def wait_for_none_left(client: redis.Redis, *, timeout: float = 1) -> list[str]:
+def wait_for_none_left(client: redis.Redis, *, timeout: float = 3) -> list[str]:
     try:
         wait_until(lambda: not leftovers(client), timeout=timeout, interval=0.05)
     except AssertionError:
@@ -149,7 +149,8 @@ def wait_for_none_left(client: redis.Redis, *, timeout: float = 1) -> list[str]:
 
 
 def leftovers(client: redis.Redis) -> list[str]:
-    """The names of keys, and of members of an index, that should be gone."""
+    """The names of keys, and of members of an index, that should be gone, and of keys that
+    somebody wrote over."""
     left: list[str] = []
     seconds, microseconds = client.time()
     now = seconds * 1000 + microseconds / 1000
@@ -157,9 +158,10 @@ def leftovers(client: redis.Redis) -> list[str]:
         match = KEY.search(key)
         if match is None or match["part"].startswith("history:"):
             continue
-        if match["part"] == "index":
+        kind = client.type(key)
+        if match["part"] == "index" and kind == "zset":
             left += [f"{key} -> {name}" for name in client.zrangebyscore(key, now, "inf") if name]
-        elif not match["part"].startswith("lock:") or _is_held(client, key, now):
+        elif not match["part"].startswith("lock:") or kind != "hash" or _is_held(client, key, now):
             left.append(key)
     return left
 

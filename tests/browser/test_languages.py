@@ -14,7 +14,7 @@ TITLES = {
 }
 
 
-@pytest.fixture(params=TITLES)
+@pytest.fixture(params=["de", pytest.param("zh-hans", marks=pytest.mark.slow)])
 def language(request: pytest.FixtureRequest, tab: Tab, releaser, hold) -> str:
     tab.log_in(request.param, name="django_language")
     for number in range(3):
@@ -48,6 +48,7 @@ def _is_well_made(tab: Tab, language: str, text: str) -> None:
     assert serious_violations(tab) == []
 
 
+@pytest.mark.slow
 def test_what_the_list_says_while_it_is_refreshed_is_translated(tab: Tab, language: str) -> None:
     tab.open(LIST)
     said = {

@@ -176,6 +176,7 @@ def test_refresh_of_a_page_that_is_no_more_shows_the_last(
     assert status(tab) == ""
 
 
+@pytest.mark.slow
 def test_refresh_rests_while_the_page_is_hidden(tab: Tab, viewer: User, hold) -> None:
     tab.open(LIST)
     refresh_every(tab, 2)
@@ -243,6 +244,7 @@ def test_lease_that_ran_out_says_so(tab: Tab, viewer: User, hold) -> None:
     tab.wait_for_text("over, unless renewed")
 
 
+@pytest.mark.slow
 def test_durations_read_as_the_servers_do(tab: Tab, viewer: User, hold) -> None:
     seconds = [0, 4.24, 9.96, 10, 59.9, 60, 200, 3599, 3600, 86399, 86400, 190000]
     hold("x")

@@ -81,7 +81,7 @@ class CasesWorker(Worker):
         )
 
     def wait_for_log(self, *texts: str) -> None:
-        wait_until(lambda: self.logged(*texts), timeout=20)
+        wait_until(lambda: self.logged(*texts), timeout=60)
 
     def done_with(self, task_id: str, deliveries: int = 1) -> None:
         """Return when it has done with so many deliveries of a message, and what they led to."""
@@ -93,7 +93,7 @@ class CasesWorker(Worker):
             done = sum(any(end in line for end in ENDS) for line in lines)
             return received == done == deliveries + retried
 
-        wait_until(settled, timeout=20)
+        wait_until(settled, timeout=60)
 
 
 class Case:
@@ -189,7 +189,7 @@ class Case:
         return time.monotonic() - since
 
     def state(self, state: str) -> None:
-        wait_until(lambda: self.result.state == state, timeout=20)
+        wait_until(lambda: self.result.state == state, timeout=60)
 
 
 def all_freed(cases: Iterable[Case], since: float, within: float) -> dict[str, float]:

@@ -20,10 +20,10 @@ from tests.tools import ROOT, wait_until
 
 from . import app as tasks
 
-STOPS_WITHIN = 15
+STOPS_WITHIN = 60
 
 
-def outcome(result: AsyncResult, *, timeout: float = 20) -> Any:
+def outcome(result: AsyncResult, *, timeout: float = 60) -> Any:
     """What a task returned, or the error that it ended with.
 
     Asks the back end itself: how `get` listens differs with the versions of Celery and redis-py.
@@ -117,7 +117,7 @@ def running_worker(folder: Path, **options: Any) -> Iterator[Worker]:
     worker = Worker(folder, **options)
     try:
         # The first answer says that it is up.
-        outcome(worker.send(tasks.ready), timeout=40)
+        outcome(worker.send(tasks.ready), timeout=60)
         yield worker
     finally:
         worker.stop()
@@ -143,7 +143,7 @@ class Run:
 
     def wait_for(self, word: str, count: int = 1) -> list[str]:
         return wait_until(
-            lambda: found if len(found := self.notes(word)) >= count else [], timeout=20
+            lambda: found if len(found := self.notes(word)) >= count else [], timeout=60
         )
 
     def go(self) -> None:

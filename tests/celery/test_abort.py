@@ -99,7 +99,7 @@ def test_another_thread_has_to_look():
     thread = threading.Thread(target=use)
     thread.start()
     lose(NAME)
-    thread.join(10)
+    thread.join(60)
     assert told == [True]
 
 

@@ -48,7 +48,7 @@ def beat(folder, name, queue, run, **environment):
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -54,7 +54,7 @@ def start_worker(tmp_path_factory, restarted_server):
 
     def start():
         workers.append(CasesWorker(folder, restarted_server.url))
-        outcome(workers[-1].send(tasks.ready), timeout=40)
+        outcome(workers[-1].send(tasks.ready), timeout=60)
         return workers[-1]
 
     yield start
@@ -310,7 +310,7 @@ def after_a_warm_shutdown(start_worker):
         began = case.go()
         found[mode] = (case.freed(since=began), outcome(case.result))
         case.close()
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     return found
 
 

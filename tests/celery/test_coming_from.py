@@ -58,7 +58,7 @@ def place(run):
     return f"place:{run.id}"
 
 
-def is_free(name, *, timeout=10):
+def is_free(name, *, timeout=60):
     wait_until(lambda: locks.get(name) is None, timeout=timeout)
     return True
 
@@ -164,7 +164,7 @@ def at_another_alias(prefix):
 def elsewhere(call, **options):
     """What it answers in another thread."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call, **options).result(10)
+        return pool.submit(call, **options).result(60)
 
 
 class TestFromCacheLock:

@@ -79,7 +79,7 @@ def test_a_task_that_is_delivered_again_does_not_give_way_to_one_that_came_betwe
     worker.kill_child(pid, killed.id)
     with locks.lock(f"long:{run.id}", blocking_timeout=20):
         met = ("retry:", "AlreadyRunning")
-        wait_until(lambda: len(worker.logged(killed.id, *met)) == 2, timeout=20)
+        wait_until(lambda: len(worker.logged(killed.id, *met)) == 2, timeout=60)
     begun(run, times=2)
     run.go()
     assert outcome(killed) == "ran"

@@ -44,11 +44,11 @@ def held_elsewhere():
     def hold():
         with locks.lock(NAME, timeout=5):
             ready.set()
-            done.wait(20)
+            done.wait(60)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     yield locks.get(NAME)
     done.set()
     thread.join()
@@ -389,12 +389,12 @@ class TestConflict:
         @single_instance(key=NAME, on_conflict="wait")
         def work(who):
             begun.set()
-            go.wait(20)
+            go.wait(60)
             order.append(who)
 
         first = threading.Thread(target=work, args=("first",))
         first.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         second = threading.Thread(target=work, args=("second",))
         second.start()
         go.set()

@@ -85,6 +85,7 @@ def test_where_redis_is_away_it_is_tried_again(own, own_server, task, held, capl
     assert own.get(NAME) is None
 
 
+@pytest.mark.slow
 def test_what_only_cools_down_is_released_no_more(own, task, held, caplog):
     execution = gone(task)
     assert own.release_for(NAME, held.token, at_least_for=60)

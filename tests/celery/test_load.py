@@ -125,7 +125,7 @@ class Fleet:
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         try:
-            process.wait(15)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -330,7 +330,7 @@ def test_load(fleet, mode, sends, seconds):
     assert story.longest_still() < STANDS_STILL_AT_MOST
     assert [info.name for info in locks.active(f"*{run}*")] == []
     assert fleet.busy() == []
-    wait_until(fleet.is_complete, timeout=20)
+    wait_until(fleet.is_complete, timeout=60)
 
 
 def show(story: Story, kills: int, *, released: int) -> None:

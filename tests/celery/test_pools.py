@@ -57,6 +57,7 @@ def test_of_many_sends_no_two_run_at_once(worker, run):
     wait_until(lambda: is_free(f"pool:{run.id}"))
 
 
+@pytest.mark.slow
 def test_who_waits_runs_one_after_the_other(worker, run):
     results = [worker.send(tasks.queued, run.id) for _ in range(SENT)]
     assert {outcome(result) for result in results} == {"ran"}

@@ -59,7 +59,7 @@ def test_who_retries_runs_when_the_lock_is_free(worker, run, hold):
 
 def test_all_that_retry_run_one_after_the_other(worker, run):
     results = [worker.send(tasks.patient, run.id) for _ in range(10)]
-    assert {outcome(result, timeout=40) for result in results} == {"ran"}
+    assert {outcome(result, timeout=60) for result in results} == {"ran"}
     ran = ids_that_ran_one_after_the_other(run.notes())
     assert sorted(ran) == sorted(result.id for result in results)
 

@@ -81,7 +81,13 @@ COLD = {
 }
 
 
-@pytest.mark.parametrize("signals", COLD.values(), ids=COLD)
+@pytest.mark.parametrize(
+    "signals",
+    [
+        pytest.param(signals, id=how, marks=[pytest.mark.slow] * (how != "SIGQUIT"))
+        for how, signals in COLD.items()
+    ],
+)
 def test_a_cold_shutdown_frees_the_locks_and_late_work_goes_on_elsewhere(
     start, run, other_run, signals
 ):
@@ -102,13 +108,14 @@ def test_a_cold_shutdown_frees_the_locks_and_late_work_goes_on_elsewhere(
     assert len(run.notes("begin")) == 1  # its message was acknowledged before it ran
 
 
+@pytest.mark.slow
 def test_a_child_that_is_killed_in_a_cold_shutdown_leaves_no_lock(start, run):
     # The worker ends so soon after the child that only its last look can see it.
     with start(environment={"TESTS_LOOK_EVERY": "60"}) as worker:
         result = worker.send(tasks.clinging, run.id)
         child = pid_of(run)
         send_signals(worker, "SIGQUIT")
-        wait_until(lambda: run.notes("clings"), timeout=20)
+        wait_until(lambda: run.notes("clings"), timeout=60)
         os.kill(child, signal.SIGKILL)
         worker.process.wait(ENDS_WITHIN)
         assert freed(f"late:{run.id}")
@@ -124,10 +131,11 @@ def test_sigterm_to_the_whole_group_frees_the_lock(start, run):
     assert freed(f"long:{run.id}")
 
 
+@pytest.mark.slow
 def test_children_that_run_one_task_each_leave_no_lock(start, run):
     with start(arguments=["--max-tasks-per-child", "1"]) as worker:
         results = [worker.send(tasks.queued_of_child, run.id) for _ in range(12)]
-        assert {outcome(result, timeout=40) for result in results} == {"ran"}
+        assert {outcome(result, timeout=60) for result in results} == {"ran"}
         assert freed(f"pool:{run.id}")
         assert not worker.logged("released in its stead")
     ran = ids_that_ran_one_after_the_other(run.notes())

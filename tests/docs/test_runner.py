@@ -56,7 +56,7 @@ def add(a, b):
 ```python
 from shop import tasks
 with page.worker():
-    assert tasks.add.delay(1, 2).get(timeout=20) == 3
+    assert tasks.add.delay(1, 2).get(timeout=60) == 3
 assert tasks.add.name == "shop.tasks.add"
 ```
 
@@ -134,7 +134,7 @@ assert locks.lock("left").acquire()
 
 
 # One process asks for all that they look at.
-pytestmark = [pytest.mark.xdist_group("docs-runner"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("docs-runner"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

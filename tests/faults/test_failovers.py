@@ -14,7 +14,7 @@ from .scenarios import cluster, partition, sentinel
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.xdist_group("faults"),  # they measure how long things take
 ]
 

@@ -136,6 +136,7 @@ def test_what_came_too_late_happens_again_where_the_machine_was_not_there(
     assert len(happened) == times
 
 
+@pytest.mark.slow
 def test_the_seed_chooses_the_make_of_the_servers_and_the_row_tells_it():
     def makes(seed):
         scenario = Scenario(1, "a test", lambda s: [s.node(), s.node()], runs=1, short=1, faults=0)

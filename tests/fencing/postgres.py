@@ -103,7 +103,7 @@ def _server(folder: str) -> Iterator[None]:
     finally:
         assert keeper.stdin is not None
         keeper.stdin.close()
-        keeper.wait(20)
+        keeper.wait(60)
 
 
 def _not_root(folder: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def test_a_stale_write_that_waits_for_the_newer_one_is_refused(using, row, way):
         late = in_thread(way, row, NOW, 1)
         wait_until(lambda: waits_for_a_row(using))
     with pytest.raises(StaleLock) as caught:
-        late.result(20)
+        late.result(60)
     assert (caught.value.token, caught.value.found) == (NOW, NEW)
     assert (stored(row).balance, stored(row).fence) == (2, NEW)
 
@@ -88,7 +88,7 @@ def test_a_newer_write_that_waits_for_the_stale_one_goes_through(using, row, way
         update(row, NOW, 1)
         newer = in_thread(way, row, NEW, 2)
         wait_until(lambda: waits_for_a_row(using))
-    newer.result(20)
+    newer.result(60)
     assert (stored(row).balance, stored(row).fence) == (2, NEW)
 
 
@@ -97,13 +97,13 @@ def race(way, row, first_token, barrier):
     stale = 0
     for number in range(ROUNDS):
         token = first_token + 2 * number
-        barrier.wait(20)
+        barrier.wait(60)
         time.sleep(random.uniform(0, 0.001))
         try:
             way(row, token, token)
         except StaleLock:
             stale += 1
-        barrier.wait(20)
+        barrier.wait(60)
         newest = 2 * number + 2
         found = stored(row)
         assert (found.balance, found.fence) == (newest, newest)

@@ -72,6 +72,7 @@ class Writer(Child):
         psutil.Process(self.pid).resume()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["update", "save"])
 def test_a_writer_that_stood_still_just_before_its_write_is_stale(using, act, environment):
     row = account(using)
@@ -111,6 +112,7 @@ def test_a_writer_that_stood_still_before_knows_and_its_token_is_stale(using, ac
     locks.force_release("account")
 
 
+@pytest.mark.slow
 def test_without_the_fence_the_late_write_wins(using, environment):
     """What the others are for: this is what a lease alone can't prevent."""
     row = account(using)

@@ -90,7 +90,14 @@ def test_what_is_no_server_is_not_asked_for_its_policy(settings, alias):
 
 
 @pytest.mark.parametrize(
-    "policy", ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"]
+    "policy",
+    [
+        "allkeys-lru",
+        *(
+            pytest.param(policy, marks=pytest.mark.slow)
+            for policy in ("allkeys-random", "volatile-lru", "volatile-ttl")
+        ),
+    ],
 )
 def test_a_server_that_evicts_is_W001(settings, own_locks, own_redis, policy):
     settings.REDISLOCK_CACHE = "own"

@@ -28,7 +28,7 @@ from tests.tools import wait_until
 
 from .tools import free, start, waiting
 
-pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(300)]
 
 ME = __name__
 NAMES = [f"name {number}" for number in range(60)]
@@ -136,7 +136,7 @@ def test_a_held_lock_moves_with_its_slot_and_so_does_who_waits(cluster, way):
     wait_until(lambda: lock._own().deadline > before)
     assert locks.get("a").token == lock.token
     lock.release()
-    assert turn.result(10)
+    assert turn.result(60)
     assert locks.force_release("a") == 1
 
 
@@ -148,11 +148,12 @@ def test_who_asks_while_a_slot_is_under_way_waits_until_it_has_moved(cluster):
         asked = start(lambda: asyncio.run(locks.aget("a")))
         with pytest.raises(redis.ResponseError, match="during rehashing of slot"):
             cluster.owner(slot).ask("EVAL", "return 1", 2, *_keys("a"))
-    assert released.result(10) == 1
-    asked.result(10)
+    assert released.result(60) == 1
+    asked.result(60)
     free(locks, "a")
 
 
+@pytest.mark.slow
 def test_tasks_that_take_turns_do_not_notice_that_the_slot_moves(cluster):
     slot, moves = slot_of("a"), iter(range(8))
 
@@ -267,7 +268,7 @@ def test_a_primary_that_fails_is_an_error_in_time_and_then_its_replica_is_asked(
         with contextlib.suppress(ConnectionError, TimeoutError):
             return locks.lock("a", blocking_timeout=0.5).acquire()
 
-    wait_until(acquired, timeout=20)
+    wait_until(acquired, timeout=60)
     assert locks.force_release("a") == 1
     old.start()
     cluster.wait_in_sync()

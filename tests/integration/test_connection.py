@@ -134,6 +134,7 @@ def test_making_a_lock_asks_nothing(alias_on):
     nowhere.lock("a:{x}")(lambda x: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decode", [True, False])
 def test_clients_that_decode_answers_do_as_well(alias_on, either_backend, own_server, decode):
     own = alias_on(
@@ -145,7 +146,7 @@ def test_clients_that_decode_answers_do_as_well(alias_on, either_backend, own_se
         assert [info.name for info in own.active("ä*")] == ["ä"]
         waiter = start(own.lock("ä").acquire)
         waiting(own, "ä", 1)
-    assert waiter.result(10)
+    assert waiter.result(60)
     assert own.force_release("ä", own.get("ä").token) == 1
     assert asyncio.run(_ahold(own, "ä"))
 
@@ -167,8 +168,8 @@ def test_waiting_is_longer_than_a_socket_may_be_silent(
         second = start(lambda: asyncio.run(_ahold(own)))
         waiting(own, "a", 2)
         assert own.lock("a", blocking_timeout=0.8).acquire() is False
-    assert first.result(10)
-    assert second.result(10)
+    assert first.result(60)
+    assert second.result(60)
 
 
 def _hold(manager):
@@ -181,6 +182,7 @@ async def _ahold(manager, name="a"):
         return True
 
 
+@pytest.mark.slow
 def test_one_connection_is_enough_for_one_thread(alias_on, either_backend, own_server, own_redis):
     own = alias_on(own_server.url, backend=either_backend)
     own_redis.ping()
@@ -298,7 +300,7 @@ def test_waiters_leave_their_holder_a_connection_to_renew_and_release(
             wait_until(lambda before=renewed: own.get("a").expires_at > before)
         assert not lock.lost
         waiting(own, "a", 6)
-    assert len({user.result(20) for user in users}) == 6
+    assert len({user.result(60) for user in users}) == 6
 
 
 def test_who_finds_no_connection_free_asks_again_in_async(alias_on, own_server):

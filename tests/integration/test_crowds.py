@@ -39,7 +39,7 @@ def crowd(*arguments):
 
 
 @pytest.mark.parametrize(
-    "seconds", [3, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(180)])]
+    "seconds", [3, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
 )
 def test_readers_and_writers_in_many_processes(seconds):
     _, holds = crowd("readwrite", "--readers", "16", "--writers", "4", "--seconds", str(seconds))
@@ -57,6 +57,7 @@ def test_readers_and_writers_in_many_processes(seconds):
     report(holds, waits)
 
 
+@pytest.mark.slow
 def test_killed_processes_at_a_semaphore():
     lease = 4
     told, holds = crowd("semaphore", "--limit", str(LIMIT), "--lease", str(lease))

@@ -153,8 +153,8 @@ def test_calls_with_the_same_fields_take_turns_and_others_do_not():
     first = start(rebuild, 1, until_one_waits)
     wait_until(lambda: entered)
     second = start(rebuild, 1, lambda: None)
-    first.result(10)
-    second.result(10)
+    first.result(60)
+    second.result(60)
     assert entered == [1, 2, 1]
 
 

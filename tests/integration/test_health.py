@@ -59,7 +59,7 @@ def debians_redis(tmp_path):
         yield f"redis://127.0.0.1:{port}/0"
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)
 
 
 def answers(client):
@@ -188,6 +188,7 @@ def test_a_server_that_hangs_is_an_error_in_time_and_keeps_nothing(
     wait_until(lambda: leftovers(own_redis) == [])
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_an_error_in_time_in_async_too(own_locks, own_server, own_redis):
     async def use():
         await own_locks.aping()
@@ -229,6 +230,7 @@ def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
         run(server.client, meddled(probing.ping(server, thread_book, 2), own_redis.flushdb, 1))
 
 
+@pytest.mark.slow
 def test_a_replica_is_an_error(alias_on, replica):
     with pytest.raises(ReadOnlyError):
         alias_on(replica.url).ping()
@@ -281,6 +283,7 @@ def test_nothing_is_left_behind(manager, redis_server):
     assert leftovers(redis_server) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}])
 def test_both_colours_find_the_same(alias_on, either_backend, own_server, options):
     if "django_redis" in either_backend:
@@ -394,8 +397,18 @@ def test_memory(own_locks, own_redis):
     ("config", "status", "said"),
     [
         ({"save": "", "appendonly": "no"}, "warning", "loses every lock"),
-        ({"save": "3600 1", "appendonly": "no"}, "warning", "snapshots only"),
-        ({"appendonly": "yes", "appendfsync": "always"}, "ok", "loses nothing"),
+        pytest.param(
+            {"save": "3600 1", "appendonly": "no"},
+            "warning",
+            "snapshots only",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"appendonly": "yes", "appendfsync": "always"},
+            "ok",
+            "loses nothing",
+            marks=pytest.mark.slow,
+        ),
         ({"appendonly": "yes", "appendfsync": "everysec"}, "ok", "last second"),
         ({"appendonly": "yes", "appendfsync": "no"}, "warning", "30 seconds"),
     ],
@@ -435,7 +448,7 @@ def test_a_replica(alias_on, replica):
     assert "ReadOnlyError" in found.get("locking").summary
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("colour", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_a_primary(own_locks, own_redis, replica, colour):
     def found():
         health = own_locks.health() if colour == "sync" else asyncio.run(own_locks.ahealth())
@@ -510,6 +523,7 @@ def test_client(alias_on, own_server):
 # What a user of few rights can't ask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize(
     ("rules", "unknown"),
@@ -534,6 +548,7 @@ def test_what_is_needed_is_what_helps(alias_on, own_server, own_redis):
     assert "unknown" not in statuses(own.health()).values()
 
 
+@pytest.mark.slow
 def test_settings_of_replication_that_may_not_be_asked(alias_on, own_server, own_redis, replica):
     own = as_user(alias_on, own_server, own_redis, "-config")
     assert own.health().get("replication").status == "unknown"
@@ -543,12 +558,17 @@ def test_settings_of_replication_that_may_not_be_asked(alias_on, own_server, own
     ("rules", "status", "told"),
     [
         (["-evalsha"], "failed", {"refused": ["EVALSHA"], "needs": "+evalsha"}),
-        (["-@scripting"], "failed", {"refused": ["EVALSHA", "EVAL"], "needs": "+evalsha +eval"}),
+        pytest.param(
+            ["-@scripting"],
+            "failed",
+            {"refused": ["EVALSHA", "EVAL"], "needs": "+evalsha +eval"},
+            marks=pytest.mark.slow,
+        ),
         (["-eval"], "warning", {"refused": ["EVAL"], "needs": "+eval"}),
-        (["-script|load"], "ok", {}),
+        pytest.param(["-script|load"], "ok", {}, marks=pytest.mark.slow),
         (["-blpop"], "failed", {"step": "wait", "error": "NoPermissionError"}),
-        (["-rpush"], "failed", {"step": "hand over"}),
-        (["-hvals"], "failed", {"step": "inspect"}),
+        pytest.param(["-rpush"], "failed", {"step": "hand over"}, marks=pytest.mark.slow),
+        pytest.param(["-hvals"], "failed", {"step": "inspect"}, marks=pytest.mark.slow),
         (["-hincrby", "-xadd"], "ok", {}),
     ],
 )

@@ -82,7 +82,7 @@ def test_if_one_is_lost_while_another_is_waited_for_all_are_asked_for_again(wait
     free(locks, "a")
     if gets:
         holder.release()
-    assert waits.result(20) == (["a", "b"] if gets else [])
+    assert waits.result(60) == (["a", "b"] if gets else [])
     if not gets:
         holder.release()
     wait_until(lambda: held() == [])
@@ -93,7 +93,7 @@ def test_they_are_asked_for_in_the_order_of_their_names():
         waits = start(locks.lock_many(["c", "b", "a"], blocking_timeout=1).acquire)
         waiting(locks, "b", 1)
         assert held() == ["a", "b"]
-        assert waits.result(20) is False
+        assert waits.result(60) is False
     assert held() == []
 
 
@@ -214,7 +214,7 @@ def test_some_may_be_held_already_where_it_is_reentrant():
                 assert held() == ["a", "b", "c", "d"]
             assert held() == ["a", "b", "c"]
         assert held() == ["b"]
-        start(locks.lock("d").acquire).result(20)
+        start(locks.lock("d").acquire).result(60)
         assert not locks.lock_many(["b", "d"], reentrant=True, blocking=False).acquire()
         assert locks.force_release("d") == 1
         assert held() == ["b"]

@@ -154,7 +154,7 @@ def test_it_is_not_released_by_who_does_not_hold_it(manager):
         with pytest.raises(LockNotOwnedError):
             manager.lock("a").release()
         with pytest.raises(LockNotOwnedError):
-            start(lock.release).result(10)
+            start(lock.release).result(60)
         assert lock.owned()
 
 
@@ -173,7 +173,7 @@ def test_one_object_keeps_threads_apart(manager):
         wait_until(lambda: manager.get("a").waiters == 1)
         mine = lock.token
         assert not other.done()
-    assert other.result(10) != mine
+    assert other.result(60) != mine
     assert lock.token is None
 
 
@@ -188,12 +188,12 @@ def test_the_end_of_a_block_releases_nothing_of_another_threads(manager):
         lock.__exit__(None, None, None)
     assert manager.get("a")
     go.set()
-    assert other.result(10)
+    assert other.result(60)
 
 
 def _hold_until(lock, event):
     with lock:
-        return event.wait(10)
+        return event.wait(60)
 
 
 def test_the_end_of_a_block_releases_nothing_of_another_tasks(manager):
@@ -306,7 +306,7 @@ def test_who_comes_after_a_lost_lease_is_not_released_by_its_first_holder(manage
     assert late.acquire()
     wait_until(lambda: late.lost)
     other = manager.lock("a", blocking_timeout=5)
-    token = start(lambda: other.acquire() and other.token).result(10)
+    token = start(lambda: other.acquire() and other.token).result(60)
     with pytest.raises(LockLost):
         late.release()
     assert manager.get("a").token == token
@@ -322,7 +322,7 @@ def test_assert_held_knows_who_asks(manager):
         manager.assert_held("a")
         for assert_held in (lock.assert_held, lambda: manager.assert_held("a")):
             with pytest.raises(LockNotOwnedError):
-                start(assert_held).result(10)
+                start(assert_held).result(60)
     with pytest.raises(LockNotOwnedError):
         manager.assert_held("a")
 
@@ -402,13 +402,13 @@ def test_a_waiter_tells_who_it_is_when_it_holds(manager):
     def hold():
         with manager.lock("a", metadata={"n": 2}):
             ready.set()
-            done.wait(10)
+            done.wait(60)
 
     with manager.lock("a"):
         thread = threading.Thread(target=hold, name="second 'one'")
         thread.start()
         wait_until(lambda: manager.get("a").waiters == 1)
-    assert ready.wait(10)
+    assert ready.wait(60)
     info = manager.get("a")
     done.set()
     thread.join()
@@ -485,8 +485,8 @@ def test_a_wait_can_be_as_long_as_one_likes(manager, wait):
 def test_only_its_holder_owns_it_whoever_looks_on():
     with locks.lock("a") as lock:
         assert lock.owned()
-        assert start(lock.owned).result(10) is False
-        assert start(lambda: lock.token).result(10) == lock.token
+        assert start(lock.owned).result(60) is False
+        assert start(lambda: lock.token).result(60) == lock.token
 
 
 def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
@@ -511,7 +511,7 @@ def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
 def test_who_ended_without_a_release_is_forgotten():
     lock = locks.semaphore("a", 3, timeout=1)
     for _ in range(2):
-        start(lock.acquire).result(10)
+        start(lock.acquire).result(60)
     free(locks, "a")
     with lock:
         assert len(lock._holds._by_owner) == 1

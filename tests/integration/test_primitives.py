@@ -18,7 +18,7 @@ def holds(lock):
     def hold():
         with lock:
             held.set()
-            assert go.wait(20)
+            assert go.wait(60)
             return lock.fence_token
 
     return start(hold), held, go
@@ -66,12 +66,12 @@ def test_a_heavy_waiter_is_not_overtaken_by_light_ones():
     light, light_in, light_goes = holds(locks.semaphore("s", 4))
     waiting(locks, "s", 2)
     first.release()
-    assert heavy_in.wait(10)
+    assert heavy_in.wait(60)
     assert not light_in.is_set()
     heavy_goes.set()
-    assert light_in.wait(10)
+    assert light_in.wait(60)
     light_goes.set()
-    assert heavy.result(10) < light.result(10)
+    assert heavy.result(60) < light.result(60)
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,15 @@ def test_neither_readers_nor_writers_starve():
     late = [holds(locks.read_lock("rw")) for _ in range(3)]
     waiting(locks, "rw", 4)
     first.release()
-    assert writing.wait(10)
+    assert writing.wait(60)
     assert not any(reading.is_set() for _, reading, _ in late)
     written.set()
     # Those next to each other enter together.
     for _, reading, _ in late:
-        assert reading.wait(10)
+        assert reading.wait(60)
     for _, _, go in late:
         go.set()
-    assert writer.result(10) < min(reader.result(10) for reader, _, _ in late)
+    assert writer.result(60) < min(reader.result(60) for reader, _, _ in late)
 
 
 def test_a_reader_that_would_write_is_told_that_it_waits_for_itself():
@@ -157,7 +157,7 @@ def test_who_holds_a_reentrant_lock_enters_again_without_a_word_to_redis(redis_s
         assert not called
         assert nested(3) == lock.fence_token
         assert lock.owned()
-        assert start(locks.lock("a", reentrant=True, blocking=False).acquire).result(10) is False
+        assert start(locks.lock("a", reentrant=True, blocking=False).acquire).result(60) is False
     free(locks, "a")
 
 
@@ -192,14 +192,14 @@ def test_a_permit_is_entered_again_only_by_who_wants_no_more():
     with light:
         with heavy, light:
             assert sorted(holding.weight for holding in locks.get("a").holders) == [1, 2]
-        assert not start(locks.semaphore("a", 3, weight=3, blocking=False).acquire).result(10)
+        assert not start(locks.semaphore("a", 3, weight=3, blocking=False).acquire).result(60)
     free(locks, "a")
 
 
 def test_another_thread_can_not_release_a_reentrant_lock():
     with locks.lock("a", reentrant=True) as lock:
         with pytest.raises(LockNotOwnedError):
-            start(lock.release).result(10)
+            start(lock.release).result(60)
         assert lock.owned()
 
 
@@ -296,7 +296,7 @@ def test_a_holder_that_dies_after_a_hand_over_leaves_the_least_time(manager):
     waits = start(second.acquire)
     waiting(manager, "tick", 1)
     first.release()
-    assert waits.result(10)
+    assert waits.result(60)
     # Its thread has ended, so nobody renews: what is left now is what a crash would leave.
     info = manager.get("tick")
     assert info.ttl > 98
@@ -347,7 +347,7 @@ def test_a_generator_may_be_closed_by_another_thread():
 
     generator = read()
     next(generator)
-    start(generator.close).result(10)
+    start(generator.close).result(60)
     assert locks.get("a") is None
 
 

@@ -22,8 +22,8 @@ from .tools import free, start, waiting
     ("using", "seconds"),
     [
         ("default", 4),
-        ("django_redis", 2),
-        pytest.param("default", 20, marks=[pytest.mark.slow, pytest.mark.timeout(180)]),
+        pytest.param("django_redis", 2, marks=pytest.mark.slow),
+        pytest.param("default", 20, marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
     ],
 )
 def test_no_update_is_lost(using, seconds):
@@ -34,6 +34,7 @@ def test_no_update_is_lost(using, seconds):
     assert all(added > seconds for added in outcome["added"])
 
 
+@pytest.mark.slow
 def test_no_update_is_lost_when_leases_are_short():
     outcome = hammer("--timeout", "1", "--seconds", "2")
     assert outcome["troubles"] == []
@@ -70,7 +71,7 @@ lock.acquire()
 say(f"holds {lock.fence_token}")
 hear()
 say(f"lost {lock.lost}")
-both.wait(10)
+both.wait(60)
 say(f"told {sorted(told)}")
 hear()
 """
@@ -83,10 +84,11 @@ def test_a_killed_holders_lock_goes_to_who_waits_within_its_lease():
         waiting(locks, "a", 1)
         holder.kill()
         began = time.monotonic()
-        assert waiter.result(20)
+        assert waiter.result(60)
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.slow
 def test_a_killed_holders_lock_goes_to_a_newcomer_within_its_lease():
     with Child(HOLDER, "2") as holder:
         holder.expect("holds")
@@ -132,6 +134,7 @@ hear()
 """
 
 
+@pytest.mark.slow
 def test_a_hundred_dead_waiters_are_passed_over_within_seconds():
     lock = locks.lock("a")
     assert lock.acquire()
@@ -145,7 +148,7 @@ def test_a_hundred_dead_waiters_are_passed_over_within_seconds():
             os.killpg(group, signal.SIGKILL)
         lock.release()
         began = time.monotonic()
-        assert alive.result(20)
+        assert alive.result(60)
         took = time.monotonic() - began
         print(f"{took:.2f} s")
         assert took < 5
@@ -168,6 +171,7 @@ def test_a_holder_that_was_stopped_past_its_lease_knows_that_it_lost_it():
             assert lock.owned()
 
 
+@pytest.mark.slow
 def test_a_holder_that_was_stopped_for_less_keeps_it():
     with Child(HOLDER, "4") as holder:
         holder.expect("holds")
@@ -265,6 +269,7 @@ hear()
 """
 
 
+@pytest.mark.slow
 def test_after_a_fork_both_use_locks_over_connections_of_their_own():
     with Child(FORK_FIRST, PYTHONWARNINGS="ignore") as parent:
         assert sorted(parent.expect("") for _ in range(2)) == ["child", "parent"]

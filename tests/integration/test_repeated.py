@@ -87,7 +87,7 @@ def test_a_forced_release_is_not_repeated(proxy, client):
     with pytest.raises(redis.ConnectionError):
         run(client, flows.force_release(keys, None))
     assert lost.is_done()
-    assert waiter.result(10)
+    assert waiter.result(60)
     assert first.locked()
     assert len(run(client, flows.force_release(keys, None))) == 1
 

@@ -46,7 +46,7 @@ def hand_over(make, client):
     waiting(locks, "a", 1)
     with commands(client) as called:
         lock.release()
-        assert waits.result(10)
+        assert waits.result(60)
     locks.force_release("a")
     return sent(called)
 
@@ -108,7 +108,7 @@ def test_a_quorum_costs_what_the_table_says(three):
     waiting(locks.using("q0"), "a", 1)
     with counted() as called:
         lock.release()
-        assert waits.result(10)
+        assert waits.result(60)
     # A slice of a wait may end just then, and the waiter asks once more.
     assert over - 4 <= called[0] <= over + 2
 

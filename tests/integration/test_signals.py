@@ -134,7 +134,7 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
     time.sleep(2 * flows.SLICE)  # it asks again meanwhile
     assert heard.names == ["waiting"]
     holder.release()
-    waits.result(10)
+    waits.result(60)
     assert heard.names.count("waiting") == 1
     own = [
         (name, facts["acquisition"])
@@ -182,7 +182,7 @@ def test_who_does_not_get_it_in_time_is_refused(heard, hold, options, told):
     hold("a")
     heard.clear()
     other = start(locks.lock("a", **options).acquire)
-    assert other.result(10) is False
+    assert other.result(60) is False
     assert heard.names == told
     assert (heard.facts[-1]["waited"] >= 0.2) is ("waiting" in told)
 
@@ -226,7 +226,7 @@ def test_lock_many_waits_once(heard):
     holders[0].release()
     waiting(locks, "b", 1)
     holders[1].release()
-    waits.result(10)
+    waits.result(60)
     told = [n for n, f in zip(heard.names, heard.facts, strict=True) if f["lock"] is many]
     assert told == ["waiting", "acquired", "released"]
 
@@ -290,7 +290,7 @@ def test_a_quorum_tells_that_it_waits(quorum, heard):
     wait_until(lambda: "waiting" in heard.names)
     assert heard.names == ["acquired", "waiting"]
     holder.release()
-    waits.result(10)
+    waits.result(60)
     assert sorted(heard.by_acquisition()) == [
         ["acquired", "released"],
         ["waiting", "acquired", "released"],
@@ -305,7 +305,7 @@ def test_a_quorum_that_has_its_turn_at_the_first_server_only_waits_too(quorum, h
     waits = start(lambda: waiter.acquire() and waiter.release())
     wait_until(lambda: "waiting" in heard.names)
     holder.release()
-    waits.result(10)
+    waits.result(60)
     told = [n for n, f in zip(heard.names, heard.facts, strict=True) if f["lock"] is waiter]
     assert told == ["waiting", "acquired", "released"]
 
@@ -349,7 +349,7 @@ def test_a_wait_that_ends_by_an_error_is_told(own_locks, own_server, heard):
     waiting(own_locks, "a", 1)
     own_server.stop()
     with pytest.raises(ConnectionError):
-        waits.result(20)
+        waits.result(60)
     assert ["waiting", "failed"] in heard.by_acquisition()
 
 
@@ -423,7 +423,7 @@ def interrupted_when(predicate):
         outcome = start(interrupt)
         with pytest.raises(KeyboardInterrupt):
             yield
-        outcome.result(10)
+        outcome.result(60)
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -437,7 +437,7 @@ def test_an_interrupt_in_a_listener_leaves_the_queue(hold):
 
     hold("a")
     with listening(signals.lock_waiting, interrupt), pytest.raises(KeyboardInterrupt):
-        start(locks.lock("a").acquire).result(10)
+        start(locks.lock("a").acquire).result(60)
     assert locks.get("a").waiters == 0
 
 
@@ -477,11 +477,11 @@ def test_a_listener_that_fails_does_no_harm(name, hold, caplog):
 
     holder = hold("a")
     with listening(getattr(signals, f"lock_{name}"), fail):
-        assert start(locks.lock("a", blocking_timeout=0.1).acquire).result(10) is False
+        assert start(locks.lock("a", blocking_timeout=0.1).acquire).result(60) is False
         waits = start(use_once)
         waiting(locks, "a", 1)
         holder.release()
-        waits.result(10)
+        waits.result(60)
     assert locks.get("a") is None
     assert "on purpose" in caplog.text
 
@@ -603,6 +603,7 @@ hear()
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_told_of_what_began_while_nobody_listened():
     with Child(UNHEARD) as child:
         child.expect("nothing")

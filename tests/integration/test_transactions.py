@@ -90,7 +90,7 @@ def test_the_same_thread_enters_again_before_the_commit_and_no_other_does():
         for _ in range(3):
             with locks.lock("a", release_on_commit=True):
                 pass
-        assert not start(locks.lock("a", blocking=False).acquire).result(10)
+        assert not start(locks.lock("a", blocking=False).acquire).result(60)
     assert not is_held()
 
 

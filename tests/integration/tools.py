@@ -34,7 +34,7 @@ def start(function: Callable[..., Any], *args: Any) -> "Future[Any]":
     return future
 
 
-def waiting(manager: LockManager, name: str, count: int, *, timeout: float = 10) -> None:
+def waiting(manager: LockManager, name: str, count: int, *, timeout: float = 60) -> None:
     """Return when `count` wait for `name`."""
 
     def so_many() -> bool:
@@ -44,7 +44,7 @@ def waiting(manager: LockManager, name: str, count: int, *, timeout: float = 10)
     wait_until(so_many, timeout=timeout)
 
 
-def free(manager: LockManager, name: str, *, timeout: float = 10) -> None:
+def free(manager: LockManager, name: str, *, timeout: float = 60) -> None:
     """Return when nobody holds `name` or waits for it."""
     wait_until(lambda: manager.get(name) is None, timeout=timeout)
 

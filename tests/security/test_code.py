@@ -4,6 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.tools import ROOT
 
 PACKAGE = ROOT / "django_redislock"
@@ -150,6 +152,7 @@ def test_what_is_run_is_a_script_by_its_name() -> None:
     assert not told([each for each in asked if not ast.unparse(each[1].args[0]).isupper()])
 
 
+@pytest.mark.slow
 def test_nobody_else_has_the_server_run_anything() -> None:
     words = {
         module

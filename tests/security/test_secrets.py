@@ -207,6 +207,7 @@ def test_an_address_that_is_well_formed_is_taken(settings, location):
     assert server("secret").address
 
 
+@pytest.mark.slow
 def test_of_an_address_that_is_malformed(tell):
     cases = [(each, CORE) for each in MALFORMED]
     for location, backend in [*cases, (MALFORMED[0], DJANGO_REDIS)]:

@@ -8,7 +8,7 @@ from . import MAKES, Cluster
 from .needs import needs
 from .waiting import wait_for
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.xdist_group("servers-cluster")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("servers-cluster")]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,7 @@ def another(cluster, slot):
     return next(node for node in masters if node is not owner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKES)
 def test_a_cluster_of_each_make_serves_all_slots(make):
     needs(make)

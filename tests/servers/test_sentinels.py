@@ -4,7 +4,7 @@ from . import MAKES, Node, Sentinels
 from .needs import needs
 from .waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("make", MAKES)

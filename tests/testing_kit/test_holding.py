@@ -71,7 +71,7 @@ def test_who_waits_has_it_when_its_holder_lets_go() -> None:
         wait_until(lambda: (info := locks.get(NAME)) and info.waiters)
         assert not got.is_set()
         lock.release()
-        thread.join(10)
+        thread.join(60)
         assert got.is_set()
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SETTINGS = """
 SECRET_KEY = "of a test"
 INSTALLED_APPS = ["django_redislock"]
@@ -87,6 +89,7 @@ def test_it_is_found_and_imports_nothing(tmp_path: Path) -> None:
     assert {"embedded_redis", "nothing_held"} <= {*done.stdout.split()}
 
 
+@pytest.mark.slow
 def test_a_test_that_leaves_a_lock_held_fails_with_its_name(tmp_path: Path) -> None:
     done = run(tmp_path, HOLDS, *OWN, **BARE)
     assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
@@ -94,6 +97,7 @@ def test_a_test_that_leaves_a_lock_held_fails_with_its_name(tmp_path: Path) -> N
     assert f"'invoice:42' on 'default' by {os.uname().nodename}:" in done.stdout
 
 
+@pytest.mark.slow
 def test_each_worker_of_xdist_has_a_server_of_its_own(tmp_path: Path) -> None:
     done = run(tmp_path, APART, *OWN, "-p", "xdist", "-n", "2", "-rP", **BARE)
     assert "4 passed" in done.stdout, done.stdout + done.stderr

@@ -48,6 +48,7 @@ def test_it_passes_its_own_tests(name: str) -> None:
     assert " passed" in told or "\nOK" in told
 
 
+@pytest.mark.slow
 def test_it_passes_them_in_several_processes() -> None:
     assert "\nOK" in run(sys.executable, [*RUNS["manage.py test"], "--parallel", "2"])
 

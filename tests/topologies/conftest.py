@@ -15,15 +15,14 @@ from .topologies import Running, Topology
 
 TOPOLOGIES: dict[str, Callable[[], Running]] = {
     "tcp-valkey-9.1": partial(topologies.single, "core", "valkey-9.1"),
-    "acl-redis-6.2": partial(topologies.acl, "core", "redis-6.2"),
-    "core-sentinels": partial(topologies.sentinels, "core_sentinels", "core"),
     "cluster-acl": partial(topologies.cluster_acl, "valkey-9.1"),
 }
 
 BRIEF: dict[str, Callable[[], Running]] = {
+    "acl-redis-6.2": partial(topologies.acl, "core", "redis-6.2"),
+    "core-sentinels": partial(topologies.sentinels, "core_sentinels", "core"),
     "tls": partial(topologies.tls, "core"),
     "django-redis-shards": topologies.shards,
-    "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
     "django-valkey": partial(topologies.single, "django_valkey"),
 }
 """Of these, only what is marked ``everywhere`` is not slow."""
@@ -39,6 +38,7 @@ SLOW: dict[str, Callable[[], Running]] = {
         topologies.single, "django_redis", CLIENT_CLASS="django_redis.client.HerdClient"
     ),
     **{f"cluster-{make}": partial(topologies.cluster, make) for make in MAKES},
+    "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
     "django-redis-unix": partial(topologies.unix, "django_redis"),
     "django-redis-tls": partial(topologies.tls, "django_redis"),
     "django-redis-acl": partial(topologies.acl, "django_redis", "valkey-9.1"),

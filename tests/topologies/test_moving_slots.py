@@ -12,7 +12,7 @@ from ..integration.tools import awaiting, start, waiting
 from ..tools import wait_until
 from .conftest import sorts
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 WAYS = ["move_slot", "move_slot_atomically"]
 LEASE = 3.0
@@ -67,6 +67,7 @@ def enters(lock):
         return True
 
 
+@pytest.mark.slow
 @either_user
 @pytest.mark.parametrize("way", WAYS)
 def test_asyncio_keeps_and_hands_over_across_moves(move, way):

@@ -8,7 +8,7 @@ from django_redislock import locks
 from ..tools import wait_until
 from .conftest import sorts
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class Reader:
             return bool(found)
 
         try:
-            wait_until(seen, timeout=20, interval=0.2)
+            wait_until(seen, timeout=60, interval=0.2)
         except AssertionError as error:
             raise AssertionError(
                 f"not seen: {words.pattern}\n{self._browser.page.words}"

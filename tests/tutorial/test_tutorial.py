@@ -95,7 +95,7 @@ def do_all(reader: Reader, text: str) -> None:
 
 
 @pytest.mark.celery
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_up_to_the_admin_what_the_page_says_is_what_happens(
     text: str, environment: dict[str, str], tmp_path: Path
 ) -> None:

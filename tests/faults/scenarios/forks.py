@@ -109,7 +109,7 @@ class Parent:
     13,
     "exec after acquire",
     runs=48,
-    short=8,
+    short=4,
     operations=2,
     free_within=max(LEASES) + 0.5 + GRACE,
 )

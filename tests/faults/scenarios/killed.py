@@ -16,7 +16,7 @@ LEASES = 0.3, 1.0
     1,
     "SIGKILL of the holder",
     runs=300,
-    short=24,
+    short=4,
     operations=2,
     free_within=max(LEASES) + 0.5 + GRACE,
 )
@@ -53,7 +53,7 @@ def head(setting: Setting, dead: int, lanes: int) -> None:
     setting.each(body, lanes=lanes)
 
 
-@scenario(4, "SIGKILL of the waiter at the head", runs=120, short=10, operations=2, free_within=3)
+@scenario(4, "SIGKILL of the waiter at the head", runs=120, short=4, operations=2, free_within=3)
 def head_alone(setting: Setting) -> None:
     head(setting, 1, 6)
 
@@ -105,7 +105,7 @@ def granted(setting: Setting, dead: int, lanes: int) -> None:
     5,
     "SIGKILL of a waiter that was granted and has not claimed",
     runs=120,
-    short=10,
+    short=4,
     faults=2,
     operations=2,
     free_within=3,

@@ -26,7 +26,7 @@ A_LITTLE_LATE = 0.1, 0.25
 LANES = 6
 
 
-@scenario(6, "Replies that come late", runs=60, short=8, operations=2, may_fail=(ORDER,))
+@scenario(6, "Replies that come late", runs=60, short=4, operations=2, may_fail=(ORDER,))
 def late(setting: Setting) -> None:
     """Who learns of its turn when that is over stands last again."""
     hold_up(setting)

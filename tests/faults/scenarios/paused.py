@@ -8,7 +8,7 @@ from .killed import GRACE, LEASES
     10,
     "Redis paused past the lease",
     runs=100,
-    short=8,
+    short=4,
     operations=3,
     free_within=max(LEASES) + 0.5 + GRACE,
 )

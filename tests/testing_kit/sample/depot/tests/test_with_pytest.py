@@ -65,7 +65,7 @@ def test_an_order_is_shipped_when_the_other_is_done():
     with start_worker(app, perform_ping_check=False):
         with conflict(ship, 7), assert_retried(ship, within=10):
             result = ship.delay(7)
-        assert result.get(timeout=10) == "order 7 is shipped"
+        assert result.get(timeout=60) == "order 7 is shipped"
 
 
 def test_a_payment_leaves_nothing_held():
