@@ -312,7 +312,15 @@ def test_refuses_without_a_terminal_to_ask_on(hold):
     assert locks.get("x")
 
 
-@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x04", 1)])
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ("y\n", 0),
+        pytest.param("n\n", 1, marks=pytest.mark.slow),
+        pytest.param("\n", 1, marks=pytest.mark.slow),
+        ("\x04", 1),
+    ],
+)
 def test_asks_on_a_terminal(hold, answer, status):
     hold("x")
 
@@ -421,7 +429,12 @@ def test_wrong_use_is_exit_2(arguments):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["list"], ["list", "--format=json"], ["release", "x", "--yes"]]
+    "arguments",
+    [
+        ["list"],
+        pytest.param(["list", "--format=json"], marks=pytest.mark.slow),
+        pytest.param(["release", "x", "--yes"], marks=pytest.mark.slow),
+    ],
 )
 def test_redis_away_is_one_line(arguments):
     done = run_process(*arguments, REDIS_URL="redis://127.0.0.1:1/0")

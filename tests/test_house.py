@@ -67,6 +67,7 @@ def test_a_laptop_may_skip(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_under_ci_a_skip_is_a_failure(tmp_path: Path) -> None:
     done = pytest_run(tmp_path, SKIPS, CI="true")
     assert "1 xfailed, 1 error" in done.stdout, done.stdout + done.stderr

@@ -257,7 +257,7 @@ HEADINGS = {
 }
 
 
-@in_each_language
+@pytest.mark.parametrize("language", ["de", pytest.param("zh_Hans", marks=pytest.mark.slow)])
 @pytest.mark.django_db
 @pytest.mark.usefixtures("busy", "stale")
 def test_the_pages_are_in_that_language(language: str, monkeypatch) -> None:

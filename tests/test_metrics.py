@@ -286,6 +286,7 @@ def test_a_bad_argument_is_named(settings, options, error, told):
         metrics.install(**{"registry": CollectorRegistry()} | options)
 
 
+@pytest.mark.slow
 def test_without_prometheus_client_the_error_says_what_to_install(tmp_path):
     code = (
         "import sys, django; django.setup(); sys.modules['prometheus_client'] = None\n"
@@ -430,6 +431,7 @@ hear()
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_shows_what_it_holds_itself():
     with Child(FORKING) as child:
         assert child.expect("redislock_held_locks{").endswith(" 0.0")
@@ -482,6 +484,7 @@ say("done")
 """
 
 
+@pytest.mark.slow
 def test_the_example_of_opentelemetry_makes_spans():
     [example] = [each for each in blocks("python") if "# shop/tracing.py" in each]
     with Child(TRACED, example) as child:
@@ -511,6 +514,7 @@ def test_the_example_of_a_scrape_and_the_alerts_have_names_that_there_are(regist
         assert frozenset(re.findall(r'(\w+)="', line)) <= {"using", "kind", "le"}
 
 
+@pytest.mark.slow
 def test_the_example_of_an_endpoint_for_several_processes_serves(tmp_path):
     [example] = [each for each in blocks("python") if "make_wsgi_app" in each]
     code = (

@@ -139,6 +139,7 @@ def test_the_metadata_say_licence_and_author(metadata: Metadata) -> None:
     assert metadata.description_content_type == "text/markdown"
 
 
+@pytest.mark.slow
 def test_what_an_index_shows_of_the_readme_is_the_readme(metadata: Metadata) -> None:
     """But for what leads to other files: words stay, addresses go."""
     readme = (ROOT / "README.md").read_text()
@@ -355,6 +356,7 @@ def test_the_app_makes_no_table(project: Project) -> None:
     assert "CREATE TABLE" not in sql
 
 
+@pytest.mark.slow
 def test_the_admin_pages_are_shown_with_their_templates_styles_and_words(admin: Project) -> None:
     admin.django("migrate", "--verbosity", "0")
     pages = admin.run("-c", PAGES).stdout

@@ -729,7 +729,9 @@ class Terminal:
         os.close(self._ours)
 
 
-@pytest.mark.parametrize(("key", "name"), [("\x03", "SIGINT"), ("\x1c", "SIGQUIT")])
+@pytest.mark.parametrize(
+    ("key", "name"), [("\x03", "SIGINT"), pytest.param("\x1c", "SIGQUIT", marks=pytest.mark.slow)]
+)
 def test_what_the_terminal_sends_to_all_arrives_once(key, name):
     with Terminal() as terminal:
         terminal.run("x", LISTENER)

@@ -394,6 +394,7 @@ def test_colours_on_a_terminal_are_djangos(hold, arguments, environment, coloure
     assert (ANSI.encode() in terminal.raw) is coloured
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_colours_only_when_forced(hold):
     hold("x")
 

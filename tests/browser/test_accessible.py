@@ -7,7 +7,7 @@ from .browser import Tab
 from .pages import LIST, path_of
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=["light", pytest.param("dark", marks=pytest.mark.slow)])
 def page(request: pytest.FixtureRequest, tab: Tab, releaser, hold) -> Tab:
     tab.emulate(scheme=request.param)
     hold("invoice:42", metadata={"site": 3})

@@ -41,7 +41,7 @@ HOSTILE_NAMES = {
 }
 
 
-@pytest.fixture(params=["with scripts", "without scripts"])
+@pytest.fixture(params=["with scripts", pytest.param("without scripts", marks=pytest.mark.slow)])
 def either_way(request: pytest.FixtureRequest, tab: Tab) -> None:
     if request.param == "without scripts":
         tab.without_scripts()
@@ -181,7 +181,13 @@ def test_a_stranger_is_asked_to_log_in(tab: Tab) -> None:
     assert tab.path == f"/admin/login/?next={LIST}"
 
 
-@pytest.mark.parametrize("name", HOSTILE_NAMES.values(), ids=HOSTILE_NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, id=kind, marks=[pytest.mark.slow] * (kind not in ("script", "long")))
+        for kind, name in HOSTILE_NAMES.items()
+    ],
+)
 def test_a_name_is_text_that_fits_wherever_it_stands(
     tab: Tab, releaser: User, hold, name: str
 ) -> None:

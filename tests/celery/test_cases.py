@@ -21,9 +21,15 @@ from .cases import QUEUED, REQUEUED, RETRYING, RUNNING, Case, CasesWorker, all_f
 from .cases_app import MODES, PAUSE, SHORT_LEASE
 from .conftest import outcome
 
+OFTEN = ("while_executing", "until_executed")
+"""The others are a part of one of these, or both of them."""
+
 pytestmark = [
     pytest.mark.celery,
-    pytest.mark.parametrize("mode", MODES),
+    pytest.mark.parametrize(
+        "mode",
+        [pytest.param(mode, marks=[pytest.mark.slow] * (mode not in OFTEN)) for mode in MODES],
+    ),
     # Celery 5.4 with redis-py 8, in a chord.
     pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
 ]

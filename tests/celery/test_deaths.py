@@ -103,6 +103,7 @@ def test_who_waits_has_its_turn_and_keeps_it(worker, run):
     assert freed(run)
 
 
+@pytest.mark.slow
 def test_the_least_time_of_a_place_outlives_the_process(worker, run):
     worker.send(tasks.rare_and_long, run.id)
     task_id, pid = begun(run)

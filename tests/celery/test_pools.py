@@ -25,7 +25,14 @@ INTERRUPTED = {"prefork", "solo"}
 """The pools whose tasks run in the main thread of their process."""
 
 
-@pytest.fixture(scope="module", params=["prefork", "threads", "solo", "gevent"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "prefork",
+        "gevent",
+        *(pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads", "solo")),
+    ],
+)
 def pool(request):
     return request.param
 

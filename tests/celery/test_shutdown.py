@@ -122,6 +122,7 @@ def test_a_child_that_is_killed_in_a_cold_shutdown_leaves_no_lock(start, run):
         assert worker.logged(result.id, "released in its stead")
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_whole_group_frees_the_lock(start, run):
     with start() as worker:
         worker.send(long, run.id)
@@ -143,6 +144,7 @@ def test_children_that_run_one_task_each_leave_no_lock(start, run):
     assert len(set(run.notes("pid"))) == len(results)
 
 
+@pytest.mark.slow
 def test_of_a_worker_that_is_killed_the_lock_goes_with_its_lease_and_late_work_runs(start, run):
     visibility = {"TESTS_VISIBILITY_TIMEOUT": str(VISIBILITY_TIMEOUT)}
     with start(environment=visibility) as worker:

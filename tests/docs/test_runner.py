@@ -181,6 +181,7 @@ def test_the_samples_of_a_page_keep_their_order(told):
     assert outcomes(told, "one") == outcomes(told, "two") == ["PASSED"] * 9, told
 
 
+@pytest.mark.slow
 def test_a_page_that_leaves_a_lock_fails(told):
     assert outcomes(told, "leaves") == ["FAILED"], told
     assert re.search(r"docs/leaves\.md leaves behind: .*left", told)

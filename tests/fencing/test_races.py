@@ -114,8 +114,15 @@ def race(way, row, first_token, barrier):
 @pytest.mark.parametrize(
     ("using", "way"),
     [
-        *(("postgres", way) for way in (update, update_joined, save, read_and_save)),
-        *(("sqlite", way) for way in (update, update_joined, save)),
+        *((using, way) for using in ("postgres", "sqlite") for way in (update, save)),
+        *(
+            pytest.param(using, way, marks=pytest.mark.slow)
+            for using, way in (
+                ("postgres", update_joined),
+                ("postgres", read_and_save),
+                ("sqlite", update_joined),
+            )
+        ),
     ],
     indirect=["using"],
 )

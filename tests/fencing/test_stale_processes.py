@@ -93,7 +93,7 @@ def test_a_writer_that_stood_still_just_before_its_write_is_stale(using, act, en
     locks.force_release("account")
 
 
-@pytest.mark.parametrize("act", ["update", "save"])
+@pytest.mark.parametrize("act", ["update", pytest.param("save", marks=pytest.mark.slow)])
 def test_a_writer_that_stood_still_before_knows_and_its_token_is_stale(using, act, environment):
     row = account(using)
     with Writer(using, act, 1, **environment) as first:

@@ -29,6 +29,7 @@ def around() -> Iterator[dict[str, str]]:
         yield environment(Path(folder))
 
 
+@pytest.mark.slow
 def test_a_reader_gets_lines_from_any_folder(around: dict[str, str]) -> None:
     done = run([*GALLERY, "getset", "--trials", "3"], around, ROOT / "testproject")
     assert done.returncode == 0, done.stderr
@@ -58,7 +59,10 @@ def test_what_can_not_be_is_refused(
         call_command("gallery", *arguments)
 
 
-@pytest.mark.parametrize("arguments", [["nothing"], ["getset", "--write", str(PAGE)]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["nothing"], pytest.param(["getset", "--write", str(PAGE)], marks=pytest.mark.slow)],
+)
 def test_what_is_refused_ends_with_2(around: dict[str, str], arguments: list[str]) -> None:
     done = run([*GALLERY, *arguments], around)
     assert done.returncode == 2
@@ -87,6 +91,7 @@ ManagementUtility(["manage.py", "gallery", "--trials", "1", "--write", sys.argv[
 """
 
 
+@pytest.mark.slow
 def test_what_is_not_as_told_ends_with_1_and_is_not_written(
     tmp_path: Path, around: dict[str, str]
 ) -> None:
@@ -119,6 +124,7 @@ def started(around: dict[str, str]) -> Iterator[Any]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_killed_gallery_not_even_who_stands_still(
     started: Any, around: dict[str, str]
 ) -> None:
@@ -127,6 +133,7 @@ def test_nothing_outlives_a_killed_gallery_not_even_who_stands_still(
     wait_until(lambda: not alive(around), timeout=30)
 
 
+@pytest.mark.slow
 def test_an_interrupt_clears_everything_up(started: Any, around: dict[str, str]) -> None:
     started.send_signal(signal.SIGINT)
     assert started.wait(60) in (130, -signal.SIGINT)

@@ -65,7 +65,7 @@ class Release:
         tag = self.tree.tag
         if not self.artefacts.metadata.project_urls:
             yield "say in pyproject.toml where the project lives: [project.urls]"
-        yield "see that make test, make slow, make faults and tox are green on this commit"
+        yield "see that make test, slow, coverage and faults, and tox, are green on this commit"
         if tag not in self.tree.tags():
             yield f"git tag --annotate {tag} --message {tag}"
         yield f"git push origin {tag}"

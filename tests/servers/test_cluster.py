@@ -85,6 +85,7 @@ def test_a_replica_takes_over_by_order(cluster, client):
     assert cluster.replicas_of(new) == [old]
 
 
+@pytest.mark.slow
 def test_a_replica_takes_over_from_a_killed_master(cluster, client):
     client.set("key", "value")
     cluster.wait_in_sync()

@@ -150,6 +150,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_no_server_outlives_a_killed_starter():
     with subprocess.Popen(
         [sys.executable, "-c", ORPHAN],
