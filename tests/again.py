@@ -5,24 +5,17 @@ about this package. It is asked again once the machine is calm, and each repetit
 end, as ``RERUN``.
 """
 
-import time
 from functools import partial
 
 import pytest
 
-from .stolen import Stolen
+from .stolen import Stolen, wait_for_calm
 
 MUCH = 0.2
 """Seconds of the processors' time that are stolen during a test which may fail by that alone."""
 
 TIMES = 4
 """Times that a test may be asked again."""
-
-CALM = 0.05
-"""The share of the processors' time that others may take on a machine that is calm."""
-
-CALM_WITHIN = 60
-"""Seconds to wait for that. A machine that is never calm is taken as it is."""
 
 SINCE = pytest.StashKey[Stolen]()
 
@@ -36,18 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if SINCE in item.stash:
-        _wait_for_calm()
+        wait_for_calm()
     item.stash[SINCE] = Stolen()
 
 
 def _was_away(item: pytest.Item) -> bool:
     return item.stash[SINCE].seconds >= MUCH
-
-
-def _wait_for_calm(interval: float = 0.5) -> None:
-    deadline = time.monotonic() + CALM_WITHIN
-    while time.monotonic() < deadline:
-        stolen = Stolen()
-        time.sleep(interval)
-        if stolen.share < CALM:
-            return

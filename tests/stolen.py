@@ -1,10 +1,17 @@
 """What a virtual machine's host gave to others when the machine wanted to run: `Stolen`."""
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
 STAT = Path("/proc/stat")
+
+CALM = 0.05
+"""The share of the processors' time that others may take on a machine that is calm."""
+
+CALM_WITHIN = 60
+"""Seconds to wait for that."""
 
 
 class Stolen:
@@ -24,6 +31,16 @@ class Stolen:
         """Of the time of all processors; from 0 to 1."""
         stolen, every = (now - then for now, then in zip(_jiffies(), self._before, strict=True))
         return stolen / every if every else 0.0
+
+
+def wait_for_calm(interval: float = 0.5) -> None:
+    """Return when the machine is calm; one that does not become so is taken as it is."""
+    deadline = time.monotonic() + CALM_WITHIN
+    while time.monotonic() < deadline:
+        stolen = Stolen()
+        time.sleep(interval)
+        if stolen.share < CALM:
+            return
 
 
 def _jiffies() -> tuple[int, int]:

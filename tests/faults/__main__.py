@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.servers import MAKES
-from tests.stolen import Stolen
+from tests.stolen import Stolen, wait_for_calm
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -59,6 +59,7 @@ def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
         if row.is_wrong or not row.failures or (share := stolen.share) < MUCH:
             return row
         print(f"  AGAIN: meanwhile {share:.0%} of the processors were stolen", flush=True)
+        wait_for_calm()
     return _happen(scenario, options)
 
 
