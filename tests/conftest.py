@@ -12,7 +12,7 @@ from . import stolen
 from .tools import leftovers, wait_for_none_left
 
 # A shared machine may stall any example; pytest-timeout bounds the whole test.
-hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=40)
 hypothesis.settings.load_profile("tests")
 
 

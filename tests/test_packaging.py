@@ -328,7 +328,7 @@ class Project:
 
 @pytest.fixture(
     params=[
-        pytest.param([], id="bare"),
+        pytest.param([], id="bare", marks=pytest.mark.slow),
         pytest.param(CONTENT_TYPES, id="auth", marks=pytest.mark.slow),
         pytest.param(ADMIN, id="admin"),
     ]

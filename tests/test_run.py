@@ -185,7 +185,7 @@ def none_waits(name):
         pytest.param(["sh", "-c", "kill -USR1 $$"], 138, marks=pytest.mark.slow),
         (["no-such-command"], 127),
         pytest.param(["/no/such/command"], 127, marks=pytest.mark.slow),
-        ([str(ROOT / "pyproject.toml")], 126),
+        pytest.param([str(ROOT / "pyproject.toml")], 126, marks=pytest.mark.slow),
         pytest.param([str(ROOT)], 126, marks=pytest.mark.slow),
     ],
 )

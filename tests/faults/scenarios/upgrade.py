@@ -39,7 +39,7 @@ class Releases:
     17,
     "A queue of clients of the previous release and of this one",
     runs=30,
-    short=3,
+    short=2,
     operations=4,
     free_within=LONG_LEASE + 0.5 + GRACE,
 )
@@ -116,7 +116,7 @@ rest of it."""
     17,
     "A rolling upgrade from the previous release, with a step back",
     runs=24,
-    short=4,
+    short=2,
     faults=len(PLAN),
     operations=4 * (len(PLAN) + 1),
     free_within=LEASE + 0.5 + GRACE,
