@@ -132,8 +132,8 @@ def upgrade(setting: Setting) -> None:
         for slot in slots:
             slot.start(OLD)
         all_hold(slots)
-        for place, release in PLAN:
-            slots[place].end()
+        for number, (place, release) in enumerate(PLAN):
+            slots[place].end(while_it_holds=number == 0)  # the others may all end without it
             slots[place].start(release)
             all_hold(slots)
         for slot in slots:
@@ -170,9 +170,13 @@ class Slot:
         told = {"timeout": LEASE, "work": (0, 0.2), **self.options}
         self.client.start("loop", lock=self.run.lock, **told)
 
-    def end(self) -> None:
-        """Somewhere on its way, or when it has done what it was at."""
-        if self.run.random.random() < 0.5:
+    def end(self, *, while_it_holds: bool) -> None:
+        """If so, by SIGKILL just then; else somewhere on its way, or when it has done what it was
+        at."""
+        if while_it_holds:
+            self.client.catch("held", "checked", "kept")
+            self.client.kill()
+        elif self.run.random.random() < 0.5:
             self.run.moment(0.2)
             self.client.kill()
         else:
