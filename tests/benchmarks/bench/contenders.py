@@ -153,5 +153,9 @@ def ours_at(alias: str | None, name: str) -> Contender:
 
 @cache
 def client_of(url: str) -> redis.Redis:
-    """This process's, for all that it measures but ours, which goes through the cache's own."""
-    return redis.Redis.from_url(url)
+    """This process's, for all that it measures but ours, which goes through the cache's own.
+
+    python-redis-lock waits in one pop for as long as a lease, which a client takes for an error
+    after 5 seconds by default.
+    """
+    return redis.Redis.from_url(url, socket_timeout=LEASE * 2)
