@@ -106,6 +106,19 @@ def _hold(manager):
         return True
 
 
+def _reacquire(manager):
+    with manager.lock("a", timeout=30) as lock:
+        lock.reacquire()
+        return manager.get("a").ttl
+
+
+def test_a_turn_that_is_reacquired_has_its_lease_in_full(manager):
+    with manager.lock("a"):
+        mine = start(_reacquire, manager)
+        waiting(manager, "a", 1)
+    assert mine.result(60) > 20
+
+
 def test_the_last_who_waits_leaves_nothing(manager, redis_server):
     with manager.lock("a"):
         manager.lock("a", blocking_timeout=0.1).acquire()
