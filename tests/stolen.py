@@ -7,10 +7,10 @@ from pathlib import Path
 
 STAT = Path("/proc/stat")
 
-CALM = 0.05
+CALM = 0.2
 """The share of the processors' time that others may take on a machine that is calm."""
 
-CALM_WITHIN = 60
+CALM_WITHIN = 20
 """Seconds to wait for that."""
 
 

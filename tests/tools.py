@@ -122,7 +122,8 @@ class Child:
         self._reader.join()
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
-            stream.close()
+            with contextlib.suppress(BrokenPipeError):  # what it was told last, it never read
+                stream.close()
 
 
 @contextlib.contextmanager

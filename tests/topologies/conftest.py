@@ -133,6 +133,16 @@ class Other:
     def __init__(self, child: Child) -> None:
         self._child = child
         self._held: set[str] = set()
+        self._owes_answers = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it lives and has answered all that it was told: a test that fails may leave it
+        otherwise, and the next would take its answer for its own."""
+        return not self._owes_answers and self._child.process.poll() is None
+
+    def end(self) -> None:
+        self._child.kill()
 
     def acquire(self, name: str, **options: Any) -> int | None:
         """The fencing token, if it gets the lock."""
@@ -140,11 +150,11 @@ class Other:
         return self.acquired(name)
 
     def begin_to_acquire(self, name: str, **options: Any) -> None:
-        self._child.tell(json.dumps(["acquire", name, options]))
+        self._tell("acquire", name, options)
 
     def acquired(self, name: str) -> int | None:
         """Waits until it says so."""
-        got, fence = self._child.expect("acquired", timeout=60).split()
+        got, fence = self._answer("acquired").split()
         if got == "False":
             return None
         self._held.add(name)
@@ -153,12 +163,21 @@ class Other:
     def release(self, name: str) -> bool:
         """Whether it still was the holder."""
         self._held.discard(name)
-        self._child.tell(json.dumps(["release", name, {}]))
-        return self._child.expect("released", timeout=60) == "True"
+        self._tell("release", name, {})
+        return self._answer("released") == "True"
 
     def release_all(self) -> None:
         for name in [*self._held]:
             self.release(name)
+
+    def _tell(self, what: str, name: str, options: dict[str, Any]) -> None:
+        self._owes_answers += 1
+        self._child.tell(json.dumps([what, name, options]))
+
+    def _answer(self, what: str) -> str:
+        answer = self._child.expect(what)
+        self._owes_answers -= 1
+        return answer
 
 
 class Others:
@@ -176,6 +195,14 @@ class Others:
             self._started[key] = Other(child)
         return self._started[key]
 
+    def take_back(self, topology: Topology, other: Other) -> None:
+        """It has nothing any more, and is there for the next test if it can be."""
+        if other.is_ready:
+            other.release_all()
+        else:
+            del self._started[topology.environment[places.VARIABLE]]
+            other.end()
+
 
 @pytest.fixture(scope="session")
 def others() -> Iterator[Others]:
@@ -187,4 +214,4 @@ def others() -> Iterator[Others]:
 def other(topology: Topology, others: Others) -> Iterator[Other]:
     other = others.of(topology)
     yield other
-    other.release_all()
+    others.take_back(topology, other)
