@@ -58,7 +58,7 @@ def async_client():
 
 @pytest.fixture(scope="module")
 def running():
-    with Cluster() as cluster:
+    with Cluster(cluster_node_timeout=3000) as cluster:  # a busy machine is no dead one
         yield cluster
 
 

@@ -9,7 +9,7 @@ from ..tools import wait_until
 
 T = TypeVar("T")
 
-WITHIN = 30
+WITHIN = 60
 """Seconds."""
 
 
