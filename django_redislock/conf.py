@@ -22,21 +22,19 @@ class Setting(Generic[T]):
     def __init__(self, default: T, *kinds: type) -> None:
         self.default = default
         self.kinds = kinds
-        self._known: tuple[()] | tuple[T] = ()
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = f"REDISLOCK_{name.upper()}"
+        self.name, self._attribute = f"REDISLOCK_{name.upper()}", name
         setting_changed.connect(self._forget)
 
     def __get__(self, instance: object, owner: type) -> T:
-        known = self._known
-        if not known:
-            known = self._known = (self._read(),)
-        return known[0]
+        # Python finds it there from now on, and asks no more here.
+        found = vars(instance)[self._attribute] = self._read()
+        return found
 
     def _forget(self, *, setting: str, **about: object) -> None:
         if setting == self.name:
-            self._known = ()
+            vars(conf).pop(self._attribute, None)
 
     def _read(self) -> T:
         value: T = getattr(settings, self.name, self.default)

@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -17,6 +18,10 @@ from .values import is_deep
 
 LONGEST = 16_384
 """Characters of what a holder says of itself that are read: metadata take 4,096 at most."""
+
+
+REMEMBERED = 512
+"""Characters of what is remembered once it was read: few say more."""
 
 
 class Anybody:
@@ -68,19 +73,16 @@ def info_text(
     task: Task | None = None,
 ) -> str:
     """The JSON that Redis keeps beside a holding; `task` is the one that runs, unless given."""
-    who = _who(host(), os.getpid(), _owner_name(), *(task or _celery_task()))
-    return who + _what(_as_json(metadata) if metadata else "{}", renewed, on_conflict)
+    task_name, task_id = task or _celery_task()
+    who = _who(host(), os.getpid(), _owner_name(), task_name)
+    which = "null" if task_id is None else _as_json(task_id)  # another one each time
+    what = _what(_as_json(metadata) if metadata else "{}", renewed, on_conflict)
+    return f'{who},"task_id":{which}{what}'
 
 
 @lru_cache(maxsize=64)
-def _who(host: str, pid: int, thread: str, task_name: str | None, task_id: str | None) -> str:
-    told = {
-        "host": host,
-        "pid": pid,
-        "thread": thread,
-        "task_name": task_name,
-        "task_id": task_id,
-    }
+def _who(host: str, pid: int, thread: str, task_name: str | None) -> str:
+    told = {"host": host, "pid": pid, "thread": thread, "task_name": task_name}
     return _as_json(told)[:-1]
 
 
@@ -95,6 +97,14 @@ _as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 def read_info(text: str) -> Told:
     """What `info_text` told; whatever is not as that writes it is left out."""
+    told = _told(text) if len(text) <= REMEMBERED else _told.__wrapped__(text)
+    # Whoever asked may change what is its own, and not what is remembered.
+    return told._replace(metadata=deepcopy(told.metadata) if told.metadata else {})
+
+
+@lru_cache(maxsize=256)
+def _told(text: str) -> Told:
+    """The same, remembered: one process says it of all its locks."""
     told = _read(text)
     if not isinstance(told, dict):
         told = {}

@@ -43,6 +43,9 @@ class Keys:
 
     prefix: str
 
+    apart: bool = False
+    """Whether the buckets may be on several servers, so that no script sees more than one."""
+
     def of(self, name: str) -> LockKeys:
         return _of(self.prefix, name)
 

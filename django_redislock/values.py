@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -19,6 +20,8 @@ LONGEST_LEASE = 10 * 365 * 24 * 3600.0
 LONGEST_METADATA = 4096
 DEEPEST_METADATA = 50
 LARGEST_COUNT = 1_000_000
+
+_TOKEN = re.compile("[!-9;-~]{1,128}")
 
 
 def seconds(argument: str, value: object) -> float:
@@ -68,7 +71,7 @@ def count(argument: str, value: object, *, most: int = LARGEST_COUNT) -> int:
         raise TypeError(f"{argument} must be an int, got {value!r}")
     if not 1 <= value <= most:
         raise ValueError(f"{argument} must be from 1 to {most:,}, got {value!r}")
-    return value
+    return int(value)  # one of an Enum's may have a text of its own
 
 
 def replicas(argument: str, value: object) -> int:
@@ -135,8 +138,7 @@ def token(argument: str, value: object) -> str:
         value = value.decode("ascii", "replace")
     if not isinstance(value, str):
         raise TypeError(f"{argument} must be a str or bytes, got {value!r}")
-    fit = 0 < len(value) <= 128 and all("!" <= letter <= "~" and letter != ":" for letter in value)
-    if not fit:
+    if not _TOKEN.fullmatch(value):
         raise ValueError(
             f"{argument} must be 1 to 128 printable ASCII characters "
             f"without blanks and colons, got {value!r}"

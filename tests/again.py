@@ -9,10 +9,7 @@ from functools import partial
 
 import pytest
 
-from .stolen import Stolen, wait_for_calm
-
-MUCH = 0.2
-"""Seconds of the processors' time that are stolen during a test which may fail by that alone."""
+from .stolen import MUCH, Stolen, wait_for_calm
 
 TIMES = 4
 """Times that a test may be asked again."""

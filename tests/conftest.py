@@ -94,19 +94,21 @@ def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
     What is just being given back (by a thread, a worker) gets a moment to go.
     """
     yield
-    if not leftovers(redis_server):
-        return
-    left = wait_for_none_left(redis_server)
-    redis_server.flushdb()
+    left: list[str] = []
+    if leftovers(redis_server):
+        left = wait_for_none_left(redis_server)
+        redis_server.flushdb()
     _let_go()
     if left:
         pytest.fail("Left behind in Redis: " + ", ".join(left), pytrace=False)
 
 
 def _let_go() -> None:
-    """End what this process holds, which the traceback of a failed test may keep alive: the next
-    tests use the same names."""
-    from django_redislock.engine.lease import held_here  # not before the settings are there
+    """End what this process holds, which a traceback may keep alive, and what it is giving back,
+    which may take seconds: the next ones use the same names, count commands, hear of losses."""
+    from django_redislock.engine import lease, renewal  # not before the settings are there
 
-    for lease in held_here():
-        lease.end()
+    for each in lease.held_here():
+        each.end()
+    for book in list(renewal._thread_books.values()):
+        book._returns.clear()

@@ -7,6 +7,9 @@ from pathlib import Path
 
 STAT = Path("/proc/stat")
 
+MUCH = 0.2
+"""Seconds of the processors' time that are stolen during what may fail by that alone."""
+
 CALM = 0.2
 """The share of the processors' time that others may take on a machine that is calm."""
 

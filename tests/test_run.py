@@ -762,6 +762,17 @@ def test_interrupt_at_a_terminal_ends_both():
         assert locks.get("x") is None
 
 
+def test_a_terminal_shows_trouble_in_red_and_a_wait_not(hold):
+    hold("x")
+    with Terminal() as terminal:
+        terminal.type(f"{' '.join(RUN)} x --wait 0.1 -- true\n")
+        terminal.expect("Waiting for x")
+        assert "\x1b[" not in terminal.text.partition("Waiting for x")[0]
+        terminal.expect("\x1b[31;1m")
+        terminal.expect("Not run: x")
+        terminal.has_status(1)
+
+
 @pytest.mark.slow
 def test_interrupt_at_a_terminal_ends_the_wait(hold):
     hold("x")

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from . import stolen
-from .again import MUCH, TIMES
+from .again import TIMES
+from .stolen import MUCH
 from .tools import ROOT
 
 

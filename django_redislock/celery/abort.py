@@ -32,20 +32,11 @@ class Abort:
                 signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
 
     def __enter__(self) -> Self:
-        """Raises `LockLost` if it was called before."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main:
+        """What was lost before is its caller's to find: it is `lost` before this is called."""
+        if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(SIGNAL, self._strike)
-        try:
             with self._guard:
-                lost = bool(self._name)
-                self._armed = is_main and not lost
-            if lost:
-                raise self._error()
-        except LockLost:
-            if is_main:
-                signal.signal(SIGNAL, self._before)
-            raise
+                self._armed = True
         return self
 
     def __exit__(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from celery._state import get_current_task
 
@@ -42,25 +42,39 @@ class Call:
 
     task_id: str | None = None
 
+    request: Any = None
+    """What Celery knows of the message that the task runs for; None unless it runs."""
+
+    @classmethod
+    def under_way(
+        cls,
+        function: Callable[..., Any],
+        task: Task[..., Any] | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Self:
+        """The call that runs now."""
+        request = task.request if task is not None else None
+        return cls(function, task, args, kwargs, getattr(request, "id", None), request)
+
     @property
     def headers(self) -> dict[str, Any]:
         """The headers of the message that the task runs for."""
-        found = self.task.request.headers if self.task is not None else None
+        found = getattr(self.request, "headers", None)
         return found if isinstance(found, dict) else {}
 
     @property
     def has_begun(self) -> bool:
         """Whether an earlier execution of the message may have begun: the broker gave it to a
         worker before, or it was sent again after it had been."""
-        info = self.task.request.delivery_info if self.task is not None else None
-        return bool((info or {}).get("redelivered") or self.headers.get(AGAIN))
+        info = getattr(self.request, "delivery_info", None) or {}
+        return bool(info.get("redelivered") or self.headers.get(AGAIN))
 
     @property
     def is_expected(self) -> bool:
         """Whether others count on the result of the message that the task runs for."""
-        request: Any = self.task.request if self.task is not None else None
         followers = ("chord", "group", "chain", "callbacks", "errbacks")
-        return any(getattr(request, each, None) for each in followers)
+        return any(getattr(self.request, each, None) for each in followers)
 
     @property
     def sent_args(self) -> tuple[Any, ...]:

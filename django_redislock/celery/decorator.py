@@ -201,8 +201,7 @@ def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        task = running_task(alone)
-        call = Call(alone, task, args, kwargs, task.request.id if task is not None else None)
+        call = Call.under_way(alone, running_task(alone), args, kwargs)
         result: R = Execution(single, function, call).run()
         return result
 
@@ -243,7 +242,7 @@ def _install(options: Options, task: Task[..., Any]) -> None:
 
     @functools.wraps(run)
     def alone(*args: Any, **kwargs: Any) -> Any:
-        return Execution(single, run, Call(alone, task, args, kwargs, task.request.id)).run()
+        return Execution(single, run, Call.under_way(alone, task, args, kwargs)).run()
 
     setattr(alone, MARK, single)
     setattr(task, where, alone)

@@ -21,7 +21,7 @@ from .call import Call, held, runs_under
 from .conflict import LOOKS, Conflict, end_duplicate, settle
 from .message import DUPLICATE, PLACE
 from .retries import comes_again
-from .single import Single, token_of
+from .single import Single, place_token
 
 if TYPE_CHECKING:
     from django_redislock.primitives import BaseLock, Place
@@ -86,7 +86,7 @@ class Execution:
     @property
     def _own_place(self) -> str:
         """The token of its message's place, if there is one."""
-        return token_of(self.call.task_id) if self.call.task_id else ""
+        return place_token(self.call.task_id) if self.call.task_id else ""
 
     def _under_lock(self, name: str, body: Callable[[], Any], *, owed: bool) -> Any:
         on_lost = self.single.options.on_lost
@@ -98,6 +98,8 @@ class Execution:
             if conflict := self._refused(lock, owed=owed):
                 return settle(conflict)
             with held(self.single.manager.alias, lock), abort or nullcontext():
+                if abort:
+                    lock.assert_held()  # from here on it strikes
                 return body()
         except BaseException as error:
             stays = self._stays(error)

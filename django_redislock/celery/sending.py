@@ -6,6 +6,7 @@ import functools
 import logging
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery import states
@@ -20,7 +21,7 @@ from django_redislock.text import error_text, printable
 from .conflict import LOOKS, Conflict, skip
 from .message import CONFLICTS, DUPLICATE, PLACE
 from .retries import SENT_AGAIN, remember
-from .single import Single, token_of
+from .single import Single, place_token
 
 if TYPE_CHECKING:
     from celery import Task
@@ -84,20 +85,24 @@ class Sending:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
         if self._is_sent_again:
             return self._send_again()
-        conflict = Conflict(self.call, self.name, self.single.options, self.single.manager)
         if self.has_own_id and self._is_queued_already():
-            conflict.look()
-            return self._give_way(conflict)
+            self.conflict.look()
+            return self._give_way()
         for _ in range(LOOKS):
             if self._take():
                 return self._publish_placed()
             if replaced := self._displace():
                 return self._publish_instead_of(replaced)
-            if not self._replaces and conflict.look():
+            if not self._replaces and self.conflict.look():
                 break  # else it has come free meanwhile
         else:
-            conflict.look()
-        return self._give_way(conflict)
+            self.conflict.look()
+        return self._give_way()
+
+    @cached_property
+    def conflict(self) -> Conflict:
+        """With whoever has its place."""
+        return Conflict(self.call, self.name, self.single.options, self.single.manager)
 
     @property
     def _replaces(self) -> bool:
@@ -107,7 +112,7 @@ class Sending:
 
     @property
     def _is_sent_again(self) -> bool:
-        return bool(self.task_id == self.task.request.id)
+        return self.has_own_id and self.task_id == self.task.request.id
 
     def _send_again(self) -> Any:
         how, headers = self.single.options.how, self.options.get("headers") or {}
@@ -182,7 +187,7 @@ class Sending:
         """Take the place from a queued task where that is wanted, and tell which lost it."""
         info = self.single.manager.get(self.name) if self._replaces else None
         for holding in info.holders if info else ():
-            is_queued = holding.token == token_of(holding.holder.task_id or "")
+            is_queued = holding.token == place_token(holding.holder.task_id or "")
             if is_queued and self._take(holding.token):
                 return holding
         return None
@@ -208,13 +213,13 @@ class Sending:
             said = error_text(trouble)
             logger.warning("Task %s could not be revoked: %s", printable(task_id), said)
 
-    def _give_way(self, conflict: Conflict) -> Any:
-        holder = conflict.error.task_id
+    def _give_way(self) -> Any:
+        holder = self.conflict.error.task_id
         if (self.is_expected and holder != self.task_id) or not holder:
             return self._publish({DUPLICATE: holder or ""})
         if self.single.options.on_conflict == "raise":
-            raise conflict.error
-        skip(conflict)
+            raise self.conflict.error
+        skip(self.conflict)
         if self.task.app.conf.task_always_eager:
             return EagerResult(self.task_id, None, states.SUCCESS)
         return self.task.AsyncResult(holder)

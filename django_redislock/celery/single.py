@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from inspect import ismethod
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 MARK = "django_redislock_single_instance"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Single:
     """How a task, or a function, is to run, and under which name."""
 
@@ -37,7 +38,7 @@ class Single:
     above: bool
     """Whether it was put on a task, and not on the function below it."""
 
-    @property
+    @cached_property
     def manager(self) -> LockManager:
         return locks.using(self.options.using)
 
@@ -65,7 +66,7 @@ class Single:
         """What holds `lock` for a task that was sent, or is to be; whether its very result is
         `expected` by others is told to whoever comes to replace it."""
         task = call.name, call.task_id
-        return Place(lock, token_of(call.task_id or ""), task, expected=expected)
+        return Place(lock, place_token(call.task_id or ""), task, expected=expected)
 
     def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
         """The call of a task that was, or is to be, sent."""
@@ -74,7 +75,7 @@ class Single:
         return Call(task.run, task, (*first, *(args or ())), dict(kwargs or {}), task_id)
 
 
-def token_of(task_id: str) -> str:
+def place_token(task_id: str) -> str:
     """The token of a task's place: bound to its id, and not to an execution."""
     digest = sha256(task_id.encode(errors="surrogatepass")).hexdigest()
     return f"queued-{digest[:32]}"

@@ -30,7 +30,7 @@ from django_redislock.info import Holding
 from django_redislock.text import error_text, printable
 
 from .ends import leave_place
-from .single import Single, single_of, token_of
+from .single import Single, place_token, single_of
 
 logger = logging.getLogger("django_redislock")
 
@@ -213,7 +213,7 @@ class Gone:
         holder, task_id = holding.holder, self.request.id
         is_its_own = (holder.task_id, holder.host) == (task_id, host()) and holder.pid in self.pids
         cools_down = not holding.timeout
-        return is_its_own and not cools_down and holding.token != token_of(task_id)
+        return is_its_own and not cools_down and holding.token != place_token(task_id)
 
     def _has_failed(self, single: Single, error: RedisError) -> bool:
         if not self.failed:

@@ -39,7 +39,7 @@ class Server:
         way: Way,
     ) -> None:
         self.alias = alias
-        self.keys = Keys(prefix)
+        self.keys = Keys(prefix, apart=way.may_be_several)
         self._way = way
         self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
 

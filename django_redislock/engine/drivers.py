@@ -8,6 +8,7 @@ from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock, Thread
 from typing import Any, NoReturn, TypeVar
 
+from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import NoScriptError
 
 from ..connection import AsyncClient, Client
@@ -17,6 +18,9 @@ from .ops import SYNC, Ask, Batch, Call, Command, Flow, OnServer, Op, Pause, Wai
 from .pools import STANDING, seat
 
 T = TypeVar("T")
+
+MOST = 10
+"""Keys of a call that are likely to come again: not those of many locks."""
 
 IN_TIME = 0.8
 """The part of the time for an answer that the server may take to wait for something."""
@@ -91,7 +95,7 @@ def _perform(client: Client, op: Op) -> Any:
                 _put_in(answers, unknown, ask(client, [*full, *synced], limit))
             return answers if op.apart else [_good(answer) for answer in answers]
         case Ask(commands, limit, key):
-            return ask(keeper(client, key), commands, limit)
+            return ask(keeper(client, key), [(parts,) for parts in commands], limit)
         case Wait():
             there = keeper(client, op.key)
             with seat(there) as seated:
@@ -120,7 +124,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                 _put_in(answers, unknown, await aask(client, [*full, *synced], limit))
             return answers if op.apart else [_good(answer) for answer in answers]
         case Ask(commands, limit, key):
-            return await aask(keeper(client, key), commands, limit)
+            return await aask(keeper(client, key), [(parts,) for parts in commands], limit)
         case Wait():
             there = keeper(client, op.key)
             with seat(there) as seated:
@@ -130,7 +134,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             return await asyncio.sleep(min(op.seconds, STANDING))
         case Pause(seconds):
             return await asyncio.sleep(seconds)
-    return await asyncio.gather(*map(_aoutcome, op.flows), return_exceptions=True)
+    return _outcomes(await asyncio.gather(*map(_aoutcome, op.flows), return_exceptions=True))
 
 
 def _at_the_same_time(flows: Sequence[OnServer[Any]]) -> list[Any]:
@@ -143,7 +147,15 @@ def _at_the_same_time(flows: Sequence[OnServer[Any]]) -> list[Any]:
     finally:
         for each in runs:
             each.end()
-    return [each.outcome for each in runs]
+    return _outcomes([each.outcome for each in runs])
+
+
+def _outcomes(told: list[Any]) -> list[Any]:
+    """Settings that are wrong are no failure of one server, which the others could make good."""
+    for each in told:
+        if isinstance(each, ImproperlyConfigured):
+            raise each
+    return told
 
 
 class _Run(Thread):
@@ -202,12 +214,16 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
 
 
 def _by_digest(call: Call) -> Command:
-    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
+    keys = call.keys
+    script = ("EVALSHA", call.script.sha, len(keys))
+    if len(keys) > MOST:
+        return script, (*keys, *call.about, *call.args)
+    return script, keys, call.about, call.args
 
 
 def _in_full(call: Call) -> Command:
     # A server that was restarted, or told SCRIPT FLUSH, does not know the digest.
-    return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
+    return (("EVAL", call.script.source, len(call.keys), *call.keys, *call.about, *call.args),)
 
 
 def _unknown(answers: Sequence[Any]) -> list[int]:
@@ -228,12 +244,12 @@ def _synced(client: Any, batch: Batch) -> tuple[Command, ...]:
         return ()
     there = keeper(client, batch.calls[0].keys[0])
     seconds = _in_time(there, SYNC if batch.limit is None else min(SYNC, batch.limit * IN_TIME))
-    return (("WAIT", batch.replicas, max(1, round(seconds * 1000))),)  # 0 is for ever
+    return ((("WAIT", batch.replicas, max(1, round(seconds * 1000))),),)  # 0 is for ever
 
 
 def _pop(client: Any, wait: Wait) -> Command:
     # Before 7.0.8 Redis takes a millisecond and less for 0, which is for ever.
-    return ("BLPOP", wait.key, max(0.002, _in_time(client, wait.seconds)))
+    return (("BLPOP", wait.key, max(0.002, _in_time(client, wait.seconds))),)
 
 
 def _in_time(client: Any, seconds: float) -> float:

@@ -5,6 +5,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from redis.client import NEVER_DECODE
@@ -13,15 +14,17 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client, Nodes
 from ..connection.nodes import REDIRECTIONS, AsyncNode
-from .ops import Command
+from .ops import Command, Parts
 from .pools import (
     PATIENCE,
     PAUSE,
     agive_back,
     connection_of,
     give_back,
+    idle_of,
     idle_on_loop,
     is_exhausted,
+    is_plain,
 )
 
 LONGEST_MOVE = 5.0
@@ -30,11 +33,7 @@ LONGEST_MOVE = 5.0
 LONGEST_PAUSE = 0.05
 """Seconds until it is looked whether it has arrived."""
 
-ASKING: Command = ("ASKING",)
-
-FIXED = 9
-"""At most so many parts of a request are the same whenever a lock is asked for: the script and the
-keys."""
+ASKING: Command = (("ASKING",),)
 
 RAW = {NEVER_DECODE: True}
 """Answers are bytes, also those to a client that was told to decode them: one that is no text, as
@@ -86,7 +85,7 @@ def _after_redirections(
 ) -> list[Any]:
     for place, answer in followed.items():
         answers[place] = answer
-    if followed and commands[-1][0] == "WAIT":
+    if followed and commands[-1][0][0] == "WAIT":
         answers[-1] = 0  # it was told of the replicas of the wrong node
     return answers
 
@@ -101,36 +100,34 @@ def _pauses(until: float | None) -> Iterator[float]:
 
 def _packed(commands: Sequence[Command]) -> bytes:
     """As Redis reads them; redis-py takes three times as long for it."""
-    packed = "".join(map(_packed_text, commands))
-    return packed.encode() if packed.isascii() else b"".join(map(_packed_bytes, commands))
+    return b"".join(map(_packed_one, commands))
 
 
-def _packed_text(command: Command) -> str:
-    fixed = min(FIXED, 3 + int(command[2])) if command[0] == "EVALSHA" else 0
-    return f"*{len(command)}\r\n{_fixed(command[:fixed])}{_bulks(command[fixed:])}"
+def _packed_one(command: Command) -> bytes:
+    *known, rest = command
+    return b"*%d\r\n%s%s" % (sum(map(len, command)), b"".join(map(_known, known)), _bulks(rest))
 
 
-def _bulks(parts: Command) -> str:
-    return "".join([f"${len(each)}\r\n{each}\r\n" for each in map(str, parts)])
+def _bulks(parts: Parts) -> bytes:
+    packed = "".join([f"${len(each)}\r\n{each}\r\n" for each in map(str, parts)])
+    if packed.isascii():
+        return packed.encode()
+    encoded = [str(each).encode() for each in parts]  # sizes are in bytes, not in characters
+    return b"".join([b"$%d\r\n%s\r\n" % (len(each), each) for each in encoded])
 
 
-_fixed = lru_cache(maxsize=256)(_bulks)
+_known = lru_cache(maxsize=256)(_bulks)
 
 
-def _packed_bytes(command: Command) -> bytes:
-    # Sizes are in bytes, not in characters.
-    parts = [b"$%d\r\n%s\r\n" % (len(each), each) for each in map(_encoded, command)]
-    return b"*%d\r\n%s" % (len(parts), b"".join(parts))
-
-
-def _encoded(part: str | float) -> bytes:
-    return str(part).encode()
+def _parts(command: Command) -> Parts:
+    return tuple(chain.from_iterable(command))
 
 
 def _key(command: Command) -> str:
-    if command[0] in ("EVALSHA", "EVAL"):
-        return str(command[3]) if command[2] else ""
-    return str(command[1]) if command[0] == "BLPOP" else ""
+    name, *rest = _parts(command)
+    if name in ("EVALSHA", "EVAL"):
+        return str(rest[2]) if rest[1] else ""
+    return str(rest[0]) if name == "BLPOP" else ""
 
 
 # Sync: one connection of the client's pool, the commands in one go. Straight to the connection,
@@ -183,16 +180,22 @@ def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[
     if client.connection:  # it sticks to a connection
         return [_answer_of(client, command) for command in commands]
     pool = client.connection_pool
-    connection = connection_of(pool, until)
+    plain = is_plain(pool)
+    connection = (plain and idle_of(pool)) or connection_of(pool, until)
     try:
-        if until is not None:
+        if until is not None or not _retries(connection):
             return _exchange(connection, commands, until)
         answers: list[Any] = connection.retry.call_with_retry(
             lambda: _exchange(connection, commands, None), lambda error: connection.disconnect()
         )
         return answers
     finally:
-        give_back(pool, connection)
+        give_back(pool, connection, plain)
+
+
+def _retries(connection: Any) -> bool:
+    """Whether what fails is to be tried again; that of the caches' own pools is not."""
+    return getattr(connection.retry, "_retries", 1) != 0
 
 
 def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
@@ -218,7 +221,7 @@ def _read(connection: Any, until: float | None) -> Any:
 
 def _answer_of(client: Any, command: Command) -> Any:
     try:
-        return client.execute_command(*command, **RAW)
+        return client.execute_command(*_parts(command), **RAW)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
@@ -304,7 +307,7 @@ async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
     else:
         pipeline = client.pipeline(transaction=False)
         for command in commands:
-            pipeline.execute_command(*command, **RAW)
+            pipeline.execute_command(*_parts(command), **RAW)
         answers = await pipeline.execute(raise_on_error=False)
     if _leads_astray(answers):
         await pool.disconnect(inuse_connections=False)
@@ -313,12 +316,14 @@ async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
 
 async def _asend_on(pool: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
     try:
+        if not _retries(connection):
+            return await _aexchange_by(connection, commands)
         answers: list[Any] = await connection.retry.call_with_retry(
             lambda: _aexchange_by(connection, commands), lambda error: connection.disconnect()
         )
+        return answers
     finally:
         await agive_back(pool, connection)
-    return answers
 
 
 async def _asend_to_node(node: AsyncNode, commands: Sequence[Command]) -> list[Any]:
@@ -356,6 +361,6 @@ async def _aread(connection: Any) -> Any:
 
 async def _aanswer_of(client: Any, command: Command) -> Any:
     try:
-        return await client.execute_command(*command, **RAW)
+        return await client.execute_command(*_parts(command), **RAW)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive

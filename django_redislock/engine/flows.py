@@ -52,14 +52,6 @@ Mode = Literal["renew", "set"]
 
 
 @dataclass(slots=True)
-class Request:
-    """The request for a lock that was sent last."""
-
-    unanswered: bool = False
-    """Whether it may still get to Redis."""
-
-
-@dataclass(slots=True)
 class Want:
     """What one acquisition asks for."""
 
@@ -83,7 +75,8 @@ class Want:
     min_replicas: int = 0
     """How many replicas must have it before it counts as acquired."""
 
-    request: Request = field(default_factory=Request, compare=False)
+    unanswered: bool = field(default=False, compare=False)
+    """Whether the request that was sent last may still get to Redis."""
 
     @property
     def claim(self) -> float:
@@ -116,43 +109,39 @@ def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
 
 
 def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
+    keys, lease = want.keys, want.lease
+    about = (want.kind, want.capacity, want.weight, ms(lease), ms(want.claim))
     alive = ms(ALIVE) if left > 0 else 0
-    what = (want.keys.name, want.token, want.kind, want.capacity, want.weight)
-    times = (ms(want.lease), ms(want.claim), alive)
-    more = (want.predecessor, want.info, conf.history)
-    call = Call(ACQUIRE, want.keys.all, (*what, *times, *more), _limit(left, want.patience))
-    want.request.unanswered = True
-    verdict, *rest = yield call
-    want.request.unanswered = False
-    if verdict < 0:
+    args = (keys.name, want.token, alive, want.predecessor, want.info, conf.history)
+    call = Call(ACQUIRE, keys.all, args, about=about, limit=_limit(left, want.patience))
+    want.unanswered = True
+    fence = yield call
+    want.unanswered = False
+    if not isinstance(fence, int):
         raise LockError(
-            f"Lock {want.keys.name!r} is held as a {printable(text(rest[0]))}, and can't be one "
+            f"Lock {keys.name!r} is held as a {printable(text(fence))}, and can't be one "
             f"of another kind meanwhile: {want.kind}",
-            lock_name=want.keys.name,
+            lock_name=keys.name,
         )
-    if not verdict:
-        return None
-    fence, *predecessor = rest
-    if want.min_replicas:
+    took_over = fence < 0
+    if fence and want.min_replicas:
         fence = yield from _replicated(call, want)
-    if fence is None:
-        return None
-    return Granted(int(fence), asked + want.lease, took_over=bool(predecessor))
+    return Granted(abs(fence), asked + lease, took_over=took_over) if fence else None
 
 
-def _replicated(call: Call, want: Want) -> Flow[Any]:
+def _replicated(call: Call, want: Want) -> Flow[int]:
     """Ask once more what was answered by yes, and wait for as many replicas as are wanted to have
     it: who is not let in has nothing to wait for. Answers the fencing token that they have, which
-    is another one where the data were lost meanwhile, or the key is with another node now. None
-    if it is no longer held."""
+    is another one where the data were lost meanwhile, or the key is with another node now; 0 if
+    it is no longer held."""
     until = clock.now() + SYNC
     while True:
         limit = None if call.limit is None else call.limit + SYNC
-        (verdict, *rest), replicas = yield Batch((call,), limit, want.min_replicas)
-        if verdict != 1:
-            return None
+        fence, replicas = yield Batch((call,), limit, want.min_replicas)
+        if not (isinstance(fence, int) and fence):
+            return 0
         if replicas >= want.min_replicas:
-            return rest[0]
+            return fence
         if clock.now() >= until:  # not so where the lock has just moved to another node
             raise _too_few(want.keys.name, replicas, want.min_replicas)
         yield Pause(PAUSE)
@@ -204,7 +193,7 @@ def give_up(want: Want, error: BaseException) -> Flow[bool]:
         return False  # Redis hangs: to ask again would hang as well
     with suppress(RedisError):
         released = yield from release(want.keys, want.token, limit=GIVE_UP)
-        return released or not want.request.unanswered
+        return released or not want.unanswered
     return False
 
 
@@ -230,8 +219,8 @@ def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
 
 def let_go(lease: Lease) -> Flow[bool]:
     """End the lease, and say whether it lasted until now."""
-    lease.end()
     try:
+        lease.end()
         return (
             yield from release(
                 lease.keys,
@@ -241,7 +230,7 @@ def let_go(lease: Lease) -> Flow[bool]:
                 fence_token=lease.fence_token,
             )
         )
-    except BaseException:  # an interrupt too
+    except BaseException:  # an interrupt too, wherever it strikes
         abandon(lease)
         raise
 
@@ -307,7 +296,7 @@ def release(
     """Whether it was held, and no longer is. It stays taken for `at_least_for` seconds after
     it was acquired. Whose holding had that `fence_token` has lost it if it was not held."""
     args = (keys.name, token, ms(at_least_for), fence_token, conf.history)
-    return bool((yield Call(RELEASE, keys.all, args, limit, vital=True)))
+    return bool((yield Call(RELEASE, keys.all, args, limit=limit, vital=True)))
 
 
 def renew(
@@ -332,7 +321,8 @@ def raise_fence(lease: Lease, fence_token: int) -> Flow[bool]:
     """Give a greater fencing token to a lease, and say whether it is still running."""
     keys = lease.keys
     args = (keys.name, lease.token, fence_token, conf.history)
-    raised = yield Call(FENCE, (keys.index, keys.lock, keys.history), args, lease.patience)
+    named = keys.index, keys.lock, keys.history
+    raised = yield Call(FENCE, named, args, limit=lease.patience)
     if raised:
         lease.fence_token = fence_token
     return bool(raised)
@@ -405,7 +395,7 @@ def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
     """The tokens of those who were released: all who held it, or `token`'s holder only."""
     args = (keys.name, token or "", conf.history)
     # With a limit, so that no client repeats it: by the second time the next may hold it.
-    gone: list[Any] = yield Call(FORCE, keys.all, args, PATIENCE, vital=True, once=True)
+    gone: list[Any] = yield Call(FORCE, keys.all, args, limit=PATIENCE, vital=True, once=True)
     return tuple(text(token) for token in gone)
 
 

@@ -27,7 +27,7 @@ class Hold:
         self.leases = leases
         self.needed = needed
         self.lock = lock
-        self.is_first = any(not lease.entered for lease in leases)
+        self.is_first = not all(lease.entered for lease in leases)
         self.by_with = False
         self.acquisition: Any = None  # who listens to it is told of
         self._when_lost = when_lost

@@ -29,6 +29,15 @@ class Lease:
     sent, so it comes before Redis's. Past it the lease is lost, for good.
     """
 
+    place: "_Place | None" = None
+    deferred = 0
+    fence_token = 0
+    deadline = due = early = 0.0
+    over = False
+    _lost = _is_part = False
+    _began = _set_at = 0.0
+    _set_to = math.inf
+
     def __init__(
         self,
         book: "Book",
@@ -56,22 +65,11 @@ class Lease:
         self.min_replicas = min_replicas
         self.drift = drift
         self.patience = patience
-        self.place: _Place | None = None
-        self.deferred = 0
-        self.fence_token = 0
-        self.deadline = 0.0
-        self.due = 0.0
-        self.early = 0.0
         self.owner = weakref.ref(owner)
         hash(self.owner)  # now, as it has none when the owner is gone
         self._renewed = renewed
         self._pid = os.getpid()
         self._entries: list[weakref.ref[Hold]] = []
-        self._is_part = False
-        self._lost = False
-        self.over = False
-        self._began = 0.0
-        self._set_at, self._set_to = 0.0, math.inf
 
     def begin(self, fence_token: int, deadline: float, confirmed: bool) -> None:
         """The lock was acquired, and is this lease's until `deadline`."""

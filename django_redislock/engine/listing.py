@@ -3,29 +3,36 @@
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from ..conf import conf
 from ..holder import read_info
 from ..info import Holding, LockInfo, Page, Waiter
-from ..keys import BUCKETS, Keys
-from ..lua import INSPECT, NAMES, QUEUE
+from ..keys import BUCKETS, Keys, LockKeys
+from ..lua import INSPECT, NAMES, QUEUE, ROWS
 from ..names import check_name, could_match
 from ..text import printable
 from .drivers import text
 from .ops import Batch, Call, Flow
 from .records import moment, number, ours, seconds
 
+T = TypeVar("T")
+
 PAGE = 200
-"""Locks of one bucket that one call answers at most."""
+"""Locks that one call tells of at most."""
 
 FIRST_PAGE = 10
 """The same of the first call: each of the next ones answers four times as many as the one
 before."""
+
+NAMED = 500
+"""Locks that one call for several buckets names at most."""
 
 LONGEST = 5.0
 """Seconds to wait for an answer: whoever looks on has other servers to look at."""
@@ -68,9 +75,8 @@ class Ends:
 
 
 def get(keys: Keys, name: str, limit: float | None = None) -> Flow[LockInfo | None]:
-    page = keys.inspect(keys.of(name).bucket)
-    now, *_, rows = yield Call(INSPECT, page, ("", "", "", name, conf.history), limit)
-    return ours(_lock_info, rows[0], int(text(now))) if rows else None
+    infos = _lock_infos((yield _rows([keys.of(name)], limit)))
+    return infos[0] if infos else None
 
 
 def holds(keys: Keys, name: str, token: str, limit: float | None = None) -> Flow[bool]:
@@ -80,10 +86,8 @@ def holds(keys: Keys, name: str, token: str, limit: float | None = None) -> Flow
 
 
 def count(keys: Keys) -> Flow[int]:
-    pages = [keys.inspect(bucket) for bucket in range(BUCKETS)]
-    args = ("-inf", 0, 0, conf.history)
-    answers = yield Batch(tuple(Call(INSPECT, page, args) for page in pages))
-    return sum(held for _, held, *_ in answers)
+    known = yield from _ends(keys, range(BUCKETS), 0)
+    return sum(ends.total for ends in known.values())
 
 
 def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
@@ -108,15 +112,40 @@ def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow
 
 
 def _ends(
-    keys: Keys, buckets: Sequence[int], limit: int, pieces: tuple[str, ...]
+    keys: Keys, buckets: Sequence[int], limit: int, pieces: tuple[str, ...] = ()
 ) -> Flow[dict[int, Ends]]:
     args: tuple[str | int, ...] = (limit, *pieces, conf.history)
-    calls = tuple(Call(NAMES, keys.history(bucket), args) for bucket in buckets)
-    answers = yield Batch(calls, LONGEST)
+
+    def batch(apart: bool) -> Batch:
+        # To look for a pattern takes long, and others get in between two calls.
+        at_once = 1 if apart or pieces else max(1, NAMED // max(1, limit))
+        some = [tuple(map(keys.history, part)) for part in _in_parts(buckets, at_once)]
+        calls = [Call(NAMES, tuple(chain.from_iterable(each)), args) for each in some]
+        return Batch(tuple(calls), LONGEST)
+
+    told = [*chain.from_iterable((yield from _of_many_buckets(keys, batch)))]
     return {
-        bucket: Ends(total, _pairs(told))
-        for bucket, (total, told) in zip(buckets, answers, strict=True)
+        bucket: Ends(total, _pairs(lines))
+        for bucket, total, lines in zip(buckets, told[::2], told[1::2], strict=True)
     }
+
+
+def _of_many_buckets(keys: Keys, batch: Callable[[bool], Batch]) -> Flow[list[Any]]:
+    """What a batch is answered whose calls are for many buckets each or, where those have to be
+    asked apart, for one. A server of a Cluster has one slot in a call, also where its client knows
+    of no Cluster."""
+    try:
+        answers: list[Any] = yield batch(keys.apart)
+    except ResponseError as error:
+        if not _tells_of_slots(error):
+            raise
+        answers = yield batch(True)
+    return answers
+
+
+def _tells_of_slots(error: ResponseError) -> bool:
+    # Before redis-py 6 only a Cluster's client knows the class.
+    return isinstance(error, ClusterCrossSlotError) or str(error).startswith("CROSSSLOT")
 
 
 def _pairs(told: str | bytes) -> list[End]:
@@ -136,31 +165,35 @@ def _is_cut_short(ends: Ends, first: list[End], stop: int) -> bool:
 
 def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
     """What is known of these locks, in no order, in one round trip."""
-    by_bucket: dict[int, list[str]] = {}
-    for name in names:
-        by_bucket.setdefault(keys.of(name).bucket, []).append(name)
-    parts = [
-        (bucket, of_one[at : at + PAGE])
-        for bucket, of_one in by_bucket.items()
-        for at in range(0, len(of_one), PAGE)
-    ]
-    if not parts:
+    if not names:
         return []
-    answers = yield Batch(
-        tuple(
-            Call(INSPECT, keys.inspect(bucket), ("", "", "", *part, conf.history))
-            for bucket, part in parts
-        ),
-        LONGEST,
-    )
-    return [info for now, *_, rows in answers for info in _lock_infos(rows, now)]
+
+    def batch(apart: bool) -> Batch:
+        by_bucket: dict[int, list[LockKeys]] = {}
+        for each in map(keys.of, names):
+            by_bucket.setdefault(each.bucket if apart else 0, []).append(each)
+        parts = [part for some in by_bucket.values() for part in _in_parts(some, PAGE)]
+        return Batch(tuple(map(_rows, parts)), LONGEST)
+
+    answers = yield from _of_many_buckets(keys, batch)
+    return [info for answer in answers for info in _lock_infos(answer)]
+
+
+def _in_parts(whole: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [whole[at : at + size] for at in range(0, len(whole), size)]
+
+
+def _rows(locks: Sequence[LockKeys], limit: float | None = None) -> Call:
+    keys = [each.lock for each in locks] + [each.waiting for each in locks]
+    args: tuple[str | int, ...] = (*[each.name for each in locks], conf.history)
+    return Call(ROWS, (*keys, locks[0].history), args, limit=limit)
 
 
 def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     """Who waits for a lock, first to last."""
     of_name = keys.of(name)
     wanted = (of_name.queue, of_name.waiting, of_name.history)
-    now, flat = yield Call(QUEUE, wanted, (limit, conf.history), LONGEST)
+    now, flat = yield Call(QUEUE, wanted, (limit, conf.history), limit=LONGEST)
     rows = zip(flat[1::3], flat[2::3], strict=True)
     waiters = [ours(_waiter, since, text(told), int(text(now))) for since, told in rows]
     return tuple(waiter for waiter in waiters if waiter)
@@ -186,8 +219,8 @@ def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[C
     """The next locks of all buckets in one round trip, and the cursors of those that have more."""
     answers = yield Batch(tuple(_call(keys, cursor) for cursor in cursors))
     infos: list[LockInfo] = []
-    for cursor, (now, _, start, ended, rows) in zip(cursors, answers, strict=True):
-        infos += [info for info in _lock_infos(rows, now) if cursor.tell(info.name)]
+    for cursor, (now, start, ended, rows) in zip(cursors, answers, strict=True):
+        infos += [info for info in _lock_infos((now, rows)) if cursor.tell(info.name)]
         cursor.start, cursor.ended = text(start), text(ended)
         cursor.limit = min(cursor.limit * 4, PAGE)
     return infos, [cursor for cursor in cursors if cursor.start]
@@ -212,7 +245,8 @@ def _waiter(arrived: str | bytes, record: str, now: int) -> Waiter:
     )
 
 
-def _lock_infos(rows: Sequence[Any], now: str | bytes) -> list[LockInfo]:
+def _lock_infos(answer: tuple[str | bytes, Sequence[Any]]) -> list[LockInfo]:
+    now, rows = answer
     read_at = int(text(now))
     infos = [ours(_lock_info, row, read_at) for row in rows]
     return [info for info in infos if info]

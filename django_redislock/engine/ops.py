@@ -8,7 +8,9 @@ from ..connection import Server
 from ..lua import Script
 
 T = TypeVar("T")
-Command: TypeAlias = tuple[str | int | float, ...]
+Parts: TypeAlias = tuple[str | int | float, ...]
+Command: TypeAlias = tuple[Parts, ...]
+"""What often comes again is a piece of its own, and packed once; the last piece is the rest."""
 
 SYNC = 1.0
 """Seconds in which the replicas that are wanted have to have what was written."""
@@ -21,6 +23,9 @@ class Call:
     script: Script
     keys: tuple[str, ...]
     args: tuple[str | int, ...]
+
+    about: tuple[str | int, ...] = ()
+    """What comes before `args`, and often comes again."""
 
     limit: float | None = None
     """Seconds to wait for the answer, if less than the client would."""
@@ -52,7 +57,7 @@ class Ask:
     """Send commands that are no scripts in one round trip; answers a list of their answers, with
     the errors that Redis answers among them. A client may have parsed what it knows."""
 
-    commands: tuple[Command, ...]
+    commands: tuple[Parts, ...]
     limit: float | None = None
 
     key: str = ""

@@ -57,8 +57,6 @@ def seat(client: Any) -> Iterator[bool]:
 def connection_of(pool: Any, until: float | None) -> Any:
     """A connection that is ready, by `until` on the monotonic clock (None: however long it
     takes to connect). Raises redis-py's errors."""
-    if _is_plain(pool) and (idle := _idle(pool)):
-        return idle
     patience = time.monotonic() + PATIENCE
     while True:
         try:
@@ -69,9 +67,9 @@ def connection_of(pool: Any, until: float | None) -> Any:
             time.sleep(PAUSE)
 
 
-def give_back(pool: Any, connection: Any) -> None:
+def give_back(pool: Any, connection: Any, plain: bool) -> None:
     """Let others have it."""
-    if not _may_stay(pool, connection):
+    if not plain or _is_to_go(connection):
         pool.release(connection)
         return
     with pool._lock:
@@ -82,7 +80,8 @@ def give_back(pool: Any, connection: Any) -> None:
         pool._available_connections.append(connection)
 
 
-def _is_plain(pool: Any) -> bool:
+def is_plain(pool: Any) -> bool:
+    """Whether what is idle in it may be had by `idle_of`, and be given back as soon."""
     return (
         type(pool) in (ConnectionPool, asyncio.ConnectionPool)
         and pool.connection_class in _LOOKED_AT
@@ -101,16 +100,20 @@ _LOOKED_AT = (
 """What comes in by others, those of TLS for one, may be no answer."""
 
 
-def _idle(pool: Any) -> Any:
-    """A connection that is ready now; None if the next one is not."""
+def idle_of(pool: Any) -> Any:
+    """A connection of a plain pool that is ready now; None if the next one is not."""
     with pool._lock:
         if not pool._available_connections:
             return None
         connection = pool._available_connections.pop()
         pool._in_use_connections.add(connection)
-    if _is_ready(connection):
-        return connection
-    connection.disconnect()
+    try:
+        if _is_ready(connection):
+            return connection
+        connection.disconnect()
+    except BaseException:  # an interrupt
+        pool.release(connection)
+        raise
     pool.release(connection)
     return None
 
@@ -127,13 +130,13 @@ def _is_quiet(socket: Any) -> bool:
     return not look.poll(0)
 
 
-def _may_stay(pool: Any, connection: Any) -> bool:
-    return _is_plain(pool) and not getattr(connection, "_should_reconnect", False)
+def _is_to_go(connection: Any) -> bool:
+    return getattr(connection, "_should_reconnect", False)
 
 
 def idle_on_loop(pool: Any) -> Any:
     """The same of a pool of asyncio: None where it has to be asked itself."""
-    if not _is_plain(pool) or not pool._available_connections:
+    if not is_plain(pool) or not pool._available_connections:
         return None
     connection = pool._available_connections[-1]
     if not _is_ready_on_loop(connection):
@@ -151,13 +154,12 @@ def _is_ready_on_loop(connection: Any) -> bool:
 
 
 async def agive_back(pool: Any, connection: Any) -> None:
-    """See give_back()."""
-    if _may_stay(pool, connection):
-        if connection in pool._in_use_connections:  # else somebody reset the pool meanwhile
-            pool._in_use_connections.remove(connection)
-            pool._available_connections.append(connection)
-    else:
+    """Let others have what `idle_on_loop` gave."""
+    if _is_to_go(connection):
         await pool.release(connection)
+    elif connection in pool._in_use_connections:  # else somebody reset the pool meanwhile
+        pool._in_use_connections.remove(connection)
+        pool._available_connections.append(connection)
 
 
 def is_exhausted(error: ConnectionError) -> bool:

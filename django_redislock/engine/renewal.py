@@ -11,13 +11,14 @@ import logging
 import math
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from .. import clock
 from ..connection import Server
@@ -76,7 +77,7 @@ class Book:
     def __init__(self, part: "Part") -> None:
         self.part = part
         self.server = part[0]
-        self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
+        self._leases: set[weakref.ref[Lease]] = set()
         self._returns: dict[tuple[str, str], Lease] = {}
         self._next = math.inf
         self._turn = -math.inf
@@ -85,7 +86,7 @@ class Book:
         raise NotImplementedError
 
     def add(self, lease: Lease) -> None:
-        self._leases[id(lease)] = lease
+        self._leases.add(weakref.ref(lease, self._leases.discard))
         if lease.due < self._next:
             self.wake()
 
@@ -94,7 +95,7 @@ class Book:
         self._turn = clock.now()
 
     def remove(self, lease: Lease) -> None:
-        self._leases.pop(id(lease), None)
+        self._leases.discard(weakref.ref(lease))
 
     def reclaim(self, name: str, token: str) -> None:
         """Give nothing back of that token any more: it is used again."""
@@ -145,8 +146,7 @@ class Book:
 
     def _current(self) -> list[Lease]:
         # One step for other threads, which add and remove meanwhile.
-        references = list(self._leases.valuerefs())
-        return [lease for reference in references if (lease := reference())]
+        return [lease for reference in list(self._leases) if (lease := reference())]
 
     def _to_renew(self) -> list[Lease]:
         now, alive = clock.now(), cache(is_alive)  # one owner may have thousands of them
@@ -175,7 +175,8 @@ class Book:
             self._put_off(leases, error)
         # Last, as who is told of it may take its time.
         for lease in gone:
-            if id(lease) in self._leases:  # else it was released while the answer was under way
+            # Else it was released while the answer was under way.
+            if weakref.ref(lease) in self._leases:
                 self._lose(lease)
 
     def _put_off(self, leases: Sequence[Lease], error: object) -> None:

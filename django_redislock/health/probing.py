@@ -82,8 +82,6 @@ class Rehearsal:
         yield from flows.hold_for(first)
         self.step = "renew"
         yield from flows.renew(first.keys, first.token, 0, "renew", limit=_left(self._until))
-        self.step = "inspect"
-        yield from listing.get(self._server.keys, first.keys.name, _left(self._until))
         self.step = "queue"
         turn = flows.acquire(second, self._until)
         asked = yield next(turn)
@@ -93,6 +91,8 @@ class Rehearsal:
             if over.value:
                 raise _lost(first) from None
             raise TimeoutError("Redis was too slow to try it all in time") from None
+        self.step = "inspect"  # while somebody waits, who is told of too
+        yield from listing.get(self._server.keys, first.keys.name, _left(self._until))
         self.step = "hand over"
         yield from _release(first, self._until)
         self.step = "wait"

@@ -114,10 +114,12 @@ local function lock_base()
   return string.sub(lock, 1, #lock - #name)
 end
 
+local FORGOTTEN = 100 -- locks that one call lets go at most: more would hold up who waits for it
+
 -- Locks of the bucket whose last lease ran out: note how they ended, and let them go.
-local function forget_the_expired(locks)
+local function forget_the_expired(locks, most)
   for _, each in ipairs(redis.call(
-    'ZRANGEBYSCORE', index, '-inf', now_ms, 'LIMIT', 0, 100)) do
+    'ZRANGEBYSCORE', index, '-inf', now_ms, 'LIMIT', 0, most or FORGOTTEN)) do
     name, lock = each, locks .. each
     if #read('HMGET', lock, 'kind') > 0 then sweep(load('')) end
     redis.call('ZREM', index, each)

@@ -1,26 +1,26 @@
 -- Hold a lock, or stand in its queue.
 --
 -- KEYS  lock, queue, waiting, index, grants, history
--- ARGV  name, token, kind, capacity, weight,
---       lease (ms), claim (ms: what a grant is worth until it is confirmed),
+-- ARGV  kind, capacity, weight,
+--       lease (ms), claim (ms: what a grant is worth until it is confirmed), name, token,
 --       alive (ms until the caller asks again; 0: it does not wait),
 --       predecessor ('' for none: the token whose holding, if it has one of the same
 --       weight, this one takes over), info (JSON), kept
 --
--- Answer  {1, fence}  held, with a full lease from now. Asking again with the same
---                     token answers the same: a repeated call is harmless, and it is
---                     how a waiter confirms its grant.
---         {1, fence, predecessor}  held, by taking over.
---         {0}         not held. Queued if alive > 0; else no longer in the queue.
---         {-1, kind}  refused: the lock is of another kind.
+-- Answer  fence   held, with a full lease from now. Asking again with the same token answers
+--                 the same: a repeated call is harmless, and it is how a waiter confirms its
+--                 grant.
+--         -fence  held, by taking over.
+--         0       not held. Queued if alive > 0; else no longer in the queue.
+--         kind    refused: the lock is of another one.
 
 --> _lock.lua
 --> _notes.lua
 
 lock, queue, waiting, index, grants = unpack(KEYS)
-name = ARGV[1]
-local token, kind, capacity, weight, lease = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local info = ARGV[10]
+name = ARGV[6]
+local kind, capacity, weight, lease, token, info =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7], ARGV[10]
 
 -- The usual case: nobody holds it or waits for it, and both scores of the index grow (2). The time
 -- is then greater than every fencing token before it, and so the next one.
@@ -33,18 +33,18 @@ if free and redis.call('ZADD', index, 'GT', 'CH', ends, name, now_us, '') == 2 t
     weight .. ' ' .. ends .. ' ' .. now_us .. ' ' .. now_ms .. ' 0 ' .. lease .. ' ' .. info)
   redis.call('PEXPIREAT', lock, kept ~= '0' and ends + HOUR or ends)
   count('acquired', now)
-  return { 1, now_us }
+  return tonumber(now_us)
 end
 
 --> _holders.lua
 --> _queue.lua
 
 capacity, weight, lease = tonumber(capacity), tonumber(weight), tonumber(lease)
-local claim, alive, predecessor = ARGV[7], tonumber(ARGV[8]), ARGV[9]
+local claim, alive, predecessor = ARGV[5], tonumber(ARGV[8]), ARGV[9]
 
 if free then
   local state = { kind = kind, capacity = capacity, used = 0, soonest = math.huge, latest = 0 }
-  return { 1, enter(state, token, now_us, weight, lease, now + lease, info) }
+  return tonumber(enter(state, token, now_us, weight, lease, now + lease, info))
 end
 
 local state = load(token)
@@ -52,7 +52,7 @@ if state.kind ~= kind then
   state.soonest = 0 -- the hash may outlive its last lease
   sweep(state)
   local taken_as = state.used > 0 and state.kind or kind_of_queue()
-  if taken_as and taken_as ~= kind then return { -1, taken_as } end
+  if taken_as and taken_as ~= kind then return taken_as end
 end
 state.kind, state.capacity = kind, capacity
 
@@ -61,10 +61,10 @@ if state.mine then
   rewrite(state, token, state.mine)
   redis.call('ZADD', index, digits(state.latest), name)
   redis.call('DEL', grants .. token .. ':' .. name)
-  return { 1, state.mine.fence }
+  return tonumber(state.mine.fence)
 end
 
-if state.cooling then return { 0 } end
+if state.cooling then return 0 end
 
 sweep(state)
 if predecessor ~= '' then
@@ -75,7 +75,7 @@ if predecessor ~= '' then
     leave(token)
     note_end(kind, predecessor, before.record, 'passed', now_ms)
     state.used = state.used - weight
-    return { 1, enter(state, token, now_us, weight, lease, now + lease, info), predecessor }
+    return -enter(state, token, now_us, weight, lease, now + lease, info)
   end
 end
 
@@ -83,7 +83,7 @@ local arrived = redis.call('ZSCORE', queue, token) or now_us
 local function refuse()
   if leave(token) then admit(state) end -- whoever stands behind it may fit in where it did not
   note_refusal(kind, weight, (now_us - arrived) / 1000, info)
-  return { 0 }
+  return 0
 end
 
 local room = state.used + weight <= capacity
@@ -98,5 +98,5 @@ if alive > 0 then
 end
 
 local fence = admit(state, token)
-if fence then return { 1, fence } end
-return alive == 0 and refuse() or { 0 }
+if fence then return tonumber(fence) end
+return alive == 0 and refuse() or 0

@@ -1,23 +1,22 @@
--- Name the locks of one bucket that are held, those whose last lease ends first.
+-- Name the locks of some buckets that are held, those whose last lease ends first.
 --
--- KEYS  index, the base of the lock keys, history
+-- KEYS  of each bucket: index, the base of the lock keys, history
 -- ARGV  limit, then the pieces of a pattern between its wildcards, if only names that match
 --       it are wanted (each a pattern of Lua without repetitions, but for ?, which is any
 --       one character), kept
 --
--- Answer  {how many there are, the lines: name, lease end (ms), name, lease end, ...}: not more
---         than limit. The lines are one text, as most clients take many times as long to read a list.
+-- Answer  {how many there are, the lines: name, lease end (ms), name, lease end, ..., of each
+--         bucket}: not more than limit of a bucket. The lines are one text, as most clients take
+--         many times as long to read a list.
 
 --> _lock.lua
 --> _notes.lua
 --> _holders.lua
 --> _queue.lua
 
-index = KEYS[1]
 local limit = tonumber(ARGV[1])
 local CHUNK = 1000
 local LONGEST = 512 -- bytes of a name: longer ones are none, and could take long to look through
-forget_the_expired(KEYS[2])
 
 local pieces = {}
 for i = 2, #ARGV - 1 do
@@ -42,29 +41,47 @@ local function within(skip, count)
     'WITHSCORES', 'LIMIT', skip, count)
 end
 
-local lines, found, skip = {}, 0, 0
-
--- Names of two lines are none, and would be taken for two.
-local function tell(name, lease_end)
-  if string.find(name, '\n', 1, true) then return end
-  lines[#lines + 1] = name
-  lines[#lines + 1] = lease_end
+-- The lines of names and lease ends. Names of two lines are none, and would be taken for two.
+local function lines_of(told)
+  local text, lines = table.concat(told, '\n'), {}
+  if select(2, string.gsub(text, '\n', '')) < #told then return text end
+  for i = 1, #told, 2 do
+    if not string.find(told[i], '\n', 1, true) then
+      lines[#lines + 1] = told[i]
+      lines[#lines + 1] = told[i + 1]
+    end
+  end
+  return table.concat(lines, '\n')
 end
 
-if #pieces == 0 then
-  local all = within(0, limit)
-  for i = 1, #all, 2 do tell(all[i], all[i + 1]) end
-  found = redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE)
-else
+local function first_of_all()
+  return redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE), within(0, limit)
+end
+
+local function first_that_match()
+  local told, found, skip = {}, 0, 0
   repeat
     local chunk = within(skip, CHUNK)
     for i = 1, #chunk, 2 do
       if #chunk[i] <= LONGEST and matches(chunk[i]) then
         found = found + 1
-        if found <= limit then tell(chunk[i], chunk[i + 1]) end
+        if found <= limit then
+          told[#told + 1] = chunk[i]
+          told[#told + 1] = chunk[i + 1]
+        end
       end
     end
     skip = skip + CHUNK
   until #chunk == 0
+  return found, told
 end
-return { found, table.concat(lines, '\n') }
+
+local answer, buckets = {}, #KEYS / 3
+for i = 1, #KEYS, 3 do
+  index, history = KEYS[i], KEYS[i + 2]
+  forget_the_expired(KEYS[i + 1], math.floor(FORGOTTEN / buckets))
+  local found, told = (#pieces == 0 and first_of_all or first_that_match)()
+  answer[#answer + 1] = found
+  answer[#answer + 1] = lines_of(told)
+end
+return answer

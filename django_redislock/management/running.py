@@ -8,11 +8,11 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 from redis.exceptions import RedisError
 
@@ -47,7 +47,10 @@ LOOK_AT_REST = 0.05
 RELEASE = 5.0
 """Seconds for which a server that hangs is asked to take the lock back."""
 
-Say: TypeAlias = Callable[[str], object]
+
+class Say(Protocol):
+    def __call__(self, text: str, *, calm: bool = False) -> None:
+        """Tell whoever started it; what is `calm` is no trouble."""
 
 
 class NotAcquired(Exception):
@@ -119,7 +122,7 @@ class Run:
             raise NotAcquired(self._holder())
 
     def _say_for_whom_it_waits(self, **told: object) -> None:
-        self._say(f"Waiting for {self._holder()}")
+        self._say(f"Waiting for {self._holder()}", calm=True)
 
     def _holder(self) -> str:
         return told(self._job.name, self._manager.get(self._job.name))

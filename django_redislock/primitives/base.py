@@ -17,7 +17,7 @@ from ..names import Template, arguments, check_name
 from ..text import error_text
 from ..values import Seconds
 from . import telling, transactions
-from .core import Core
+from .core import Attempt, Core
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,12 +78,14 @@ class BaseLock(Core):
         Raises redis-py's `ConnectionError` or `TimeoutError` if Redis is away, and then
         leaves nothing behind.
         """
-        until = self._until(blocking, blocking_timeout)
-        places, before = self._places(thread_book), self._own()
+        until, owner = self._until(blocking, blocking_timeout), self._owner()
+        attempt = Attempt(owner, self._targets(thread_book), until, token)
+        before = self._holds.of(owner)
         try:
-            return run(places[0][0].server.client, self._acquire(places, until, token))
+            client = self._client(attempt.targets[0][0].server)
+            return run(client, self._acquire(attempt)) is not None
         except BaseException:
-            if (hold := self._own()) is not before and hold:
+            if (hold := self._holds.of(owner)) is not before and hold:
                 self._abandon(hold)  # an interrupt just when it was acquired
             raise
 
@@ -95,13 +97,14 @@ class BaseLock(Core):
     ) -> bool:
         """See acquire()."""
         self._refuse_async()
-        until = self._until(blocking, blocking_timeout)
-        places, before = self._places(loop_book), self._own()
-        client = await places[0][0].server.async_client()
+        until, owner = self._until(blocking, blocking_timeout), self._owner()
+        attempt = Attempt(owner, self._targets(loop_book), until, token)
+        before = self._holds.of(owner)
+        client = await self._async_client(attempt.targets[0][0].server)
         try:
-            return await arun(client, self._acquire(places, until, token))
+            return await arun(client, self._acquire(attempt)) is not None
         except BaseException:
-            if (hold := self._own()) is not before and hold:
+            if (hold := self._holds.of(owner)) is not before and hold:
                 self._abandon(hold)
             raise
 
@@ -132,40 +135,40 @@ class BaseLock(Core):
         """Add seconds to its lease or, with `replace_ttl`, let it run that long from now."""
         hold = self._must_hold("extend")
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
-        return run(hold.server.client, flow)
+        return run(self._client(hold.server), flow)
 
     async def aextend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
         """See extend()."""
         hold = self._must_hold("extend")
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
-        return await arun(await hold.server.async_client(), flow)
+        return await arun(await self._async_client(hold.server), flow)
 
     def reacquire(self) -> Literal[True]:
         """Let its lease run for `timeout` from now."""
         hold = self._must_hold("reacquire")
-        return run(hold.server.client, self._extend(hold, self.timeout, True, "reacquire"))
+        return run(self._client(hold.server), self._extend(hold, self.timeout, True, "reacquire"))
 
     async def areacquire(self) -> Literal[True]:
         """See reacquire()."""
         hold = self._must_hold("reacquire")
         flow = self._extend(hold, self.timeout, True, "reacquire")
-        return await arun(await hold.server.async_client(), flow)
+        return await arun(await self._async_client(hold.server), flow)
 
     def locked(self) -> bool:
         """Whether anybody holds it, as Redis knows."""
-        return run(self._server().client, self._locked())
+        return run(self._client(self._server()), self._locked())
 
     async def alocked(self) -> bool:
         """See locked()."""
-        return await arun(await self._server().async_client(), self._locked())
+        return await arun(await self._async_client(self._server()), self._locked())
 
     def owned(self) -> bool:
         """Whether its caller holds it, as Redis knows."""
-        return run(self._server().client, self._owned())
+        return run(self._client(self._server()), self._owned())
 
     async def aowned(self) -> bool:
         """See owned()."""
-        return await arun(await self._server().async_client(), self._owned())
+        return await arun(await self._async_client(self._server()), self._owned())
 
     def __enter__(self) -> Self:
         if not self.acquire():
@@ -244,8 +247,8 @@ class BaseLock(Core):
             if database and deferred:
                 self._defer(hold, database)
                 return
-            transactions.warn_if_open(self.name)
-            run(hold.server.client, self._release(hold))
+            run(self._client(hold.server), self._release(hold))
+            transactions.warn_if_open(self.name)  # after it, as somebody waits for it
         except BaseException:
             self._abandon(hold)
             raise
@@ -253,7 +256,7 @@ class BaseLock(Core):
     async def _aleave(self, hold: Hold) -> None:
         try:
             self._holds.remove(hold)
-            await arun(await hold.server.async_client(), self._release(hold))
+            await arun(await self._async_client(hold.server), self._release(hold))
         except BaseException:
             self._abandon(hold)
             raise

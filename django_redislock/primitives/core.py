@@ -4,7 +4,17 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+)
 from weakref import ref
 
 from redis.exceptions import RedisError
@@ -35,8 +45,21 @@ T = TypeVar("T")
 
 logger = logging.getLogger("django_redislock")
 
-Place: TypeAlias = tuple[Book, str]
+Target: TypeAlias = tuple[Book, str]
 """Where one lease is asked for, and by which name."""
+
+
+class Attempt(NamedTuple):
+    """One call of acquire."""
+
+    owner: Owner
+    targets: Sequence[Target]
+
+    until: float | None
+    """When it gives up, on the holder's clock; None: never."""
+
+    token: str | bytes | None
+    """The owner's, if it must be a certain one."""
 
 
 class Options(TypedDict, total=False):
@@ -112,48 +135,41 @@ class Core:
 
     # What is asked of Redis
 
-    def _acquire(
-        self, places: Sequence[Place], until: float | None, token: str | bytes | None
-    ) -> Flow[bool]:
-        flow = self._take_hold(places, until, token)
-        if telling.anybody_listens():
-            using = ", ".join(dict.fromkeys(book.server.alias for book, _ in places))
-            flow = telling.told(cast("BaseLock", self), using, flow)
-        return (yield from flow) is not None
+    def _acquire(self, attempt: Attempt) -> Flow[Hold | None]:
+        flow = self._take_hold(attempt)
+        if not telling.anybody_listens():
+            return flow
+        using = ", ".join(dict.fromkeys(book.server.alias for book, _ in attempt.targets))
+        return telling.told(cast("BaseLock", self), using, flow)
 
-    def _take_hold(
-        self, places: Sequence[Place], until: float | None, token: str | bytes | None
-    ) -> Flow[Hold | None]:
-        leases = yield from self._take_all(places, until, token)
+    def _take_hold(self, attempt: Attempt) -> Flow[Hold | None]:
+        leases = yield from self._take_all(attempt)
         if not leases:
             return None
         hold = Hold(leases, self.needed, ref(self), _tell_lost)
-        self._holds.add(self._owner(), hold)
+        self._holds.add(attempt.owner, hold)
         return hold
 
-    def _take_all(
-        self, places: Sequence[Place], until: float | None, token: str | bytes | None
-    ) -> Flow[Sequence[Lease]]:
+    def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
         """The leases of a hold, none if its turn did not come."""
-        [(book, name)] = places
-        lease = yield from self._take(book, name, until, token)
-        return (lease,) if lease else ()
+        [target] = attempt.targets
+        return self._take(attempt, target)
 
-    def _take(
-        self, book: Book, name: str, until: float | None, token: str | bytes | None
-    ) -> Flow[Lease | None]:
-        owner = self._owner()
+    def _take(self, attempt: Attempt, target: Target) -> Flow[Sequence[Lease]]:
+        """The lease of one target, if its turn came."""
+        owner, _, until, token = attempt
+        book, name = target
         own = held_by(owner, book.server, name)
         for lease in own:
             if self._may_enter(lease):
-                return lease
-        if self._waits_for_itself(own, until):
+                return (lease,)
+        if self._waits_for_itself(own, attempt):
             raise self._would_wait_for_ever(name)
-        lease = self._new_lease(book, name, token)
+        lease = self._new_lease(book, name, token, owner)
         if not (yield from flows.take(lease, self._want(lease.keys, lease.token), until)):
-            return None
+            return ()
         remember(lease, owner)
-        return lease
+        return (lease,)
 
     def _pass_on(self, hold: Hold, heir: flows.Want) -> Flow[None]:
         [lease] = hold.leases
@@ -176,7 +192,7 @@ class Core:
         for lease in hold.leases:
             lease.deferred -= 1
         try:
-            run(hold.server.client, self._release(hold))
+            run(self._client(hold.server), self._release(hold))
         except (RedisError, LockError) as error:
             logger.warning(
                 "Lock %r could not be released after a transaction: %s",
@@ -252,7 +268,15 @@ class Core:
     def _where(self) -> Sequence[tuple[Server, str]]:
         return [(self._server(), self.name)]
 
-    def _places(self, book: Callable[[Server, str, int], Book]) -> Sequence[Place]:
+    def _client(self, server: Server) -> Any:
+        """What drives a flow on that server. Raises redis-py's `ConnectionError`."""
+        return server.client
+
+    async def _async_client(self, server: Server) -> Any:
+        """See _client()."""
+        return await server.async_client()
+
+    def _targets(self, book: Callable[[Server, str, int], Book]) -> Sequence[Target]:
         replicas = self.min_replicas
         return [(book(server, name, replicas), name) for server, name in self._where()]
 
@@ -261,13 +285,13 @@ class Core:
     def _owner(self) -> Owner:
         return current_owner()
 
-    def _new_lease(self, book: Book, name: str, token: str | bytes | None) -> Lease:
+    def _new_lease(self, book: Book, name: str, token: str | bytes | None, owner: Owner) -> Lease:
         return Lease(
             book,
             book.server.keys.of(name),
             os.urandom(16).hex() if token is None else values.token("token", token),
             self.timeout,
-            owner=self._owner(),
+            owner=owner,
             kind=self.kind,
             weight=self.weight,
             renewed=self.auto_renewal,
@@ -284,8 +308,8 @@ class Core:
         safe = lease.min_replicas >= self.min_replicas
         return bool(wanted and fits and safe and not lease.lost)
 
-    def _must_hold(self, action: str, *, lost: bool = False) -> Hold:
-        hold = self._own()
+    def _must_hold(self, action: str, *, lost: bool = False, owner: "Owner | None" = None) -> Hold:
+        hold = self._holds.of(owner or self._owner())
         if hold is None:
             raise LockNotOwnedError(
                 f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
@@ -299,8 +323,9 @@ class Core:
         return self._holds.of(self._owner())
 
     def _to_release(self) -> Hold:
-        hold = self._must_hold("release", lost=True)
-        self._holds.end_early(self._owner(), hold)
+        owner = self._owner()
+        hold = self._must_hold("release", lost=True, owner=owner)
+        self._holds.end_early(owner, hold)
         return hold
 
     def _of_block(self) -> Hold | None:
@@ -327,13 +352,15 @@ class Core:
             f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
         )
 
-    def _waits_for_itself(self, own: Sequence[Lease], until: float | None) -> bool:
-        if not own or until is not None or isinstance(self._owner(), Anybody):
+    def _waits_for_itself(self, own: Sequence[Lease], attempt: Attempt) -> bool:
+        if not own or attempt.until is not None or isinstance(attempt.owner, Anybody):
             return False
         weight = sum(lease.weight for lease in own if lease.kind == self.kind and not lease.lost)
         return weight > 0 and weight + self.weight > self.capacity
 
-    def _want(self, keys: LockKeys, token: str) -> flows.Want:
+    def _want(
+        self, keys: LockKeys, token: str, seconds: float | None = None, info: str = ""
+    ) -> flows.Want:
         renewed = self.auto_renewal and not self.at_least_for
         return flows.Want(
             keys=keys,
@@ -341,13 +368,16 @@ class Core:
             kind=self.kind,
             capacity=self.capacity,
             weight=self.weight,
-            lease=max(self.timeout, self.at_least_for),
-            info=info_text(self.metadata, renewed=renewed, on_conflict=self.on_conflict),
+            lease=max(self.timeout, self.at_least_for) if seconds is None else seconds,
+            info=info or self._info(renewed),
             renewed=renewed,
             patience=self.patience,
             predecessor=self.predecessor,
             min_replicas=self.min_replicas,
         )
+
+    def _info(self, renewed: bool) -> str:
+        return info_text(self.metadata, renewed=renewed, on_conflict=self.on_conflict)
 
     def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:
         blocking = self.blocking if blocking is None else values.flag("blocking", blocking)

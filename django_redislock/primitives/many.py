@@ -16,7 +16,7 @@ from ..engine.lease import Lease
 from ..engine.ops import Flow
 from ..names import Template, arguments, check_name, shown
 from .base import BaseLock
-from .core import Options, Place
+from .core import Attempt, Options
 
 
 class Many(BaseLock):
@@ -60,11 +60,10 @@ class Many(BaseLock):
         server = self._server()
         return [(server, name) for name in self.names]
 
-    def _take_all(
-        self, places: Sequence[Place], until: float | None, token: str | bytes | None
-    ) -> Flow[Sequence[Lease]]:
+    def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
+        until = attempt.until
         while True:
-            leases = yield from self._try(places, until, token)
+            leases = yield from self._try(attempt)
             if len(leases) == self.needed and not any(lease.lost for lease in leases):
                 return leases
             yield from self._give_back(leases)
@@ -72,16 +71,14 @@ class Many(BaseLock):
             if len(leases) < self.needed or (until is not None and clock.now() >= until):
                 return ()
 
-    def _try(
-        self, places: Sequence[Place], until: float | None, token: str | bytes | None
-    ) -> Flow[Sequence[Lease]]:
+    def _try(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
         leases: list[Lease] = []
         try:
-            for book, name in places:
-                lease = yield from self._take(book, name, until, token)
-                if lease is None:
+            for target in attempt.targets:
+                taken = yield from self._take(attempt, target)
+                if not taken:
                     break
-                leases.append(lease)
+                leases += taken
         except GeneratorExit:
             raise
         except BaseException:

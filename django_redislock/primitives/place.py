@@ -57,7 +57,8 @@ class Place:
         """Have it released as soon as Redis answers: for where it is not known whether it is held,
         or not even whether it is yet to be taken."""
         book = self._book()
-        lease = self.lock._new_lease(book, self.lock.name, self.token)
+        lock = self.lock
+        lease = lock._new_lease(book, lock.name, self.token, lock._owner())
         lease.seconds = math.inf  # for as long as is tried at all
         book.give_back(lease)
 
@@ -74,8 +75,7 @@ class Place:
 
     def _want(self, seconds: float) -> flows.Want:
         keys = self.lock._server().keys.of(self.lock.name)
-        want = self.lock._want(keys, self.token)
         info = info_text(
             self.metadata, renewed=False, on_conflict=self.lock.on_conflict, task=self.task
         )
-        return replace(want, lease=seconds, info=info)
+        return self.lock._want(keys, self.token, seconds, info)

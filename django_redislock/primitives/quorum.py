@@ -5,6 +5,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeAlias, Unpack
 
 from django.core.exceptions import ImproperlyConfigured
@@ -19,7 +20,7 @@ from ..exceptions import LockError
 from ..info import LockInfo
 from ..text import error_text
 from .base import BaseLock
-from .core import Options, Place, T
+from .core import Attempt, Options, T
 
 PATIENCE = 0.5, 0.2
 """How long one server may take to answer: seconds, or that part of the lease if it is less."""
@@ -73,6 +74,12 @@ class Quorum(BaseLock):
         _refuse_the_same(servers)
         return [(server, self.name) for server in servers]
 
+    def _client(self, server: Server) -> Any:
+        """None: its flows have each server asked by its own, and that one may be away."""
+
+    async def _async_client(self, server: Server) -> Any:
+        """See _client()."""
+
     def _each(self, wanted: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
         """What each flow answers, all at the same time; None for one that fails, where others
         are `enough`."""
@@ -82,39 +89,35 @@ class Quorum(BaseLock):
 
     # How it is acquired
 
-    def _take_all(
-        self, places: Sequence[Place], until: float | None, token: str | bytes | None
-    ) -> Flow[Sequence[Lease]]:
-        entered = self._entered_before(places)
+    def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
+        owner, targets, until, _ = attempt
+        own = [held_by(owner, book.server, name) for book, name in targets]
+        entered = self._entered_before(own)
         if len(entered) >= self.needed:
             return entered
-        owner = self._owner()
-        own = [held_by(owner, book.server, name) for book, name in places]
-        for_itself = sum(self._waits_for_itself(each, until) for each in own)
-        if len(places) - for_itself < self.needed:
+        for_itself = sum(self._waits_for_itself(each, attempt) for each in own)
+        if len(targets) - for_itself < self.needed:
             raise self._would_wait_for_ever(self.name)
         while True:
-            leases = self._new_leases(places, token)
-            held = yield from self._try(leases, until)
+            leases = self._new_leases(attempt)
+            held = yield from self._try(leases, attempt)
             if held or (until is not None and clock.now() >= until):
                 return held
             yield Pause(random.uniform(*BACK_OFF))  # noqa: S311  jitter, no secret
 
-    def _entered_before(self, places: Sequence[Place]) -> list[Lease]:
+    def _entered_before(self, own: Sequence[Sequence[Lease]]) -> list[Lease]:
         """The most leases of one token that the caller may enter once more, the latest if there
         are as many of another."""
         by_token: defaultdict[str, list[Lease]] = defaultdict(list)
-        for book, name in places:
-            for lease in held_by(self._owner(), book.server, name):
-                if self._may_enter(lease):
-                    by_token[lease.token].append(lease)
+        for lease in filter(self._may_enter, chain.from_iterable(own)):
+            by_token[lease.token].append(lease)
         together = by_token.values()
         return max(together, key=lambda each: (len(each), each[0].fence_token), default=[])
 
-    def _try(self, leases: Sequence[Lease], until: float | None) -> Flow[Sequence[Lease]]:
+    def _try(self, leases: Sequence[Lease], attempt: Attempt) -> Flow[Sequence[Lease]]:
         """The leases of a majority, or none, and then none is left."""
         try:
-            outcomes = yield from self._ask(leases, until)
+            outcomes = yield from self._ask(leases, attempt.until)
             held = yield from self._agree(_those_that_did(leases, outcomes))
             alive = sum(not lease.lost for lease in held)
             if alive < self.needed or _refusals(outcomes):
@@ -132,7 +135,7 @@ class Quorum(BaseLock):
                 raise LockError(str(refusal), lock_name=self.name)
             self._refuse_failures(outcomes, len(leases) - self.needed)
         for lease in held:
-            remember(lease, self._owner())
+            remember(lease, attempt.owner)
         return held
 
     def _ask(self, leases: Sequence[Lease], until: float | None) -> Flow[list[Outcome]]:
@@ -168,9 +171,10 @@ class Quorum(BaseLock):
         )
         return _those_that_did(leases, raised)
 
-    def _new_leases(self, places: Sequence[Place], token: str | bytes | None) -> list[Lease]:
+    def _new_leases(self, attempt: Attempt) -> list[Lease]:
+        owner, targets, _, token = attempt
         token = uuid.uuid4().hex if token is None else token
-        return [self._new_lease(book, name, token) for book, name in places]
+        return [self._new_lease(book, name, token, owner) for book, name in targets]
 
     # What the servers say
 

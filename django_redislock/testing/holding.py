@@ -5,7 +5,6 @@ import copy
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 from .. import values
@@ -79,15 +78,12 @@ def of_another(lock: BaseLock, task: Task) -> BaseLock:
         None,
         0,
     )
-    want = other._want
 
-    def say(keys: LockKeys, token: str) -> flows.Want:
-        wanted = want(keys, token)
-        renewed, about = wanted.renewed, other.on_conflict
-        text = info_text(other.metadata, renewed=renewed, on_conflict=about, task=task)
-        return replace(wanted, info=text)
+    def say(renewed: bool) -> str:
+        about = other.on_conflict
+        return info_text(other.metadata, renewed=renewed, on_conflict=about, task=task)
 
-    other._want = say  # type: ignore[method-assign]
+    other._info = say  # type: ignore[method-assign]
     other._owner = lambda: somebody  # type: ignore[method-assign]
     return other
 

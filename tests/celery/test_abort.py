@@ -10,7 +10,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 
 from django_redislock import LockLost, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.signals import lock_acquired
+from django_redislock.signals import lock_acquired, lock_lost
 from tests.tools import wait_until
 
 from . import app as tasks
@@ -74,19 +74,29 @@ def test_who_ends_just_then_is_not_struck_later():
             assert work(lambda: current_lock().lost) is True
 
 
-def test_what_was_lost_before_it_began_does_not_begin():
-    def slow(name, **about):
+@pytest.mark.parametrize("told", [False, True])
+def test_what_was_lost_before_it_began_does_not_begin(told):
+    has_ended = threading.Event()
+
+    def lose_at_once(name, lock, **about):
         if name == NAME:
             lose(NAME)
-            wait_until(lambda: about["lock"].lost)
+            wait_until(lambda: lock.lost)
+
+    def tell_late(name, **about):
+        if name == NAME and not told:
+            has_ended.wait(60)
 
     before = signal.getsignal(signal.SIGUSR1)
-    lock_acquired.connect(slow)
+    lock_acquired.connect(lose_at_once)
+    lock_lost.connect(tell_late)
     try:
         with pytest.raises(LockLost, match=NAME):
             work(lambda: pytest.fail("it began"))
     finally:
-        lock_acquired.disconnect(slow)
+        has_ended.set()
+        lock_acquired.disconnect(lose_at_once)
+        lock_lost.disconnect(tell_late)
     assert signal.getsignal(signal.SIGUSR1) == before
 
 

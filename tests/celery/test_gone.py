@@ -11,7 +11,7 @@ from celery._state import pop_current_task, push_current_task
 
 from django_redislock import clock, locks, single_instance
 from django_redislock.celery import worker
-from django_redislock.celery.single import token_of
+from django_redislock.celery.single import place_token
 from django_redislock.celery.worker import LINGER, Gone
 from django_redislock.testing import EmbeddedServer
 from tests.integration.tools import hanging
@@ -99,7 +99,7 @@ def test_what_is_not_its_own_is_left(own, task, held, whose):
     if whose == "of another process":
         assert not gone(task, pid=1).is_settled()
     else:
-        held.pass_on(held._want(own._keys.of(NAME), token_of("its-id")))
+        held.pass_on(held._want(own._keys.of(NAME), place_token("its-id")))
         assert not gone(task).is_settled()
     assert own.get(NAME) is not None
 

@@ -26,6 +26,10 @@ from .printed import assert_same, matches
 WITHIN = 60
 """Seconds for one command."""
 
+AGAIN = 5
+"""Seconds until who goes on after an interrupt is interrupted once more: Python drops one that
+comes in what it calls by itself, such as a ``__del__``."""
+
 ENDLESS = {
     "locks watch": "",
     "worker": "celery@",
@@ -160,9 +164,17 @@ def _until(process: subprocess.Popen[str], begun: str, shown: str) -> str:
         printed += line
         if matches(printed, shown) if shown else begun in printed:
             break
-    _signal(process, signal.SIGINT)
-    process.stdout.read()
+    _interrupt(process)
+    assert process.returncode != -signal.SIGKILL, f"did not end in {WITHIN} s:\n{printed}"
     return printed
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    while True:
+        _signal(process, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=AGAIN)
+            return
 
 
 def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:

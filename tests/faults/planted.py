@@ -7,7 +7,7 @@ from typing import Any
 from django_redislock.clock import now
 from django_redislock.engine import flows
 from django_redislock.engine.lease import Lease
-from django_redislock.engine.ops import Flow, Pause
+from django_redislock.engine.ops import Call, Flow
 from django_redislock.engine.renewal import Book
 from django_redislock.lua import Script
 
@@ -73,11 +73,11 @@ def show_no_life() -> None:
 
 
 def take_any_lock_for_replicated() -> None:
-    def is_replicated(*_: object) -> Flow[bool]:
-        yield Pause(0)
-        return True
+    def replicated(call: Call, want: flows.Want) -> Flow[int]:
+        fence: int = yield call
+        return fence
 
-    flows._is_replicated = is_replicated
+    flows._replicated = replicated
 
 
 def take_any_renewal_for_replicated() -> None:

@@ -193,17 +193,22 @@ class Setting:
 
     def happen(self) -> checker.Findings:
         with contextlib.closing(self.log), self._stack:
-            try:
-                self.scenario.body(self)
-            except Exception as error:
-                self.trouble(0, error)
+            self._try(self.scenario.body, self)
             for node in self.nodes:
-                self._look_over(node)
+                self._try(self._look_over, node)
         return checker.check(
             read(self.folder),
             wake_within=checker.AT_ONCE if self.scenario.at_once else self.scenario.wake_within,
             exclusive=EXCLUSION not in self.scenario.may_fail,
         )
+
+    def _try(self, step: Callable[[Any], object], of: Any) -> None:
+        """What goes wrong in one scenario is a failure of that one, and the others go on."""
+        try:
+            step(of)
+        except Exception as error:
+            if 0 not in self.troubles:
+                self.trouble(0, error)
 
     def _look_over(self, node: Node) -> None:
         with node.client() as client:

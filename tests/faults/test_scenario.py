@@ -64,6 +64,11 @@ def test_an_error_outside_of_runs_is_told(row_of):
     assert failure.startswith("run 0: TypeError")
 
 
+def test_a_server_that_is_not_there_in_the_end_fails_the_scenario_alone(row_of):
+    [failure] = row_of(lambda setting: setting.node().kill()).failures
+    assert failure.startswith("run 0: ConnectionError")
+
+
 def test_an_overlap_fails_unless_it_may_be(row_of):
     [failure] = row_of(overlap).failures
     assert failure.startswith("1 overlaps: a: ")

@@ -83,7 +83,7 @@ def acquired_late(book, interruption):
         return (yield op)
 
     lock = locks.lock("late", timeout=30)
-    lease = lock._new_lease(book(lock._server(), "late"), "late", None)
+    lease = lock._new_lease(book(lock._server(), "late"), "late", None, lock._owner())
     flow = flows.take(lease, lock._want(lease.keys, lease.token), None)
     under_way = next(flow)
     client = server("default").client

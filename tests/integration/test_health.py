@@ -590,7 +590,7 @@ def test_a_user_who_may_not_ask_for_the_time(alias_on, own_server, own_redis):
     assert found.get("locking").status == "failed"  # the scripts ask for it too
 
 
-@pytest.mark.parametrize("after", [3, 7])
+@pytest.mark.parametrize("after", [2, 7])
 def test_a_lock_that_the_rehearsal_loses(own_locks, own_redis, after):
     server = server_of("own")
     rehearsal = probing.Rehearsal(server, thread_book, 5)
@@ -607,7 +607,7 @@ def test_a_server_too_slow_for_the_rehearsal_is_an_error(own_locks, own_redis):
         rehearsal._until = 0.0
 
     with pytest.raises(TimeoutError, match="in time"):
-        run(server.client, meddled(rehearsal.run(), out_of_time, 2))
+        run(server.client, meddled(rehearsal.run(), out_of_time, 1))
     assert rehearsal.step == "queue"
     wait_until(lambda: leftovers(own_redis) == [])
 

@@ -135,6 +135,19 @@ def cluster():
         yield server.port
 
 
+def test_a_cache_whose_client_does_not_know_that_it_is_a_clusters(cluster, alias_on):
+    manager = alias_on(f"redis://127.0.0.1:{cluster}")
+    names = [f"n:{number}" for number in range(20)]  # of many buckets, and so slots
+    with manager.lock_many(names):
+        assert manager.count() == len(names)
+        assert set(manager.get_many(names)) == set(names)
+        for pattern in (None, "n:*"):
+            page = manager.page(pattern)
+            assert (page.total, {info.name for info in page.infos}) == (len(names), set(names))
+        assert {info.name for info in manager.active()} == set(names)
+    assert manager.count() == 0
+
+
 def test_a_clusters_client(cluster):
     client = redis.RedisCluster(host="127.0.0.1", port=cluster)
     use_and_forget_scripts(client)

@@ -8,6 +8,8 @@ from redis.exceptions import ConnectionError
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.engine.drivers import _perform
 from django_redislock.engine.renewal import thread_book
+from django_redislock.holder import current_owner
+from django_redislock.primitives.core import Attempt
 from tests.tools import wait_until
 
 from .tools import free, start, waiting
@@ -246,7 +248,7 @@ def test_a_second_cancellation_does_not_keep_any():
 
 def test_an_acquisition_that_is_closed_is_left_to_run_out():
     many = locks.lock_many(["a", "b"], timeout=0.5)
-    flow = many._acquire(many._places(thread_book), None, None)
+    flow = many._acquire(Attempt(current_owner(), many._targets(thread_book), None, None))
     flow.send(_perform(many._server().client, next(flow)))
     assert held() == ["a"]
     flow.close()

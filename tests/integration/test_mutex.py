@@ -3,8 +3,10 @@
 import asyncio
 import os
 import socket
+import sys
 import threading
 import time
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from threading import current_thread
 from uuid import UUID
@@ -13,6 +15,7 @@ import pytest
 import redis.exceptions
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.engine import flows
 from django_redislock.primitives import base
 from tests.tools import wait_until
 
@@ -506,6 +509,40 @@ def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
         wait_until(lambda: locks.get("b") is None)
         assert locks.get("a")
     assert locks.get("a") is None
+
+
+@contextmanager
+def interrupt_in(began, number):
+    """Interrupt at the entry of that many functions of the package, from the first one on; there
+    Python looks whether a signal came. Tells which function it was."""
+    entered, struck = [], []
+
+    def look(frame, event, about):
+        code = frame.f_code
+        if entered or code is began:
+            entered.append(code)
+            if len(entered) == number and "django_redislock" in code.co_filename:
+                struck.append(code.co_qualname)
+                raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield struck
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_step_of_a_release_leaves_nothing():
+    places = []
+    for number in range(1, 100):
+        lock = locks.lock(f"a{number}", timeout=600)
+        assert lock.acquire()
+        with suppress(KeyboardInterrupt), interrupt_in(flows.let_go.__code__, number) as struck:
+            lock.release()
+        places += struck
+    assert {"let_go", "Lease.end", "Book.remove", "_drop", "release", "ask"} <= {*places}
+    wait_until(lambda: locks.count() == 0)
 
 
 def test_who_ended_without_a_release_is_forgotten():

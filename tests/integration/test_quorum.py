@@ -24,7 +24,9 @@ from django_redislock import LockError, LockLost, LockManager, LockNotOwnedError
 from django_redislock.engine import flows
 from django_redislock.engine.drivers import _perform, run
 from django_redislock.engine.renewal import thread_book
+from django_redislock.holder import current_owner
 from django_redislock.primitives import base
+from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.conftest import leftovers
 from tests.tools import ROOT, Child, wait_until
@@ -36,11 +38,23 @@ pytestmark = pytest.mark.xdist_group("quorum")  # its servers are started once
 
 ALL = ["q0", "q1", "q2", "q3", "q4"]
 
+WITH_A_CLUSTER = ["default", "q1", "q2"]
+"""The first is the Cluster of the client below."""
+
 OTHERWISE = ["r0", "r1", "r2", "r3", "r4"]
 """The same servers from the last to the first: for who asks them in that order."""
 
 BOUND = 3
 """Seconds, generous for a busy machine, within which nothing that hangs may keep a caller."""
+
+
+def of_a_cluster_that_is_away():
+    """What REDISLOCK_CLIENT names: to make such a client is to connect."""
+    return redis.RedisCluster(host="127.0.0.1", port=1)
+
+
+def async_of_a_cluster_that_is_away():
+    return redis.asyncio.RedisCluster(host="127.0.0.1", port=1)
 
 
 class Five:
@@ -494,6 +508,57 @@ def test_it_goes_on_without_two_of_five_in_async_too(five):
     five.start(0, 3)
     for alias in ALL:
         locks.using(alias).force_release("a")
+
+
+@pytest.fixture
+def cluster_away(five, settings):
+    settings.REDISLOCK_CLIENT = f"{__name__}.of_a_cluster_that_is_away"
+    settings.REDISLOCK_ASYNC_CLIENT = f"{__name__}.async_of_a_cluster_that_is_away"
+    settings.REDISLOCK_PREFIX = "of the cluster"  # a server of its own
+
+
+def test_it_goes_on_without_a_cluster_that_is_the_first_of_them(cluster_away):
+    lock = quorum(using=WITH_A_CLUSTER)
+    assert not lock.locked()
+    with lock:
+        assert lock.owned()
+        assert lock.locked()
+        assert lock.extend(1) is True
+        assert [at(alias).token for alias in WITH_A_CLUSTER[1:]] == [lock.token] * 2
+        assert not quorum(using=WITH_A_CLUSTER, blocking=False).acquire()
+
+
+def test_it_goes_on_without_such_a_cluster_in_async_too(cluster_away):
+    async def use():
+        lock = quorum(using=WITH_A_CLUSTER)
+        assert not await lock.alocked()
+        async with lock:
+            assert await lock.aowned()
+            assert await lock.alocked()
+            assert await lock.aextend(1) is True
+            assert not await quorum(using=WITH_A_CLUSTER, blocking=False).aacquire()
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("using", [WITH_A_CLUSTER, WITH_A_CLUSTER[::-1]])
+def test_settings_that_are_wrong_are_no_server_that_is_away(cluster_away, settings, using):
+    settings.REDISLOCK_ASYNC_CLIENT = None
+    lock = quorum(using=using)
+    for ask in (lock.aacquire, lock.alocked):
+        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT must name"):
+            asyncio.run(ask())
+    settings.REDISLOCK_CLIENT = f"{__name__}.quorum"  # makes something else
+    settings.REDISLOCK_PREFIX = "of no client"
+    for ask in (lock.acquire, lock.locked):
+        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CLIENT must make a client"):
+            ask()
+
+
+def test_without_a_majority_such_a_cluster_is_told_of(five, cluster_away):
+    five.kill(1)
+    with pytest.raises(ConnectionError, match="needs 2 of 3 servers, and 2 failed"):
+        quorum(using=WITH_A_CLUSTER).acquire()
 
 
 def test_without_three_of_five_it_is_refused_at_once(five):
@@ -1005,6 +1070,10 @@ def test_interrupts_at_any_moment_leave_nothing(five):
         assert holders(five) == ALL
 
 
+def acquiring(lock):
+    return lock._acquire(Attempt(current_owner(), lock._targets(thread_book), None, None))
+
+
 def at_step(flow, number):
     """The flow, standing at its operation `number` (from 1); those before were done."""
     op = next(flow)
@@ -1020,7 +1089,7 @@ ACQUIRING = ["queues at the first", "asks the others", "notes the token", "gives
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
 def test_an_acquisition_that_is_interrupted_at_any_step_leaves_nothing(five, step, again):
     lock = quorum(timeout=60)
-    flow, _ = at_step(lock._acquire(lock._places(thread_book), None, None), step)
+    flow, _ = at_step(acquiring(lock), step)
     gives_back = flow.throw(KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         flow.throw(KeyboardInterrupt) if again else flow.send(_perform(None, gives_back))
@@ -1031,7 +1100,7 @@ def test_an_acquisition_that_is_interrupted_at_any_step_leaves_nothing(five, ste
 @pytest.mark.parametrize("step", range(1, 5), ids=ACQUIRING)
 def test_an_acquisition_that_is_closed_at_any_step_leaves_its_leases_to_run_out(five, step):
     lock = quorum(timeout=1)
-    flow, op = at_step(lock._acquire(lock._places(thread_book), None, None), step)
+    flow, op = at_step(acquiring(lock), step)
     flow.close()
     assert lock.token is None
     del flow, op  # as nobody else has the leases either

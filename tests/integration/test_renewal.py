@@ -657,8 +657,8 @@ def test_a_renewer_that_ended_while_one_waited_starts_again_in_async_too(
 
 def test_what_is_got_after_its_lease_was_ended_is_given_back():
     lock = locks.lock("a", timeout=60)
-    [(book, name)] = lock._places(thread_book)
-    lease = lock._new_lease(book, name, None)
+    [(book, name)] = lock._targets(thread_book)
+    lease = lock._new_lease(book, name, None, lock._owner())
     lease.end()  # as an interrupt does that could not wait for the answer
     want = lock._want(lease.keys, lease.token)
     assert run(book.server.client, flows.take(lease, want, None)) is False

@@ -19,7 +19,9 @@ from django_redislock.engine import flows
 from django_redislock.engine.drivers import _perform
 from django_redislock.engine.ops import Wait
 from django_redislock.engine.renewal import thread_book
+from django_redislock.holder import current_owner
 from django_redislock.primitives import Place
+from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.tools import Child, wait_until
 
@@ -344,13 +346,16 @@ def test_an_acquisition_at_a_server_that_is_away_fails(own_locks, own_server, he
 
 
 def test_a_wait_that_ends_by_an_error_is_told(own_locks, own_server, heard):
-    assert own_locks.lock("a").acquire()
+    holder = own_locks.lock("a")
+    assert holder.acquire()
     waits = start(own_locks.lock("a").acquire)
     waiting(own_locks, "a", 1)
     own_server.stop()
     with pytest.raises(ConnectionError):
         waits.result(60)
     assert ["waiting", "failed"] in heard.by_acquisition()
+    with pytest.raises(ConnectionError):
+        holder.release()  # or its loss would be told while another test listens
 
 
 def test_a_lock_of_another_kind_fails(heard, hold):
@@ -379,9 +384,9 @@ def test_a_wait_that_is_dropped_in_the_middle_fails(heard, hold):
     hold("a")
     heard.clear()
     lock = locks.lock("a")
-    places = lock._places(thread_book)
-    flow = lock._acquire(places, clock.now() + 60, None)
-    client = places[0][0].server.client
+    attempt = Attempt(current_owner(), lock._targets(thread_book), clock.now() + 60, None)
+    flow = lock._acquire(attempt)
+    client = attempt.targets[0][0].server.client
     answer = _perform(client, next(flow))
     assert isinstance(flow.send(answer), Wait)
     flow.close()

@@ -7,8 +7,8 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-PORTS = range(10_000, 22_000)
-"""Below those that the kernel gives to outgoing connections, and so are a Cluster's bus ports."""
+PORTS = range(10_000, 20_000)
+"""Below a Cluster's bus ports, and those below what the kernel gives to outgoing connections."""
 
 BUS = 10_000
 """How far a Cluster node's second port is from its first."""

@@ -122,10 +122,10 @@ class TestSkipped:
             raise ZeroDivisionError
 
     def test_nobody_listens_any_more_at_the_end(self, work) -> None:
-        before = len(task_skipped.receivers)
+        before = {each[0] for each in task_skipped.receivers}
         with conflict(work, 7), assert_skipped(work):
             work.apply([7])
-        assert len(task_skipped.receivers) == before
+        assert {each[0] for each in task_skipped.receivers} <= before  # who is gone is dropped
 
     def test_a_time_that_is_none_is_refused(self, work) -> None:
         with pytest.raises(ValueError, match="within must be"), assert_skipped(work, within=-1):

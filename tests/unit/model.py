@@ -19,8 +19,6 @@ in ms, but for `now_us`; answers are as the scripts give them.
 from dataclasses import dataclass
 from typing import Literal
 
-Answer = list[int | str]
-
 
 @dataclass
 class Holder:
@@ -75,16 +73,16 @@ class Model:
         claim: int,
         alive: int,
         predecessor: str,
-    ) -> Answer:
+    ) -> int | bytes:
         if self.kind not in (None, kind):
-            return [-1, str(self.kind)]
+            return str(self.kind).encode()
         mine = self.holders.get(token)
         if mine and mine.cooling:
-            return [0]
+            return 0
         if mine:
             mine.expires = max(mine.expires, self.now + lease)
             self.grants.pop(token, None)
-            return [1, mine.fence]
+            return mine.fence
         self._kind, self._capacity = kind, capacity
         before = self.holders.get(predecessor)
         if before and not before.cooling and before.weight == weight:
@@ -92,17 +90,17 @@ class Model:
             self.grants.pop(predecessor, None)
             self.queue.pop(token, None)
             self._enter(token, Waiter(weight, lease, claim, kind, self.now), lease)
-            return [1, self.last_fence, predecessor]
+            return -self.last_fence
         if not alive and not self._fits(weight):
             self._leave(token)
-            return [0]
+            return 0
         self._queue(token, Waiter(weight, lease, claim, kind, self.now + alive))
         self._give_turns(present=token)
         if token in self.holders:
-            return [1, self.holders[token].fence]
+            return self.holders[token].fence
         if not alive:
             self._leave(token)
-        return [0]
+        return 0
 
     def release(self, token: str, at_least: int, *, remembered: bool) -> int:
         """`remembered`: whether Redis still knows the capacity. Once the last lease ran out it

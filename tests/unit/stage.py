@@ -27,7 +27,7 @@ from django_redislock.engine.flows import Granted, Mode
 from django_redislock.engine.ops import Batch, Call, Flow, Op, Wait
 from django_redislock.exceptions import LockError
 from django_redislock.keys import Keys, LockKeys
-from django_redislock.lua import ACQUIRE, FORCE, INSPECT, RELEASE, RENEW, Script
+from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW, ROWS, Script
 from tests.unit.model import Model
 
 LEASE = 30.0
@@ -97,7 +97,7 @@ def shown(name: str, source: str) -> Script:
     return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-SOURCES = (ACQUIRE, RELEASE, RENEW, FORCE, INSPECT)
+SOURCES = (ACQUIRE, RELEASE, RENEW, FORCE, ROWS)
 SCRIPTS = {each.name: staged(each) for each in SOURCES}
 PASS_TIME = shown("pass_time", "move_clock(ARGV[1])")
 POP = shown("pop", "return redis.call('LPOP', KEYS[1])")
@@ -360,30 +360,30 @@ class Stage:
         answer, shown = _perform(self.client, op)
         self.model.pass_time(TICK)
         remembered = self._lock_expires >= self.model.now
-        if op.script.name != INSPECT.name:
+        if op.script.name != ROWS.name:
             expected = self._model_answer(op, remembered=remembered)
-            _same(f"the answer to {op.script.name} of {op.args[1]}", _read(answer), expected)
+            _same(f"the answer to {op.script.name}{op.about + op.args}", _read(answer), expected)
         self._compare(shown)
-        if op.script.name == ACQUIRE.name:
-            self._note_robbed(answer[2:])
+        if op.script.name == ACQUIRE.name and isinstance(answer, int) and answer < 0:
+            self._note_robbed(op.args[3])
         return answer
 
-    def _note_robbed(self, predecessors: list[bytes]) -> None:
+    def _note_robbed(self, predecessor: str | int) -> None:
         for worker in self.workers:
-            worker.robbed = worker.robbed or worker.want.token.encode() in predecessors
+            worker.robbed = worker.robbed or worker.want.token == predecessor
 
     def _model_answer(self, call: Call, *, remembered: bool) -> Any:
         if call.script.name == RENEW.name:
             mode, wanted, _ = call.args
             renewed, ms = str(wanted).split()
             return b"%d" % self.model.renew(renewed, int(ms), mode)  # type: ignore[arg-type]
-        model, (_, token, *args) = self.model, call.args
+        model, args = self.model, (*call.about, *call.args)
         match call.script.name, args:
-            case "acquire", [*asked, _, _]:
-                return model.acquire(token, *asked)  # type: ignore[arg-type]
-            case "release", [at_least, _, _]:
+            case "acquire", [*asked, _, token, alive, predecessor, _, _]:
+                return model.acquire(token, *asked, alive, predecessor)  # type: ignore[arg-type]
+            case "release", [_, token, at_least, _, _]:
                 return model.release(token, at_least, remembered=remembered)  # type: ignore[arg-type]
-            case "force", [_]:
+            case "force", [_, token, _]:
                 return sorted(model.force(token))  # type: ignore[arg-type]
         raise AssertionError(f"the model does not know {call}")
 
@@ -482,9 +482,4 @@ def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
 
 def _read(answer: Any) -> Any:
     """What a script answered, as the model says it."""
-    if not isinstance(answer, list):
-        return answer
-    read = [each.decode() if isinstance(each, bytes) else each for each in answer]
-    if read and isinstance(read[0], str):
-        return sorted(read)
-    return [int(each) if str(each).isdigit() else each for each in read]
+    return sorted(each.decode() for each in answer) if isinstance(answer, list) else answer

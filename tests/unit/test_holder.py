@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from celery import Celery, Task
 
-from django_redislock.holder import Anybody, info_text, is_alive, read_info
+from django_redislock.holder import (
+    REMEMBERED,
+    Anybody,
+    _told,
+    info_text,
+    is_alive,
+    read_info,
+)
 from django_redislock.info import Holder
 from tests.tools import Child
 
@@ -31,6 +38,23 @@ def test_what_is_told_is_read_again() -> None:
     thread = threading.current_thread().name
     holder = Holder(host=socket.gethostname(), pid=os.getpid(), thread=thread)
     assert said == (holder, {"order": [1, "ä"]}, True, "skip")
+
+
+@pytest.mark.parametrize("metadata", [{}, {"orders": {"a": [1]}}])
+def test_what_was_read_may_be_changed_and_is_then_read_as_before(
+    metadata: dict[str, Any],
+) -> None:
+    text = info_text(metadata, renewed=True)
+    said: Any = read_info(text).metadata
+    said.setdefault("orders", {})["b"] = 2
+    assert read_info(text).metadata == metadata
+
+
+def test_what_is_long_is_read_as_well_and_not_remembered() -> None:
+    text = info_text({"note": "x" * REMEMBERED}, renewed=True)
+    before = _told.cache_info().currsize
+    assert read_info(text).metadata == {"note": "x" * REMEMBERED}
+    assert _told.cache_info().currsize == before
 
 
 def test_a_task_of_asyncio_is_told_by_its_name() -> None:

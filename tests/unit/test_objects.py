@@ -492,8 +492,8 @@ FAULTS = [
     Fault(
         "Who has none may release another's.",
         BaseLock.release,
-        "self._must_hold(",
-        "self._seen() or self._must_hold(",
+        "self._to_release()",
+        "self._seen() or self._to_release()",
     ),
     Fault(
         "Who entered twice leaves by the first entry.",

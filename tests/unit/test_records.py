@@ -39,6 +39,18 @@ def lines(answer: Any) -> list[str]:
     return str(answer).split("\n") if answer != "" else []
 
 
+def _said_anew(verdict: int, *more: str) -> int | str:
+    """What the previous release's script says of an acquisition, as this one's does."""
+    match verdict, more:
+        case 1, [fence]:
+            return int(fence)
+        case 1, [fence, _]:  # by taking over
+            return -int(fence)
+        case -1, [kind]:
+            return kind
+    return verdict
+
+
 class Release:
     """The scripts and keys of one release, at the lock `a`."""
 
@@ -66,11 +78,15 @@ class Release:
         alive: int = 0,
         predecessor: str = "",
     ) -> Any:
-        what = ("a", token, kind, capacity, weight)
-        return self.ask("acquire", self.a.all, *what, lease, ALIVE, alive, predecessor, INFO)
+        """As this release's script answers it."""
+        what = (kind, capacity, weight, lease, ALIVE)
+        if self.name == "previous":
+            asked = ("a", token, *what, alive, predecessor, INFO)
+            return _said_anew(*self.ask("acquire", self.a.all, *asked))
+        return self.ask("acquire", self.a.all, *what, "a", token, alive, predecessor, INFO)
 
     def waits(self, token: str) -> bool:
-        return self.acquire(token, alive=ALIVE) == [0]
+        return bool(self.acquire(token, alive=ALIVE) == 0)
 
     def release(self, token: str, at_least: int = 0) -> Any:
         return self.ask("release", self.a.all, "a", token, at_least, 0)
@@ -94,17 +110,22 @@ class Release:
         """All that its scripts tell, but for the time, as lines."""
         page, bucket = self.keys.inspect(self.a.bucket), self.keys.history(self.a.bucket)
         answers = (
-            self.ask("inspect", page, "", "", "", "a")[1::3],  # the cursor is its own affair
-            self.ask("inspect", page, "-inf", 0, 10)[1::3],
+            self.rows(),
+            self.ask("inspect", page, "-inf", 0, 10)[-1],  # the cursor is its own affair
             self.ask("queue", (self.a.queue, self.a.waiting, self.a.history), 10)[1:],
             self.ask("names", bucket, 10),
             self.ask("history", bucket, "a", 10)[1:],
         )
         return [line for answer in answers for line in lines(answer)]
 
+    def rows(self) -> Any:
+        if self.name == "previous":
+            page = self.keys.inspect(self.a.bucket)
+            return self.ask("inspect", page, "", "", "", "a")[-1]
+        return self.ask("rows", (self.a.lock, self.a.waiting, self.a.history), "a")[-1]
+
     def holders(self) -> list[str]:
-        [*_, rows] = self.ask("inspect", self.keys.inspect(self.a.bucket), "", "", "", "a")
-        return sorted(lines(rows)[4::2])
+        return sorted(lines(self.rows())[4::2])
 
     def turn(self, token: str) -> int:
         """The fencing token that was pushed to who waits."""
@@ -131,12 +152,12 @@ def test_they_mean_the_same_keys(releases):
 
 def test_a_holding(releases):
     writer, reader = releases
-    _, fence = writer.acquire("one")
+    fence = writer.acquire("one")
 
     assert reader.told() == writer.told()
     assert reader.holders() == ["one"]
-    assert reader.acquire("two") == [0]
-    assert reader.acquire("one") == [1, fence]
+    assert reader.acquire("two") == 0
+    assert reader.acquire("one") == fence
     assert reader.renew("one", 2 * LEASE) > LEASE
     assert writer.renew("one") > LEASE  # it was not made shorter
     assert reader.release("one") == 1
@@ -146,7 +167,7 @@ def test_a_holding(releases):
 
 def test_a_queue(releases):
     writer, reader = releases
-    _, fence = writer.acquire("one")
+    fence = writer.acquire("one")
     assert writer.waits("two")
     assert reader.waits("three")
     assert writer.waits("four")
@@ -157,8 +178,8 @@ def test_a_queue(releases):
     for before, after in (("one", "two"), ("two", "three"), ("three", "four")):
         assert reader.release(before) == 1
         turn = writer.turn(after)
-        assert turn > int(fence)
-        assert reader.acquire(after) == [1, str(turn)]
+        assert turn > fence
+        assert reader.acquire(after) == turn
         fence = turn
     assert writer.release("four") == 1
 
@@ -193,9 +214,9 @@ def test_what_others_take_of_the_room(releases, kind, capacity):
     writer.acquire("one", weight=capacity - 1, **room)
 
     assert reader.told() == writer.told()
-    assert reader.acquire("two", weight=2, **room) == [0]
-    assert reader.acquire("two", weight=1, **room)[0] == 1
-    assert writer.acquire("three", weight=1, **room) == [0]
+    assert reader.acquire("two", weight=2, **room) == 0
+    assert reader.acquire("two", weight=1, **room) > 0
+    assert writer.acquire("three", weight=1, **room) == 0
     assert writer.release("two") == 1
     assert reader.release("one") == 1
     assert writer.holders() == []
@@ -204,7 +225,7 @@ def test_what_others_take_of_the_room(releases, kind, capacity):
 def test_the_kind(releases):
     writer, reader = releases
     writer.acquire("one")
-    assert reader.acquire("two", kind="semaphore") == [-1, "mutex"]
+    assert reader.acquire("two", kind="semaphore") == "mutex"
     assert writer.release("one") == 1
 
 
@@ -214,18 +235,18 @@ def test_a_lock_that_stays_for_its_least_time(releases):
     assert writer.release("one", LEASE) == 1
 
     assert reader.told() == writer.told()
-    assert reader.acquire("two") == [0]
+    assert reader.acquire("two") == 0
     assert reader.release("one") == 1  # said twice
     assert reader.force() == ["one"]
 
 
 def test_a_lease_that_ran_out(releases):
     writer, reader = releases
-    _, fence = writer.acquire("one", lease=10)
+    fence = writer.acquire("one", lease=10)
     wait_until(lambda: not writer.holders())
 
     assert reader.renew("one") == 0
-    assert int(reader.acquire("two")[1]) > int(fence)
+    assert reader.acquire("two") > fence
     assert writer.told() == reader.told()
     assert writer.release("two") == 1
 
@@ -233,7 +254,7 @@ def test_a_lease_that_ran_out(releases):
 def test_a_predecessor(releases):
     writer, reader = releases
     writer.acquire("one")
-    assert reader.acquire("two", predecessor="one")[2] == "one"
+    assert reader.acquire("two", predecessor="one") < 0
     assert writer.holders() == ["two"]
     assert writer.told() == reader.told()
     assert writer.release("two") == 1
@@ -241,13 +262,13 @@ def test_a_predecessor(releases):
 
 def test_the_fencing_token(releases):
     writer, reader = releases
-    _, fence = writer.acquire("one")
-    raised = int(fence) + 10**9
+    fence = writer.acquire("one")
+    raised = fence + 10**9
     assert writer.raise_fence("one", raised) == 1
 
-    assert reader.acquire("one") == [1, str(raised)]
+    assert reader.acquire("one") == raised
     reader.release("one")
-    assert reader.acquire("two") == [1, str(raised + 1)]
+    assert reader.acquire("two") == raised + 1
     assert writer.release("two") == 1
 
 
@@ -266,7 +287,7 @@ def test_how_holdings_ended(releases):
 def test_what_this_release_tells_of_the_records_of_the_previous_one(redis_server, redis_client):
     redis_server.flushdb()
     release = Release(redis_server, "previous")
-    _, fence = release.acquire("one", lease=LEASE)
+    fence = release.acquire("one", lease=LEASE)
     assert release.waits("two")
     records = keys.Keys("records")
 
@@ -278,7 +299,7 @@ def test_what_this_release_tells_of_the_records_of_the_previous_one(redis_server
 
     assert (info.name, info.kind, info.capacity, info.waiters) == ("a", "mutex", 1, 1)
     [held] = info.holders
-    assert (held.token, held.fence_token, held.weight) == ("one", int(fence), 1)
+    assert (held.token, held.fence_token, held.weight) == ("one", fence, 1)
     assert (held.timeout, held.waited, held.renewed) == (LEASE / 1000, 0, True)
     assert (waiter.weight, waiter.timeout) == (1, LEASE / 1000)
     assert {event.outcome for event in events} == {"released", "forced"}

@@ -12,6 +12,7 @@ from django_redislock import values
 from django_redislock.exceptions import LockError
 from django_redislock.management import running
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name
+from django_redislock.management.terminal import plain
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
@@ -65,9 +66,9 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if threading.current_thread() is not threading.main_thread():
         raise CommandError("locks run passes signals on, so it needs the main thread.")
 
-    def say(text: str) -> None:
+    def say(text: str, *, calm: bool = False) -> None:
         with suppress(OSError, ValueError):  # nobody reads it any more
-            command.stderr.write(text)
+            command.stderr.write(text, style_func=plain if calm else None)
 
     try:
         status = running.run(manager, job_of(options), say)
