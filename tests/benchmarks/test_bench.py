@@ -13,7 +13,8 @@ import redis
 from tests.round_trips import RoundTrips
 from tests.tools import ROOT
 
-from .bench.contenders import OURS, REDIS_PY, SAME, contender
+from .bench import rounds
+from .bench.contenders import OURS, REDIS_PY, SAME, SENT, contender
 from .bench.figure import Figure, Plot
 from .bench.lines import Line, number, quartiles, ratios
 from .bench.places import Commands
@@ -98,6 +99,34 @@ def test_what_warms_up_does_not_count():
     assert called == ["a", "a"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_portion_in_which_the_machine_was_away_is_measured_again(steal, monkeypatch, fails):
+    monkeypatch.setattr(rounds, "repeated", [])
+    monkeypatch.setattr(rounds, "wait_for_calm", lambda: None)
+    shares = iter([50, 0])
+
+    def portion() -> int:
+        steal(share := next(shares))
+        if share and fails:
+            raise RuntimeError("its lease ran out")
+        return share
+
+    assert interleaved({"a": portion}, 1, Random(1), warm=False) == {"a": [0]}
+    assert rounds.repeated == ["a"]
+
+
+def test_a_portion_that_fails_on_a_calm_machine_ends_the_run(steal):
+    with pytest.raises(ZeroDivisionError):
+        interleaved({"a": lambda: 1 // 0}, 1, Random(1), warm=False)
+
+
+def test_a_machine_that_is_always_away_is_taken_as_it_is(steal, monkeypatch):
+    monkeypatch.setattr(rounds, "repeated", [])
+    monkeypatch.setattr(rounds, "wait_for_calm", lambda: None)
+    assert interleaved({"a": lambda: steal(50)}, 2, Random(1), warm=False) == {"a": [None, None]}
+    assert len(rounds.repeated) == rounds.AGAIN
+
+
 # Turns
 
 BEGIN_AT = 100.0
@@ -168,10 +197,10 @@ def test_the_least_that_ours_needs_is_what_ours_asks_for(redis_server):
         return {name: calls for name, calls in commands.calls.items() if calls >= 10}
 
     try:
-        assert asked(SAME) == asked(OURS)
+        assert asked(SAME) == asked(SENT) == asked(OURS)
         assert sum(asked(SAME).values()) == 10 * (2 + 12)
     finally:
-        redis_server.delete(*redis_server.keys(f"{SAME}:*"))
+        redis_server.delete(*redis_server.keys(f"{SAME}*:*"))
 
 
 # The report

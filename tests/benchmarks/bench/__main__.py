@@ -11,7 +11,7 @@ from random import Random
 
 from tests.servers import Node
 
-from . import places, report
+from . import places, report, rounds
 from .figure import Bench, Figure
 
 
@@ -24,7 +24,7 @@ def main() -> int:
             figures = _measured(
                 Bench(node, options.quick, options.rounds, Random(options.seed)), options.only
             )
-        where = report.where_it_ran(node)
+        where = report.where_it_ran(node) + _told_again()
     print(f"\n{where}\n\n{report.table(figures)}")
     if options.json:
         options.json.write_text(report.as_json(figures, where))
@@ -49,6 +49,15 @@ def _measured(bench: Bench, only: list[str] | None) -> dict[str, Figure]:
         bench.node.client().flushall()
         print(f"({key}) {measured[key].title}: {time.monotonic() - begun:.0f} s", flush=True)
     return measured
+
+
+def _told_again() -> str:
+    if not rounds.repeated:
+        return ""
+    return (
+        f"; {len(rounds.repeated)} portions were measured again, as the machine's host took more "
+        f"than {rounds.AWAY:.0%} of the processors meanwhile"
+    )
 
 
 def _options() -> argparse.Namespace:

@@ -3,6 +3,7 @@
 All times are of the monotonic clock, which is the same in all processes of a machine.
 """
 
+import math
 import os
 import statistics
 import time
@@ -84,6 +85,9 @@ class Story:
     begin: float
     end: float
     by_process: Sequence[Sequence[Turn]]
+
+    sent: float = math.nan
+    """The commands that clients sent for an acquisition, where they were counted."""
 
     @property
     def turns(self) -> list[Turn]:

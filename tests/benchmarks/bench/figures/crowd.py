@@ -1,6 +1,7 @@
 """(c) 64 processes that all want one lock, all the time."""
 
 import statistics
+from dataclasses import replace
 from functools import partial
 
 from ..contenders import OURS, PEERS, client_of
@@ -14,13 +15,12 @@ from ..turns import Story, play
 PROCESSES = 64
 WORK = 0.0005
 
-SENT = ("evalsha", "eval", "blpop", "wait")
+BY_CLIENTS = ("evalsha", "eval", "blpop", "wait")
 """What we send; all else is called by the scripts."""
 
 
 def crowd(bench: Bench) -> Figure:
     url = bench.node.url
-    sent: list[float] = []
     with Crew(PROCESSES, {"default": url}) as crew:
         one = partial(
             play, crew, PROCESSES, url=url, name="crowd", seconds=bench.size(4, 1.5), work=WORK
@@ -30,14 +30,15 @@ def crowd(bench: Bench) -> Figure:
             with Commands(client_of(url)) as commands:
                 story = one(OURS)
             warming_up = 2 * PROCESSES  # each acquires and releases once before
-            sent.append((commands.sent(*SENT) - warming_up) / len(story.turns))
-            return story
+            sent = commands.sent(*BY_CLIENTS) - warming_up
+            return replace(story, sent=sent / len(story.turns))
 
         contenders = {OURS: ours} | {label: partial(one, label) for label in PEERS}
         stories = interleaved(contenders, bench.rounds(5), bench.random, warm=False)
     speed = {label: [each.per_second for each in stories[label]] for label in stories}
     longest = {label: [each.longest_wait for each in stories[label]] for label in stories}
     fairness = {label: [each.fairness for each in stories[label]] for label in stories}
+    sent = [each.sent for each in stories[OURS]]
     in_rounds = [each.longest_wait / each.full_round for each in stories[OURS]]
     return Figure(
         f"{PROCESSES} processes, one lock",

@@ -14,7 +14,7 @@ from ..lines import Line, number, ratios
 from ..places import KEYS, Commands
 from ..rounds import interleaved
 
-SENT = ("set", "evalsha")
+BY_CLIENTS = ("set", "evalsha")
 """By any of them. A script's time has in it that of what it calls, which is none of these."""
 
 
@@ -56,7 +56,7 @@ def _seconds(client: redis.Redis, label: str, url: str, cycles: int) -> float:
         for _ in range(cycles):
             lock.acquire()
             lock.release()
-    return commands.took(*SENT) / 1e6 / cycles
+    return commands.took(*BY_CLIENTS) / 1e6 / cycles
 
 
 def _bytes(client: redis.Redis, count: int) -> float:
