@@ -98,8 +98,9 @@ _as_json = json.JSONEncoder(separators=(",", ":")).encode
 def read_info(text: str) -> Told:
     """What `info_text` told; whatever is not as that writes it is left out."""
     told = _told(text) if len(text) <= REMEMBERED else _told.__wrapped__(text)
+    holder, metadata, renewed, on_conflict = told
     # Whoever asked may change what is its own, and not what is remembered.
-    return told._replace(metadata=deepcopy(told.metadata) if told.metadata else {})
+    return Told(holder, deepcopy(metadata) if metadata else {}, renewed, on_conflict)
 
 
 @lru_cache(maxsize=256)

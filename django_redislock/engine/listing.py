@@ -18,9 +18,8 @@ from ..keys import BUCKETS, Keys, LockKeys
 from ..lua import INSPECT, NAMES, QUEUE, ROWS
 from ..names import check_name, could_match
 from ..text import printable
-from .drivers import text
 from .ops import Batch, Call, Flow
-from .records import moment, number, ours, seconds
+from .records import moment, number, ours, pairs, parsed, read_record, seconds
 
 T = TypeVar("T")
 
@@ -75,7 +74,7 @@ class Ends:
 
 
 def get(keys: Keys, name: str, limit: float | None = None) -> Flow[LockInfo | None]:
-    infos = _lock_infos((yield _rows([keys.of(name)], limit)))
+    infos = _lock_infos(*parsed((yield _rows([keys.of(name)], limit))))
     return infos[0] if infos else None
 
 
@@ -123,10 +122,10 @@ def _ends(
         calls = [Call(NAMES, tuple(chain.from_iterable(each)), args) for each in some]
         return Batch(tuple(calls), LONGEST)
 
-    told = [*chain.from_iterable((yield from _of_many_buckets(keys, batch)))]
+    told = chain.from_iterable((yield from _of_many_buckets(keys, batch)))
     return {
-        bucket: Ends(total, _pairs(lines))
-        for bucket, total, lines in zip(buckets, told[::2], told[1::2], strict=True)
+        bucket: Ends(total, [(float(end), name) for name, end in pairs(flat).items()])
+        for bucket, (total, flat) in zip(buckets, told, strict=True)
     }
 
 
@@ -135,22 +134,17 @@ def _of_many_buckets(keys: Keys, batch: Callable[[bool], Batch]) -> Flow[list[An
     asked apart, for one. A server of a Cluster has one slot in a call, also where its client knows
     of no Cluster."""
     try:
-        answers: list[Any] = yield batch(keys.apart)
+        answers = yield batch(keys.apart)
     except ResponseError as error:
         if not _tells_of_slots(error):
             raise
         answers = yield batch(True)
-    return answers
+    return [parsed(answer) for answer in answers]
 
 
 def _tells_of_slots(error: ResponseError) -> bool:
     # Before redis-py 6 only a Cluster's client knows the class.
     return isinstance(error, ClusterCrossSlotError) or str(error).startswith("CROSSSLOT")
-
-
-def _pairs(told: str | bytes) -> list[End]:
-    lines = text(told).split("\n") if told else []
-    return list(zip(map(float, lines[1::2]), lines[::2], strict=True))
 
 
 def _first(known: Iterable[Ends], stop: int) -> list[End]:
@@ -176,7 +170,7 @@ def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
         return Batch(tuple(map(_rows, parts)), LONGEST)
 
     answers = yield from _of_many_buckets(keys, batch)
-    return [info for answer in answers for info in _lock_infos(answer)]
+    return [info for answer in answers for info in _lock_infos(*answer)]
 
 
 def _in_parts(whole: Sequence[T], size: int) -> list[Sequence[T]]:
@@ -193,9 +187,8 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     """Who waits for a lock, first to last."""
     of_name = keys.of(name)
     wanted = (of_name.queue, of_name.waiting, of_name.history)
-    now, flat = yield Call(QUEUE, wanted, (limit, conf.history), limit=LONGEST)
-    rows = zip(flat[1::3], flat[2::3], strict=True)
-    waiters = [ours(_waiter, since, text(told), int(text(now))) for since, told in rows]
+    now, rows = parsed((yield Call(QUEUE, wanted, (limit, conf.history), limit=LONGEST)))
+    waiters = [ours(_waiter, since, told, int(now)) for since, told in rows]
     return tuple(waiter for waiter in waiters if waiter)
 
 
@@ -219,9 +212,9 @@ def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[C
     """The next locks of all buckets in one round trip, and the cursors of those that have more."""
     answers = yield Batch(tuple(_call(keys, cursor) for cursor in cursors))
     infos: list[LockInfo] = []
-    for cursor, (now, start, ended, rows) in zip(cursors, answers, strict=True):
-        infos += [info for info in _lock_infos((now, rows)) if cursor.tell(info.name)]
-        cursor.start, cursor.ended = text(start), text(ended)
+    for cursor, answer in zip(cursors, answers, strict=True):
+        now, cursor.start, cursor.ended, rows = parsed(answer)
+        infos += [info for info in _lock_infos(now, rows) if cursor.tell(info.name)]
         cursor.limit = min(cursor.limit * 4, PAGE)
     return infos, [cursor for cursor in cursors if cursor.start]
 
@@ -231,9 +224,9 @@ def _call(keys: Keys, cursor: Cursor) -> Call:
     return Call(INSPECT, keys.inspect(cursor.bucket), args)
 
 
-def _waiter(arrived: str | bytes, record: str, now: int) -> Waiter:
+def _waiter(arrived: str, record: str, now: int) -> Waiter:
     _, weight, _, lease, _, told = record.split(" ", 5)
-    since = float(text(arrived)) / 1000
+    since = float(arrived) / 1000
     said = read_info(told)
     return Waiter(
         since=moment(round(since)),
@@ -245,24 +238,28 @@ def _waiter(arrived: str | bytes, record: str, now: int) -> Waiter:
     )
 
 
-def _lock_infos(answer: tuple[str | bytes, Sequence[Any]]) -> list[LockInfo]:
-    now, rows = answer
-    read_at = int(text(now))
-    infos = [ours(_lock_info, row, read_at) for row in rows]
+def _lock_infos(now: str, rows: Iterable[tuple[str, int, Iterable[str]]]) -> list[LockInfo]:
+    infos = [ours(_lock_info, *row, int(now)) for row in rows]
     return [info for info in infos if info]
 
 
-def _lock_info(row: str | bytes, now: int) -> LockInfo:
-    name, kind, capacity, waiters, *records = text(row).split("\n")
-    pairs = zip(records[::2], records[1::2], strict=True)
-    read = [ours(_holding, token, record, now) for token, record in pairs]
+def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockInfo | None:
+    """None where nobody holds it or waits for it."""
+    fields = pairs(flat)
+    read = [
+        ours(_holding, field[2:], record, now)
+        for field, record in fields.items()
+        if field.startswith("h:")
+    ]
     holders = [holding for holding in read if holding]
+    if not (holders or waiters):
+        return None
     return LockInfo(
         name=check_name(name),
-        kind=printable(kind),
-        capacity=number(capacity),
+        kind=printable(fields.get("kind", "")),
+        capacity=number(fields.get("capacity", "0")),
         state=_state(holders),
-        waiters=number(waiters),
+        waiters=waiters,
         holders=tuple(sorted(holders, key=_fence)),
     )
 
@@ -277,19 +274,21 @@ def _fence(holding: Holding) -> int:
     return holding.fence_token
 
 
-def _holding(token: str, record: str, now: int) -> Holding:
-    *numbers, told = record.split(" ", 6)
-    weight, expires, fence, acquired, waited, lease = map(number, numbers)
-    said = read_info(told)
+def _holding(token: str, told: str, now: int) -> Holding | None:
+    """None where its lease ran out."""
+    record = read_record(told)
+    if record.expires <= now:
+        return None
+    said = read_info(record.info)
     return Holding(
         token=token,
-        fence_token=fence,
-        weight=weight,
-        timeout=seconds(lease),
-        waited=seconds(waited),
-        acquired_at=moment(acquired),
-        expires_at=moment(expires),
-        ttl=(expires - now) / 1000,
+        fence_token=record.fence_token,
+        weight=record.weight,
+        timeout=seconds(record.lease),
+        waited=seconds(record.waited),
+        acquired_at=moment(record.acquired),
+        expires_at=moment(record.expires),
+        ttl=(record.expires - now) / 1000,
         holder=said.holder,
         metadata=said.metadata,
         renewed=said.renewed,

@@ -11,10 +11,9 @@ from ..keys import BUCKETS, Keys
 from ..lua import HISTORY
 from ..names import check_name
 from ..text import printable
-from .drivers import text
 from .listing import LONGEST
 from .ops import Batch, Call, Flow
-from .records import moment, number, ours, seconds
+from .records import moment, number, ours, pairs, parsed, read_record, seconds
 
 ENDING = {"name", "kind", "token", "how", "at", "holder"}
 """The fields of an event that is no refusal."""
@@ -32,8 +31,8 @@ def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]
         event
         for _, ended, broken, refused, _ in answers
         for event in (
-            *_endings([_pairs(entry) for entry in (*ended, *broken)]),
-            *(ours(_refusal, _pairs(entry)) for entry in refused),
+            *_endings([pairs(entry) for entry in (*ended, *broken)]),
+            *(ours(_refusal, pairs(entry)) for entry in refused),
         )
         if event
     ]
@@ -43,10 +42,10 @@ def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]
 def rates(keys: Keys) -> Flow[Rates]:
     """Of all locks, in each of the last 60 minutes."""
     answers = yield from _ask(keys, None, 0)
-    last = max(int(text(now)) for now, *_ in answers) // 60_000
+    last = max(int(now) for now, *_ in answers) // 60_000
     counts = {what: [0] * MINUTES for what in COUNTED}
     for *_, flat in answers:
-        for field, times in _pairs(flat).items():
+        for field, times in pairs(flat).items():
             minute, _, what = field.partition(" ")
             place = (ours(number, minute) or 0) - last + MINUTES - 1
             if what in counts and 0 <= place < MINUTES:
@@ -61,10 +60,10 @@ def rates(keys: Keys) -> Flow[Rates]:
 def _ask(keys: Keys, name: str | None, limit: int) -> Flow[list[Any]]:
     buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
     args = (name or "", limit, conf.history)
-    answers: list[Any] = yield Batch(
+    answers = yield Batch(
         tuple(Call(HISTORY, keys.history(bucket), args) for bucket in buckets), LONGEST
     )
-    return answers
+    return [parsed(answer) for answer in answers]
 
 
 def _endings(told: Sequence[Fields]) -> Iterator[Event | None]:
@@ -85,19 +84,19 @@ def _which(entry: Fields) -> tuple[str, str]:
 
 
 def _ending(entry: Fields, outcome: str) -> Event:
-    weight, _, fence, acquired, waited, _, told = entry["holder"].split(" ", 6)
-    said = read_info(told)
-    at, acquired_at = moment(number(entry["at"])), moment(number(acquired))
+    record = read_record(entry["holder"])
+    said = read_info(record.info)
+    at, acquired_at = moment(number(entry["at"])), moment(record.acquired)
     return Event(
         name=check_name(entry["name"]),
         kind=printable(entry["kind"]),
         outcome=printable(outcome),
         at=at,
         acquired_at=acquired_at,
-        waited=seconds(number(waited)),
+        waited=seconds(record.waited),
         held=(at - acquired_at).total_seconds(),
-        fence_token=number(fence),
-        weight=number(weight),
+        fence_token=record.fence_token,
+        weight=record.weight,
         holder=said.holder,
         metadata=said.metadata,
     )
@@ -128,10 +127,6 @@ def _unheld(entry: Fields, outcome: str, weight: int, waited: float, told: str) 
         holder=said.holder,
         metadata=said.metadata,
     )
-
-
-def _pairs(flat: list[Any]) -> Fields:
-    return {text(key): text(value) for key, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def _moment_of(event: Event) -> tuple[Any, int]:

@@ -1,9 +1,13 @@
 """Reading what stands in Redis. Others may write there too: what is not as our scripts write it
 is left out, and hides nothing else."""
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from .drivers import text
 
 T = TypeVar("T")
 
@@ -23,6 +27,41 @@ def ours(read: Callable[..., T], *told: Any) -> T | None:
         return read(*told)
     except (ValueError, KeyError, OverflowError):
         return None
+
+
+class Record(NamedTuple):
+    """What is noted of a holding; times in milliseconds."""
+
+    weight: int
+    expires: int
+    fence_token: int
+    acquired: int
+    waited: int
+    lease: int
+    info: str
+
+
+_RECORD = re.compile(r"(\d{1,17}) " * 6 + "(.*)", re.ASCII | re.DOTALL)
+
+
+def read_record(told: str) -> Record:
+    """Raises `ValueError` if it is none that the scripts write."""
+    found = _RECORD.fullmatch(told)
+    if found is None:
+        raise ValueError(f"{told[:80]!r} is no record")
+    weight, expires, fence_token, acquired, waited, lease = map(int, found.groups()[:6])
+    return Record(weight, expires, fence_token, acquired, waited, lease, found[7])
+
+
+def parsed(answer: str | bytes) -> Any:
+    """What a script tells."""
+    return json.loads(text(answer))
+
+
+def pairs(flat: Iterable[str]) -> dict[str, str]:
+    """A hash, as a script tells it."""
+    each = iter(flat)
+    return dict(zip(each, each, strict=True))
 
 
 def number(told: str | bytes) -> int:

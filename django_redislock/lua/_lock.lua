@@ -27,6 +27,9 @@
 -- latest events each stream keeps (0: there is no history). While one is kept, a lock
 -- whose last lease ran out stays for an hour, so that somebody can note its end.
 --
+-- What tells answers JSON: most clients take many times as long to read a list. There an empty
+-- table is {}, also where others are lists.
+--
 -- Others may write here too. What is not as these scripts write it counts as not there, and
 -- keeps no other lock of the bucket from being renewed, released or told of.
 

@@ -3,9 +3,8 @@
 -- KEYS  index, the base of the lock keys, history
 -- ARGV  name ('' for all), limit (0: the rates alone), kept
 --
--- Answer  {now (ms), {ended, ...}, {broken, ...}, {refused, ...}, rates}: events as they are in
---         the streams, the latest first, each a list of field, value, ...; the hash of rates,
---         likewise flat
+-- Answer  now (ms), {ended, ...}, {broken, ...}, {refused, ...}, rates: events as they are in the
+--         streams, the latest first, each {field, value, ...}; the hash of rates, likewise flat
 
 --> _lock.lua
 --> _notes.lua
@@ -31,7 +30,7 @@ local function latest(stream)
   return found
 end
 
-return {
+return cjson.encode({
   now_ms, latest('ended'), latest('broken'), latest('refused'),
   read('HGETALL', history .. 'rates'),
-}
+})

@@ -4,7 +4,7 @@
 -- ARGV  from (ms: locks whose last lease ends then or later), told ("3 of 7": so many that end at
 --       `from` are told already, of as many as there were; '' for none), limit, kept
 --
--- Answer  {now (ms), from and told of the next page (from is '' where there is none), {row, ...}}
+-- Answer  now (ms), from and told of the next page (from is '' where there is none), {row, ...}
 
 --> _lock.lua
 --> _notes.lua
@@ -48,4 +48,4 @@ for i = 1, #page, 2 do
   rows[#rows + 1] = row(page[i], locks .. page[i], waitings .. page[i])
 end
 if #page == limit * 2 then next_from, next_told = next_page(page, skip) end
-return { now_ms, next_from, next_told, rows }
+return cjson.encode({ now_ms, next_from, next_told, rows })

@@ -5,9 +5,8 @@
 --       it are wanted (each a pattern of Lua without repetitions, but for ?, which is any
 --       one character), kept
 --
--- Answer  {how many there are, the lines: name, lease end (ms), name, lease end, ..., of each
---         bucket}: not more than limit of a bucket. The lines are one text, as most clients take
---         many times as long to read a list.
+-- Answer  of each bucket {how many there are, {name, lease end (ms), name, lease end, ...}}: not
+--         more than limit of it
 
 --> _lock.lua
 --> _notes.lua
@@ -41,19 +40,6 @@ local function within(skip, count)
     'WITHSCORES', 'LIMIT', skip, count)
 end
 
--- The lines of names and lease ends. Names of two lines are none, and would be taken for two.
-local function lines_of(told)
-  local text, lines = table.concat(told, '\n'), {}
-  if select(2, string.gsub(text, '\n', '')) < #told then return text end
-  for i = 1, #told, 2 do
-    if not string.find(told[i], '\n', 1, true) then
-      lines[#lines + 1] = told[i]
-      lines[#lines + 1] = told[i + 1]
-    end
-  end
-  return table.concat(lines, '\n')
-end
-
 local function first_of_all()
   return redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE), within(0, limit)
 end
@@ -81,7 +67,6 @@ for i = 1, #KEYS, 3 do
   index, history = KEYS[i], KEYS[i + 2]
   forget_the_expired(KEYS[i + 1], math.floor(FORGOTTEN / buckets))
   local found, told = (#pieces == 0 and first_of_all or first_that_match)()
-  answer[#answer + 1] = found
-  answer[#answer + 1] = lines_of(told)
+  answer[#answer + 1] = { found, told }
 end
-return answer
+return cjson.encode(answer)

@@ -3,7 +3,7 @@
 -- KEYS  queue, waiting, history
 -- ARGV  limit, kept
 --
--- Answer  {now (ms), {token, arrival (us), waiter, token, arrival, waiter, ...}}
+-- Answer  now (ms), {{arrival (us), waiter}, ...}
 
 --> _lock.lua
 --> _notes.lua
@@ -16,8 +16,8 @@ local standing = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
 for i = 1, #standing, 2 do
   local record = redis.call('HGET', waiting, standing[i])
   local waiter = read_waiter(record)
-  if #rows < ARGV[1] * 3 and waiter and waiter.alive >= now then
-    rows[#rows + 1], rows[#rows + 2], rows[#rows + 3] = standing[i], standing[i + 1], record
+  if #rows < tonumber(ARGV[1]) and waiter and waiter.alive >= now then
+    rows[#rows + 1] = { standing[i + 1], record }
   end
 end
-return { now_ms, rows }
+return cjson.encode({ now_ms, rows })

@@ -3,7 +3,7 @@
 -- KEYS  of each its lock key, then of each its waiting key, history
 -- ARGV  of each its name, then kept
 --
--- Answer  {now (ms), {row, ...}}, without those that nobody holds or waits for
+-- Answer  now (ms), {row, ...}
 
 --> _lock.lua
 --> _notes.lua
@@ -14,6 +14,6 @@
 local count, rows = #ARGV - 1, {}
 local waits = redis.call('EXISTS', unpack(KEYS, count + 1, count * 2)) > 0 -- for any of them
 for i = 1, count do
-  rows[#rows + 1] = row(ARGV[i], KEYS[i], waits and KEYS[count + i])
+  rows[i] = row(ARGV[i], KEYS[i], waits and KEYS[count + i])
 end
-return { now_ms, rows }
+return cjson.encode({ now_ms, rows })

@@ -179,7 +179,8 @@ def test_nobody_else_has_the_server_run_anything() -> None:
 def test_lua_makes_no_code_and_no_command_of_data() -> None:
     for name, source in LUA.items():
         code = re.sub(r"--.*", "", source)
-        makes = r"\b(loadstring|dofile|loadfile|require|setfenv|getfenv|cjson|cmsgpack|_G)\b"
+        makes = r"\b(loadstring|dofile|loadfile|require|setfenv|getfenv|cmsgpack|_G)\b"
+        makes += r"|\bcjson\b(?!\.encode\()"
         assert not re.search(makes, code), name
         asked = re.findall(r"\b(?:redis\.p?call|(?<!function )read)\(\s*(\S+)", code)
         # `read` passes on what it was given, and that is looked at here too.

@@ -4,7 +4,7 @@ a release may go."""
 
 from collections.abc import Iterator
 from importlib.util import module_from_spec
-from itertools import permutations
+from itertools import chain, permutations
 from types import ModuleType
 from typing import Any
 from zipimport import zipimporter
@@ -14,6 +14,7 @@ import redis
 
 from django_redislock import keys, lua
 from django_redislock.engine import drivers, listing, past
+from django_redislock.engine.records import pairs, parsed, read_record
 from tests.faults import previous
 from tests.tools import wait_until
 
@@ -33,10 +34,24 @@ def previous_module(name: str) -> ModuleType:
 
 
 def lines(answer: Any) -> list[str]:
-    """What one release tells as a list, another may tell as the lines of one text."""
-    if isinstance(answer, list):
+    """What one release tells as a list, another may tell as the lines of one text, or as JSON."""
+    if isinstance(answer, list | dict):  # in JSON an empty list is {}
         return [line for each in answer for line in lines(each)]
     return str(answer).split("\n") if answer != "" else []
+
+
+def row_lines(now: str, name: str, waiters: int, flat: list[str]) -> list[str]:
+    """A lock as the previous release tells of it: without whose lease ran out."""
+    fields = pairs(flat)
+    holders = [
+        (field.removeprefix("h:"), record)
+        for field, record in fields.items()
+        if field.startswith("h:") and read_record(record).expires > int(now)
+    ]
+    if not (holders or waiters):
+        return []
+    kind, capacity = fields.get("kind", ""), fields.get("capacity", "0")
+    return lines([name, kind, capacity, waiters, *chain(*holders)])
 
 
 def _said_anew(verdict: int, *more: str) -> int | str:
@@ -109,23 +124,39 @@ class Release:
     def told(self) -> list[Any]:
         """All that its scripts tell, but for the time, as lines."""
         page, bucket = self.keys.inspect(self.a.bucket), self.keys.history(self.a.bucket)
+        waiting = (self.a.queue, self.a.waiting, self.a.history)
         answers = (
-            self.rows(),
-            self.ask("inspect", page, "-inf", 0, 10)[-1],  # the cursor is its own affair
-            self.ask("queue", (self.a.queue, self.a.waiting, self.a.history), 10)[1:],
-            self.ask("names", bucket, 10),
-            self.ask("history", bucket, "a", 10)[1:],
+            self.row(),
+            self.rows("inspect", page, "-inf", 0, 10),
+            self.waiters(self.tell("queue", waiting, 10)[1]),
+            self.tell("names", bucket, 10),
+            self.tell("history", bucket, "a", 10)[1:],
         )
         return [line for answer in answers for line in lines(answer)]
 
-    def rows(self) -> Any:
+    def tell(self, name: str, keys: tuple[str, ...], *args: str | int) -> Any:
+        answer = self.ask(name, keys, *args)
+        return answer if self.name == "previous" else parsed(answer)
+
+    def row(self) -> list[str]:
         if self.name == "previous":
-            page = self.keys.inspect(self.a.bucket)
-            return self.ask("inspect", page, "", "", "", "a")[-1]
-        return self.ask("rows", (self.a.lock, self.a.waiting, self.a.history), "a")[-1]
+            return self.rows("inspect", self.keys.inspect(self.a.bucket), "", "", "", "a")
+        return self.rows("rows", (self.a.lock, self.a.waiting, self.a.history), "a")
+
+    def rows(self, name: str, keys: tuple[str, ...], *args: str | int) -> list[str]:
+        now, *_, rows = self.tell(name, keys, *args)  # the cursor is its own affair
+        if self.name == "previous":
+            return lines(rows)
+        return [line for row in rows for line in row_lines(now, *row)]
+
+    def waiters(self, told: Any) -> Any:
+        """When each came, and its record."""
+        if self.name == "previous":
+            return [each for place, each in enumerate(told) if place % 3]
+        return told
 
     def holders(self) -> list[str]:
-        return sorted(lines(self.rows())[4::2])
+        return sorted(self.row()[4::2])
 
     def turn(self, token: str) -> int:
         """The fencing token that was pushed to who waits."""

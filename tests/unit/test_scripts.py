@@ -13,7 +13,9 @@ import pytest
 import redis
 from redis.exceptions import NoScriptError, ResponseError
 
-from django_redislock import lua
+from django_redislock import LockInfo, lua
+from django_redislock.engine.listing import _lock_infos
+from django_redislock.engine.records import pairs, parsed
 from django_redislock.keys import Keys
 from django_redislock.lua import (
     ACQUIRE,
@@ -43,10 +45,6 @@ SCRIPTS = {each.name: each for each in vars(lua).values() if isinstance(each, Sc
 
 
 Fields = dict[str, str]
-
-
-def pairs(flat: list[str]) -> Fields:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Lock:
@@ -89,29 +87,31 @@ class Lock:
         return self.ask(FORCE, A.all, "a", token)
 
     def inspect(self, start: str, told: str, limit: int) -> Any:
-        _, *cursor, rows = self.ask(INSPECT, KEYS.inspect(A.bucket), start, told, limit)
-        return [*cursor, [row.split("\n") for row in rows]]
+        answer = self.ask(INSPECT, KEYS.inspect(A.bucket), start, told, limit)
+        _, *cursor, rows = parsed(answer)
+        return [*cursor, [name for name, *_ in rows]]
 
-    def rows(self, *names: str) -> list[list[str]]:
-        _, rows = self.ask_rows(*names)
-        return [row.split("\n") for row in rows]
+    def rows(self, *names: str) -> list[LockInfo]:
+        return _lock_infos(*self.ask_rows(*names))
 
     def ask_rows(self, *names: str) -> Any:
         locks = [KEYS.of(name) for name in names]
         keys = [each.lock for each in locks] + [each.waiting for each in locks]
-        return self.ask(ROWS, (*keys, A.history), *names)
+        return parsed(self.ask(ROWS, (*keys, A.history), *names))
 
     def names(self, limit: int, *pieces: str) -> Any:
-        [count, told] = self.ask(NAMES, KEYS.history(A.bucket), limit, *pieces)
-        return count, told.split("\n")[::2] if told else []
+        [[count, flat]] = parsed(self.ask(NAMES, KEYS.history(A.bucket), limit, *pieces))
+        return count, list(pairs(flat))
 
     def queue(self, limit: int = 10) -> list[str]:
-        _, flat = self.ask(QUEUE, (A.queue, A.waiting, A.history), limit)
-        return flat[::3]
+        _, rows = parsed(self.ask(QUEUE, (A.queue, A.waiting, A.history), limit))
+        standing = self.client.zrange(A.queue, 0, -1, withscores=True)
+        tokens = {came: token for token, came in standing}
+        return [tokens[float(came)] for came, _ in rows]
 
     def past(self, name: str = "", limit: int = 10) -> tuple[list[Fields], list[Fields], Fields]:
         """What ended and what was refused, the latest first, and the rates."""
-        _, *streams, rates = self.ask(HISTORY, KEYS.history(A.bucket), name, limit)
+        _, *streams, rates = parsed(self.ask(HISTORY, KEYS.history(A.bucket), name, limit))
         ended, broken, refused = ([pairs(entry) for entry in stream] for stream in streams)
         return ended + broken, refused, pairs(rates)
 
@@ -129,8 +129,7 @@ class Lock:
         return counted
 
     def holders(self) -> list[str]:
-        rows = self.rows("a")
-        return sorted(rows[0][4::2]) if rows else []
+        return sorted(each.token for info in self.rows("a") for each in info.holders)
 
     def waiters(self) -> list[str]:
         return self.client.zrange(A.queue, 0, -1)
@@ -381,7 +380,7 @@ def passed_over(request: pytest.FixtureRequest, lock: Lock) -> Lock:
     lock.acquire("z", alive=5000)
     if request.param == "forgotten":
         lock.client.hdel(A.waiting, "y")
-    wait_until(lambda: lock.rows("a")[0][3] == "1")
+    wait_until(lambda: lock.rows("a")[0].waiters == 1)
     return lock
 
 
@@ -570,19 +569,18 @@ def test_rows_answer_what_is_known_of_a_name(lock: Lock) -> None:
     share = {"kind": "semaphore", "capacity": 2}
     lock.acquire("x", **share)
     lock.acquire("y", **share, weight=2, alive=5000)
-    now, _ = lock.ask_rows("a")
+    now, [[name, waiters, flat]] = lock.ask_rows("a")
     assert abs(int(now) / 1000 - time.time()) < 5
-    record = lock.client.hget(A.lock, "h:x")
-    assert lock.rows("a") == [["a", "semaphore", "2", "1", "x", record]]
+    assert (name, waiters, pairs(flat)) == ("a", 1, lock.client.hgetall(A.lock))
 
 
-def test_rows_leave_out_whom_nobody_holds(lock: Lock) -> None:
+def test_rows_show_nothing_of_what_nobody_holds(lock: Lock) -> None:
     assert lock.rows("a") == []
     lock.acquire("x", lease=10)
     lock.pass_lease("x")
     assert lock.rows("a") == []
     lock.acquire("y", alive=5000)
-    assert [row[4] for row in lock.rows("never", "a")] == ["y"]
+    assert [info.token for info in lock.rows("never", "a")] == ["y"]
     lock.release("y")
     assert lock.rows("a", "never") == []
 
@@ -592,8 +590,8 @@ def test_rows_tell_of_who_waits_where_the_lease_ran_out(lock: Lock) -> None:
     lock.acquire("y", alive=5000)
     lock.renew("x", 10, "set")
     lock.pass_lease("x")
-    [row] = lock.rows("a")
-    assert row[3:] == ["1"]
+    [info] = lock.rows("a")
+    assert (info.waiters, info.holders) == (1, ())
 
 
 # inspect
@@ -602,7 +600,7 @@ def test_rows_tell_of_who_waits_where_the_lease_ran_out(lock: Lock) -> None:
 def test_inspect_answers_nothing_where_nothing_is_held(lock: Lock) -> None:
     assert lock.inspect("-inf", "", 10) == ["", "", []]
     lock.acquire("x")
-    assert lock.inspect("-inf", "", 10) == ["", "", lock.rows("a")]
+    assert lock.inspect("-inf", "", 10) == ["", "", ["a"]]
 
 
 NEXT_TO_A = [name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket][:5]
@@ -620,8 +618,8 @@ def neighbours(lock: Lock) -> list[str]:
 def pages(lock: Lock, limit: int) -> Iterator[list[str]]:
     start, told = "-inf", ""
     while start:
-        start, told, rows = lock.inspect(start, told, limit)
-        yield [row[0] for row in rows]
+        start, told, names = lock.inspect(start, told, limit)
+        yield names
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
@@ -962,8 +960,8 @@ def test_what_is_no_record_of_a_waiter_is_none_to_queue_rows_and_release(lock: L
     lock.client.hset(A.waiting, "junk", "of another program")
     lock.client.zadd(A.queue, {"junk": 1})
     assert lock.queue() == ["y"]
-    [row] = lock.rows("a")
-    assert row[3] == "1"
+    [info] = lock.rows("a")
+    assert info.waiters == 1
     assert lock.release("x") == 1
     assert lock.holders() == ["y"]
 
@@ -977,14 +975,15 @@ def test_renew_of_one_lock_is_not_kept_by_another_of_another_type(told: Lock) ->
     assert told.client.exists(f"{A.lock} b")
 
 
-def test_names_and_rows_leave_out_what_takes_two_lines(lock: Lock) -> None:
+def test_names_and_rows_tell_any_text(lock: Lock) -> None:
     lock.acquire("x", kind="semaphore", capacity=2)
     end = lock.client.zscore(A.index, "a")
-    lock.client.zadd(A.index, {"a\nb": end})
+    odd = 'a\n"\\\0\x7f\u2028ä\U0001f512'
+    lock.client.zadd(A.index, {odd: end})
     record = lock.client.hget(A.lock, "h:x")
-    lock.client.hset(A.lock, mapping={"h:y\nz": record, "h:y": f"{record}\n"})
-    assert lock.names(10)[1] == lock.names(10, "a", "")[1] == ["a"]
-    assert lock.holders() == ["x"]
+    lock.client.hset(A.lock, mapping={f"h:{odd}": record, "h:y": "\n"})
+    assert lock.names(10)[1] == lock.names(10, "a", "")[1] == ["a", odd]
+    assert lock.holders() == sorted(["x", odd])
 
 
 def test_names_that_are_too_long_match_nothing(lock: Lock) -> None:
