@@ -4,7 +4,7 @@ import statistics
 from dataclasses import replace
 from functools import partial
 
-from ..contenders import OURS, PEERS, client_of
+from ..contenders import LIST, OURS, PEERS, REDIS_PY, client_of
 from ..crew import Crew
 from ..figure import Bench, Figure, Plot
 from ..lines import Line, ratios
@@ -33,12 +33,17 @@ def crowd(bench: Bench) -> Figure:
             sent = commands.sent(*BY_CLIENTS) - warming_up
             return replace(story, sent=sent / len(story.turns))
 
-        contenders = {OURS: ours} | {label: partial(one, label) for label in PEERS}
+        def bare() -> Story:
+            # What is in the list at the end of a round stays there.
+            return one(LIST, name=f"crowd:{bench.random.random()}")
+
+        contenders = {OURS: ours, LIST: bare} | {label: partial(one, label) for label in PEERS}
         stories = interleaved(contenders, bench.rounds(5), bench.random, warm=False)
     speed = {label: [each.per_second for each in stories[label]] for label in stories}
     longest = {label: [each.longest_wait for each in stories[label]] for label in stories}
     fairness = {label: [each.fairness for each in stories[label]] for label in stories}
     sent = [each.sent for each in stories[OURS]]
+    floor = statistics.median(ratios(speed[LIST], speed[REDIS_PY]))
     in_rounds = [each.longest_wait / each.full_round for each in stories[OURS]]
     return Figure(
         f"{PROCESSES} processes, one lock",
@@ -72,6 +77,7 @@ def crowd(bench: Bench) -> Figure:
             Plot("crowd-longest", "The longest wait", "s", _medians(longest)),
             Plot("crowd-fairness", "Jain's index of fairness", "", _medians(fairness)),
         ),
+        (f"Acquisitions a second, {LIST} / {REDIS_PY}'s: {floor:.2f}.",),
     )
 
 
