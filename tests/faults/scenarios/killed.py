@@ -16,7 +16,7 @@ LEASES = 0.3, 1.0
     1,
     "SIGKILL of the holder",
     runs=300,
-    short=4,
+    short=16,
     operations=2,
     free_within=max(LEASES) + 0.5 + GRACE,
 )
