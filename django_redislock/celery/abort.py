@@ -32,7 +32,7 @@ class Abort:
                 signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
 
     def __enter__(self) -> Self:
-        """What was lost before is its caller's to find: it is `lost` before this is called."""
+        """Whose lock is lost already has to find that itself: it is `lost` before this is told."""
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(SIGNAL, self._strike)
             with self._guard:

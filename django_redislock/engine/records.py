@@ -11,8 +11,8 @@ from .drivers import text
 
 T = TypeVar("T")
 
-LARGEST = 10**17
-"""No number is that great: a fencing token has 16 digits."""
+DIGITS = 17
+"""No number has more: a fencing token has 16."""
 
 LAST_MOMENT = 10**14
 """No time comes so late, in milliseconds: the index takes such a score for a fencing token."""
@@ -41,7 +41,7 @@ class Record(NamedTuple):
     info: str
 
 
-_RECORD = re.compile(r"(\d{1,17}) " * 6 + "(.*)", re.ASCII | re.DOTALL)
+_RECORD = re.compile(rf"(\d{{1,{DIGITS}}}) " * 6 + "(.*)", re.ASCII | re.DOTALL)
 
 
 def read_record(told: str) -> Record:
@@ -54,7 +54,7 @@ def read_record(told: str) -> Record:
 
 
 def parsed(answer: str | bytes) -> Any:
-    """What a script tells."""
+    """What a script tells, which is JSON."""
     return json.loads(text(answer))
 
 
@@ -67,7 +67,7 @@ def pairs(flat: Iterable[str]) -> dict[str, str]:
 def number(told: str | bytes) -> int:
     """Raises `ValueError` if it is none that the scripts write."""
     found = int(told)
-    if not 0 <= found < LARGEST:
+    if not 0 <= found < 10**DIGITS:
         raise ValueError(f"{found} is no number of a record")
     return found
 

@@ -11,12 +11,12 @@
 --> _queue.lua
 
 queue, waiting = KEYS[1], KEYS[2]
-local rows = {}
+local limit, rows = tonumber(ARGV[1]), {}
 local standing = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
 for i = 1, #standing, 2 do
   local record = redis.call('HGET', waiting, standing[i])
   local waiter = read_waiter(record)
-  if #rows < tonumber(ARGV[1]) and waiter and waiter.alive >= now then
+  if #rows < limit and waiter and waiter.alive >= now then
     rows[#rows + 1] = { standing[i + 1], record }
   end
 end
