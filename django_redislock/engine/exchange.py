@@ -14,6 +14,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client, Nodes
 from ..connection.nodes import REDIRECTIONS, AsyncNode
+from .nearby import look_out, look_out_on_loop
 from .ops import Command, Parts
 from .pools import (
     PATIENCE,
@@ -96,6 +97,11 @@ def _pauses(until: float | None) -> Iterator[float]:
     while time.monotonic() < min(patience, until or patience):
         yield pause
         pause = min(pause * 2 or PAUSE, LONGEST_PAUSE)
+
+
+def _are_short(commands: Sequence[Command]) -> bool:
+    """Whether they are one script, which is answered at once: no wait, and not very many."""
+    return len(commands) == 1 and commands[0][0][0] == "EVALSHA"
 
 
 def _packed(commands: Sequence[Command]) -> bytes:
@@ -201,6 +207,8 @@ def _retries(connection: Any) -> bool:
 def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
     try:
         connection.send_packed_command([_packed(commands)])
+        if _are_short(commands):
+            look_out(connection)
         answers = [_read(connection, until) for _ in commands]
     except BaseException:
         connection.disconnect()  # or what is unread would answer the next command
@@ -344,6 +352,8 @@ async def _asend_to_node(node: AsyncNode, commands: Sequence[Command]) -> list[A
 async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[Any]:
     try:
         await connection.send_packed_command([_packed(commands)])
+        if _are_short(commands):
+            look_out_on_loop(connection)
         return [await _aread(connection) for _ in commands]
     except BaseException as error:
         await connection.disconnect(nowait=True)  # or what is unread would answer the next command
