@@ -204,9 +204,9 @@ def _call(client: Client, call: Call) -> Any:
 
 
 async def _acall(client: AsyncClient, call: Call) -> Any:
-    [answer] = await aask(client, [_by_digest(call)], call.limit)
+    [answer] = await aask(client, [_by_digest(call)], call.limit, once=call.once)
     if isinstance(answer, NoScriptError):
-        [answer] = await aask(client, [_in_full(call)], call.limit)
+        [answer] = await aask(client, [_in_full(call)], call.limit, once=call.once)
     return _good(answer)
 
 

@@ -21,6 +21,7 @@ from .pools import (
     PAUSE,
     agive_back,
     connection_of,
+    connection_on_loop,
     give_back,
     idle_of,
     idle_on_loop,
@@ -237,16 +238,22 @@ def _answer_of(client: Any, command: Command) -> Any:
 # Async: through the client, whose commands can be cancelled at any moment.
 
 
-async def aask(client: AsyncClient, commands: Sequence[Command], limit: float | None) -> list[Any]:
-    """See ask()."""
+async def aask(
+    client: AsyncClient,
+    commands: Sequence[Command],
+    limit: float | None,
+    *,
+    once: bool = False,
+) -> list[Any]:
+    """See ask(). `once`: not to be repeated, also by a client that does so."""
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
         if limit is None:
-            answers = await _aask(client, commands)
+            answers = await _aask(client, commands, once)
         else:
             async with asyncio.timeout(limit):
-                answers = await _aask(client, commands)
+                answers = await _aask(client, commands, once)
     except TimeoutError as error:
         if isinstance(client, Nodes):
             client.look_again()
@@ -257,59 +264,61 @@ async def aask(client: AsyncClient, commands: Sequence[Command], limit: float | 
     return answers
 
 
-async def _aask(client: AsyncClient, commands: Sequence[Command]) -> list[Any]:
+async def _aask(client: AsyncClient, commands: Sequence[Command], once: bool) -> list[Any]:
     if not isinstance(client, Nodes):
-        return await _aexchange(client, commands)
+        return await _aexchange(client, commands, once)
     try:
-        return await _aask_nodes(client, commands)
+        return await _aask_nodes(client, commands, once)
     except (ConnectionError, RedisTimeoutError):
         client.look_again()
         raise
 
 
-async def _aask_nodes(nodes: Nodes, commands: Sequence[Command]) -> list[Any]:
+async def _aask_nodes(nodes: Nodes, commands: Sequence[Command], once: bool) -> list[Any]:
     answers: list[Any] = [None] * len(commands)
     for node, places in _by_node(nodes, commands).items():
-        told = await _aexchange(node, [commands[place] for place in places])
+        told = await _aexchange(node, [commands[place] for place in places], once)
         for place, answer in zip(places, told, strict=True):
             answers[place] = answer
     followed = {
-        place: await _afollowed(nodes, commands[place], answers[place])
+        place: await _afollowed(nodes, commands[place], answers[place], once)
         for place in _redirected(answers)
     }
     return _after_redirections(commands, answers, followed)
 
 
-async def _afollowed(nodes: Nodes, command: Command, answer: Any) -> Any:
+async def _afollowed(nodes: Nodes, command: Command, answer: Any, once: bool) -> Any:
     """See _followed()."""
     for pause in _pauses(None):
         asked_once = nodes.redirected(answer)
         if asked_once:
-            _, answer = await _aexchange(asked_once, [ASKING, command])
+            _, answer = await _aexchange(asked_once, [ASKING, command], once)
         else:
             await asyncio.sleep(pause)
-            [answer] = await _aexchange(nodes.at(_key(command)), [command])
+            [answer] = await _aexchange(nodes.at(_key(command)), [command], once)
         if not isinstance(answer, REDIRECTIONS):
             break
     return answer
 
 
-async def _aexchange(client: Any, commands: Sequence[Command]) -> list[Any]:
+async def _aexchange(client: Any, commands: Sequence[Command], once: bool) -> list[Any]:
     began = time.monotonic()
     send = _asend_to_node if isinstance(client, AsyncNode) else _asend
     while True:
         try:
-            return await send(client, commands)
+            return await send(client, commands, once)
         except ConnectionError as error:
             if not is_exhausted(error) or time.monotonic() > began + PATIENCE:
                 raise
         await asyncio.sleep(PAUSE)
 
 
-async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
+async def _asend(client: Any, commands: Sequence[Command], once: bool) -> list[Any]:
     pool = client.connection_pool
     if not client.connection and (connection := idle_on_loop(pool)):
-        answers = await _asend_on(pool, connection, commands)
+        answers = await _asend_on(pool, connection, commands, once)
+    elif once:
+        answers = await _asend_once(pool, commands)
     elif len(commands) == 1:
         answers = [await _aanswer_of(client, commands[0])]
     else:
@@ -322,9 +331,11 @@ async def _asend(client: Any, commands: Sequence[Command]) -> list[Any]:
     return answers
 
 
-async def _asend_on(pool: Any, connection: Any, commands: Sequence[Command]) -> list[Any]:
+async def _asend_on(
+    pool: Any, connection: Any, commands: Sequence[Command], once: bool
+) -> list[Any]:
     try:
-        if not _retries(connection):
+        if once or not _retries(connection):
             return await _aexchange_by(connection, commands)
         answers: list[Any] = await connection.retry.call_with_retry(
             lambda: _aexchange_by(connection, commands), lambda error: connection.disconnect()
@@ -334,11 +345,21 @@ async def _asend_on(pool: Any, connection: Any, commands: Sequence[Command]) -> 
         await agive_back(pool, connection)
 
 
-async def _asend_to_node(node: AsyncNode, commands: Sequence[Command]) -> list[Any]:
+async def _asend_once(pool: Any, commands: Sequence[Command]) -> list[Any]:
+    connection = await connection_on_loop(pool)
+    try:
+        return await _aexchange_by(connection, commands)
+    finally:
+        await pool.release(connection)
+
+
+async def _asend_to_node(node: AsyncNode, commands: Sequence[Command], once: bool) -> list[Any]:
     # Nothing sees that an idle connection was closed: so each is tried until one fails that was
     # made just now.
     while True:
         connection = node.take()
+        if once:
+            await connection.disconnect()
         was_connected = connection.is_connected
         try:
             return await _aexchange_by(connection, commands)

@@ -153,6 +153,11 @@ def _is_ready_on_loop(connection: Any) -> bool:
     return not came_in and _is_quiet(connection._writer.get_extra_info("socket"))
 
 
+async def connection_on_loop(pool: Any) -> Any:
+    """A connection of any pool of asyncio. Raises redis-py's errors."""
+    return await _get(pool)
+
+
 async def agive_back(pool: Any, connection: Any) -> None:
     """Let others have what `idle_on_loop` gave."""
     if _is_to_go(connection):

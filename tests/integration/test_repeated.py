@@ -11,7 +11,7 @@ from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock, clock
 from django_redislock.engine import flows
-from django_redislock.engine.drivers import run
+from django_redislock.engine.drivers import arun, run
 from django_redislock.keys import Keys
 from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW
 from tests.faults.proxy import Proxy, runs
@@ -87,6 +87,34 @@ def test_a_forced_release_is_not_repeated(proxy, client):
     with pytest.raises(redis.ConnectionError):
         run(client, flows.force_release(keys, None))
     assert lost.is_done()
+    assert waiter.result(60)
+    assert first.locked()
+    assert len(run(client, flows.force_release(keys, None))) == 1
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_nor_in_async(proxy, client, idle):
+    """By a connection that was idle, or by one that is made for it."""
+    first, second = (Lock(client, "a", timeout=30) for _ in range(2))
+    keys = Keys("redislock").of("a")
+    assert first.acquire()
+    waiter = start(second.acquire)
+    wait_until(lambda: client.exists(keys.queue))
+
+    async def force():
+        retry = AsyncRetry(NoBackoff(), 1)
+        errors = [redis.ConnectionError]
+        async with redis.asyncio.Redis.from_url(
+            proxy.url, retry=retry, retry_on_error=errors
+        ) as on_loop:
+            if idle:
+                await on_loop.ping()
+            lost = proxy.drop_reply(runs(FORCE))
+            with pytest.raises(redis.ConnectionError):
+                await arun(on_loop, flows.force_release(keys, None))
+            assert lost.is_done()
+
+    asyncio.run(force())
     assert waiter.result(60)
     assert first.locked()
     assert len(run(client, flows.force_release(keys, None))) == 1
