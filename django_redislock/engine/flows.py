@@ -280,7 +280,7 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
         if replace:
             lease.end_to_set()
     if left:
-        lease.keep(sent + left)
+        lease.keep(sent + min(left, wanted))
         lease.book.add(lease)
     return left > 0
 

@@ -91,9 +91,11 @@ class Lease:
         self.early = left / 10
 
     def renewed(self, sent: float, left: float) -> None:
-        """What a renewal was answered: so much was left. Where the holder set it at the same
-        time, which of the two came last is not known."""
-        self.keep(sent + left)
+        """What a renewal was answered: so much was left, which counts for no more than was known
+        or asked for, as the server's clock may have been set back, and may be set right again.
+        Where the holder set it at the same time, which of the two came last is not known."""
+        most = max(self.deadline - sent, self.at_least(self.seconds))
+        self.keep(sent + min(left, most))
         if sent < self._set_at:
             self.keep(min(self.deadline, self._set_to))
 

@@ -97,8 +97,9 @@ class Core:
     on_conflict = ""
     """What its caller does if it is refused, for the history."""
 
-    drift: tuple[float, float] = (0.0, 0.0)
-    """What to take off for clocks that drift: a part of the lease, and seconds."""
+    drift: tuple[float, float] = (0.0, 0.0015)
+    """What to take off for clocks that drift, and for a server that counts in whole milliseconds:
+    a part of the lease, and seconds."""
 
     def __init__(
         self,

@@ -168,7 +168,8 @@ def test_a_loop_that_has_nothing_else_to_do_looks_out_too(own_looks, patient):
 
     asyncio.run(twice())
 
-    assert own_looks == [True, True]
+    assert own_looks  # but for moments in which the renewal has something to do
+    assert all(own_looks)
 
 
 def test_who_else_is_on_the_loop_is_not_held_up(looks, patient):

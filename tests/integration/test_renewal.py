@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -462,6 +463,38 @@ def test_a_renewal_under_way_does_not_count_where_its_holder_makes_the_lease_sho
         assert lease.deadline - clock.now() <= 2
         lease.renewed(clock.now(), 30)
         assert lease.deadline - clock.now() > 2
+
+
+def test_the_holder_takes_its_lease_to_end_before_the_server_does():
+    """The server counts in whole milliseconds, of which one may be nearly over."""
+    for _ in range(100):
+        with locks.lock("a", timeout=30.0004) as lock:
+            [lease] = lock._own().leases
+            ends = []
+            for change in (lambda: None, lock.reacquire, partial(lock.extend, 5)):
+                change()
+                told = time.time() - clock.now() + lease.deadline
+                ends.append(told - lock_end("a"))
+        assert max(ends) < 0
+
+
+def lock_end(name):
+    return locks.get(name).expires_at.timestamp()
+
+
+def test_a_renewal_counts_for_no_more_than_was_asked_for():
+    """A server whose clock was set back keeps a lease for longer, until that is set right."""
+    with locks.lock("a", timeout=30) as lock:
+        [lease] = lock._own().leases
+        run(lease.server.client, flows.renew(lease.keys, lease.token, 3600, "renew"))
+
+        [(_, left)] = run(lease.server.client, flows.renew_all([lease], 2))
+        assert left > 3590
+        lease.renewed(clock.now(), left)
+        assert 25 < lease.deadline - clock.now() <= 30
+
+        lock.extend(20)
+        assert 45 < lease.deadline - clock.now() <= 50
 
 
 def test_a_renewal_that_can_not_begin_fails_the_lock_and_no_later_one(own_locks, monkeypatch):
