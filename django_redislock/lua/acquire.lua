@@ -54,6 +54,7 @@ if state.kind ~= kind then
   local taken_as = state.used > 0 and state.kind or kind_of_queue()
   if taken_as and taken_as ~= kind then return taken_as end
 end
+local last_capacity = state.capacity
 state.kind, state.capacity = kind, capacity
 
 if state.mine then
@@ -77,6 +78,11 @@ if predecessor ~= '' then
     state.used = state.used - weight
     return -enter(state, token, now_us, weight, lease, now + lease, info)
   end
+end
+
+-- Turns go by the capacity of who asked last. A full server may not take it: then by the old one.
+if state.used > 0 and last_capacity ~= capacity then
+  redis.pcall('HSET', lock, 'capacity', capacity)
 end
 
 local arrived = redis.call('ZSCORE', queue, token) or now_us

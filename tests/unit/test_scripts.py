@@ -339,6 +339,20 @@ def test_acquire_that_waits_no_longer_lets_those_behind_it_in(lock: Lock) -> Non
     assert lock.acquire("z", **share) > 0
 
 
+@pytest.mark.parametrize("alive", [0, 5000])
+def test_acquire_that_is_not_let_in_says_how_many_may_be_from_now_on(
+    lock: Lock, alive: int
+) -> None:
+    lock.acquire("x", kind="semaphore", capacity=2)
+    lock.acquire("y", kind="semaphore", capacity=2)
+    lock.acquire("z", kind="semaphore", capacity=2, alive=5000)
+    assert lock.acquire("w", kind="semaphore", capacity=1, alive=alive) == 0
+    lock.release("x")
+    assert lock.holders() == ["y"]
+    lock.release("y")
+    assert lock.holders() == ["z"]
+
+
 def test_acquire_confirms_a_grant(lock: Lock) -> None:
     first = lock.acquire("x")
     lock.acquire("y", alive=5000)

@@ -317,6 +317,19 @@ def test_a_turn_that_is_popped_late_is_asked_for_again(stage: Stage) -> None:
     assert waiter.believes
 
 
+def test_turns_go_by_the_limit_of_who_asked_last(semaphore: Stage) -> None:
+    holders = [semaphore.worker().acquire() for _ in range(3)]
+    for holder in holders:
+        holder.step()
+    waiter = semaphore.worker(capacity=1).acquire()
+    waiter.step()
+    for holder in holders:
+        assert "w3" not in semaphore.holders()
+        holder.release().step()
+    waiter.step()
+    assert waiter.believes
+
+
 def test_a_kind_ends_with_its_last_lease(semaphore: Stage) -> None:
     short, long = semaphore.worker(), semaphore.worker()
     short.acquire().step()
