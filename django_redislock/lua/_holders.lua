@@ -47,6 +47,12 @@ local function last_fence()
   return last < FENCE_BELOW and last or 0
 end
 
+-- Let the lock go with its last lease, or later where somebody may have to note that one `runs_out`.
+local function expire(state, runs_out)
+  local stays = kept ~= '0' and runs_out and HOUR or 0
+  redis.call('PEXPIREAT', lock, digits(state.latest + stays))
+end
+
 -- Write a holder down, with what it changes for the lock.
 local function write(state, token, holder)
   local expires = digits(holder.expires)
@@ -63,9 +69,7 @@ local function write(state, token, holder)
     'soonest', soonest, 'latest', latest,
     'h:' .. token, holder.weight .. ' ' .. expires .. ' ' .. holder.fence .. ' ' .. holder.acquired
       .. ' ' .. holder.waited .. ' ' .. holder.lease .. ' ' .. holder.info)
-  local ends = holder.lease > 0 or state.used > holder.weight -- somebody's lease may run out
-  local stays = kept ~= '0' and ends and HOUR or 0
-  redis.call('PEXPIREAT', lock, digits(state.latest + stays))
+  expire(state, holder.lease > 0 or state.used > holder.weight)
 end
 
 -- Write down anew who holds it already. A full server lets a script add nothing before it has

@@ -49,10 +49,19 @@ local function sweep(state)
   if state.used > 0 then
     redis.call('HSET', lock, 'used', state.used,
       'soonest', digits(state.soonest), 'latest', digits(state.latest))
-  else -- it may outlive them, where a longer lease was released
+    redis.call('ZADD', index, digits(state.latest), name)
+    expire(state, true)
+  else -- it outlives them, for this to be noted
     redis.call('DEL', lock)
     redis.call('ZREM', index, name)
   end
+end
+
+-- A lease that was to end at `before` is over, or is shorter now: if none ended later, it takes a
+-- look at the others to know when the last of them does.
+local function shorten(state, before)
+  if state.used > 0 and state.latest == before then state.soonest = 0 end
+  sweep(state)
 end
 
 -- What those who wait take the lock for: a lock whose last lease ran out has only them.

@@ -76,6 +76,7 @@ if predecessor ~= '' then
     leave(token)
     note_end(kind, predecessor, before.record, 'passed', now_ms)
     state.used = state.used - weight
+    shorten(state, before.expires)
     return -enter(state, token, now_us, weight, lease, now + lease, info)
   end
 end

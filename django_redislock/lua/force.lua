@@ -16,7 +16,7 @@ local chosen = ARGV[2]
 local state = load('')
 sweep(state)
 
-local gone = {}
+local gone, last_end = {}, 0
 local fields = redis.call('HGETALL', lock)
 for i = 1, #fields, 2 do
   local token = string.match(fields[i], '^h:(.*)$')
@@ -24,12 +24,18 @@ for i = 1, #fields, 2 do
     redis.call('HDEL', lock, fields[i])
     redis.call('DEL', grants .. token .. ':' .. name) -- it may not know of its turn yet
     local holder = read_holder(fields[i + 1])
-    if holder then state.used = state.used - holder.weight end
+    if holder then
+      state.used = state.used - holder.weight
+      last_end = math.max(last_end, holder.expires)
+    end
     if holder and holder.lease > 0 then note_break(state.kind, token, fields[i + 1], 'forced', now) end
     gone[#gone + 1] = token
   end
 end
 
 if chosen == '' then state.used = 0 end -- whatever was noted down
-if #gone > 0 then hand_over(state) end
+if #gone > 0 then
+  shorten(state, last_end)
+  hand_over(state)
+end
 return gone

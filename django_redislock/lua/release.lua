@@ -66,16 +66,18 @@ note_end(state.kind, token, state.mine.record, 'released', now_ms)
 local acquired = math.min(tonumber(state.mine.acquired), now) -- the clock may have been set back
 local stays = acquired + tonumber(at_least)
 if stays > now then
+  local before = state.mine.expires
   state.mine.lease, state.mine.expires = 0, stays
   rewrite(state, token, state.mine)
   redis.call('ZADD', index, digits(state.latest), name)
   redis.call('DEL', grant)
+  if stays < before then shorten(state, before) end
   return 1
 end
 
 state.used = state.used - state.mine.weight
 redis.call('HDEL', lock, 'h:' .. token)
 redis.call('DEL', grant)
-sweep(state)
+shorten(state, state.mine.expires)
 hand_over(state)
 return 1

@@ -22,10 +22,12 @@ for token, ms in string.gmatch(ARGV[2], '(%S+) (%S+)') do
   name = string.sub(lock, #locks + 1)
   local verdict, state = 0, load(token)
   if state.mine then
-    local least = mode == 'renew' and state.mine.expires or 0
+    local before = state.mine.expires
+    local least = mode == 'renew' and before or 0
     state.mine.expires = math.max(least, now + tonumber(ms))
     rewrite(state, token, state.mine)
     redis.call('ZADD', index, digits(state.latest), name)
+    if state.mine.expires < before then shorten(state, before) end
     verdict = digits(state.mine.expires - now)
   end
   verdicts[#verdicts + 1] = verdict

@@ -183,6 +183,17 @@ def test_locks_that_ran_out_are_not_told(manager):
     assert list(manager.active()) == []
 
 
+def test_what_ran_out_is_not_told_for_as_long_as_a_longer_lease_would_have_lasted(manager):
+    long = manager.semaphore("a", 2, timeout=3600, auto_renewal=False)
+    short = manager.semaphore("a", 2, timeout=0.3, auto_renewal=False)
+    assert long.acquire()
+    assert short.acquire()
+    long.release()
+    wait_until(lambda: manager.get("a") is None)
+    assert manager.count() == manager.page().total == 0
+    assert {event.outcome for event in manager.history("a", limit=2)} == {"released", "expired"}
+
+
 def test_what_ran_out_is_forgotten_by_a_look_at_it(redis_server):
     assert locks.lock("n", timeout=0.05, auto_renewal=False).acquire()
     wait_until(lambda: locks.get("n") is None)

@@ -429,8 +429,8 @@ class Stage:
         _same("its kind", lock[b"kind"].decode(), model.kind)
         ends = [expires for _, expires, *_ in wanted.values()]
         noted = int(lock[b"soonest"]), int(lock[b"latest"])
-        if noted[0] > min(ends) or noted[1] < max(ends):
-            raise Mismatch(f"leases end at {ends}, not within {noted}")
+        if noted[0] > min(ends) or noted[1] != max(ends):
+            raise Mismatch(f"leases end at {ends}, noted are {noted}")
         weights = [int(value.split()[0]) for key, value in lock.items() if key.startswith(b"h:")]
         _same("the weight in use", int(lock[b"used"]), sum(weights))
 
@@ -453,7 +453,7 @@ class Stage:
         _same("the last fencing token", int(index.pop(b"", 0)), self.model.last_fence)
         ends = [holder.expires for holder in self.model.holders.values()]
         listed = index.pop(self.keys.name.encode(), 0)
-        if ends and listed < max(ends):
+        if ends and listed != max(ends):
             raise Mismatch(f"listed until {listed}, but held until {max(ends)}")
         if listed > self.model.now and not lock:
             raise Mismatch(f"listed until {listed}, but gone")

@@ -375,15 +375,12 @@ def test_acquire_answers_the_kind_that_it_is_refused_for(lock: Lock) -> None:
     assert lock.acquire("z", kind="semaphore", capacity=3) == "mutex", "who waits says so"
 
 
-def test_acquire_takes_over_what_nobody_holds_as_another_kind(lock: Lock) -> None:
-    lock.acquire("x", kind="semaphore", capacity=2)
-    lock.acquire("y", kind="semaphore", capacity=2)
-    lock.renew("y", 50, "set")
-    lock.release("x")
-    lock.pass_lease("y")
-    assert lock.client.exists(A.lock), "it lasts as long as the longest lease would have"
-    assert lock.acquire("z") > 0
-    assert lock.client.hmget(A.lock, "kind", "capacity") == ["mutex", "1"]
+def test_acquire_takes_over_what_nobody_holds_as_another_kind(told: Lock) -> None:
+    told.acquire("x", kind="semaphore", capacity=2, lease=50)
+    told.pass_lease("x")
+    assert told.client.exists(A.lock), "until it is noted how the lease ended"
+    assert told.acquire("y") > 0
+    assert told.client.hmget(A.lock, "kind", "capacity") == ["mutex", "1"]
 
 
 @pytest.fixture(params=["dead", "forgotten"])
@@ -574,6 +571,25 @@ def test_force_ends_a_cooldown(lock: Lock) -> None:
     lock.release("x", 5000)
     assert lock.force("x") == ["x"]
     assert lock.is_gone()
+
+
+@pytest.mark.parametrize("by", ["acquire", "release", "release for now", "renew", "force"])
+def test_the_lock_ends_with_the_others_where_the_longest_lease_went(lock: Lock, by: str) -> None:
+    how = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **how, lease=10 * LEASE)
+    lock.acquire("y", **how)
+    goes = {
+        "acquire": lambda: lock.acquire("z", **how, lease=1000, predecessor="x"),
+        "release": lambda: lock.release("x"),
+        "release for now": lambda: lock.release("x", 1000),
+        "renew": lambda: lock.renew("x", 1000, "set"),
+        "force": lambda: lock.force("x"),
+    }
+    assert goes[by]()
+    end = lock.client.hget(A.lock, "h:y").split()[1]
+    assert lock.client.hget(A.lock, "latest") == end
+    assert lock.client.zscore(A.index, "a") == int(end)
+    assert lock.client.pttl(A.lock) <= LEASE
 
 
 # rows
