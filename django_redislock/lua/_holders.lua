@@ -7,6 +7,11 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
+-- The ms since `arrived` (us), none if the clock was set back meanwhile.
+local function waited_since(arrived)
+  return digits(math.max(0, math.floor((now_us - arrived) / 1000)))
+end
+
 -- What a command answers; an empty table where the key that it reads is of another type.
 local function read(...)
   local answer = redis.pcall(...)
@@ -86,7 +91,7 @@ local function enter(state, token, arrived, weight, lease, expires, info)
   state.used = state.used + weight
   write(state, token, {
     weight = weight, expires = expires, fence = fence, acquired = now_ms,
-    waited = digits(math.max(0, math.floor((now_us - arrived) / 1000))), lease = lease, info = info,
+    waited = waited_since(arrived), lease = lease, info = info,
   })
   redis.call('ZADD', index, digits(state.latest), name, fence, '')
   count('acquired', now)

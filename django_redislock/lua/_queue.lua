@@ -11,11 +11,11 @@ local function read_waiter(record)
   }
 end
 
--- Somebody was not let in, after having waited for so many ms.
-local function note_refusal(kind, weight, waited, info)
+-- Somebody was not let in, who came at `arrived` (us).
+local function note_refusal(kind, weight, arrived, info)
   if kept == '0' then return end
   redis.pcall('XADD', history .. 'refused', 'MAXLEN', '~', kept, '*', 'name', name,
-    'kind', kind, 'weight', weight, 'at', now_ms, 'waited', digits(waited), 'info', info)
+    'kind', kind, 'weight', weight, 'at', now_ms, 'waited', waited_since(arrived), 'info', info)
   count('refused', now)
 end
 

@@ -89,7 +89,7 @@ end
 local arrived = redis.call('ZSCORE', queue, token) or now_us
 local function refuse()
   if leave(token) then admit(state) end -- whoever stands behind it may fit in where it did not
-  note_refusal(kind, weight, (now_us - arrived) / 1000, info)
+  note_refusal(kind, weight, arrived, info)
   return 0
 end
 

@@ -893,6 +893,15 @@ def test_a_refusal_is_told_with_how_long_it_waited(told: Lock) -> None:
     assert told.counts() == {"acquired": 1, "refused": 2}
 
 
+def test_a_refusal_tells_of_no_wait_where_the_clock_was_set_back(told: Lock) -> None:
+    told.acquire("x")
+    told.acquire("y", alive=60_000)
+    told.client.zadd(A.queue, {"y": time.time() * 1e6 + 3_600_000_000})
+    told.acquire("y")
+    _, [y], _ = told.past()
+    assert y["waited"] == "0"
+
+
 def test_who_waited_tells_how_long(told: Lock) -> None:
     told.acquire("x")
     told.acquire("y", alive=60_000)
