@@ -1,6 +1,6 @@
 """Reading what was: holdings that are over, acquisitions that were refused, and how often."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -31,7 +31,8 @@ def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]
         event
         for _, ended, broken, refused, _ in answers
         for event in (
-            *_endings([pairs(entry) for entry in (*ended, *broken)]),
+            *(ours(_ending, pairs(entry)) for entry in ended),
+            *_breaks([pairs(entry) for entry in broken]),
             *(ours(_refusal, pairs(entry)) for entry in refused),
         )
         if event
@@ -66,31 +67,34 @@ def _ask(keys: Keys, name: str | None, limit: int) -> Flow[list[Any]]:
     return [parsed(answer) for answer in answers]
 
 
-def _endings(told: Sequence[Fields]) -> Iterator[Event | None]:
-    """A holder that came to release what it no longer had tells that the holding, which had
-    ended before, was lost; or that a release was only asked for twice."""
-    entries = [entry for entry in told if entry.keys() >= ENDING]
-    late = {_which(entry): entry for entry in entries if not entry["holder"]}
-    for entry in entries:
-        if entry["holder"]:
-            came = late.pop(_which(entry), None)
-            outcome = "lost" if came and entry["how"] == "expired" else entry["how"]
-            yield ours(_ending, entry, outcome)
-    yield from (ours(_bare_loss, entry) for entry in late.values())
+def _breaks(told: Sequence[Fields]) -> list[Event | None]:
+    """How holdings ended that did not end as they should, of entries that have the latest first.
+    A holder that came to release what it no longer had tells that its holding, which had ended
+    before, was lost."""
+    last: dict[tuple[str, str], Fields] = {}
+    endings = []
+    for entry in reversed([entry for entry in told if entry.keys() >= ENDING]):
+        before = last.get(_which(entry))
+        if entry["holder"] or not before:
+            last[_which(entry)] = entry
+            endings.append(entry)
+        elif before["how"] == "expired":
+            before["how"] = "lost"
+    return [ours(_ending if entry["holder"] else _bare_loss, entry) for entry in endings]
 
 
 def _which(entry: Fields) -> tuple[str, str]:
     return entry["name"], entry["token"]
 
 
-def _ending(entry: Fields, outcome: str) -> Event:
+def _ending(entry: Fields) -> Event:
     record = read_record(entry["holder"])
     said = read_info(record.info)
     at, acquired_at = moment(number(entry["at"])), moment(record.acquired)
     return Event(
         name=check_name(entry["name"]),
         kind=printable(entry["kind"]),
-        outcome=printable(outcome),
+        outcome=printable(entry["how"]),
         at=at,
         acquired_at=acquired_at,
         waited=seconds(record.waited),

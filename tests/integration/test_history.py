@@ -70,6 +70,18 @@ def test_a_holder_that_overran_its_lease_is_told_as_lost(manager):
     assert (total(manager, "lost"), total(manager, "expired")) == (1, 1)
 
 
+def test_a_token_that_is_used_again_hides_no_loss(manager):
+    lost, released = manager.lock("a", timeout=0.05, auto_renewal=False), manager.lock("a")
+    for _ in range(2):
+        assert lost.acquire(token="again")
+        wait_until(lambda: manager.get("a") is None)
+        with pytest.raises(LockLost):
+            lost.release()
+        assert released.acquire(token="again")
+        released.release()
+    assert outcomes(manager) == ["released", "lost", "released", "lost"]
+
+
 def test_a_lock_that_the_server_forgot_is_told_as_lost_without_more(own_locks, own_redis):
     lock = own_locks.lock("a", timeout=30)
     assert lock.acquire()
