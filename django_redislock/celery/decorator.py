@@ -113,9 +113,9 @@ def single_instance(
 
     Some cases are not left to `on_conflict`. A task that meets an earlier
     execution of its own message (one that just retried itself, or was
-    delivered twice), or that the broker delivers again, is run again later, so
-    that its work is not lost; unless the result backend says by then that it
-    has succeeded. A call from inside the running instance is never sent again
+    delivered twice), or that the broker delivers again under ``acks_late``, is
+    run again later, so that its work is not lost; unless the result backend
+    says by then that it has succeeded. A call from inside the running instance is never sent again
     nor made to wait: both could not end.
 
     `mode` says when there is one at a time. Those other than

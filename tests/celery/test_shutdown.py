@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -72,6 +73,41 @@ def test_a_warm_shutdown_lets_the_task_end_and_frees_its_lock(start, run):
         assert worker.process.wait(ENDS_WITHIN) == 0
         assert locks.get(f"long:{run.id}") is None
     assert outcome(result) == "ran"
+
+
+@pytest.fixture
+def given_back(start, other_run):
+    """Have one worker fetch what is sent and give it back unbegun, and another run it."""
+
+    @contextmanager
+    def given_back(send):
+        with start(concurrency=1, arguments=["--prefetch-multiplier", "4"]) as first:
+            first.send(long, other_run.id)
+            other_run.wait_for("begin")
+            results = send(first)
+            wait_until(lambda: all(first.logged(each.id, "received") for each in results))
+            send_signals(first, "SIGTERM")
+            wait_until(lambda: first.logged("Warm shutdown"))
+            other_run.go()
+            assert first.process.wait(ENDS_WITHIN) == 0
+        with start(queue=first.queue, concurrency=1):
+            yield results
+
+    return given_back
+
+
+def test_of_duplicates_that_were_given_back_unbegun_one_runs(given_back, run):
+    with given_back(lambda worker: [worker.send(tasks.once, run.id) for _ in range(2)]) as sent:
+        assert sorted(map(outcome, sent), key=str) == [None, "ran"]
+    assert len(run.notes("begin")) == len(run.notes("skipped")) == 1
+    assert locks.force_release(f"pool:{run.id}") == 1
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # redis-py 8
+def test_an_id_that_has_succeeded_before_runs_though_it_was_given_back_unbegun(given_back, run):
+    tasks.app.backend.store_result(run.id, "ran", "SUCCESS")
+    with given_back(lambda worker: [worker.send(tasks.alone, run.id, task_id=run.id)]):
+        run.wait_for("end")
 
 
 COLD = {
