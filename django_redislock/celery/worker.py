@@ -103,9 +103,13 @@ class Watch:
 
     def runs(self, request: Watched, pid: int) -> None:
         self._waiting.pop(request.id, None)
-        if pid != os.getpid():  # else it runs in a thread of this process
+        if self._is_child(pid):
             self._requests[pid] = request
             self._just_begun.append(request)
+
+    def _is_child(self, pid: int) -> bool:
+        # Threads run in this very process, and a greenlet calls itself by the id of its object.
+        return pid != os.getpid() and not getattr(self._pool, "is_green", False)
 
     def start(self, pool: Any) -> None:
         """Once started, does nothing."""

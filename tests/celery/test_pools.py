@@ -8,6 +8,7 @@ from django_redislock import AlreadyRunning, LockLost, locks
 from tests.tools import wait_until
 
 from . import pool_app as tasks
+from .app import placed
 from .conftest import outcome, running_worker
 from .test_never_two_at_once import ids_that_ran_one_after_the_other
 
@@ -23,6 +24,9 @@ ONE_AFTER_THE_OTHER = {"solo"}
 
 INTERRUPTED = {"prefork", "solo"}
 """The pools whose tasks run in the main thread of their process."""
+
+ON_PURPOSE = ("raised unexpected", "lost lock", "was lost while it was held")
+"""Errors in the logs that come of a task that fails, and of a lock that is taken away."""
 
 
 @pytest.fixture(
@@ -136,6 +140,28 @@ def test_a_task_that_lost_its_lock_is_stopped_or_can_see_it(worker, pool, run):
     else:
         assert ended == "saw it"
     assert worker.process.poll() is None
+
+
+def logged(worker, *texts):
+    """The lines of the logs of all its workers that have all of `texts` in them."""
+    lines = [line for log in worker.log.parent.iterdir() for line in log.read_text().splitlines()]
+    return [line for line in lines if all(text in line for text in texts)]
+
+
+def errors(worker):
+    """What went wrong in its workers, but for what tests here have done on purpose."""
+    lines = logged(worker, "ERROR")
+    return [line for line in lines if not any(text in line for text in ON_PURPOSE)]
+
+
+def test_what_is_revoked_while_it_waits_leaves_its_place_soon(worker, run, other_run):
+    assert outcome(worker.send(tasks.alone, other_run.id)) == "ran"
+    result = worker.send(placed["until_executed"], run.id, countdown=60)
+    wait_until(lambda: logged(worker, result.id, "received"))
+    assert locks.get(f"placed:{run.id}").holder.task_id == result.id
+    result.revoke()
+    wait_until(lambda: is_free(f"placed:{run.id}"), timeout=3)
+    assert errors(worker) == []
 
 
 class TestWithoutAWorker:
