@@ -24,6 +24,8 @@ from .retries import comes_again
 from .single import Single, place_token
 
 if TYPE_CHECKING:
+    from celery import Task
+
     from django_redislock.primitives import BaseLock, Place
 
 logger = logging.getLogger("django_redislock")
@@ -166,8 +168,15 @@ class Execution:
         options, task = self.single.options, self.call.task
         if not (task and options.holds_on_retry):
             return 0
-        delay = comes_again(task, error)
+        delay = self._comes_again(task, error)
         return 0 if delay is None else delay + options.longest_in_queue
+
+    def _comes_again(self, task: Task[..., Any], error: BaseException) -> float | None:
+        try:
+            return comes_again(task, error)
+        except Exception:  # in what the task asked for; it is not to hide what the task raised
+            logger.exception("Whether %s is to run again could not be told", self.call)
+            return None
 
     def _let_go(self, lock: BaseLock, stays: float) -> None:
         """Release, and let no trouble with it hide what the function did."""

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject, Retry
+from celery.utils.time import get_exponential_backoff_interval, maybe_iso8601, maybe_make_aware
 
 if TYPE_CHECKING:
     from celery import Task
@@ -37,13 +38,15 @@ def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:
         return 0 if is_remembered(task, SENT_AGAIN) else None
     if _is_retried_by_celery(task, error):
         remember(task, FORESEEN)
-        return 0
+        return _delay(task, _when_by_celery(task))
     return None
 
 
 def _delay(task: "Task[..., Any]", when: Any) -> float:
-    if isinstance(when, datetime):
-        return max(0.0, (when - task.app.now()).total_seconds())
+    if isinstance(when, datetime | str):
+        app, moment = task.app, maybe_iso8601(when)
+        then = maybe_make_aware(moment, app.timezone)  # type: ignore[arg-type]  # a datetime
+        return max(0.0, (then - app.now()).total_seconds())
     return float(when or 0)
 
 
@@ -56,6 +59,16 @@ def _is_retried_by_celery(task: "Task[..., Any]", error: BaseException) -> bool:
         return False
     request, most = task.request, _most_retries(task)
     return not request.called_directly and (most is None or request.retries < most)
+
+
+def _when_by_celery(task: "Task[..., Any]") -> Any:
+    """In how many seconds at most, or when, ``autoretry_for`` has it come again."""
+    if backoff := float(getattr(task, "retry_backoff", False)):
+        factor, most = int(max(1.0, backoff)), int(getattr(task, "retry_backoff_max", 600))
+        return get_exponential_backoff_interval(factor, task.request.retries, most)
+    wanted = getattr(task, "retry_kwargs", {})
+    when = wanted.get("eta") or wanted.get("countdown")
+    return task.default_retry_delay if when is None else when
 
 
 def _most_retries(task: "Task[..., Any]") -> int | None:
