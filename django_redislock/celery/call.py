@@ -81,7 +81,7 @@ class Call:
     @property
     def sent_args(self) -> tuple[Any, ...]:
         """The positional arguments that were sent, without the task."""
-        bound = self.task is not None and self.args[:1] == (self.task,)
+        bound = self.task is not None and any(each is self.task for each in self.args[:1])
         return self.args[1:] if bound else self.args
 
     @property

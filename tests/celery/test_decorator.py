@@ -359,6 +359,22 @@ class TestConflict:
         assert (facts["sender"].name, facts["task_id"]) == (work.name, result.id)
         assert facts["args"] == (1,)
 
+    def test_an_argument_is_not_compared_with_the_task(self, app, held_elsewhere, skips):
+        class Array:
+            def __eq__(self, other):
+                raise ValueError("its truth value is ambiguous")
+
+            __hash__ = None
+
+        @app.task
+        @single_instance(key=NAME)
+        def work(array): ...
+
+        array = Array()
+        assert work.apply((array,)).get() is None
+        [facts] = skips
+        assert facts["args"][0] is array
+
     def test_a_listener_that_fails_changes_nothing(self, held_elsewhere, caplog):
         def fail(**facts):
             raise RuntimeError("listener")
