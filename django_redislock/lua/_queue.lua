@@ -125,7 +125,8 @@ end
 
 local FORGOTTEN = 100 -- locks that one call lets go at most: more would hold up who waits for it
 
--- Locks of the bucket whose last lease ran out: note how they ended, and let them go.
+-- Locks of the bucket whose last lease ran out: note how they ended, and let them go. `name` and
+-- `lock` are then those of the last one.
 local function forget_the_expired(locks, most)
   for _, each in ipairs(redis.call(
     'ZRANGEBYSCORE', index, '-inf', now_ms, 'LIMIT', 0, most or FORGOTTEN)) do

@@ -234,6 +234,17 @@ def test_acquire_gives_a_greater_fence_than_the_last_unless_that_can_not_grow(
     assert lock.client.zscore(A.index, "") == fence == lock.fence_of("x")
 
 
+def test_acquire_forgets_what_ran_out_faster_than_it_comes(lock: Lock) -> None:
+    lock.client.zadd(A.index, {f"gone {number}": 1 for number in range(500)})
+
+    def forgot_all() -> bool:
+        lock.acquire("x")
+        lock.release("x")
+        return lock.is_gone()
+
+    wait_until(forgot_all, interval=0)
+
+
 def test_acquire_answers_the_same_to_the_same_token(lock: Lock) -> None:
     first = lock.acquire("x", lease=1000)
     assert [lock.acquire("x", lease=LEASE) for _ in range(3)] == [first] * 3
