@@ -197,7 +197,7 @@ def _decorate(options: Options, target: Any) -> Any:
 
 def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
     signature = _signature_of(function)
-    single = Single(options, key_maker(options, signature), above=False)
+    single = Single(options, key_maker(options, signature), signature, above=False)
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -238,7 +238,8 @@ def _install(options: Options, task: Task[..., Any]) -> None:
     # want to retry what is raised here.
     where = "_orig_run" if hasattr(task, "_orig_run") else "run"
     run = getattr(task, where)
-    single = Single(options, key_maker(options, _signature_of(run)), above=True)
+    signature = _signature_of(run)
+    single = Single(options, key_maker(options, signature), signature, above=True)
 
     @functools.wraps(run)
     def alone(*args: Any, **kwargs: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from inspect import ismethod
+from inspect import Parameter, ismethod
 from typing import TYPE_CHECKING, Any
 
 from django_redislock.manager import locks
@@ -16,6 +16,8 @@ from django_redislock.primitives import Place
 from .call import Call, layers
 
 if TYPE_CHECKING:
+    from inspect import Signature
+
     from celery import Task
 
     from django_redislock.manager import LockManager
@@ -34,6 +36,9 @@ class Single:
 
     options: Options
     name_of: KeyOf
+
+    signature: Signature
+    """Of what it was put on."""
 
     above: bool
     """Whether it was put on a task, and not on the function below it."""
@@ -69,10 +74,18 @@ class Single:
         return Place(lock, place_token(call.task_id or ""), task, expected=expected)
 
     def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
-        """The call of a task that was, or is to be, sent."""
+        """The call of a task that was, or is to be, sent. What a class of tasks adds to its
+        messages, and takes away again before its body is called, is no part of it."""
         sees_itself = not self.above and ismethod(_body(task))
         first = (task,) if sees_itself else ()
-        return Call(task.run, task, (*first, *(args or ())), dict(kwargs or {}), task_id)
+        known = {key: value for key, value in (kwargs or {}).items() if self._takes(key)}
+        return Call(task.run, task, (*first, *(args or ())), known, task_id)
+
+    def _takes(self, keyword: str) -> bool:
+        parameters = self.signature.parameters
+        return keyword in parameters or any(
+            each.kind is Parameter.VAR_KEYWORD for each in parameters.values()
+        )
 
 
 def place_token(task_id: str) -> str:

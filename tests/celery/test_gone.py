@@ -106,9 +106,16 @@ def test_what_is_not_its_own_is_left(own, task, held, whose):
 
 def test_an_error_in_the_key_is_told_once_and_not_tried_again(task, caplog):
     execution = gone(task)
-    execution.request.kwargs = {"unknown": 1}
+    execution.request.args = (1,)
     assert execution.is_settled()
     assert "could not be released in its stead" in caplog.text
+
+
+def test_what_its_class_added_to_the_message_is_no_matter(own, task, held):
+    execution = gone(task)
+    execution.request.kwargs = {"user": 1}
+    assert not execution.is_settled()
+    assert own.get(NAME) is None
 
 
 def test_a_task_that_is_no_single_instance_holds_nothing(task):
