@@ -13,38 +13,41 @@ from redis.exceptions import RedisError
 
 from django_redislock.text import error_text, printable
 
+from .call import Call
+from .message import place_in
 from .retries import FORESEEN, is_remembered
-from .single import single_of
+from .single import Single, single_of
 
 logger = logging.getLogger("django_redislock")
 
 
 @task_revoked.connect
 def revoked(sender: Any, request: Any, **_: Any) -> None:
-    leave_place(sender, request.id, request.args, request.kwargs)
+    leave_place(sender, request.id, request.args, request.kwargs, request.headers)
 
 
 @task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
-    leave_place(sender, task_id, args, kwargs)
+    request = sender.request
+    # Celery tells of a time limit without the request.
+    leave_place(sender, task_id, args, kwargs, request.headers if request.id == task_id else None)
 
 
 @task_postrun.connect
 def ended(sender: Any, task_id: str, args: Any, kwargs: Any, state: str, **_: Any) -> None:
     if state != RETRY and is_remembered(sender, FORESEEN):  # the retry could not be sent
-        leave_place(sender, task_id, args, kwargs)
+        leave_place(sender, task_id, args, kwargs, sender.request.headers)
 
 
-def leave_place(task: Any, task_id: str, args: Any, kwargs: Any) -> None:
+def leave_place(task: Any, task_id: str, args: Any, kwargs: Any, headers: Any) -> None:
     """Leave what a task's message holds, if it is one that holds anything."""
     single = single_of(task)
     if single is None or not (single.options.how.place or single.options.holds_on_retry):
         return
     try:
         call = single.call(task, task_id, args, kwargs)
-        name = single.name_of(call)
-        for each in {name, single.place_name(name)}:
-            single.place(single.lock(each), call).leave()
+        for name in _names(single, call, headers):
+            single.place(single.lock(name), call).leave()
     except Exception as error:
         logger.error(
             "The place of %s[%s] in the queue could not be given back: it stays until its lease "
@@ -52,3 +55,13 @@ def leave_place(task: Any, task_id: str, args: Any, kwargs: Any) -> None:
             *(task.name, printable(task_id), error_text(error)),
             exc_info=not isinstance(error, RedisError),
         )
+
+
+def _names(single: Single, call: Call, headers: Any) -> set[str]:
+    """Of all that the message may hold."""
+    how = single.options.how
+    taken = place_in(headers) if how.place and isinstance(headers, dict) else None
+    if taken and not (how.apart and single.options.holds_on_retry):
+        return {taken}
+    name = single.name_of(call)
+    return {name, taken or single.place_name(name)}

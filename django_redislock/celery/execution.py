@@ -19,7 +19,7 @@ from django_redislock.text import error_text
 from .abort import Abort
 from .call import Call, held, runs_under
 from .conflict import LOOKS, Conflict, end_duplicate, settle
-from .message import DUPLICATE, PLACE
+from .message import DUPLICATE, place_in
 from .retries import comes_again
 from .single import Single, place_token
 
@@ -43,6 +43,7 @@ class Execution:
         """Run the function, or do what is to be done where it may not run."""
         how, name = self.single.options.how, self.single.name_of(self.call)
         self._refuse_if_replaced()
+        self._leave_place_but(self.single.place_name(name))
         if DUPLICATE in self.call.headers:
             return end_duplicate(self._conflict(self.single.place_name(name)))
         if not how.lock:
@@ -62,7 +63,14 @@ class Execution:
         """Whether it is not to give way to another: it had a place, and was not replaced, or it
         had begun before, and its process was killed."""
         replaceable = self.single.options.on_conflict == "replace"
-        return self.call.has_begun or (PLACE in self.call.headers and not replaceable)
+        return self.call.has_begun or (place_in(self.call.headers) is not None and not replaceable)
+
+    def _leave_place_but(self, name: str) -> None:
+        """Leave the message's place if it has another name than that: the arguments came as
+        others than they were when it was taken."""
+        taken = place_in(self.call.headers) if self.single.options.how.place else None
+        if taken and taken != name and (place := self._place(self.single.lock(taken))):
+            place.leave()
 
     def _after_queue(self, name: str) -> Any:
         conflict = self._conflict(name)
@@ -105,6 +113,8 @@ class Execution:
                 return body()
         except BaseException as error:
             stays = self._stays(error)
+            if stays and not self._comes_again_as(name, error):
+                stays = 0.0
             raise
         finally:
             if lock.token is not None:
@@ -121,7 +131,7 @@ class Execution:
         """Raise Celery's `Ignore` where a newer message took its place, as far as the result
         backend knows, and the worker did not hear that it was revoked."""
         replaceable = self.single.options.on_conflict == "replace"
-        if replaceable and PLACE in self.call.headers and self._state() == REVOKED:
+        if replaceable and place_in(self.call.headers) and self._state() == REVOKED:
             logger.info("%s was replaced by a newer one", self.call)
             raise Ignore("it was replaced")
 
@@ -177,6 +187,17 @@ class Execution:
         except Exception:  # in what the task asked for; it is not to hide what the task raised
             logger.exception("Whether %s is to run again could not be told", self.call)
             return None
+
+    def _comes_again_as(self, name: str, error: BaseException) -> bool:
+        """Whether the next execution has that name, too: it may have been sent other arguments."""
+        sent: Any = getattr(error, "sig", None)
+        call, task = self.call, self.call.task
+        try:
+            if sent is not None and task is not None and call.task_id:
+                call = self.single.call(task, call.task_id, sent.args, sent.kwargs)
+            return self.single.name_of(call) == name
+        except Exception:  # it will see by itself
+            return False
 
     def _let_go(self, lock: BaseLock, stays: float) -> None:
         """Release, and let no trouble with it hide what the function did."""

@@ -1,5 +1,10 @@
 """What the messages of single-instance tasks carry with them, as headers."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from django_redislock.names import check_name
+
 CONFLICTS = "redislock_conflicts"
 """How often a task was sent again because of a conflict."""
 
@@ -7,8 +12,17 @@ AGAIN = "redislock_again"
 """Whether an execution of the same task may have begun before it was sent again."""
 
 PLACE = "redislock_place"
-"""That a place was taken when the task was sent."""
+"""The name of the place that was taken when the task was sent, or that is promised to it."""
 
 DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that had the place when this one was sent all the same, because
 somebody counts on its result: it is to end without having run."""
+
+
+def place_in(headers: Mapping[str, Any]) -> str | None:
+    """The name of the message's place, if it has one."""
+    # Whoever sends a task can say what they like in its headers.
+    try:
+        return check_name(headers.get(PLACE))
+    except (TypeError, ValueError):
+        return None

@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from django_redislock.signals import task_replaced
 from django_redislock.text import error_text, printable
 
+from .call import runs_under
 from .conflict import LOOKS, Conflict, skip
 from .message import CONFLICTS, DUPLICATE, PLACE
 from .retries import SENT_AGAIN, remember
@@ -77,14 +78,15 @@ class Sending:
         self.is_expected = bool(task_id or any(options.get(each) for each in EXPECTED))
         self.task_id = task_id or uuid()
         self.call = single.call(task, self.task_id, args, kwargs)
-        self.name = single.place_name(single.name_of(self.call))
+        self.lock_name = single.name_of(self.call)
+        self.name = single.place_name(self.lock_name)
         lock = single.lock(self.name)
         self.place = single.place(lock, self.call, expected=self.is_expected)
 
     def send(self) -> Any:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
-        if self._is_sent_again:
-            return self._send_again()
+        if past := self._past:
+            return self._send_again(past)
         if self.has_own_id and self._is_queued_already():
             self.conflict.look()
             return self._give_way()
@@ -111,21 +113,33 @@ class Sending:
     # A task that sends itself again: it runs, and its lock is passed on to what it sends
 
     @property
-    def _is_sent_again(self) -> bool:
-        return self.has_own_id and self.task_id == self.task.request.id
+    def _past(self) -> Task[..., Any] | None:
+        """The task itself, if it runs now by this very id."""
+        return self.task if self.task.request.id == self.task_id else None
 
-    def _send_again(self) -> Any:
-        how, headers = self.single.options.how, self.options.get("headers") or {}
-        if DUPLICATE in headers:  # it did not run, and is no longer one
-            self.options["headers"] = {key: headers[key] for key in headers if key != DUPLICATE}
-            return self._publish()
-        remember(self.task, SENT_AGAIN)
-        if (how.apart or not how.lock) and self._take():
+    @property
+    def _runs_under_it(self) -> bool:
+        return runs_under(self.single.manager.alias, self.lock_name)
+
+    def _send_again(self, past: Task[..., Any]) -> Any:
+        headers = self.options.get("headers") or {}
+        if DUPLICATE in headers:
+            return self._publish_no_duplicate()
+        passes_on = self._runs_under_it
+        if passes_on:
+            remember(past, SENT_AGAIN)
+        if not (passes_on and self.name == self.lock_name) and self._take():
             return self._publish_placed()
-        met_before = (self.task.request.headers or {}).get(CONFLICTS)
-        is_by_conflict = headers.get(CONFLICTS) != met_before
+        met_before = (past.request.headers or {}).get(CONFLICTS)
+        is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
         # Else it is by ``self.retry()`` or ``self.replace()``: it was running, and is to run on.
-        return self._publish(None if is_by_conflict else {PLACE: True})
+        return self._publish(None if is_by_conflict else {PLACE: self.name})
+
+    def _publish_no_duplicate(self) -> Any:
+        """It was one, did not run, and is none any more."""
+        headers = self.options["headers"]
+        self.options["headers"] = {key: headers[key] for key in headers if key != DUPLICATE}
+        return self._publish()
 
     # Its place
 
@@ -163,7 +177,7 @@ class Sending:
 
     def _publish_placed(self) -> Any:
         try:
-            result = self._publish({PLACE: True})
+            result = self._publish({PLACE: self.name})
         except BaseException:
             self._leave()
             raise

@@ -64,6 +64,7 @@ class Watched:
     id: str
     args: Any
     kwargs: Any
+    request_dict: dict[str, Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -237,7 +238,8 @@ _watch = Watch()
 
 def _leave(request: Watched | None) -> None:
     if request is not None:
-        leave_place(request.task, request.id, request.args, request.kwargs)
+        sent = request.request_dict
+        leave_place(request.task, request.id, request.args, request.kwargs, sent)
 
 
 def _is_gone(pid: int) -> bool:

@@ -314,6 +314,15 @@ class Placed:
         self._tasks[mode] = single_instance(mode=mode, key="placed:{run}", **options)(task)
 
 
+@single_instance(mode="until_executed", key="page:{run}:{page}")
+@app.task(bind=True)
+def paging(self, run, page):
+    note(run, "begin", page)
+    if page < 3:
+        raise self.retry(args=(run, page + 1), kwargs={}, countdown=0.1)
+    return page
+
+
 placed, replacing = Placed("placed"), Placed("replacing")
 for mode in ("until_executing", "until_executed", "until_and_while_executing"):
     placed.add(mode)

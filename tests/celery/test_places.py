@@ -149,3 +149,11 @@ def test_what_was_sent_by_its_name_is_skipped_as_it_begins(worker, run):
     assert run.notes("skipped") == [f"skipped {second.id} by {first.id}"]
     run.go()
     assert outcome(first) == "ran"
+
+
+def test_what_goes_on_with_other_arguments_leaves_nothing_behind(worker, run):
+    for _ in range(2):
+        result = worker.send(tasks.paging, run.id, 1)
+        assert outcome(result) == 3
+        wait_until(lambda: not list(locks.active(f"page:{run.id}:*")))
+    assert run.notes() == ["begin 1", "begin 2", "begin 3"] * 2

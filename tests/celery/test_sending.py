@@ -50,7 +50,7 @@ def name():
     """A lock's name of this test's own, of which nothing is left."""
     name = f"sent-{uuid.uuid4().hex}"
     yield name
-    for each in (name, f"{name}:queued"):
+    for each in held_by(name):
         locks.force_release(each)
 
 
@@ -85,6 +85,19 @@ def told():
     task_replaced.disconnect(replaced)
 
 
+def held_by(name):
+    """Who holds what of this test."""
+    return {info.name: info.holder.task_id for info in locks.active(f"{name}*")}
+
+
+def work_off(app, task, *args, headers=None, kwargs=None):
+    """As a worker executes the message `own`."""
+    task = app.tasks[task.name]
+    request = {"id": "own", "retries": 0, "is_eager": False, "delivery_info": {}}
+    request |= {"args": args, "kwargs": kwargs or {}, "headers": headers}
+    return build_tracer(task.name, task, app=app)("own", args, kwargs or {}, request).retval
+
+
 def make(app, name, mode="until_executed", body=lambda: "ran", task=None, **options):
     """A task with a place of that name."""
 
@@ -107,7 +120,7 @@ def test_the_place_is_bound_to_the_message(app, name, sent, mode):
     assert info.holder.task_name == f"tests.{name}"
     assert 3590 < info.ttl <= 3600
     [headers] = sent
-    assert (headers["id"], headers[PLACE]) == (result.id, True)
+    assert (headers["id"], headers[PLACE]) == (result.id, place_of(name, mode).name)
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)
@@ -356,7 +369,7 @@ def test_one_that_is_requeued_keeps_its_place(app, name):
         raise Reject("later", requeue=True)
 
     task = make(app, name, body=requeue, task={"acks_late": True})
-    task.apply(task_id="a", headers={PLACE: True})
+    task.apply(task_id="a", headers={PLACE: name})
     info = locks.get(name)
     assert info.holder.task_id == "a"
     assert info.ttl > 3000
@@ -366,7 +379,7 @@ def test_one_that_can_not_be_requeued_leaves_its_place(app, name):
     def requeue():
         raise Reject("later", requeue=True)
 
-    make(app, name, body=requeue).apply(task_id="a", headers={PLACE: True})
+    make(app, name, body=requeue).apply(task_id="a", headers={PLACE: name})
     assert locks.get(name) is None
 
 
@@ -428,8 +441,8 @@ def test_what_was_replaced_does_not_run_when_the_newer_one_has_ended(app, name):
     first = task.delay()
     second = task.delay()
     assert first.state == "REVOKED"
-    task.apply(task_id=second.id, headers={PLACE: True})
-    task.apply(task_id=first.id, headers={PLACE: True})
+    task.apply(task_id=second.id, headers={PLACE: name})
+    task.apply(task_id=first.id, headers={PLACE: name})
     assert ran == [1]
     assert locks.get(name) is None
 
@@ -527,7 +540,143 @@ def test_one_whose_result_is_expected_is_replaced_but_not_revoked(app, name, tol
     second, third = task.delay(), task.delay()
     assert told == [("replaced", member.id, second.id), ("replaced", second.id, third.id)]
     assert revoked == [second.id]
-    assert task.apply(task_id=member.id, headers={PLACE: True}).get() is None
+    assert task.apply(task_id=member.id, headers={PLACE: name}).get() is None
+
+
+# Arguments that are others when it runs
+
+
+def by_retry(self, pages):
+    raise self.retry(args=(pages[1:],), countdown=0)
+
+
+def by_replace(self, pages):
+    raise self.replace(self.si(pages[1:]))
+
+
+def by_a_change(self, pages):
+    pages.pop(0)
+    raise self.retry(countdown=0)
+
+
+def by_an_error(self, pages):
+    pages.pop(0)
+    raise LookupError
+
+
+GOES_ON = [by_retry, by_replace, by_a_change, by_an_error]
+
+
+@pytest.fixture
+def paging(app, name):
+    """Make a task with a name for each page, that goes on with the next one."""
+
+    def paging(body, **options):
+        make_task = app.task(bind=True, name=f"tests.{name}", autoretry_for=(LookupError,))
+        decorate = single_instance(key=lambda pages: f"{name}:{pages[0]}", **options)
+        below = options.get("mode") is None
+        return make_task(decorate(body)) if below else decorate(make_task(body))
+
+    return paging
+
+
+@pytest.mark.parametrize("body", GOES_ON)
+def test_a_task_that_goes_on_with_other_arguments_takes_their_place(paging, app, name, sent, body):
+    task = paging(body, mode="until_executed")
+    work_off(app, task, [1, 2])
+    assert held_by(name) == {f"{name}:2": "own"}
+    assert [(each["id"], each[PLACE]) for each in sent] == [("own", f"{name}:2")]
+    assert task.delay([1, 2]).id != "own"
+
+
+@pytest.mark.parametrize("body", GOES_ON)
+def test_where_another_has_that_place_it_has_its_turn_later(paging, app, name, sent, body):
+    task = paging(body, mode="until_executed")
+    other = task.delay([2])
+    work_off(app, task, [1, 2])
+    assert held_by(name) == {f"{name}:2": other.id}
+    work_off(app, task, [2], headers={PLACE: sent[1][PLACE]})
+    assert [each["id"] for each in sent] == [other.id, "own", "own"]
+
+
+@pytest.mark.parametrize("body", [by_retry, by_a_change, by_an_error])
+def test_a_lock_is_not_kept_for_other_arguments(paging, app, name, body):
+    task = paging(body, hold_on_retry=True)
+    work_off(app, task, [1, 2])
+    assert held_by(name) == {}
+
+
+@pytest.mark.parametrize("options", [{"mode": "until_executed"}, {"hold_on_retry": True}])
+def test_in_eager_mode_it_keeps_nothing_for_other_arguments(paging, eager, name, options):
+    def body(self, pages):
+        return pages if len(pages) == 1 else by_retry(self, pages)
+
+    assert paging(body, **options).delay([1, 2, 3]).get() == [3]
+    assert held_by(name) == {}
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_a_place_of_another_name_than_the_lock_is_left_when_it_begins(app, name, sent, mode):
+    def work(pages):
+        return held_by(name)
+
+    task = app.task(name=f"tests.{name}")(work)
+    task = single_instance(mode=mode, key=f"{name}:{{pages}}")(task)
+    task.apply_async(((1, 2),), task_id="own")
+    place = sent[0][PLACE]
+    assert place.startswith(f"{name}:(1, 2)")
+    assert held_by(name) == {place: "own"}
+    running = work_off(app, task, [1, 2], headers={PLACE: place})  # as they come from JSON
+    assert running == ({} if mode == "until_executing" else {f"{name}:[1, 2]": "own"})
+    assert held_by(name) == {}
+
+
+class WithUser(Task):
+    """Who sends travels with the message, and is no argument of the body."""
+
+    typing = False
+
+    def apply_async(self, args=None, kwargs=None, **options):
+        return super().apply_async(args, {**(kwargs or {}), "_user": 7}, **options)
+
+    def __call__(self, *args, _user=None, **kwargs):
+        return super().__call__(*args, **kwargs)
+
+
+def with_number(app, name, mode):
+    def work(self, number):
+        raise self.retry(countdown=0)
+
+    task = app.task(base=WithUser, bind=True, name=f"tests.{name}")(work)
+    return single_instance(mode=mode, key=f"{name}:{{number}}")(task)
+
+
+@pytest.mark.parametrize("by", ["header", "arguments"])
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_what_its_class_adds_to_a_message_keeps_no_place(app, name, sent, mode, by):
+    task = with_number(app, name, mode)
+    result = task.delay(1)
+    args, headers = ((1,), None) if by == "arguments" else ((2,), {PLACE: sent[0][PLACE]})
+    request = Context(id=result.id, args=args, kwargs={"_user": 7}, headers=headers)
+    task_revoked.send(
+        sender=app.tasks[task.name], request=request, terminated=False, signum=None, expired=False
+    )
+    assert held_by(name) == {}
+
+
+def test_what_its_class_adds_to_a_message_is_no_matter_to_its_retry(app, name, sent):
+    task = with_number(app, name, "until_executed")
+    work_off(app, task, 1, kwargs={"_user": 7})
+    assert held_by(name) == {f"{name}:1": "own"}
+    assert sent[0][PLACE] == f"{name}:1"
+
+
+def test_a_header_takes_no_place_from_another(app, name):
+    task = make(app, name)
+    result = task.delay()
+    other = make(app, f"{name}:other")
+    assert work_off(app, other, headers={PLACE: name}) == "ran"
+    assert held_by(name) == {name: result.id}
 
 
 # Where it stands

@@ -23,12 +23,19 @@ app.conf.task_ignore_result = True
 ran = []
 
 
-def task_that(on_conflict, **options):
-    def body(argument=None):
-        ran.append(argument)
+def body(argument=None):
+    ran.append(argument)
 
+
+def task_that(on_conflict, **options):
     name = f"messages.{on_conflict}.{len(app.tasks)}"
     return app.task(name=name)(single_instance(on_conflict=on_conflict, **options)(body))
+
+
+def task_with_a_place(on_conflict):
+    task = app.task(name=f"messages.placed.{on_conflict}")(body)
+    single_instance(mode="until_executed", on_conflict=on_conflict, key=NAME)(task)
+    return app.tasks[task.name]
 
 
 TASKS = [
@@ -36,6 +43,8 @@ TASKS = [
     task_that("raise", key=NAME),
     task_that("retry", key=NAME, max_retries=3),
     task_that("wait", key=NAME, blocking_timeout=0.01),
+    task_with_a_place("skip"),
+    task_with_a_place("replace"),
 ]
 BY_ARGUMENT = task_that("skip", unique_on=["argument"])
 
@@ -69,6 +78,9 @@ def execute(task, task_id, args=(), headers=None, delivery=None):
 @example(TASKS[2], "id", {CONFLICTS: True, AGAIN: "x"}, {})
 @example(TASKS[0], "id", {DUPLICATE: {"a": [1]}}, {"redelivered": "no"})
 @example(TASKS[1], "id", {DUPLICATE: "\x1b[31m"}, None)
+@example(TASKS[4], "id", {PLACE: "another"}, None)
+@example(TASKS[4], "id", {PLACE: NAME, CONFLICTS: [1]}, None)
+@example(TASKS[5], "id", {PLACE: {"a": 1}}, None)
 @example(TASKS[0], "\ud800\x1b[31m\u202e\n", {PLACE: 1}, None)
 def test_headers_let_nobody_run_beside_another(caplog, task, task_id, told, delivery):
     caplog.clear()
