@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery import states
+from celery._state import get_current_task
 from celery.result import EagerResult
 from celery.utils import uuid
 from celery.utils.time import maybe_iso8601, maybe_make_aware
@@ -20,7 +21,7 @@ from django_redislock.text import error_text, printable
 
 from .call import runs_under
 from .conflict import LOOKS, Conflict, skip
-from .message import CONFLICTS, DUPLICATE, PLACE
+from .message import AGAIN, CONFLICTS, DUPLICATE, PLACE
 from .retries import SENT_AGAIN, remember
 from .single import Single, place_token
 
@@ -87,6 +88,8 @@ class Sending:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
         if past := self._past:
             return self._send_again(past)
+        if self.has_own_id and self.options.get("retries"):
+            return self._send_for_the_dead()
         if self.has_own_id and self._is_queued_already():
             self.conflict.look()
             return self._give_way()
@@ -114,8 +117,14 @@ class Sending:
 
     @property
     def _past(self) -> Task[..., Any] | None:
-        """The task itself, if it runs now by this very id."""
-        return self.task if self.task.request.id == self.task_id else None
+        """The task that runs now by this very id: itself, or one that it is to replace, and whose
+        lock is its own."""
+        if self.task.request.id == self.task_id:
+            return self.task
+        running: Task[..., Any] | None = get_current_task()
+        if running is None or running.request.id != self.task_id:
+            return None
+        return running if self._runs_under_it else None
 
     @property
     def _runs_under_it(self) -> bool:
@@ -134,6 +143,12 @@ class Sending:
         is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
         # Else it is by ``self.retry()`` or ``self.replace()``: it was running, and is to run on.
         return self._publish(None if is_by_conflict else {PLACE: self.name})
+
+    def _send_for_the_dead(self) -> Any:
+        """Publish the retry of an execution that lost its process, and may have its lock yet."""
+        if DUPLICATE in (self.options.get("headers") or {}):
+            return self._publish_no_duplicate()
+        return self._publish_placed() if self._take() else self._publish({AGAIN: True})
 
     def _publish_no_duplicate(self) -> Any:
         """It was one, did not run, and is none any more."""

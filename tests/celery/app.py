@@ -314,6 +314,14 @@ class Placed:
         self._tasks[mode] = single_instance(mode=mode, key="placed:{run}", **options)(task)
 
 
+@single_instance(mode="until_executed", key="long:{run}", timeout=60)
+@app.task(bind=True, retry_on_worker_lost=True, default_retry_delay=0.1)
+def outliving(self, run):
+    note(run, "begin", self.request.id, os.getpid())
+    wait_for_go(run)
+    return "ran"
+
+
 @single_instance(mode="until_executed", key="page:{run}:{page}")
 @app.task(bind=True)
 def paging(self, run, page):
@@ -321,6 +329,13 @@ def paging(self, run, page):
     if page < 3:
         raise self.retry(args=(run, page + 1), kwargs={}, countdown=0.1)
     return page
+
+
+@single_instance(mode="until_executed", key="placed:{run}")
+@app.task(bind=True)
+def giving_over(self, run):
+    queue = self.request.delivery_info["routing_key"]
+    raise self.replace(placed["until_executed"].s(run).set(queue=queue))
 
 
 placed, replacing = Placed("placed"), Placed("replacing")

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from celery import Task
 
 from django_redislock import locks
 from django_redislock.celery.worker import Watched, watch_tasks
@@ -68,6 +69,20 @@ def test_a_task_that_is_delivered_again_runs(worker, run):
     task_id, second = begun(run, times=2)
     assert task_id == result.id
     assert second != first
+    run.go()
+    assert outcome(result) == "ran"
+    assert freed(run)
+
+
+@pytest.mark.skipif(
+    not hasattr(Task, "retry_on_worker_lost"), reason="this Celery retries for no dead process"
+)
+def test_a_task_that_the_worker_retries_for_the_dead_runs(worker, run):
+    result = worker.send(tasks.outliving, run.id)
+    _, first = begun(run)
+    worker.kill_child(first, result.id)
+    task_id, second = begun(run, times=2)
+    assert (task_id, second != first) == (result.id, True)
     run.go()
     assert outcome(result) == "ran"
     assert freed(run)

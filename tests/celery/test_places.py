@@ -1,7 +1,7 @@
 """A task that took its place when it was sent, with a real worker."""
 
 import pytest
-from celery import chord, group
+from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
 
 from django_redislock import locks
@@ -157,3 +157,13 @@ def test_what_goes_on_with_other_arguments_leaves_nothing_behind(worker, run):
         assert outcome(result) == 3
         wait_until(lambda: not list(locks.active(f"page:{run.id}:*")))
     assert run.notes() == ["begin 1", "begin 2", "begin 3"] * 2
+
+
+def test_a_chain_goes_on_where_another_task_by_the_same_key_goes_on(worker, run):
+    links = tasks.giving_over.s(run.id), tasks.collect.s()
+    result = chain(*(each.set(queue=worker.queue) for each in links)).apply_async()
+    assert begun(run) == [result.parent.id]
+    assert held(run) == [result.parent.id, None]
+    run.go()
+    assert outcome(result) == "ran"
+    assert run.notes("skipped") == []

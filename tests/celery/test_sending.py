@@ -2,6 +2,7 @@
 
 import gc
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import celery._state
@@ -20,8 +21,8 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.message import DUPLICATE, PLACE
-from django_redislock.celery.single import single_of
+from django_redislock.celery.message import AGAIN, DUPLICATE, PLACE
+from django_redislock.celery.single import place_token, single_of
 from django_redislock.signals import task_replaced, task_skipped
 from tests.round_trips import RoundTrips
 
@@ -510,18 +511,22 @@ def test_a_duplicate_that_sends_itself_again_is_none_any_more(app, name, sent):
     assert DUPLICATE not in sent[1]
 
 
+def elsewhere(send):
+    """Send it as another process does."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(send).result()
+
+
 @pytest.mark.parametrize("on_conflict", ["skip", "raise"])
-def test_the_same_id_again_is_no_message_of_its_own(app, name, sent, on_conflict):
-    def send_again(self):
+def test_the_same_id_again_while_it_runs_is_no_message_of_its_own(app, name, sent, on_conflict):
+    def send_again():
         try:
-            return task.apply_async(task_id=self.request.id).id
+            return elsewhere(lambda: task.apply_async(task_id="own")).id
         except AlreadyRunning as error:
             return error.task_id
 
-    task = make(app, name, on_conflict=on_conflict)
-    running = app.task(bind=True, name=f"tests.running.{name}")(send_again)
-    running = single_instance(mode="until_executed", key=name)(running)
-    assert running.apply(task_id="own").get() == "own"
+    task = make(app, name, on_conflict=on_conflict, body=send_again)
+    assert task.apply(task_id="own").get() == "own"
     assert not sent
 
 
@@ -541,6 +546,55 @@ def test_one_whose_result_is_expected_is_replaced_but_not_revoked(app, name, tol
     assert told == [("replaced", member.id, second.id), ("replaced", second.id, third.id)]
     assert revoked == [second.id]
     assert task.apply(task_id=member.id, headers={PLACE: name}).get() is None
+
+
+# What goes on with the work of another execution
+
+
+def test_what_is_sent_for_the_dead_comes_although_they_have_the_lock_yet(app, name, sent):
+    send = lambda: task.apply_async(task_id="own", retries=1).id  # noqa: E731
+    task = make(app, name, body=lambda: elsewhere(send))
+    assert task.apply(task_id="own").get() == "own"
+    [headers] = sent
+    assert (headers["id"], headers[AGAIN], PLACE in headers) == ("own", True, False)
+
+
+def test_what_is_sent_for_the_dead_is_no_duplicate_of_what_came_between(app, name, sent):
+    task = make(app, name)
+    between = task.delay()
+    task.apply_async(task_id="own", retries=1, headers={DUPLICATE: "another"})
+    task.apply_async(task_id="own", retries=1)
+    assert [(DUPLICATE in headers, headers.get(AGAIN)) for headers in sent[1:]] == [
+        (False, None),
+        (False, True),
+    ]
+    assert held_by(name) == {name: between.id}
+
+
+def test_what_is_sent_for_those_who_died_before_they_began_keeps_its_place(app, name, sent):
+    task = make(app, name)
+    task.apply_async(task_id="own")
+    task.apply_async(task_id="own", retries=1)
+    assert [headers[PLACE] for headers in sent] == [name, name]
+    assert held_by(name) == {name: "own"}
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_what_replaces_another_by_the_same_key_goes_on_under_its_lock(app, name, sent, mode):
+    def give_over(self):
+        raise self.replace(second.si())
+
+    first = app.task(bind=True, name=f"tests.first.{name}")(give_over)
+    first = single_instance(mode="until_executed", key=name)(first)
+    second = make(app, name, mode, body=lambda: state_of(name))
+    work_off(app, first)
+    [headers] = sent
+    assert (headers["id"], headers["task"]) == ("own", second.name)
+    assert set(held_by(name).values()) == {"own"}
+    assert locks.get(name).token == place_token("own")
+    held = None if mode == "until_executing" else "own"
+    assert work_off(app, second, headers={PLACE: headers[PLACE]}) == (held, None)
+    assert held_by(name) == {}
 
 
 # Arguments that are others when it runs
