@@ -12,7 +12,7 @@ from celery._state import get_current_task
 
 from django_redislock.text import printable
 
-from .message import AGAIN
+from .message import AGAIN, EXPECTED
 
 if TYPE_CHECKING:
     from celery import Task
@@ -76,7 +76,8 @@ class Call:
     def is_expected(self) -> bool:
         """Whether others count on the result of the message that the task runs for."""
         followers = ("chord", "group", "chain", "callbacks", "errbacks")
-        return any(getattr(self.request, each, None) for each in followers)
+        told = self.headers.get(EXPECTED)  # as Celery itself does not tell of all of them
+        return bool(told) or any(getattr(self.request, each, None) for each in followers)
 
     @property
     def sent_args(self) -> tuple[Any, ...]:

@@ -14,6 +14,9 @@ AGAIN = "redislock_again"
 PLACE = "redislock_place"
 """The name of the place that was taken when the task was sent, or that is promised to it."""
 
+EXPECTED = "redislock_expected"
+"""That somebody counts on the result of just this message."""
+
 DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that had the place when this one was sent all the same, because
 somebody counts on its result: it is to end without having run."""

@@ -19,9 +19,9 @@ from redis.exceptions import RedisError
 from django_redislock.signals import task_replaced
 from django_redislock.text import error_text, printable
 
-from .call import runs_under
+from .call import Call, runs_under
 from .conflict import LOOKS, Conflict, skip
-from .message import AGAIN, CONFLICTS, DUPLICATE, PLACE
+from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
 from .retries import SENT_AGAIN, remember
 from .single import Single, place_token
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_redislock")
 
-EXPECTED = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
+FOLLOWERS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
 """Options by which somebody counts on the result of just this message."""
 
 REPLACED = "replaced by a newer one"
@@ -76,7 +76,6 @@ class Sending:
         self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
         self.options = options
         self.has_own_id = bool(task_id)
-        self.is_expected = bool(task_id or any(options.get(each) for each in EXPECTED))
         self.task_id = task_id or uuid()
         self.call = single.call(task, self.task_id, args, kwargs)
         self.lock_name = single.name_of(self.call)
@@ -103,6 +102,13 @@ class Sending:
         else:
             self.conflict.look()
         return self._give_way()
+
+    @cached_property
+    def is_expected(self) -> bool:
+        """Whether somebody counts on the result of just this message."""
+        if past := self._past:
+            return Call.under_way(past.run, past, (), {}).is_expected
+        return self.has_own_id or any(self.options.get(each) for each in FOLLOWERS)
 
     @cached_property
     def conflict(self) -> Conflict:
@@ -142,7 +148,7 @@ class Sending:
         met_before = (past.request.headers or {}).get(CONFLICTS)
         is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
         # Else it is by ``self.retry()`` or ``self.replace()``: it was running, and is to run on.
-        return self._publish(None if is_by_conflict else {PLACE: self.name})
+        return self._publish(None if is_by_conflict else self._promise)
 
     def _send_for_the_dead(self) -> Any:
         """Publish the retry of an execution that lost its process, and may have its lock yet."""
@@ -190,9 +196,14 @@ class Sending:
 
     # The message
 
+    @property
+    def _promise(self) -> dict[str, Any]:
+        """The headers of a message that has its place, or is to have it."""
+        return {PLACE: self.name} | ({EXPECTED: True} if self.is_expected else {})
+
     def _publish_placed(self) -> Any:
         try:
-            result = self._publish({PLACE: self.name})
+            result = self._publish(self._promise)
         except BaseException:
             self._leave()
             raise

@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.message import AGAIN, DUPLICATE, PLACE
+from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token, single_of
 from django_redislock.signals import task_replaced, task_skipped
 from tests.round_trips import RoundTrips
@@ -546,6 +546,27 @@ def test_one_whose_result_is_expected_is_replaced_but_not_revoked(app, name, tol
     assert told == [("replaced", member.id, second.id), ("replaced", second.id, third.id)]
     assert revoked == [second.id]
     assert task.apply(task_id=member.id, headers={PLACE: name}).get() is None
+
+
+@pytest.mark.parametrize("expected", [True, False])
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_whether_it_is_expected_is_known_after_its_own_retry(
+    app, name, sent, monkeypatch, mode, expected
+):
+    def retry():
+        raise task.retry(countdown=0)
+
+    revoked = []
+    monkeypatch.setattr(app.control, "revoke", revoked.append)
+    task = make(app, name, mode, on_conflict="replace", body=retry)
+    task.apply_async(**({"task_id": "own"} if expected else {}))
+    assert sent[0].get(EXPECTED, False) is expected
+    locks.force_release(place_of(name, mode).name)
+    told = {each: sent[0][each] for each in (PLACE, EXPECTED) if each in sent[0]}
+    work_off(app, task, headers=told)
+    assert place_of(name, mode).holder.task_id == "own"
+    task.delay()
+    assert revoked == ([] if expected else ["own"])
 
 
 # What goes on with the work of another execution

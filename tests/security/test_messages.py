@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_redislock import AlreadyRunning, locks, single_instance
-from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, PLACE
+from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
 
 from .forging import json_values, texts
 from .fuzzing import fuzzed
@@ -49,7 +49,9 @@ TASKS = [
 BY_ARGUMENT = task_that("skip", unique_on=["argument"])
 
 headers = st.dictionaries(
-    st.sampled_from([AGAIN, CONFLICTS, DUPLICATE, PLACE]) | texts, json_values, max_size=4
+    st.sampled_from([AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE]) | texts,
+    json_values,
+    max_size=4,
 )
 
 
