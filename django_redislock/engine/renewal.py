@@ -217,10 +217,33 @@ def _limit(leases: Sequence[Lease]) -> float:
     return max(0.05, min(LONGEST_ROUND, (soonest - clock.now()) / 2))
 
 
+class Bell:
+    """What `threading.Event` is to one that waits, but each step is one of C: an interrupt inside
+    of an Event could leave it locked for ever."""
+
+    def __init__(self) -> None:
+        self._silent = threading.Lock()
+        self.clear()
+
+    def set(self) -> None:
+        with suppress(RuntimeError):  # it was set already
+            self._silent.release()
+
+    def is_set(self) -> bool:
+        return not self._silent.locked()
+
+    def clear(self) -> None:
+        self._silent.acquire(blocking=False)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was set by then; it no longer is."""
+        return self._silent.acquire(timeout=seconds)
+
+
 class ThreadBook(Book):
     def __init__(self, part: "Part") -> None:
         super().__init__(part)
-        self._awake = threading.Event()
+        self._awake = Bell()
         self._starting = threading.RLock()  # a signal's handler may come in between
         self._on_round = threading.Lock()
         self._thread: threading.Thread | None = None

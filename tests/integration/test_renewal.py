@@ -8,9 +8,10 @@ import re
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 
 import pytest
 
@@ -29,6 +30,7 @@ from .tools import (
     commands,
     cut_connections,
     free,
+    interrupt_at,
     renewed,
     start,
     until,
@@ -617,6 +619,19 @@ def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
     ends(book)
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
+    with own_locks.lock("a", timeout=1.5):
+        book = thread_book(own_locks._server(), "a")
+        for step in count(1):
+            waking = interrupt_at(step, renewal.ThreadBook.wake.__code__)
+            with suppress(KeyboardInterrupt), waking as struck:
+                book.wake()
+            renewed(own_locks, "a")
+            if not struck:
+                break
+        assert step > 2
 
 
 @pytest.fixture

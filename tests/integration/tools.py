@@ -5,10 +5,12 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from threading import Thread
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import redis
@@ -126,6 +128,33 @@ def cut_connections(client: redis.Redis) -> None:
     for other in client.client_list():
         if other["db"] == str(own["db"]) and other["id"] != str(own["id"]):
             client.client_kill_filter(_id=other["id"])
+
+
+@contextlib.contextmanager
+def interrupt_at(step: int, began: CodeType, *files: str) -> Iterator[list[str]]:
+    """KeyboardInterrupt where a signal may strike: as a Python function begins, or when one of C
+    has returned. At the `step`th of these places while `began` is under way, in `files` (none: in
+    all). Tells which function it was in."""
+    passed, under_way, struck = 0, False, []
+
+    def look(frame: FrameType, event: str, about: object) -> None:
+        nonlocal passed, under_way
+        code = frame.f_code
+        if code is began and event in ("call", "return"):
+            under_way = event == "call"
+        looked_at = under_way and (not files or code.co_filename in files)
+        if looked_at and event in ("call", "c_return"):
+            passed += 1
+            if passed == step:
+                struck.append(code.co_qualname)
+                raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield struck
+    finally:
+        sys.setprofile(before)
 
 
 @contextlib.contextmanager
