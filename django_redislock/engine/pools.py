@@ -35,23 +35,23 @@ PATIENCE = 2.0
 PAUSE = 0.005
 """Seconds until it is asked again."""
 
-_seats: WeakKeyDictionary[Any, threading.Semaphore] = WeakKeyDictionary()
-os.register_at_fork(after_in_child=_seats.clear)  # who sat in the parent does not sit here
+_seated: WeakKeyDictionary[Any, set[object]] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_seated.clear)  # who sat in the parent does not sit here
 
 
 @contextmanager
 def seat(client: Any) -> Iterator[bool]:
     """Whether there is one, for the time of the block."""
-    pool = client.connection_pool
-    seats = _seats.get(pool) or _seats.setdefault(
-        pool, threading.Semaphore(int(pool.max_connections) // 2)
-    )
-    seated = seats.acquire(blocking=False)
+    # No semaphore, which an interrupt inside of it could leave locked for ever.
+    pool, who = client.connection_pool, object()
+    seated, seats = _seated.setdefault(pool, set()), int(pool.max_connections) // 2
     try:
-        yield seated
+        if len(seated) < seats:
+            seated.add(who)
+        # Of two who take the last one at the same time none may have it.
+        yield who in seated and len(seated) <= seats
     finally:
-        if seated:
-            seats.release()
+        seated.discard(who)
 
 
 def connection_of(pool: Any, until: float | None) -> Any:

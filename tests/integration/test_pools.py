@@ -1,6 +1,8 @@
 """Connections of a client's pool, which locks take and put back by a shorter way."""
 
 import select
+from contextlib import ExitStack, suppress
+from itertools import count
 
 import pytest
 import redis
@@ -8,7 +10,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redislock import Lock
+from django_redislock.engine import pools
 from testproject.settings import redis_database
+
+from .tools import interrupt_at, start
 
 
 @pytest.fixture
@@ -87,3 +92,21 @@ def test_a_lock_finds_the_connection_that_a_cache_left_and_the_other_way_round(c
     assert client.get("y") == b"1"
 
     assert is_all_there_is(client, connection)
+
+
+def seats(client):
+    """How many may sit at the same time, of five."""
+    with ExitStack() as stack:
+        return [stack.enter_context(pools.seat(client)) for _ in range(5)].count(True)
+
+
+def test_an_interrupt_at_any_step_leaves_no_seat_taken(client):
+    client.connection_pool.max_connections = 6
+    for step in count(1):
+        sitting = interrupt_at(step, pools.seat.__wrapped__.__code__)
+        with suppress(KeyboardInterrupt), sitting as struck, pools.seat(client):
+            pass
+        assert start(seats, client).result(60) == 3, struck
+        if not struck:
+            break
+    assert step > 2
