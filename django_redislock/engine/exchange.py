@@ -188,8 +188,10 @@ def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[
         return [_answer_of(client, command) for command in commands]
     pool = client.connection_pool
     plain = is_plain(pool)
-    connection = (plain and idle_of(pool)) or connection_of(pool, until)
+    lent: list[Any] = []
     try:
+        connection = (plain and idle_of(pool)) or connection_of(pool, until)
+        lent = [connection]
         if until is not None or not _retries(connection):
             return _exchange(connection, commands, until)
         answers: list[Any] = connection.retry.call_with_retry(
@@ -197,7 +199,12 @@ def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[
         )
         return answers
     finally:
-        give_back(pool, connection, plain)
+        try:
+            if lent:
+                give_back(pool, lent, plain)
+        finally:
+            if lent:  # an interrupt came before that
+                give_back(pool, lent, plain)
 
 
 def _retries(connection: Any) -> bool:

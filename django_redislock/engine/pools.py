@@ -67,17 +67,20 @@ def connection_of(pool: Any, until: float | None) -> Any:
             time.sleep(PAUSE)
 
 
-def give_back(pool: Any, connection: Any, plain: bool) -> None:
-    """Let others have it."""
+def give_back(pool: Any, lent: list[Any], plain: bool) -> None:
+    """Let others have what was lent: then it is no longer in `lent`. Who was interrupted before
+    may call it again."""
+    [connection] = lent
     if not plain or _is_to_go(connection):
+        del lent[:]
         pool.release(connection)
         return
     with pool._lock:
-        try:
+        # An interrupt strikes after a call; here that is when all is done.
+        if connection in pool._in_use_connections:  # else somebody reset the pool meanwhile
+            pool._available_connections += lent
+            del lent[:]
             pool._in_use_connections.remove(connection)
-        except KeyError:  # somebody reset the pool meanwhile
-            return
-        pool._available_connections.append(connection)
 
 
 def is_plain(pool: Any) -> bool:
@@ -102,17 +105,20 @@ _LOOKED_AT = (
 
 def idle_of(pool: Any) -> Any:
     """A connection of a plain pool that is ready now; None if the next one is not."""
-    with pool._lock:
-        if not pool._available_connections:
-            return None
-        connection = pool._available_connections.pop()
-        pool._in_use_connections.add(connection)
+    connection = None
     try:
+        with pool._lock:
+            if not pool._available_connections:
+                return None
+            connection = pool._available_connections[-1]
+            del pool._available_connections[-1]  # and no pop(), after which one may strike
+            pool._in_use_connections.add(connection)
         if _is_ready(connection):
             return connection
         connection.disconnect()
     except BaseException:  # an interrupt
-        pool.release(connection)
+        if connection:
+            pool.release(connection)
         raise
     pool.release(connection)
     return None
@@ -191,8 +197,8 @@ def _get_by(pool: Any, until: float) -> Any:
     # In a thread, as nothing else ends a handshake with a server that does not answer. A
     # connection that comes too late goes back to its pool.
     fetched: Future[Any] = Future()
-    threading.Thread(target=_fetch, args=(pool, fetched), daemon=True).start()
     try:
+        threading.Thread(target=_fetch, args=(pool, fetched), daemon=True).start()
         wait([fetched], max(0.0, until - time.monotonic()))
         if not fetched.cancel():
             return fetched.result()

@@ -1,8 +1,10 @@
 """Connections of a client's pool, which locks take and put back by a shorter way."""
 
 import select
+import time
 from contextlib import ExitStack, suppress
 from itertools import count
+from threading import Thread
 
 import pytest
 import redis
@@ -10,8 +12,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redislock import Lock
-from django_redislock.engine import pools
+from django_redislock.engine import exchange, pools
 from testproject.settings import redis_database
+from tests.tools import wait_until
 
 from .tools import interrupt_at, start
 
@@ -92,6 +95,32 @@ def test_a_lock_finds_the_connection_that_a_cache_left_and_the_other_way_round(c
     assert client.get("y") == b"1"
 
     assert is_all_there_is(client, connection)
+
+
+def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client, connection):
+    lock, places = Lock(client, "x", timeout=30), set()
+    files = exchange.__file__, pools.__file__
+    for step in count(1):
+        asked = interrupt_at(step, exchange._ask.__code__, *files)
+        with suppress(KeyboardInterrupt), asked as struck:
+            lock.locked()
+        assert is_all_there_is(client, connection), struck
+        if not struck:
+            break
+        places |= {*struck}
+    assert {"_ask", "idle_of", "_exchange", "give_back"} <= places
+
+
+def test_what_is_fetched_for_one_who_is_interrupted_meanwhile_goes_back(client, monkeypatch):
+    def begin_and_interrupt(thread):
+        begin(thread)
+        raise KeyboardInterrupt
+
+    begin, pool = Thread.start, client.connection_pool
+    monkeypatch.setattr(Thread, "start", begin_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pools.connection_of(pool, time.monotonic() + 60)
+    wait_until(lambda: pool._available_connections and not pool._in_use_connections)
 
 
 def seats(client):
