@@ -47,6 +47,14 @@ def lease(argument: str, value: object) -> float:
     return length
 
 
+def extension(argument: str, value: object, left: float) -> float:
+    """Seconds that a lease of which so many are left can get: it is to end in 10 years at most."""
+    length = lease(argument, value)
+    if left + length > LONGEST_LEASE:
+        raise ValueError(f"{argument} must let the lease end within 10 years, got {value!r}")
+    return length
+
+
 def wait(argument: str, value: object) -> float | None:
     """Seconds to wait, 0 or more; None for ever."""
     if value is None:

@@ -118,7 +118,7 @@ class Book:
         if self._takes_turns():
             dues.append(now + WATCHFUL)
         self._next = min(dues, default=now + IDLE)
-        return max(0.0, self._next - clock.now())
+        return min(max(0.0, self._next - clock.now()), threading.TIMEOUT_MAX)
 
     def is_idle(self) -> bool:
         """Whether the renewer may end. If so, whatever is added from here on wakes it."""

@@ -203,7 +203,8 @@ class Core:
     def _extend(
         self, hold: Hold, additional_time: Seconds, replace_ttl: bool, action: str
     ) -> Flow[Literal[True]]:
-        seconds = values.lease("additional_time", additional_time)
+        left = 0.0 if replace_ttl else max(each.deadline for each in hold.leases) - clock.now()
+        seconds = values.extension("additional_time", additional_time, left)
         wanted = [
             (lease.server, flows.extend(lease, seconds, replace=replace_ttl))
             for lease in hold.leases

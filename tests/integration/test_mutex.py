@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 import redis.exceptions
 
-from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks, values
 from django_redislock.engine import flows
 from django_redislock.primitives import base
 from tests.tools import wait_until
@@ -477,6 +477,14 @@ def test_an_extension_that_can_not_be_meant_is_refused_by_name_and_value(manager
             lock.extend(additional)
         caught.match(str(additional).replace("+", r"\+"))
         assert 15 < manager.get("a").ttl <= 20
+
+
+def test_a_lease_that_is_extended_ends_in_ten_years_at_most(manager):
+    with manager.lock("a", timeout=20) as lock:
+        assert lock.extend(values.LONGEST_LEASE - 60)
+        with pytest.raises(ValueError, match=r"additional_time must .* 10 years, got 100"):
+            lock.extend(100)
+        assert lock.extend(values.LONGEST_LEASE, replace_ttl=True)
 
 
 @pytest.mark.parametrize("wait", [timedelta.max, 2**31, 1e10, 1e300])

@@ -634,6 +634,15 @@ def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
         assert step > 2
 
 
+def test_a_lease_that_seems_to_last_for_ever_does_not_stop_the_renewer(own_locks):
+    with own_locks.lock("a", timeout=30) as lasting:
+        [lease] = lasting._own().leases
+        lease.keep(clock.now() + threading.TIMEOUT_MAX * 10)
+        lease.book.wake()
+        with own_locks.lock("b", timeout=1.5):
+            renewed(own_locks, "b")
+
+
 @pytest.fixture
 def another(alias_on, own_server):
     """Locks of another alias on the same server: the same ones, renewed by another."""
