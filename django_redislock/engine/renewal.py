@@ -18,7 +18,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import clock
 from ..connection import Server
@@ -74,9 +74,8 @@ class Book:
 
     on_loop = False
 
-    def __init__(self, part: "Part") -> None:
-        self.part = part
-        self.server = part[0]
+    def __init__(self, server: Server) -> None:
+        self.server = server
         self._leases: set[weakref.ref[Lease]] = set()
         self._returns: dict[tuple[str, str], Lease] = {}
         self._next = math.inf
@@ -241,8 +240,8 @@ class Bell:
 
 
 class ThreadBook(Book):
-    def __init__(self, part: "Part") -> None:
-        super().__init__(part)
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
         self._awake = Bell()
         self._starting = threading.RLock()  # a signal's handler may come in between
         self._on_round = threading.Lock()
@@ -252,7 +251,6 @@ class ThreadBook(Book):
         with self._starting:
             self._awake.set()
             if self._thread is None:
-                _thread_books.setdefault(self.part, self)
                 self._start()
 
     def _start(self) -> None:
@@ -278,8 +276,6 @@ class ThreadBook(Book):
             if not self.is_idle() or self._awake.is_set():
                 return False
             self._thread = None
-            if _thread_books.get(self.part) is self:
-                del _thread_books[self.part]
             return True
 
     def _round(self) -> None:
@@ -304,8 +300,8 @@ class ThreadBook(Book):
 class LoopBook(Book):
     on_loop = True
 
-    def __init__(self, part: "Part") -> None:
-        super().__init__(part)
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -330,20 +326,10 @@ class LoopBook(Book):
         self._task = None
         if not self.is_idle():  # all tasks were cancelled, and the loop may go on
             asyncio.get_running_loop().call_later(RETRY / 10, self._resume)
-        else:
-            self._forget()
 
     def _resume(self) -> None:
-        if self.is_idle():
-            self._forget()
-        else:
+        if not self.is_idle():
             self.wake()
-
-    def _forget(self) -> None:
-        # The book knows its loop by now, and would keep it alive from there.
-        books = _loop_books.get(asyncio.get_running_loop(), {})
-        if books.get(self.part) is self:
-            del books[self.part]
 
     async def go_round(self) -> None:
         """Renew what is due, and tell what is lost. On its own loop."""
@@ -371,27 +357,33 @@ Part: TypeAlias = tuple[Server, int | None, int]
 """What fails alone, and so has a book of its own: a server, or one bucket of several servers, and
 as many replicas."""
 
-_thread_books: dict[Part, ThreadBook] = {}
-_loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Part, LoopBook]] = (
+_thread_books: WeakValueDictionary[Part, Book] = WeakValueDictionary()
+_loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Part, Book]] = (
     WeakKeyDictionary()
 )
+"""Kept by who asks for a lease, who has one, and a renewer that runs: else each client by which
+somebody was refused would be kept, and a loop by what its books know."""
+
+_registering = threading.RLock()  # a signal's handler may come in between
 
 
 def thread_book(server: Server, name: str, replicas: int = 0) -> Book:
     """The book of the leases on that lock that have to be on so many replicas."""
     part = server, server.part_of(name), replicas
-    return _thread_books.get(part) or _thread_books.setdefault(part, ThreadBook(part))
+    if book := _thread_books.get(part):
+        return book
+    with _registering:  # who asks at the same time gets the same
+        return _thread_books.setdefault(part, ThreadBook(server))
 
 
 def loop_book(server: Server, name: str, replicas: int = 0) -> Book:
     """See thread_book()."""
     for loop in [loop for loop in _loop_books if loop.is_closed()]:
         _loop_books.pop(loop, None)  # what is connected on it keeps it alive
-    books = _loop_books.setdefault(asyncio.get_running_loop(), {})
+    loop = asyncio.get_running_loop()
+    books = _loop_books.get(loop) or _loop_books.setdefault(loop, WeakValueDictionary())
     part = server, server.part_of(name), replicas
-    if part not in books:
-        books[part] = LoopBook(part)
-    return books[part]
+    return books.get(part) or books.setdefault(part, LoopBook(server))
 
 
 def loop_of(book: Book) -> asyncio.AbstractEventLoop | None:
@@ -401,6 +393,8 @@ def loop_of(book: Book) -> asyncio.AbstractEventLoop | None:
 
 def _forget() -> None:
     # A forked child has neither the threads nor a right to its parent's locks.
+    global _registering
+    _registering = threading.RLock()
     _thread_books.clear()
     _loop_books.clear()
 

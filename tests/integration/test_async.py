@@ -661,8 +661,10 @@ def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
                 task.cancel()
             while book._task:  # noqa: ASYNC110  until it has ended
                 await asyncio.sleep(0)
+        del book, task
         books = renewal._loop_books[asyncio.get_running_loop()]
-        while books:  # noqa: ASYNC110  it sets no event
+        while books:
+            gc.collect()
             await asyncio.sleep(0.01)
 
     asyncio.run(use())

@@ -1,10 +1,12 @@
 """Locks on clients that somebody else made, in place of redis-py's own."""
 
 import asyncio
+import gc
 import inspect
 import os
 import socket
 import threading
+import weakref
 from datetime import timedelta
 from functools import partial
 
@@ -362,6 +364,18 @@ def test_one_renewal_for_all_clients_over_one_pool(client):
         lock.release()
 
 
+def test_who_was_refused_leaves_no_client_behind(client):
+    def refused():
+        other = redis.Redis.from_url(os.environ["REDIS_URL"])
+        assert not other.lock("a", blocking=False, lock_class=Lock).acquire()
+        return weakref.ref(other.connection_pool)
+
+    with Lock(client, "a"):
+        pools = [refused() for _ in range(3)]
+        gc.collect()
+        assert [pool() for pool in pools] == [None] * 3
+
+
 # asyncio
 
 
@@ -380,6 +394,21 @@ def test_as_the_class_of_an_async_clients_locks():
         await lock.release()
         with pytest.raises(LockError, match="unlocked lock"):
             await lock.release()
+
+    with_async_client(use)
+
+
+def test_who_was_refused_leaves_no_async_client_behind():
+    async def refused():
+        async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as other:
+            assert not await other.lock("a", blocking=False, lock_class=AsyncLock).acquire()
+            return weakref.ref(other)
+
+    async def use(client):
+        async with AsyncLock(client, "a"):
+            clients = [await refused() for _ in range(3)]
+            gc.collect()
+            assert [each() for each in clients] == [None] * 3
 
     with_async_client(use)
 

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import time
+import weakref
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -383,7 +384,7 @@ say(time.process_time() - before)
 
 def test_a_lease_whose_thread_is_gone_keeps_no_other_from_being_renewed():
     lock = locks.lock("a", timeout=30)
-    book = renewal.ThreadBook((lock._server(), None, 0))
+    book = renewal.ThreadBook(lock._server())
     book.wake = lambda: None  # its rounds are asked for below
     keys, leases = book.server.keys.of("a"), []
     for owner in (threading.Thread(), threading.current_thread()):
@@ -562,22 +563,22 @@ async def aends(book):
 
 
 def test_a_renewer_without_leases_ends_and_the_next_lease_starts_another(own_locks, soon_idle):
+    book = thread_book(own_locks._server(), "a")
     for _ in range(2):
         with own_locks.lock("a", timeout=1.5):
-            book = thread_book(own_locks._server(), "a")
+            assert book._thread
             renewed(own_locks, "a")
         ends(book)
-        assert thread_book(own_locks._server(), "a") is not book
 
 
 def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
     async def use():
+        book = loop_book(own_locks._server(), "a")
         for _ in range(2):
             async with own_locks.lock("a", timeout=1.5):
-                book = loop_book(own_locks._server(), "a")
+                assert book._task
                 await arenewed(own_locks, "a")
             await aends(book)
-            assert loop_book(own_locks._server(), "a") is not book
 
     asyncio.run(use())
 
@@ -643,6 +644,26 @@ def test_a_lease_that_seems_to_last_for_ever_does_not_stop_the_renewer(own_locks
             renewed(own_locks, "b")
 
 
+def test_all_who_ask_at_the_same_time_get_the_same_book(own_locks):
+    def ask(name, replicas):
+        together.wait(60)
+        return thread_book(server, name, replicas)
+
+    server, together = own_locks._server(), threading.Barrier(8)
+    for replicas in range(50):  # each a book of its own
+        asked = [start(ask, "a", replicas) for _ in range(8)]
+        assert len({each.result(60) for each in asked}) == 1
+
+
+def test_a_renewer_that_has_nothing_left_to_do_is_forgotten(own_locks, soon_idle):
+    with own_locks.lock("a", timeout=1.5):
+        book = thread_book(own_locks._server(), "a")
+    ends(book)
+    gone = weakref.ref(book)
+    del book
+    wait_until(lambda: gone() is None)  # its thread may yet be about to end
+
+
 @pytest.fixture
 def another(alias_on, own_server):
     """Locks of another alias on the same server: the same ones, renewed by another."""
@@ -650,64 +671,36 @@ def another(alias_on, own_server):
 
 
 @pytest.mark.slow
-def test_a_renewer_that_ended_while_one_waited_starts_again_beside_the_next(
-    another, own_locks, soon_idle
-):
-    server = own_locks._server()
-    first, done = thread_book(server, "a"), threading.Event()
-
+def test_a_renewer_that_ended_while_one_waited_starts_again(another, own_locks, soon_idle):
     def hold():
         with own_locks.lock("a", timeout=1.5):
             renewed(own_locks, "a")
-            done.wait(60)
 
     with another.lock("a"):
         waiter = start(hold)
         waiting(own_locks, "a", 1)
         with own_locks.lock("b", timeout=1.5):
             pass
-        ends(first)
-        second = own_locks.lock("c", timeout=1.5)
-        assert second.acquire()
-    next_one = thread_book(server, "a")
-    assert next_one is not first
-    wait_until(lambda: first._thread)
-    done.set()
+        ends(thread_book(own_locks._server(), "a"))
     waiter.result(60)
-    ends(first)
-    assert thread_book(server, "a") is next_one
-    renewed(own_locks, "c")
-    second.release()
 
 
 @pytest.mark.slow
 def test_a_renewer_that_ended_while_one_waited_starts_again_in_async_too(
     another, own_locks, soon_idle
 ):
-    async def hold(done):
+    async def hold():
         async with own_locks.lock("a", timeout=1.5):
             await arenewed(own_locks, "a")
-            await done.wait()
 
     async def use():
-        server, done = own_locks._server(), asyncio.Event()
-        first = loop_book(server, "a")
         async with another.lock("a"):
-            waiter = asyncio.create_task(hold(done))
+            waiter = asyncio.create_task(hold())
             await awaiting(own_locks, "a", 1)
             async with own_locks.lock("b", timeout=1.5):
                 pass
-            await aends(first)
-            second = own_locks.lock("c", timeout=1.5)
-            assert await second.aacquire()
-        next_one = loop_book(server, "a")
-        assert next_one is not first
-        done.set()
+            await aends(loop_book(own_locks._server(), "a"))
         await waiter
-        await aends(first)
-        assert loop_book(server, "a") is next_one
-        await arenewed(own_locks, "c")
-        await second.arelease()
 
     asyncio.run(use())
 

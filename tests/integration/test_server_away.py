@@ -142,14 +142,14 @@ def test_a_hanging_server_is_an_error_when_the_wait_is_over(own_locks, own_serve
 def test_a_token_that_is_used_again_is_not_given_back(alias_on, own_server):
     own = alias_on(own_server.url)
     lock = own.lock("a", timeout=20)
-    returns = thread_book(lock._server(), "a")._returns
+    book = thread_book(lock._server(), "a")
     own_server.stop()
     with pytest.raises(ConnectionError):
         lock.acquire(token="mine")
-    assert returns
+    assert book._returns
     own_server.start()
     assert lock.acquire(token="mine")
-    assert not returns
+    assert not book._returns
     assert lock.owned()
     lock.release()
 
