@@ -365,10 +365,10 @@ async def _asend_to_node(node: AsyncNode, commands: Sequence[Command], once: boo
     # made just now.
     while True:
         connection = node.take()
-        if once:
-            await connection.disconnect()
-        was_connected = connection.is_connected
+        was_connected = connection.is_connected and not once
         try:
+            if once:
+                await connection.disconnect()
             return await _aexchange_by(connection, commands)
         except ConnectionError:
             if not was_connected:
