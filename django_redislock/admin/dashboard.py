@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from statistics import median
 
 from django.utils import timezone
@@ -120,7 +120,7 @@ def minutes_of(text: str | None) -> int:
 
 def _now(infos: Iterable[LockInfo], events: Sequence[Event]) -> datetime:
     read = (read_at(info.first) for info in infos if info.first)
-    return next(read, None) or max([timezone.now(), *(event.at for event in events[:1])])
+    return next(read, None) or max([datetime.now(UTC), *(event.at for event in events[:1])])
 
 
 def _stories(infos: Iterable[LockInfo], events: Iterable[Event]) -> dict[str, Story]:

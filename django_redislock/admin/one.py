@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
@@ -66,7 +65,7 @@ def look(manager: LockManager, name: str) -> Look:
     if info and info.first:
         now = read_at(info.first)
     else:
-        now = max([timezone.now(), *(event.at for event in events)])
+        now = max([datetime.now(UTC), *(event.at for event in events)])
     return Look(name, info, waiters, events, now)
 
 

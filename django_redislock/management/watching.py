@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import partial
 from typing import TypeAlias
 
-from django.utils.timezone import now
 from redis.exceptions import RedisError
 
 from django_redislock.conf import conf
@@ -49,7 +49,7 @@ class Look:
     def read_at(self) -> datetime:
         """When it was, by Redis's clock if anything is held that tells."""
         held = [info.first for info in self.page.infos if info.first]
-        return max(map(read_at, held), default=now())
+        return max(map(read_at, held), default=datetime.now(UTC))
 
     def holdings(self) -> "dict[str, tuple[LockInfo, Holding]]":
         """By token, those that are held, without what only cools down."""
@@ -102,7 +102,7 @@ class Change:
 
     name: str
     told: str
-    at: datetime = field(default_factory=now)
+    at: datetime = field(default_factory=partial(datetime.now, UTC))
     """When it was, by Redis's clock; where that can't be known, when it was seen, by ours."""
 
     def __str__(self) -> str:
