@@ -6,7 +6,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import datetime
 from io import StringIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from django.core.management import call_command, load_command_class
@@ -444,23 +444,64 @@ def test_redis_away_is_one_line(arguments):
     assert done.stderr.count("\n") == 1
 
 
-def test_reader_may_leave_early(hold):
-    hold("x")
+def run_unread(
+    *arguments: str, stdin: Any = subprocess.DEVNULL, **environment: str
+) -> tuple[int, str]:
+    """Its exit status and its errors, where the reader of its output has left."""
     read, write = os.pipe()
     os.close(read)
+    with os.fdopen(write, "wb") as stdout:
+        done = subprocess.run(
+            [*MANAGE, *arguments],
+            cwd=ROOT,
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    return done.returncode, done.stderr
 
-    done = subprocess.run(
-        [*MANAGE, "list"],
-        cwd=ROOT,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-        stdout=write,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
+
+def test_reader_may_leave_early(hold):
+    hold("x")
+
+    assert run_unread("list") == (0, "")
+
+
+def test_what_was_chosen_is_released_whether_or_not_anybody_reads(hold):
+    # More than what a pipe's writer keeps for itself.
+    held = [hold(f"{number:0>500}") for number in range(30)]
+
+    names = [lock.name for lock in held[:2]]
+    assert run_unread("release", *names, "free", "--yes") == (
+        1,
+        "CommandError: free is not held\n",
     )
-    os.close(write)
+    assert run_unread("release", "--all", "--yes") == (0, "")
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert not any(lock.owned() for lock in held)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_nothing_is_released_where_nobody_reads_what_is_asked(hold, count):
+    held = [hold(f"{number:0>500}") for number in range(count)]
+    ours, theirs = pty.openpty()
+
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs, "rb") as stdin:
+        keyboard.write(b"y\n")
+        done = run_unread("release", "--all", stdin=stdin)
+
+    assert done == (1, "CommandError: Refused: nothing was released.\n")
+    assert all(lock.owned() for lock in held)
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_check_fails_whether_or_not_anybody_reads(form):
+    done = run_unread("check", "--format", form, REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert done == (1, "CommandError: Locks on 'default': connection (failed)\n")
 
 
 def test_listing_asks_no_more_of_a_server_that_is_full(hold, redis_server):

@@ -1,7 +1,9 @@
 """What a terminal can show: which colours, which characters."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 from unicodedata import combining, east_asian_width
 
@@ -33,6 +35,21 @@ def encodable(text: str, stream: Any) -> str:
     """Return `text` with what `stream` can't encode as backslash escapes."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+@contextmanager
+def whoever_reads(command: BaseCommand) -> Iterator[None]:
+    """What is written inside may have lost its reader, as in `locks list | head`."""
+    try:
+        yield
+        command.stdout.flush()
+    except BrokenPipeError:
+        let_nobody_read()
+
+
+def let_nobody_read() -> None:
+    """The reader of stdout has left: what it still has goes nowhere, and what is yet to come."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write(command: BaseCommand, text: str, paint: Paint = plain) -> None:

@@ -1,7 +1,5 @@
 """`manage.py locks`: the active locks in the terminal and for scripts."""
 
-import os
-import sys
 from argparse import SUPPRESS
 from typing import Any
 
@@ -11,7 +9,7 @@ from redis.exceptions import RedisError
 
 from django_redislock.management.arguments import alias
 from django_redislock.management.subcommands import SUBCOMMANDS
-from django_redislock.management.terminal import choose_style
+from django_redislock.management.terminal import choose_style, whoever_reads
 from django_redislock.manager import locks
 from django_redislock.text import error_text
 
@@ -37,10 +35,8 @@ class Command(BaseCommand):
         subcommand = SUBCOMMANDS[options["subcommand"]]
         choose_style(self, options)
         try:
-            subcommand.run(self, locks.using(options["using"]), options)
-            self.stdout.flush()
-        except BrokenPipeError:  # as in `locks list | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            with whoever_reads(self):
+                subcommand.run(self, locks.using(options["using"]), options)
         except RedisError as error:
             raise CommandError(f"The locks can't be reached: {error_text(error)}") from None
         except ImproperlyConfigured as error:

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name, pattern
 from django_redislock.management.presenting import holding_text
 from django_redislock.management.releasing import Choice, Held, choose, release
-from django_redislock.management.terminal import write
+from django_redislock.management.terminal import let_nobody_read, whoever_reads, write
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
@@ -69,14 +69,17 @@ def confirm(command: BaseCommand, chosen: list[Held], yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise CommandError("Refused: there is no terminal to ask on. Use --yes.")
-    tell(command, "To be released:", chosen)
-    if not agrees(f"Release {len(chosen)}? [y/N] "):
+    if not agrees(command, chosen):
         raise CommandError("Refused: nothing was released.")
 
 
-def agrees(question: str) -> bool:
+def agrees(command: BaseCommand, chosen: list[Held]) -> bool:
     try:
-        return input(question).strip().lower() in ("y", "yes")
+        tell(command, "To be released:", chosen)
+        return input(f"Release {len(chosen)}? [y/N] ").strip().lower() in ("y", "yes")
+    except BrokenPipeError:
+        let_nobody_read()
+        return False
     except (EOFError, KeyboardInterrupt):
         return False
 
@@ -85,7 +88,8 @@ def release_all(command: BaseCommand, manager: LockManager, chosen: Iterable[Hel
     changed = []
     for held in chosen:
         if release(manager, held):
-            tell(command, "Released", [held])
+            with whoever_reads(command):
+                tell(command, "Released", [held])
         else:
             changed.append(f"{printable(held.name)} has changed hands or come free")
     return changed
