@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.apps import AppConfig
-from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache import caches
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 
@@ -74,8 +74,10 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             run(each.whole.client, eviction_policy(each.key))
             for each in server(conf.cache).members()
         ]
-    except ImproperlyConfigured:
-        return []  # told by E001 or E002
+    except ImproperlyConfigured as error:
+        if check_backend(app_configs) or check_settings(app_configs):
+            return []  # told already
+        return [Error(str(error), hint="Correct it, or leave it out.", id="redislock.E003")]
     except RedisError as error:
         return [
             Warning(
@@ -128,10 +130,9 @@ def _database(alias: str) -> tuple[str, int] | None:
     from .connection import server
 
     try:
-        found = server(alias)
-    except (ImproperlyConfigured, ImportError):
+        return server(alias).database
+    except ImproperlyConfigured:
         return None
-    return found.database
 
 
 def _trouble(alias: str) -> str | None:
@@ -139,5 +140,5 @@ def _trouble(alias: str) -> str | None:
 
     try:
         return None if fits(alias) else unfit(alias)
-    except (InvalidCacheBackendError, ImproperlyConfigured, ImportError) as error:
-        return f"The cache alias {alias!r} can't be used: {without_secrets(error)}"
+    except ImproperlyConfigured as error:
+        return str(error)

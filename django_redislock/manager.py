@@ -65,7 +65,7 @@ class LockManager:
         Aliases with the same keys in the same database are one. Does not connect."""
         found = {self._identity(): self}
         for alias in caches.settings:
-            with suppress(ImproperlyConfigured, ImportError):
+            with suppress(ImproperlyConfigured):
                 other = self.using(alias)
                 found.setdefault(other._identity(), other)
         return tuple(found.values())

@@ -501,6 +501,29 @@ def test_alias_that_is_away_costs_a_message_and_not_the_page(hold, releaser, set
     assert releaser.get(LIST, {"using": "away"}).status_code == 503
 
 
+def test_alias_whose_options_are_mistaken_is_as_one_that_is_away(hold, releaser, settings):
+    mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
+    missing = {**settings.CACHES["default"], "OPTIONS": {"pool_class": "redis.NoPool"}}
+    settings.CACHES = {**settings.CACHES, "mistaken": mistaken, "missing": missing}
+    lock = hold("x")
+
+    page = releaser.get(LIST)
+    seen = json.dumps([("x", lock.fence_token), ("y", 1, "mistaken", "")])
+    confirmation = releaser.post(RELEASE, {"seen": seen})
+
+    assert names_of(page) == ["x"]
+    for alias, told in (("mistaken", "socket_timeoutt"), ("missing", "NoPool")):
+        assert re.search(
+            f"The locks of “{alias}” can't be read: .*{told}", html.unescape(text_of(page))
+        )
+        for address in (LIST, f"{LIST}x/change/", f"{LIST}dashboard/"):
+            response = releaser.get(address, {"using": alias})
+            assert response.status_code == 503
+            assert told in text_of(response)
+    assert "The locks of “mistaken” can't be read: " in html.unescape(text_of(confirmation))
+    assert [row["name"] for row in confirmation.context["held"]] == ["x"]
+
+
 # Release all that match
 
 

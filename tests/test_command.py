@@ -1,6 +1,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -442,6 +443,18 @@ def test_redis_away_is_one_line(arguments):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("CommandError: The locks can't be reached: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["watch"], ["check"], ["release", "--all"]])
+def test_mistaken_options_are_one_line(settings, arguments):
+    mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
+    settings.CACHES = {**settings.CACHES, "mistaken": mistaken}
+    settings.REDISLOCK_CACHE = "mistaken"
+
+    done = run(*arguments)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch("CommandError: .*'mistaken': .*socket_timeoutt.*\n", done.stderr)
 
 
 def run_unread(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.core.exceptions import BadRequest
+from django.core.exceptions import BadRequest, ImproperlyConfigured
 from redis.exceptions import RedisError
 
 from ..info import Holding, LockInfo
@@ -89,7 +89,7 @@ def look_again(seen: Sequence[Seen]) -> Look:
         there = [one for one in seen if one.using == using]
         try:
             infos = there[0].manager.get_many({one.name for one in there})
-        except RedisError as error:
+        except (RedisError, ImproperlyConfigured) as error:
             look.away.append((there[0].manager.alias, error))
             continue
         for one in there:

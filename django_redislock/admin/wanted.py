@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import RedisError
 
 from ..manager import LockManager
@@ -78,7 +79,8 @@ class Wanted:
     """How far one can page where nothing is filtered."""
 
     def rows(self, start: int, stop: int) -> LockRows:
-        """Ask for the rows from `start` to `stop`; `RedisError` if no alias answers."""
+        """Ask for the rows from `start` to `stop`; redis-py's errors or
+        `ImproperlyConfigured` if no alias answers."""
         if self.conditions or self.order:
             return self._sifted()
         if len(self.managers) == 1:
@@ -107,7 +109,7 @@ class Wanted:
         for manager in self.managers:
             try:
                 page = manager.page(self.pattern, start=start, stop=stop)
-            except RedisError as error:
+            except (RedisError, ImproperlyConfigured) as error:
                 away.append((manager.alias, error))
             else:
                 rows += [ActiveLock.of(info, using=manager.alias) for info in page.infos]

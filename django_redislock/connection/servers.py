@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
@@ -18,6 +18,7 @@ from ..keys import BUCKETS, Keys
 from ..secrecy import without_secrets
 from .backends import Way, way_to
 from .nodes import AsyncClusterNodes, Nodes, nodes_of
+from .options import refuse_unknown_options
 from .own import has_own, own_async_client, own_client
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 Client: TypeAlias = "redis.Redis | Nodes"
 AsyncClient: TypeAlias = "redis.asyncio.Redis | Nodes"
+
+
+MISTAKES = TypeError, ValueError, ImportError
+"""What is raised for options that nobody knows, and classes that can't be imported."""
 
 
 class Server:
@@ -46,7 +51,7 @@ class Server:
     @cached_property
     def client(self) -> Any:
         """That of redis-py, or `Nodes`. Raises redis-py's `ConnectionError` where it can't be
-        made without a connection."""
+        made without a connection, and `ImproperlyConfigured` where it can't be made at all."""
         return nodes_of(self._way.connect())
 
     def part_of(self, name: str) -> int | None:
@@ -79,7 +84,7 @@ class Server:
         """Its client's; None where that has none, or can't be made."""
         try:
             return getattr(self.client, "connection_pool", None)
-        except ConnectionError:
+        except (ConnectionError, ImproperlyConfigured):
             return None
 
     @property
@@ -222,20 +227,25 @@ os.register_at_fork(after_in_child=_make_anew)
 
 
 def _server(alias: str) -> Server:
-    try:
-        backend = caches[alias]
-    except InvalidCacheBackendError as error:
-        raise ImproperlyConfigured(_refusal(alias, error)) from None
+    backend = _backend(alias)
     own = Way(own_client, own_async_client, may_be_several=True)
     way = own if has_own(alias) else _way_to(alias, backend)
     if way is None:
         raise ImproperlyConfigured(unfit(alias))
     own_prefix = backend.key_prefix
     prefix = f"{own_prefix}:{conf.prefix}" if own_prefix else conf.prefix
-    found = Server(alias, prefix, way)
+    connect, aconnect = (partial(_made, alias, each) for each in (way.connect, way.aconnect))
+    found = Server(alias, prefix, Way(connect, aconnect, way.may_be_several))
     if has_own(alias):
         _made_here.add(found)
     return found
+
+
+def _backend(alias: str) -> Any:
+    try:
+        return caches[alias]
+    except (InvalidCacheBackendError, *MISTAKES) as error:
+        raise ImproperlyConfigured(_refusal(alias, error)) from None
 
 
 def _way_to(alias: str, backend: Any) -> Way | None:
@@ -243,6 +253,21 @@ def _way_to(alias: str, backend: Any) -> Way | None:
         return way_to(backend)
     except ImproperlyConfigured as error:
         raise ImproperlyConfigured(_refusal(alias, error)) from None
+    except MISTAKES:
+        # It is made for locks, and so it is for whoever asks for its client to hear of it.
+        again = partial(way_to, backend)
+        return Way(again, again)
+
+
+def _made(alias: str, connect: Callable[[], Any]) -> Any:
+    """A client, or `Nodes`, with options that a connection takes. Does not connect."""
+    try:
+        client = connect()
+        for each in client.every() if isinstance(client, Nodes) else [client]:
+            refuse_unknown_options(each)
+    except MISTAKES as error:
+        raise ImproperlyConfigured(_refusal(alias, error)) from error
+    return client
 
 
 def _refusal(alias: str, error: Exception) -> str:
@@ -262,5 +287,11 @@ def unfit(alias: str) -> str:
 
 
 def fits(alias: str) -> bool:
-    """Whether locks can live on the backend of an alias. Does not connect."""
-    return has_own(alias) or way_to(caches[alias]) is not None
+    """Whether locks can live on the backend of an alias. Does not connect. Raises
+    `ImproperlyConfigured` where they could if it were not for a mistake in its options."""
+    if has_own(alias):
+        return True
+    way = _way_to(alias, _backend(alias))
+    if way:
+        _made(alias, way.connect)
+    return way is not None

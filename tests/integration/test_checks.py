@@ -1,14 +1,22 @@
 """What `manage.py check` says of a project's configuration."""
 
+import re
+
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
+from redis import Redis
 
 from django_redislock import locks
-from django_redislock.checks import check_backend, check_settings
+from django_redislock.checks import (
+    check_backend,
+    check_eviction,
+    check_own_database,
+    check_settings,
+)
 
-from .test_connection import LOCMEM, UNFIT
+from .test_connection import LOCMEM, MISTAKEN, UNFIT
 
 
 def told(*, deploy=False):
@@ -51,6 +59,43 @@ def test_a_backend_that_can_not_be_imported_is_E002(settings, backend):
     assert message.id == "redislock.E002"
     assert "'broken'" in message.msg
     assert backend in message.msg
+
+
+@pytest.mark.parametrize(("backend", "options", "mistake"), MISTAKEN.values(), ids=MISTAKEN)
+def test_an_alias_whose_options_are_mistaken_is_E002(
+    settings, alias_on, backend, options, mistake
+):
+    alias_on("redis://mistaken/0", backend=backend, **options)
+    settings.REDISLOCK_CACHE = "own"
+
+    for check in (check_backend, check_eviction, check_own_database):
+        found = check(None)
+        assert [message.id for message in found] == ["redislock.E002"] * (check is check_backend)
+    [message] = check_backend(None)
+    assert re.search(f"'own': .*{mistake}", message.msg)
+
+
+def test_an_alias_beside_that_is_mistaken_is_nobodys_database(settings, alias_on):
+    alias_on("redis://mistaken/1", socket_timeoutt=5)
+    settings.REDISLOCK_CACHE = "django_redis"
+    assert set(told(deploy=True)) == {"redislock.W003"}
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"), [("os.getcwd", "got a str"), (f"{__name__}.mistaken_client", "timeoutt")]
+)
+def test_what_makes_no_client_is_E003_when_it_is_tried(settings, path, wrong):
+    settings.REDISLOCK_CLIENT = path
+    assert told() == {}
+
+    found = told(deploy=True)
+
+    assert set(found) == {"redislock.E003"}
+    assert wrong in found["redislock.E003"].msg
+
+
+def mistaken_client():
+    return Redis(socket_timeoutt=5)
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,35 @@ def test_other_backends_are_refused_by_name(settings, alias):
         assert backend in str(caught.value)
 
 
+MISTAKEN = {
+    "option": (CORE, {"socket_timeoutt": 5}, "socket_timeoutt"),
+    "value": (CORE, {"max_connections": "many"}, "max_connections"),
+    "pool": (CORE, {"pool_class": "redis.NoPool"}, "NoPool"),
+    "class": ("django.core.cache.backends.redis.NoCache", {}, "NoCache"),
+    "django-redis's option": (
+        DJANGO_REDIS,
+        {"CONNECTION_POOL_KWARGS": {"socket_timeoutt": 5}},
+        "socket_timeoutt",
+    ),
+    "django-redis's pool": (DJANGO_REDIS, {"CONNECTION_POOL_CLASS": "redis.NoPool"}, "NoPool"),
+    "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
+}
+
+
+@pytest.mark.parametrize(("backend", "options", "told"), MISTAKEN.values(), ids=MISTAKEN)
+def test_an_alias_whose_options_are_mistaken_is_refused_by_name(alias_on, backend, options, told):
+    mistaken = alias_on("redis://mistaken/0", backend=backend, **options)
+
+    for use in (
+        mistaken.lock("a").acquire,
+        mistaken.count,
+        mistaken.health,
+        lambda: asyncio.run(mistaken.acount()),
+    ):
+        with pytest.raises(ImproperlyConfigured, match=f"'own': .*{told}"):
+            use()
+
+
 def test_an_alias_that_is_missing_is_refused_by_name():
     with pytest.raises(ImproperlyConfigured, match="'nope'"):
         locks.using("nope").get("a")
