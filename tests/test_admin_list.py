@@ -10,6 +10,7 @@ from threading import Thread
 
 import pytest
 import redis
+from django.conf.locale.en import formats as en
 from django.contrib.admin.models import LogEntry
 
 from django_redislock import locks
@@ -564,6 +565,20 @@ def test_number_that_changed_meanwhile_is_told(hold, releaser):
 
     assert "2 locks matched when the page was drawn; now it is 3." in text_of(confirmation)
     assert "match now" not in text_of(ask_for_all(releaser, told="9" * 5000))
+
+
+def test_numbers_in_forms_know_no_locale(hold, releaser, settings, monkeypatch):
+    monkeypatch.setattr(en, "NUMBER_GROUPING", 1, raising=False)
+    settings.USE_THOUSAND_SEPARATOR = True
+    monkeypatch.setattr(ActiveLockAdmin, "release_max", 1)
+    for number in range(12):
+        hold(f"n{number}")
+
+    page, confirmation = releaser.get(LIST), ask_for_all(releaser)
+
+    assert "Release all that match (1,2)…" in text_of(page)
+    assert 'name="told" value="12"' in text_of(page)
+    assert 'name="part_of" value="12"' in text_of(confirmation)
 
 
 @pytest.mark.parametrize("query", [{}, {"kind": "mutex"}])
