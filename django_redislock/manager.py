@@ -239,7 +239,8 @@ class LockManager:
 
     def _page(self, pattern: str | None, start: int, stop: int) -> Flow[Page]:
         _check_pattern(pattern)
-        if not 0 <= start <= stop:
+        values.count("stop", stop, least=0)
+        if values.count("start", start, least=0) > stop:
             raise ValueError(f"start must be from 0 to stop={stop!r}, got {start!r}")
         return listing.ending_first(self._keys, pattern, start, stop)
 

@@ -73,12 +73,12 @@ def at_least(argument: str, value: object) -> float:
     return length
 
 
-def count(argument: str, value: object, *, most: int = LARGEST_COUNT) -> int:
-    """A whole number from 1 to `most`."""
+def count(argument: str, value: object, *, least: int = 1, most: int = LARGEST_COUNT) -> int:
+    """A whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{argument} must be an int, got {value!r}")
-    if not 1 <= value <= most:
-        raise ValueError(f"{argument} must be from 1 to {most:,}, got {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{argument} must be from {least} to {most:,}, got {value!r}")
     return int(value)  # one of an Enum's may have a text of its own
 
 

@@ -1,5 +1,6 @@
 """What the subcommands' arguments can be, and what their exit statuses mean."""
 
+import re
 from argparse import ArgumentTypeError
 
 from django.conf import settings
@@ -8,6 +9,7 @@ from django.core.management.base import CommandParser
 from django_redislock.names import check_name
 from django_redislock.secrecy import without_secrets
 from django_redislock.text import parse_duration, printable
+from django_redislock.values import LARGEST_COUNT
 
 NOT_DONE, USAGE = 1, 2
 """Exit statuses: what was named is not held, or refused; the call makes no sense."""
@@ -36,8 +38,10 @@ def pattern(text: str) -> str:
 
 
 def limit(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"must be a whole number from 1, got {printable(repr(text))}")
+    if not re.fullmatch("0*[1-9][0-9]{0,6}", text) or int(text) > LARGEST_COUNT:
+        raise ArgumentTypeError(
+            f"must be a whole number from 1 to {LARGEST_COUNT:,}, got {printable(repr(text))}"
+        )
     return int(text)
 
 

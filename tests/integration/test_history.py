@@ -252,6 +252,10 @@ def test_bad_arguments_are_named():
         locks.history("")
     with pytest.raises(ValueError, match="start must be from 0 to stop=2, got 3"):
         locks.page(start=3, stop=2)
+    for argument in ("start", "stop"):
+        for value, error in ((-1, ValueError), (10**18, ValueError), ("5", TypeError)):
+            with pytest.raises(error, match=f"{argument} must be .*, got {value!r}"):
+                locks.page(**{argument: value})
     with pytest.raises(TypeError, match="pattern"):
         locks.page(5)
 

@@ -17,10 +17,11 @@ from django_redislock.management.presenting import (
 )
 from django_redislock.management.terminal import write_table
 from django_redislock.manager import LockManager
+from django_redislock.values import LARGEST_COUNT
 
 HELP = "Show what became of locks lately, the latest first."
 
-DEFAULT, MOST = 100, 1_000_000
+DEFAULT = 100
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -68,10 +69,10 @@ def latest(
     manager: LockManager, name: str | None, outcomes: list[str] | None, limit: int
 ) -> list[Event]:
     """Return the latest `limit` events of these outcomes, looking back as far as it takes."""
-    asked = limit = min(limit, MOST)
+    asked = limit
     while True:
         events = manager.history(name, asked)
         wanted = [event for event in events if not outcomes or event.outcome in outcomes]
-        if len(wanted) >= limit or len(events) < asked or asked == MOST:
+        if len(wanted) >= limit or len(events) < asked or asked == LARGEST_COUNT:
             return wanted[:limit]
-        asked = min(asked * 10, MOST)
+        asked = min(asked * 10, LARGEST_COUNT)
