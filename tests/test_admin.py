@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
+from django_redislock.admin.addresses import quote_name
 from django_redislock.signals import lock_force_released
 
 from .pages import text_of, user_with
@@ -381,10 +382,11 @@ def test_crafted_forms_are_bad_requests(releaser, text):
     assert confirm(releaser, text).status_code == 400
 
 
-def test_history_outlives_the_lock(hold, releaser):
-    confirm(releaser, seen(hold("x")))
+@pytest.mark.parametrize("name", ["x", ".", "..", "_2E"])
+def test_history_outlives_the_lock(hold, releaser, name):
+    confirm(releaser, seen(hold(name)))
 
-    text = text_of(releaser.get(f"{LIST}x/history/"))
+    text = text_of(releaser.get(f"{LIST}{quote_name(name)}/history/"))
 
     assert "Released by force." in text
 

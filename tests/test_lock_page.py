@@ -400,6 +400,18 @@ def test_a_lock_of_another_cache_has_a_page(hold, viewer, other):
 
 
 @pytest.mark.filterwarnings("default")
+def test_a_lock_that_only_another_cache_knows_is_found(hold, viewer, other):
+    theirs = hold("x", other)
+
+    found = page(viewer, "x")
+
+    assert str(theirs.fence_token) in words_of(found)
+    assert "Cache alias other" in words_of(found)
+    assert page(viewer, "x", using="default").url == LIST
+    assert page(viewer, "y").url == LIST
+
+
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("alias", "status"), [("away", 503), ("memory", 503), ("nonsense", 404), ("<b>", 404)]
 )

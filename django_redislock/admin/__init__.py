@@ -7,6 +7,7 @@ for users, permissions and the log of admin actions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ORDER_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
 from django.forms import Media, Script
@@ -197,11 +199,19 @@ class ActiveLockAdmin(BaseAdmin):
             seen = one.look(manager, name)
         except ValueError:  # an address can ask for what is no name at all
             seen = None
-        if seen is None or not (seen.info or seen.events):
+        if seen is not None and seen.is_unknown and "using" not in request.GET:
+            # Django's log of actions leads here without an alias.
+            seen, manager = _on_another_alias(seen, manager)
+        if seen is None or seen.is_unknown:
             text = _("“%(name)s” is not locked now.") % {"name": printable(name)}
             return self._back_to_list(request, text, messages.WARNING)
         context = self._detail(request, seen, manager) | (extra_context or {})
         return self._page(request, "detail", **context)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: Any = None
+    ) -> HttpResponse:
+        return super().history_view(request, quote(unquote_name(object_id)), extra_context)
 
     def _detail(
         self, request: HttpRequest, seen: one.Look, manager: LockManager
@@ -448,6 +458,16 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _url(self, page: str) -> str:
         return reverse(url_name(page), current_app=self.admin_site.name)
+
+
+def _on_another_alias(seen: one.Look, manager: LockManager) -> tuple[one.Look, LockManager]:
+    """Return what is known of a lock on the first alias that knows it; else what there was."""
+    for other in locks.everywhere()[1:]:
+        with suppress(RedisError, ImproperlyConfigured):
+            found = one.look(other, seen.name)
+            if not found.is_unknown:
+                return found, other
+    return seen, manager
 
 
 def _manager_of(request: HttpRequest) -> LockManager:

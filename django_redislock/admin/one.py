@@ -51,6 +51,11 @@ class Look:
         return self.info.holders if self.info else ()
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether it is free, and nothing is told of its past."""
+        return not (self.info or self.events)
+
+    @property
     def task_ids(self) -> set[str]:
         parts: tuple[Holding | Waiter | Event, ...]
         parts = (*self.holders, *self.waiters, *self.events)
