@@ -150,17 +150,28 @@ def ticks(scale: Scale, zone: tzinfo, most: int = 7) -> list[Tick]:
         (step for step in (*_STEPS, *_LONG_STEPS) if scale.seconds / step <= most - 1),
         math.ceil(scale.seconds / (most - 1)),
     )
-    # To the clock on the wall no hour is skipped, so it is counted without a zone.
-    wall = scale.start.astimezone(zone).replace(tzinfo=None)
+    # To the clock on the wall no hour is skipped, so it is counted without a zone: from where it
+    # is at the start, and from where it would be there if it were never put forward or back.
+    wall = _wall(scale.start, zone)
     midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
-    before = math.ceil((wall - midnight).total_seconds() / step)
-    found = [
-        (midnight + timedelta(seconds=step * number)).replace(tzinfo=zone).astimezone(UTC)
-        for number in range(before, before + most * 2)
-    ]
-    # An hour that the clock skips is the same as the next one.
-    inside = sorted({at for at in found if scale.start <= at <= scale.end})
+    found = set()
+    for begin in {wall, _wall(scale.end, zone) - (scale.end - scale.start)}:
+        before = math.ceil((begin - midnight).total_seconds() / step)
+        for number in range(before, before + most * 2):
+            found |= _moments(midnight + timedelta(seconds=step * number), zone)
+    inside = sorted(at for at in found if scale.start <= at <= scale.end)
     return [Tick(scale.x(at), at.astimezone(zone)) for at in inside]
+
+
+def _wall(at: datetime, zone: tzinfo) -> datetime:
+    return at.astimezone(zone).replace(tzinfo=None)
+
+
+def _moments(wall: datetime, zone: tzinfo) -> set[datetime]:
+    """Return when the clock shows that: twice in the hour by which it is put back. An hour that
+    it skips is the same as the next one."""
+    first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    return {first, max(first, second)}
 
 
 def height(rows: int) -> int:

@@ -145,6 +145,23 @@ def test_the_hour_that_a_clock_is_put_forward_by_is_no_gap():
     assert found[-1].x == 100
 
 
+@pytest.mark.parametrize(
+    ("start", "minutes", "wanted"),
+    [
+        ("01:00", 60, ["02:00", "02:10", "02:20", "02:30", "02:40", "02:50", "03:00"]),
+        ("01:30", 15, ["02:30", "02:35", "02:40", "02:45"]),
+        ("00:30", 60, ["02:30", "02:40", "02:50", "02:00", "02:10", "02:20", "02:30"]),
+        ("00:59", 2, ["02:59", "02:59", "02:00", "02:00", "02:01"]),
+        ("00:00", 180, ["02:00", "02:30", "02:00", "02:30", "03:00", "03:30", "04:00"]),
+    ],
+)
+def test_the_hour_that_a_clock_is_put_back_by_is_there_twice(start, minutes, wanted):
+    night = datetime.fromisoformat(f"2026-10-25T{start}Z")  # in Berlin from 03:00 to 02:00
+    found = ticks(Scale(night, night + timedelta(minutes=minutes)), ZoneInfo("Europe/Berlin"))
+
+    assert [tick.at.strftime("%H:%M") for tick in found] == wanted
+
+
 def test_texts_at_the_edges_are_not_cut_off():
     found = ticks(HOUR, UTC)
 
