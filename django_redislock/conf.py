@@ -11,7 +11,7 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .secrecy import without_secrets
-from .values import lease
+from .values import count, lease
 
 T = TypeVar("T")
 
@@ -58,13 +58,14 @@ class Lease(Setting[float]):
 
 
 class Count(Setting[int]):
-    """``REDISLOCK_<NAME>``, a number from 0, or `ImproperlyConfigured`."""
+    """``REDISLOCK_<NAME>``, a number from 0 to 1,000,000, or `ImproperlyConfigured`."""
 
     def _read(self) -> int:
-        count = super()._read()
-        if isinstance(count, bool) or count < 0:
-            raise ImproperlyConfigured(f"{self.name} must be a number from 0, got {count!r}")
-        return count
+        found = super()._read()
+        try:
+            return count(self.name, found, least=0)
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(str(error)) from None
 
 
 class Patterns(Setting[Sequence[str]]):

@@ -25,7 +25,7 @@ from .health import Health, examine, ping, unreached
 from .holder import current_owner
 from .info import Event, LockInfo, Page, Rates, Waiter
 from .keys import Keys
-from .names import check_name, could_match
+from .names import check_name, check_names, could_match
 from .primitives import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .secrecy import without_secrets
 from .signals import lock_force_released
@@ -246,12 +246,12 @@ class LockManager:
 
     def get_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
         """What is known of several locks, by name; who is free is left out."""
-        infos = self._run(listing.several(self._keys, [check_name(name) for name in names]))
+        infos = self._run(listing.several(self._keys, check_names(names)))
         return {info.name: info for info in infos}
 
     async def aget_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
         """See get_many()."""
-        flow = listing.several(self._keys, [check_name(name) for name in names])
+        flow = listing.several(self._keys, check_names(names))
         return {info.name: info for info in await self._arun(flow)}
 
     def queue(self, name: str, limit: int = 100) -> tuple[Waiter, ...]:

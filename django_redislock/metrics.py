@@ -347,7 +347,7 @@ def _aliases(using: object) -> Values | None:
         return None
     if isinstance(using, str) or not isinstance(using, Iterable):
         raise TypeError(f"using must be several aliases of CACHES, got {using!r}")
-    aliases = tuple(using)
+    aliases = tuple(dict.fromkeys(using))
     for alias in aliases:
         if alias not in caches.settings:
             raise ValueError(f"using must name aliases of CACHES, got {alias!r}")

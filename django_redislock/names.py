@@ -4,7 +4,7 @@ import hashlib
 import re
 import reprlib
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from inspect import Parameter, Signature
 from typing import Any
@@ -32,6 +32,13 @@ _FORMATTER = _Formatter()
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 80
+
+
+def check_names(names: object) -> list[str]:
+    """Each of several names; see check_name()."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"names must be several names, got {shown(names)}")
+    return [check_name(name, "each of names") for name in names]
 
 
 def check_name(name: object, argument: str = "name") -> str:

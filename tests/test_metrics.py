@@ -205,6 +205,11 @@ def own(alias_on):  # noqa: F811  the fixture
         yield server
 
 
+def test_an_alias_that_is_named_twice_is_asked_once():
+    exposed = generate_latest(installed(using=["default", "default"])).decode()
+    assert exposed.count('redislock_server_up{using="default"}') == 1
+
+
 def test_the_scrape_works_while_the_server_is_away(own, caplog):
     registry = installed(using=["own", "default"])
     assert value(registry, "server_up", using="own") == 1
@@ -287,11 +292,24 @@ def test_a_bad_argument_is_named(settings, options, error, told):
 
 
 @pytest.mark.slow
-def test_without_prometheus_client_the_error_says_what_to_install(tmp_path):
-    code = (
-        "import sys, django; django.setup(); sys.modules['prometheus_client'] = None\n"
-        "from django_redislock import metrics"
-    )
+@pytest.mark.parametrize(
+    ("library", "line", "told"),
+    [
+        (
+            "prometheus_client",
+            "from django_redislock import metrics",
+            "ImportError: django_redislock.metrics needs prometheus_client: "
+            "pip install 'django-redislock[prometheus]'",
+        ),
+        (
+            "celery",
+            "from django_redislock import single_instance",
+            "ImportError: single_instance needs Celery: pip install 'django-redislock[celery]'",
+        ),
+    ],
+)
+def test_without_its_library_the_error_says_what_to_install(library, line, told):
+    code = f"import sys; sys.modules[{library!r}] = None\n{line}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -302,10 +320,7 @@ def test_without_prometheus_client_the_error_says_what_to_install(tmp_path):
         check=False,
     )
     last = done.stderr.strip().splitlines()[-1]
-    assert last == (
-        "ImportError: django_redislock.metrics needs prometheus_client: "
-        "pip install 'django-redislock[prometheus]'"
-    )
+    assert last == told
 
 
 # As it is scraped

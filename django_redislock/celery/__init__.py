@@ -1,5 +1,12 @@
 """`single_instance`: a task, or any function, that runs once at a time."""
 
+try:
+    import celery  # noqa: F401  what else there is needs it
+except ImportError as error:
+    raise ImportError(
+        "single_instance needs Celery: pip install 'django-redislock[celery]'"
+    ) from error
+
 from .call import current_lock
 from .decorator import single_instance
 

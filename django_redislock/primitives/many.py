@@ -14,7 +14,7 @@ from ..engine import flows
 from ..engine.hold import Holds
 from ..engine.lease import Lease
 from ..engine.ops import Flow
-from ..names import Template, arguments, check_name, shown
+from ..names import Template, arguments, check_names
 from .base import BaseLock
 from .core import Attempt, Options
 
@@ -109,9 +109,7 @@ class Many(BaseLock):
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"names must be several names, got {shown(names)}")
-    ordered = sorted({check_name(name, "each of names") for name in names})
+    ordered = sorted(set(check_names(names)))
     if not ordered:
         raise ValueError(f"names must not be empty, got {names!r}")
     return tuple(ordered)

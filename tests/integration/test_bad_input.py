@@ -91,6 +91,18 @@ def test_names(name, error, told):
         caught.match(told)
 
 
+@pytest.mark.parametrize("names", ["abc", None, 5, ["a", ""], ["a", 5]])
+def test_several_names(names):
+    uses = [
+        lambda: locks.lock_many(names),
+        lambda: locks.get_many(names),
+        lambda: asyncio.run(locks.aget_many(names)),
+    ]
+    for use in uses:
+        with pytest.raises((TypeError, ValueError), match="names must"):
+            use()
+
+
 @pytest.mark.parametrize(("timeout", "error", "told"), LEASES, ids=ids(LEASES))
 def test_timeout(timeout, error, told):
     with pytest.raises(error, match="timeout") as caught:

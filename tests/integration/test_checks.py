@@ -102,6 +102,7 @@ def mistaken_client():
     ("setting", "wrong"),
     [
         ("REDISLOCK_HISTORY", -1),
+        ("REDISLOCK_HISTORY", 10**30),
         ("REDISLOCK_HISTORY", "many"),
         ("REDISLOCK_HISTORY", True),
         ("REDISLOCK_REDACT", "password"),
