@@ -5,6 +5,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,11 +20,13 @@ class Hold:
 
     def __init__(
         self,
+        owner: Owner,
         leases: Sequence[Lease],
         needed: int,
         lock: "weakref.ref[Any]",
         when_lost: "Callable[[Hold, Lease, bool], None]",
     ) -> None:
+        self.owner = owner
         self.leases = leases
         self.needed = needed
         self.lock = lock
@@ -93,29 +96,32 @@ class Hold:
 
 
 class Holds:
-    """The holds on one lock object, by their owners."""
+    """The holds on one lock object, in the order in which they were got.
+
+    To add one, to remove it and to copy all is one step for other threads, which do the same
+    meanwhile.
+    """
 
     def __init__(self) -> None:
-        self._by_owner: dict[Owner, list[Hold]] = {}
+        self._all: list[Hold] = []
         self._ended_early: WeakKeyDictionary[Owner, int] | None = None
 
-    def add(self, owner: Owner, hold: Hold) -> None:
-        self._by_owner.setdefault(owner, []).append(hold)
-        if len(self._by_owner) > 1:
+    def add(self, hold: Hold) -> None:
+        self._all.append(hold)
+        if len(self._all) > 1:
             self._forget_the_dead()
 
     def remove(self, hold: Hold) -> None:
         """Once removed, does nothing."""
-        for owner, holds in list(self._by_owner.items()):
-            if hold in holds:
-                holds.remove(hold)
-            if not holds:
-                self._by_owner.pop(owner, None)
+        with suppress(ValueError):
+            self._all.remove(hold)
 
     def of(self, owner: Owner) -> Hold | None:
         """The last one that `owner` has."""
-        holds = self._by_owner.get(owner)
-        return holds[-1] if holds and not holds[-1].inherited else None
+        for hold in self._all[::-1]:
+            if hold.owner is owner:
+                return None if hold.inherited else hold
+        return None
 
     def begin_block(self, owner: Owner) -> None:
         """`owner` entered ``with``, and has it by that."""
@@ -132,7 +138,7 @@ class Holds:
     def of_block(self, owner: Owner) -> Hold | None:
         """What the end of a block of `owner`'s is to release."""
         early = self._ended_early
-        if early and owner not in self._by_owner and early.get(owner):
+        if early and early.get(owner) and owner not in self._owners():
             early[owner] -= 1
             return None
         return self.seen_by(owner)
@@ -140,13 +146,20 @@ class Holds:
     def seen_by(self, owner: Owner) -> Hold | None:
         """The owner's own, else the only one that there is: others may look on, and a generator
         may be closed by another thread or task than the one in which it entered ``with``."""
-        if owner in self._by_owner or len(self._by_owner) != 1:
-            return self.of(owner)
-        holds = next(iter(self._by_owner.values()), None)
-        return holds[-1] if holds and not holds[-1].inherited else None
+        return self.of(owner) or self._of_the_only_owner()
+
+    def _of_the_only_owner(self) -> Hold | None:
+        owners = self._owners()
+        return self.of(*owners) if len(owners) == 1 else None
+
+    def _owners(self) -> set[Owner]:
+        return {hold.owner for hold in self._all.copy()}
 
     def _forget_the_dead(self) -> None:
         # Who ended without a release can't release any more.
-        for owner, holds in list(self._by_owner.items()):
-            if not is_alive(weakref.ref(owner)) and all(hold.lost for hold in holds):
-                self._by_owner.pop(owner, None)
+        for owner in self._owners():
+            if not is_alive(weakref.ref(owner)):
+                holds = [hold for hold in self._all.copy() if hold.owner is owner]
+                if all(hold.lost for hold in holds):
+                    for hold in holds:
+                        self.remove(hold)

@@ -147,8 +147,8 @@ class Core:
         leases = yield from self._take_all(attempt)
         if not leases:
             return None
-        hold = Hold(leases, self.needed, ref(self), _tell_lost)
-        self._holds.add(attempt.owner, hold)
+        hold = Hold(attempt.owner, leases, self.needed, ref(self), _tell_lost)
+        self._holds.add(hold)
         return hold
 
     def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:

@@ -559,4 +559,4 @@ def test_who_ended_without_a_release_is_forgotten():
         start(lock.acquire).result(60)
     free(locks, "a")
     with lock:
-        assert len(lock._holds._by_owner) == 1
+        assert len(lock._holds._all) == 1

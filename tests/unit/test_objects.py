@@ -498,8 +498,8 @@ FAULTS = [
     Fault(
         "Who entered twice leaves by the first entry.",
         Holds.of,
-        "return holds[-1]",
-        "return holds[0]",
+        "self._all[::-1]",
+        "self._all",
     ),
     Fault(
         "A minority is enough.",
