@@ -644,6 +644,19 @@ def test_a_semaphore_loses_only_who_was_seen(nothing_left_behind, releaser):
     second.release()
 
 
+def test_holders_are_counted_where_a_name_has_several(nothing_left_behind, releaser):
+    first, second, third = (locks.semaphore("x", 3, timeout=30) for _ in range(3))
+    assert first.acquire(blocking=False)
+    assert second.acquire(blocking=False)
+    box = boxes(releaser)["x"]
+    assert third.acquire(blocking=False)
+
+    done = confirm(releaser, releaser.post(RELEASE, {"seen": box}).context["seen"])
+
+    assert messages_of(done)[0].startswith("Released 2 holders. ")
+    third.release()
+
+
 def test_release_asks_in_batches(hold, releaser, redis_server):
     seen = json.dumps([(name, hold(name).fence_token) for name in map(str, range(40))])
 

@@ -140,6 +140,10 @@ def released_text(released: Released) -> str:
 
 def _released(released: Released) -> str:
     names = {(seen.using, seen.name) for seen, _holding in released}
+    if len(names) < len(released):
+        # Others may hold what has several holders.
+        text = ngettext("Released %(count)d holder.", "Released %(count)d holders.", len(released))
+        return text % {"count": len(released)}
     if len(names) == 1:
         return _("Released “%(name)s”.") % {"name": printable(released[0][0].name)}
     text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", len(names))
