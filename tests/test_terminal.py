@@ -647,6 +647,22 @@ def test_the_terminal_is_as_it_was_however_it_ends(how):
     assert b"Traceback" not in terminal.raw
 
 
+def test_the_terminal_is_as_it_was_while_it_is_stopped():
+    with Terminal("watch") as terminal:
+        terminal.shows("locks held")
+        # Nobody is there to continue what is stopped in a session of its own, so it goes on.
+        terminal.press("\x1a")
+        wait_until(lambda: terminal.read(0.1) and terminal.raw.count(b"\x1b[?1049h") == 2)
+        terminal.shows("locks held")
+        terminal.press("q")
+        assert terminal.end() == 0
+        assert termios.tcgetattr(terminal.theirs) == terminal.modes
+
+    left, entered = terminal.raw.index(b"\x1b[?1049l"), terminal.raw.rindex(b"\x1b[?1049h")
+    assert left < entered
+    assert b"\x1b[?25h" in terminal.raw[:entered]
+
+
 def test_screen_waits_for_redis_and_keys_work_meanwhile():
     with EmbeddedServer() as server, Terminal("watch", REDIS_URL=server.url) as terminal:
         terminal.shows("^0 locks held")

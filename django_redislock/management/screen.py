@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import sys
 import termios
 import threading
@@ -41,6 +42,9 @@ from django_redislock.text import (
 REDRAW = 0.25
 BAR = 10
 COLUMNS = ("NAME", "HOLDER", "TASK", "AGE", "LEASE", "WAITERS")
+SUSPEND = b"\x1a"
+"""What Ctrl-Z sends."""
+
 KEPT = 200
 """Lines of what happened that the largest screen shows."""
 
@@ -197,20 +201,28 @@ class Screen:
 
 
 def watch_screen(command: BaseCommand, watcher: Watcher, interval: float) -> None:
-    """Show it until q, a signal, or the end of the keyboard; then the terminal is as before."""
+    """Show it until q, a signal, or the end of the keyboard; then the terminal is as before, and
+    it is so while Ctrl-Z has it stopped."""
     eyes = Eyes(watcher, interval)
     screen = Screen(command, eyes)
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     eyes.start()
     try:
-        with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
-            while eyes.error is None:
-                live.update(screen.draw(*console.size), refresh=True)
-                if pressed(keys, REDRAW) in (b"q", b"Q", b"\x03", b""):
-                    return
+        while show(screen, console) == SUSPEND:
+            os.kill(0, signal.SIGTSTP)  # all that the terminal would stop; `fg` goes on from here
     finally:
         eyes.closed.set()
-    raise eyes.error
+
+
+def show(screen: Screen, console: Console) -> bytes:
+    """Show it until a key is pressed that ends or suspends it, and return that."""
+    with keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        while screen.eyes.error is None:
+            live.update(screen.draw(*console.size), refresh=True)
+            key = pressed(keys, REDRAW)
+            if key in (b"q", b"Q", b"\x03", SUSPEND, b""):
+                return key
+    raise screen.eyes.error
 
 
 @contextmanager
@@ -222,6 +234,10 @@ def keyboard() -> Iterator[int | None]:
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)
+    # Or the terminal would stop the process where it stands.
+    modes = termios.tcgetattr(descriptor)
+    modes[6][termios.VSUSP] = bytes([os.fpathconf(descriptor, "PC_VDISABLE")])
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, modes)
     try:
         yield descriptor
     finally:
