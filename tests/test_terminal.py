@@ -696,6 +696,20 @@ def test_a_small_terminal_and_a_long_name_are_no_trouble(hold):
         assert terminal.end() == 0
 
 
+@pytest.mark.parametrize(
+    ("columns", "header"),
+    [(40, "NAME +AGE +LEASE +WAITERS"), (64, "NAME +HOLDER +AGE +LEASE +WAITERS")],
+)
+def test_a_narrow_terminal_shows_names_before_anything_else(hold, columns, header):
+    hold("invoice:2026:42")
+
+    with Terminal("watch", columns=columns) as terminal:
+        terminal.shows(f"^{header}$")
+        terminal.shows(r"^invoice\S* ")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
 def test_without_rich_it_says_what_to_install_and_prints_lines(hold, tmp_path: Path):
     tmp_path.joinpath("rich.py").write_text("raise ModuleNotFoundError(name='rich')\n")
     hold("x")

@@ -41,7 +41,8 @@ from django_redislock.text import (
 
 REDRAW = 0.25
 BAR = 10
-COLUMNS = ("NAME", "HOLDER", "TASK", "AGE", "LEASE", "WAITERS")
+COLUMNS = {"NAME": 0, "HOLDER": 64, "TASK": 80, "AGE": 0, "LEASE": 0, "WAITERS": 0}
+"""With the width of a terminal that has room for it."""
 SUSPEND = b"\x1a"
 """What Ctrl-Z sends."""
 
@@ -103,7 +104,7 @@ class Screen:
         return Group(
             self._line(self._summary(look), self.style.MIGRATE_LABEL),
             self._line(*self._state(since)),
-            self._table(infos[:rows], since),
+            self._table(infos[:rows], since, width),
             *[Text()] * (rows - len(infos[:rows])),
             self._line(self._rest(look, infos[:rows])),
             *self._events(events),
@@ -138,20 +139,21 @@ class Screen:
         more = look.page.total - len(shown) if look else 0
         return f"and {more} more" if more > 0 else ""
 
-    def _table(self, infos: Iterable[LockInfo], since: float) -> Table:
+    def _table(self, infos: Iterable[LockInfo], since: float, width: int) -> Table:
         table = Table(box=None, expand=True, pad_edge=False, header_style=self._rich(plain))
-        for name in COLUMNS:
-            wide = name in ("NAME", "HOLDER", "TASK")
+        shown = [name for name, least in COLUMNS.items() if width >= least]
+        for name in shown:
             table.add_column(
                 name,
                 no_wrap=True,
                 overflow=self.overflow,  # type: ignore[arg-type]
                 ratio={"NAME": 3, "HOLDER": 2, "TASK": 2}.get(name),
-                min_width=None if wide else 5,
+                min_width={"NAME": 10, "HOLDER": None, "TASK": None}.get(name, 5),
                 justify="right" if name in ("AGE", "WAITERS") else "left",
             )
         for info in infos:
-            table.add_row(*self._cells(info, since))
+            cells = dict(zip(COLUMNS, self._cells(info, since), strict=True))
+            table.add_row(*[cells[name] for name in shown])
         return table
 
     def _cells(self, info: LockInfo, since: float) -> Iterator[Text]:
