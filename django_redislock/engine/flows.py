@@ -6,7 +6,7 @@ release; leases follow Gray and Cheriton (1989).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -235,11 +235,19 @@ def let_go(lease: Lease) -> Flow[bool]:
         raise
 
 
-def abandon(lease: Lease) -> None:
-    """End the lease, and leave it to the renewal to release it."""
+def abandon(lease: Lease, *, in_vain: bool = False) -> None:
+    """End the lease, and leave it to the renewal to release it. What was acquired in vain has no
+    least time."""
     lease.end()
-    if not lease.at_least_for:  # else its lease, which is no shorter, runs out
+    if in_vain or not lease.at_least_for:  # else its lease, which is no shorter, runs out
         lease.book.give_back(lease)
+
+
+def abandon_new(leases: Iterable[Lease]) -> None:
+    """Abandon those of the leases that nobody has entered yet."""
+    for lease in leases:
+        if not (lease.entered or lease.over):
+            abandon(lease, in_vain=True)
 
 
 def pass_on(lease: Lease, heir: Want) -> Flow[bool]:

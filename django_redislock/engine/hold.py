@@ -36,8 +36,6 @@ class Hold:
         self._when_lost = when_lost
         self._told = threading.Lock()  # renewals of several servers may find it out at once
         self._aborted = False
-        for lease in leases:
-            lease.enter(self)
 
     @property
     def server(self) -> Server:

@@ -79,14 +79,13 @@ class BaseLock(Core):
         leaves nothing behind.
         """
         until, owner = self._until(blocking, blocking_timeout), self._owner()
-        attempt = Attempt(owner, self._targets(thread_book), until, token)
-        before = self._holds.of(owner)
+        attempt = Attempt(owner, self._targets(thread_book), until, token, [])
         try:
             client = self._client(attempt.targets[0][0].server)
             return run(client, self._acquire(attempt)) is not None
         except BaseException:
-            if (hold := self._holds.of(owner)) is not before and hold:
-                self._abandon(hold)  # an interrupt just when it was acquired
+            for hold in attempt.got:  # an interrupt just when it was acquired
+                self._abandon(hold, in_vain=True)
             raise
 
     async def aacquire(
@@ -98,14 +97,13 @@ class BaseLock(Core):
         """See acquire()."""
         self._refuse_async()
         until, owner = self._until(blocking, blocking_timeout), self._owner()
-        attempt = Attempt(owner, self._targets(loop_book), until, token)
-        before = self._holds.of(owner)
+        attempt = Attempt(owner, self._targets(loop_book), until, token, [])
         client = await self._async_client(attempt.targets[0][0].server)
         try:
             return await arun(client, self._acquire(attempt)) is not None
         except BaseException:
-            if (hold := self._holds.of(owner)) is not before and hold:
-                self._abandon(hold)
+            for hold in attempt.got:
+                self._abandon(hold, in_vain=True)
             raise
 
     def release(self) -> None:
@@ -173,7 +171,11 @@ class BaseLock(Core):
     def __enter__(self) -> Self:
         if not self.acquire():
             raise self._not_acquired()
-        self._holds.begin_block(self._owner())
+        try:
+            self._holds.begin_block(self._owner())
+        except BaseException:
+            self._abandon_own()  # an interrupt
+            raise
         return self
 
     def __exit__(
@@ -192,7 +194,11 @@ class BaseLock(Core):
     async def __aenter__(self) -> Self:
         if not await self.aacquire():
             raise self._not_acquired()
-        self._holds.begin_block(self._owner())
+        try:
+            self._holds.begin_block(self._owner())
+        except BaseException:
+            self._abandon_own()  # an interrupt
+            raise
         return self
 
     async def __aexit__(
@@ -266,13 +272,17 @@ class BaseLock(Core):
             lease.deferred += 1
         transactions.when_it_ends(database, partial(self._release_late, hold))
 
-    def _abandon(self, hold: Hold) -> None:
+    def _abandon(self, hold: Hold, *, in_vain: bool = False) -> None:
         """Leave to the renewal what an error, or an interrupt, kept from being released."""
         self._holds.remove(hold)
         for lease in hold.leases:
             if lease.leave(hold) and not lease.over:
-                flows.abandon(lease)
+                flows.abandon(lease, in_vain=in_vain)
         telling.released(self, hold)
+
+    def _abandon_own(self) -> None:
+        if hold := self._own():
+            self._abandon(hold, in_vain=True)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., "BaseLock"]:
         """What makes the lock for a call, from its args and kwargs."""

@@ -61,6 +61,9 @@ class Attempt(NamedTuple):
     token: str | bytes | None
     """The owner's, if it must be a certain one."""
 
+    got: list[Hold]
+    """The hold, once there is one: an interrupt may keep it from being answered."""
+
 
 class Options(TypedDict, total=False):
     """What every lock can be told; see `LockManager.lock`."""
@@ -147,7 +150,14 @@ class Core:
         leases = yield from self._take_all(attempt)
         if not leases:
             return None
-        hold = Hold(attempt.owner, leases, self.needed, ref(self), _tell_lost)
+        try:
+            hold = Hold(attempt.owner, leases, self.needed, ref(self), _tell_lost)
+            attempt.got.append(hold)
+        except BaseException:  # an interrupt
+            flows.abandon_new(leases)
+            raise
+        for lease in leases:
+            lease.enter(hold)
         self._holds.add(hold)
         return hold
 
@@ -158,7 +168,7 @@ class Core:
 
     def _take(self, attempt: Attempt, target: Target) -> Flow[Sequence[Lease]]:
         """The lease of one target, if its turn came."""
-        owner, _, until, token = attempt
+        owner, _, until, token, _ = attempt
         book, name = target
         own = held_by(owner, book.server, name)
         for lease in own:
@@ -169,7 +179,11 @@ class Core:
         lease = self._new_lease(book, name, token, owner)
         if not (yield from flows.take(lease, self._want(lease.keys, lease.token), until)):
             return ()
-        remember(lease, owner)
+        try:
+            remember(lease, owner)
+        except BaseException:  # an interrupt
+            flows.abandon(lease, in_vain=True)
+            raise
         return (lease,)
 
     def _pass_on(self, hold: Hold, heir: flows.Want) -> Flow[None]:

@@ -64,9 +64,13 @@ class Many(BaseLock):
         until = attempt.until
         while True:
             leases = yield from self._try(attempt)
-            if len(leases) == self.needed and not any(lease.lost for lease in leases):
-                return leases
-            yield from self._give_back(leases)
+            try:
+                if len(leases) == self.needed and not any(lease.lost for lease in leases):
+                    return leases
+                yield from self._give_back(leases)
+            except BaseException:  # an interrupt
+                flows.abandon_new(leases)
+                raise
             # One may have been lost while another was waited for: then again, from the first.
             if len(leases) < self.needed or (until is not None and clock.now() >= until):
                 return ()

@@ -90,7 +90,7 @@ class Quorum(BaseLock):
     # How it is acquired
 
     def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
-        owner, targets, until, _ = attempt
+        owner, targets, until, _, _ = attempt
         own = [held_by(owner, book.server, name) for book, name in targets]
         entered = self._entered_before(own)
         if len(entered) >= self.needed:
@@ -123,6 +123,8 @@ class Quorum(BaseLock):
             if alive < self.needed or _refusals(outcomes):
                 held = []
             yield from _give_back([lease for lease in leases if lease not in held])
+            for lease in held:
+                remember(lease, attempt.owner)
         except GeneratorExit:
             raise
         except BaseException:
@@ -134,8 +136,6 @@ class Quorum(BaseLock):
             for refusal in _refusals(outcomes):  # there it is of another kind
                 raise LockError(str(refusal), lock_name=self.name)
             self._refuse_failures(outcomes, len(leases) - self.needed)
-        for lease in held:
-            remember(lease, attempt.owner)
         return held
 
     def _ask(self, leases: Sequence[Lease], until: float | None) -> Flow[list[Outcome]]:
@@ -172,7 +172,7 @@ class Quorum(BaseLock):
         return _those_that_did(leases, raised)
 
     def _new_leases(self, attempt: Attempt) -> list[Lease]:
-        owner, targets, _, token = attempt
+        owner, targets, _, token, _ = attempt
         token = uuid.uuid4().hex if token is None else token
         return [self._new_lease(book, name, token, owner) for book, name in targets]
 

@@ -19,7 +19,7 @@ from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedE
 from django_redislock.connection import GivenServer
 from django_redislock.engine import listing
 from django_redislock.engine.drivers import run
-from django_redislock.primitives import Semaphore
+from django_redislock.primitives import Semaphore, base
 from django_redislock.testing import EmbeddedServer
 from tests.tools import wait_until
 
@@ -348,6 +348,20 @@ def test_threads_that_share_one_wait_for_each_other(client):
     wait_until(lambda: client.keys("redislock:*:waiting:a"))
     start(lock.release).result(60)
     assert waits.result(60)
+    lock.release()
+
+
+def test_a_thread_whose_acquire_fails_takes_nothing_from_one_that_shares_it(client, monkeypatch):
+    def fail_as_another_gets_it(client, flow):
+        monkeypatch.setattr(base, "run", run)
+        assert start(lock.acquire).result(60)
+        raise redis.exceptions.ConnectionError
+
+    lock = Lock(client, "a", thread_local=False)
+    monkeypatch.setattr(base, "run", fail_as_another_gets_it)
+    with pytest.raises(redis.exceptions.ConnectionError):
+        lock.acquire()
+    assert lock.owned()
     lock.release()
 
 

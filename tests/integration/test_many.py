@@ -1,6 +1,7 @@
 """Several locks, all or none."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from redis.exceptions import ConnectionError
@@ -9,10 +10,11 @@ from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.engine.drivers import _perform
 from django_redislock.engine.renewal import thread_book
 from django_redislock.holder import current_owner
+from django_redislock.primitives import Many
 from django_redislock.primitives.core import Attempt
 from tests.tools import wait_until
 
-from .tools import free, start, waiting
+from .tools import free, interrupt_in, start, waiting
 
 NAMES = ["b", "a", "c"]
 
@@ -248,12 +250,25 @@ def test_a_second_cancellation_does_not_keep_any():
 
 def test_an_acquisition_that_is_closed_is_left_to_run_out():
     many = locks.lock_many(["a", "b"], timeout=0.5)
-    flow = many._acquire(Attempt(current_owner(), many._targets(thread_book), None, None))
+    flow = many._acquire(Attempt(current_owner(), many._targets(thread_book), None, None, []))
     flow.send(_perform(many._server().client, next(flow)))
     assert held() == ["a"]
     flow.close()
     del flow  # as nobody else has the lease
     wait_until(lambda: held() == [])
+
+
+def test_an_interrupt_at_any_step_after_all_were_got_gives_them_back():
+    places, began = [], Many.needed.fget.__code__
+    for number in range(1, 40):
+        many = locks.lock_many(["a", "b"], timeout=600)
+        with suppress(KeyboardInterrupt), interrupt_in(began, number) as struck:
+            many.__enter__()
+        if not struck:
+            many.release()
+        places += struck
+        wait_until(lambda: held() == [])
+    assert {"Many.needed", "Hold.__init__", "Lease.enter", "Holds.begin_block"} <= {*places}
 
 
 def test_a_release_that_is_closed_is_made_good():

@@ -23,6 +23,7 @@ from redis.exceptions import ConnectionError
 from django_redislock import LockError, LockLost, LockManager, LockNotOwnedError, locks
 from django_redislock.engine import flows
 from django_redislock.engine.drivers import _perform, run
+from django_redislock.engine.lease import remember
 from django_redislock.engine.renewal import thread_book
 from django_redislock.holder import current_owner
 from django_redislock.primitives import base
@@ -32,7 +33,7 @@ from tests.conftest import leftovers
 from tests.tools import ROOT, Child, wait_until
 
 from .conftest import CORE
-from .tools import commands, start, until, waiting
+from .tools import commands, interrupt_in, start, until, waiting
 
 pytestmark = pytest.mark.xdist_group("quorum")  # its servers are started once
 
@@ -1070,8 +1071,22 @@ def test_interrupts_at_any_moment_leave_nothing(five):
         assert holders(five) == ALL
 
 
+def test_an_interrupt_at_any_step_after_a_majority_was_got_gives_it_back(five):
+    places = []
+    for number in range(1, 80):
+        lock = quorum(timeout=600)
+        begin = remember.__code__
+        with contextlib.suppress(KeyboardInterrupt), interrupt_in(begin, number) as struck:
+            lock.__enter__()
+        if not struck:
+            lock.release()
+        places += struck
+        five.none_left(timeout=60)
+    assert {"remember", "Hold.__init__", "Holds.add", "Holds.begin_block"} <= {*places}
+
+
 def acquiring(lock):
-    return lock._acquire(Attempt(current_owner(), lock._targets(thread_book), None, None))
+    return lock._acquire(Attempt(current_owner(), lock._targets(thread_book), None, None, []))
 
 
 def at_step(flow, number):

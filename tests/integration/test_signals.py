@@ -384,7 +384,7 @@ def test_a_wait_that_is_dropped_in_the_middle_fails(heard, hold):
     hold("a")
     heard.clear()
     lock = locks.lock("a")
-    attempt = Attempt(current_owner(), lock._targets(thread_book), clock.now() + 60, None)
+    attempt = Attempt(current_owner(), lock._targets(thread_book), clock.now() + 60, None, [])
     flow = lock._acquire(attempt)
     client = attempt.targets[0][0].server.client
     answer = _perform(client, next(flow))

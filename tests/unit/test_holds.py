@@ -25,8 +25,6 @@ class Lasting:
 
     entered = inherited = lost = False
 
-    def enter(self, hold: Hold) -> None: ...
-
 
 def held(owner: Owner) -> Hold:
     return Hold(owner, [cast(Lease, Lasting())], 1, ref(owner), lambda *_: None)
