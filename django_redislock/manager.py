@@ -359,7 +359,8 @@ class LockManager:
         server, limit = self._server(), values.lease("timeout", timeout)
         try:
             return run(server.client, examine(server, thread_book, limit))
-        except ConnectionError as error:  # a Cluster's client asks for its nodes when it is made
+        # A Cluster's client asks for its nodes when it is made, and some can't be made at all.
+        except (ConnectionError, ImproperlyConfigured) as error:
             return unreached(server, error)
 
     async def ahealth(self, *, timeout: Seconds = 5) -> Health:  # noqa: ASYNC109  as its twin
@@ -367,7 +368,7 @@ class LockManager:
         server, limit = self._server(), values.lease("timeout", timeout)
         try:
             return await arun(await server.async_client(), examine(server, loop_book, limit))
-        except ConnectionError as error:
+        except (ConnectionError, ImproperlyConfigured) as error:
             return unreached(server, error)
 
 

@@ -449,7 +449,7 @@ def test_redis_away_is_one_line(arguments):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["watch"], ["check"], ["release", "--all"]])
+@pytest.mark.parametrize("arguments", [["list"], ["watch"], ["release", "--all"]])
 def test_mistaken_options_are_one_line(settings, arguments):
     mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
     settings.CACHES = {**settings.CACHES, "mistaken": mistaken}
@@ -459,6 +459,16 @@ def test_mistaken_options_are_one_line(settings, arguments):
 
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch("CommandError: .*'mistaken': .*socket_timeoutt.*\n", done.stderr)
+
+
+def test_check_finds_mistaken_options(settings):
+    mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
+    settings.CACHES = {**settings.CACHES, "mistaken": mistaken}
+
+    done = run("check", "--using", "mistaken")
+
+    assert done.returncode == 1
+    assert re.search("^client +failed .*socket_timeoutt", done.stdout, re.MULTILINE)
 
 
 def run_unread(

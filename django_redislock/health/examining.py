@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeAlias
 
+from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from .. import clock
@@ -69,7 +70,10 @@ def examine(server: Server, book: BookOf, timeout: float) -> Flow[Health]:
 
 def unreached(server: Server, error: Exception) -> Health:
     """What there is to say where not even a client could be made."""
-    return Health(server.alias, _all_of([_unreached(server, error)]))
+    findings = [_unreached(server, error)]
+    if isinstance(error, ImproperlyConfigured):
+        findings.append(Finding("client", "failed", f"No client can be made: {words(error)}.", {}))
+    return Health(server.alias, _all_of(findings))
 
 
 def _all_of(findings: Sequence[Finding]) -> tuple[Finding, ...]:

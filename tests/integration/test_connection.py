@@ -139,7 +139,6 @@ def test_an_alias_whose_options_are_mistaken_is_refused_by_name(alias_on, backen
     for use in (
         mistaken.lock("a").acquire,
         mistaken.count,
-        mistaken.health,
         lambda: asyncio.run(mistaken.acount()),
     ):
         with pytest.raises(ImproperlyConfigured, match=f"'own': .*{told}"):
