@@ -558,6 +558,7 @@ def test_whether_it_is_expected_is_known_after_its_own_retry(
 
     revoked = []
     monkeypatch.setattr(app.control, "revoke", revoked.append)
+    app.backend.forget("own")  # that it was replaced in another test
     task = make(app, name, mode, on_conflict="replace", body=retry)
     task.apply_async(**({"task_id": "own"} if expected else {}))
     assert sent[0].get(EXPECTED, False) is expected

@@ -57,8 +57,8 @@ SCRIPTS = {
         "  admit(state)\n  if state.used == 0 then", "  if state.used == 0 then"
     ),
     "denies that it was held": Planted(
-        "redis.call('DEL', grant)\nsweep(state)\nhand_over(state)\nreturn 1",
-        "redis.call('DEL', grant)\nsweep(state)\nhand_over(state)\nreturn 0",
+        "shorten(state, state.mine.expires)\nhand_over(state)\nreturn 1",
+        "shorten(state, state.mine.expires)\nhand_over(state)\nreturn 0",
     ),
 }
 
