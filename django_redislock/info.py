@@ -64,7 +64,8 @@ class Holding:
     """What the holder chose to tell. Untrusted, like the lock's name."""
 
     renewed: bool
-    """Whether the holder renews its lease for as long as it lives."""
+    """Whether the holder renews its lease for as long as it lives. False too where an
+    `at_least_for` longer than its `timeout` is the lease: that first runs down, renewed or not."""
 
     @property
     def since_renewal(self) -> float:
@@ -79,7 +80,8 @@ class Holding:
     def is_stale(self) -> bool:
         """Whether its renewal is overdue: the holder is dead, paused, or can't reach Redis.
 
-        One that is not renewed is never stale: it just runs down.
+        One that is not renewed is never stale: it just runs down. One that was made shorter by
+        ``replace_ttl`` may count as overdue until its next renewal.
         """
         overdue = self.since_renewal > self.timeout * STALE_AFTER
         return self.renewed and self.timeout > 0 and overdue

@@ -377,7 +377,8 @@ class Core:
     def _want(
         self, keys: LockKeys, token: str, seconds: float | None = None, info: str = ""
     ) -> flows.Want:
-        renewed = self.auto_renewal and not self.at_least_for
+        # A lease that is the least time runs down at first: as one does that nobody renews.
+        told = self.auto_renewal and self.at_least_for <= self.timeout
         return flows.Want(
             keys=keys,
             token=token,
@@ -385,8 +386,8 @@ class Core:
             capacity=self.capacity,
             weight=self.weight,
             lease=max(self.timeout, self.at_least_for) if seconds is None else seconds,
-            info=info or self._info(renewed),
-            renewed=renewed,
+            info=info or self._info(told),
+            renewed=self.auto_renewal and not self.at_least_for,
             patience=self.patience,
             predecessor=self.predecessor,
             min_replicas=self.min_replicas,

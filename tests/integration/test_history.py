@@ -191,6 +191,13 @@ def test_a_holding_tells_whether_it_is_renewed(renewed):
     assert locks.get("a") is None
 
 
+@pytest.mark.parametrize(("least", "renewed"), [(3, True), (30, True), (31, False)])
+def test_a_holding_with_a_least_time_tells_whether_its_lease_is_renewed(least, renewed):
+    assert locks.lock("a", timeout=30, at_least_for=least).acquire()
+    assert locks.get("a").renewed is renewed
+    locks.force_release("a")
+
+
 def test_the_latest_come_first_and_no_more_than_asked(manager):
     for number in range(20):
         with manager.lock(f"n{number}"):
@@ -279,8 +286,9 @@ def test_who_was_just_let_in_is_not_stale_though_its_claim_is_short():
     waiter.result(60)
 
 
-def test_a_holder_that_stopped_is_stale_after_half_its_lease():
-    code = "from django_redislock import locks\nlocks.lock('a', timeout=3).acquire()\n"
+@pytest.mark.parametrize("options", ["timeout=3", "timeout=3, at_least_for=2"])
+def test_a_holder_that_stopped_is_stale_after_half_its_lease(options):
+    code = f"from django_redislock import locks\nlocks.lock('a', {options}).acquire()\n"
     with Child(code + "say('held'); hear()") as child:
         child.expect("held")
         os.kill(child.pid, signal.SIGSTOP)
