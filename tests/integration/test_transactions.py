@@ -1,6 +1,7 @@
 """Locks that know of database transactions."""
 
 import logging
+from contextlib import suppress
 
 import pytest
 from django.contrib.auth.models import Group
@@ -205,6 +206,43 @@ def test_a_lock_that_can_not_be_released_after_the_commit_does_not_harm_it(caplo
         assert locks.force_release("a") == 1
     assert Group.objects.count() == 1
     assert "'a' could not be released after a transaction" in caplog.text
+
+
+def fail():
+    raise ZeroDivisionError
+
+
+@transaction.atomic
+def fail_after_the_commit():
+    transaction.on_commit(fail)
+    with locks.lock("a", release_on_commit=True):
+        pass
+
+
+@real
+def test_a_callback_that_raises_keeps_a_lock_until_its_error_is_dropped():
+    with pytest.raises(ZeroDivisionError) as caught:
+        fail_after_the_commit()
+    assert is_held()
+    del caught
+    assert not is_held()
+
+
+@real
+@pytest.mark.parametrize("robust", [True, False])
+def test_a_callback_that_raises_keeps_no_lock_that_is_around_the_transaction(robust):
+    with suppress(ZeroDivisionError), locks.atomic("a"):
+        transaction.on_commit(fail, robust=robust)
+    assert not is_held()
+
+
+@real
+def test_a_robust_callback_that_raises_keeps_no_lock(caplog):
+    with transaction.atomic():
+        transaction.on_commit(fail, robust=True)
+        with locks.lock("a", release_on_commit=True):
+            pass
+    assert not is_held()
 
 
 FORKED = """
