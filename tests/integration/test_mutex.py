@@ -3,9 +3,10 @@
 import asyncio
 import os
 import socket
+import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from threading import current_thread
 from uuid import UUID
@@ -19,7 +20,7 @@ from django_redislock.engine.lease import held_by, remember
 from django_redislock.primitives import base
 from tests.tools import wait_until
 
-from .tools import afree, free, interrupt_in, start
+from .tools import afree, free, interrupt_where, start
 
 NAMES = [
     "invoice:42",
@@ -519,6 +520,28 @@ def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
     assert locks.get("a") is None
 
 
+@contextmanager
+def interrupt_in(began, number):
+    """Interrupt at the entry of that many functions of the package, from the first one on; there
+    Python looks whether a signal came. Tells which function it was."""
+    entered, struck = [], []
+
+    def look(frame, event, about):
+        code = frame.f_code
+        if entered or code is began:
+            entered.append(code)
+            if len(entered) == number and "django_redislock" in code.co_filename:
+                struck.append(code.co_qualname)
+                raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield struck
+    finally:
+        sys.settrace(before)
+
+
 def test_an_interrupt_at_any_step_of_a_release_leaves_nothing():
     places = []
     for number in range(1, 100):
@@ -531,57 +554,44 @@ def test_an_interrupt_at_any_step_of_a_release_leaves_nothing():
     wait_until(lambda: locks.count() == 0)
 
 
-STEPS = {
-    *("remember", "Hold.__init__", "Lease.enter", "Holds.add"),
-    *("Holds.begin_block", "Core._owner", "Holds.of"),
-}
-"""Some of those between the answer and the block."""
+ENTERING = [
+    *("Hold.__init__", "Hold.__init__.<locals>.<genexpr>", "Lease.entered", "Lease.enter"),
+    *("Holds.add", "Core._owner", "current_owner", "Holds.begin_block", "Holds.of"),
+    *("Hold.inherited", "Lease.inherited"),
+]
+"""What is entered between the answer and the block."""
 
 
+@pytest.mark.parametrize("place", ["remember", *ENTERING])
 @pytest.mark.parametrize("least", [0, 600])
-def test_an_interrupt_at_any_step_after_it_was_got_gives_it_back(least):
-    places = []
-    for number in range(1, 40):
-        lock = locks.lock(f"a{number}", timeout=600, at_least_for=least)
-        with suppress(KeyboardInterrupt), interrupt_in(remember.__code__, number) as struck:
-            lock.__enter__()
-        places += struck
-        if not struck:
-            locks.force_release(lock.name)
-    assert {*places} >= STEPS
-    wait_until(lambda: locks.count() == 0)
+def test_an_interrupt_after_it_was_got_gives_it_back(place, least):
+    lock = locks.lock("a", timeout=600, at_least_for=least)
+    with interrupt_where(place, remember):
+        lock.__enter__()
+    assert not lock.token
+    free(locks, "a")
 
 
-def test_an_interrupt_at_any_step_after_a_task_got_it_gives_it_back():
+@pytest.mark.parametrize("place", ["remember", *ENTERING])
+def test_an_interrupt_after_a_task_got_it_gives_it_back(place):
     async def use():
-        places = []
-        for number in range(1, 40):
-            lock = locks.lock(f"a{number}", timeout=600)
-            with suppress(KeyboardInterrupt), interrupt_in(remember.__code__, number) as struck:
-                await lock.__aenter__()
-            places += struck
-            if not struck:
-                await lock.arelease()
-        assert {*places} >= STEPS
-        for number in range(1, 40):
-            await afree(locks, f"a{number}")
+        lock = locks.lock("a", timeout=600)
+        with interrupt_where(place, remember):
+            await lock.__aenter__()
+        assert not lock.token
+        await afree(locks, "a")
 
     asyncio.run(use())
 
 
-def test_an_interrupt_as_it_is_entered_again_leaves_it_to_who_holds_it():
-    places = []
-    for number in range(1, 40):
-        with locks.lock("a", timeout=600, reentrant=True) as lock:
-            with suppress(KeyboardInterrupt), interrupt_in(held_by.__code__, number) as struck:
-                lock.__enter__()
-            if not struck:
-                lock.release()
-            places += struck
-            lock.assert_held()
-            assert locks.get("a")
-        assert not locks.get("a")
-    assert {*places} >= STEPS - {"remember"}
+@pytest.mark.parametrize("place", ENTERING)
+def test_an_interrupt_as_it_is_entered_again_leaves_it_to_who_holds_it(place):
+    with locks.lock("a", timeout=600, reentrant=True) as lock:
+        with interrupt_where(place, held_by):
+            lock.__enter__()
+        lock.assert_held()
+        assert lock.owned()
+    assert not locks.get("a")
 
 
 def test_who_ended_without_a_release_is_forgotten():

@@ -33,7 +33,7 @@ from tests.conftest import leftovers
 from tests.tools import ROOT, Child, wait_until
 
 from .conftest import CORE
-from .tools import commands, interrupt_in, start, until, waiting
+from .tools import commands, interrupt_where, start, until, waiting
 
 pytestmark = pytest.mark.xdist_group("quorum")  # its servers are started once
 
@@ -1071,18 +1071,14 @@ def test_interrupts_at_any_moment_leave_nothing(five):
         assert holders(five) == ALL
 
 
-def test_an_interrupt_at_any_step_after_a_majority_was_got_gives_it_back(five):
-    places = []
-    for number in range(1, 80):
-        lock = quorum(timeout=600)
-        begin = remember.__code__
-        with contextlib.suppress(KeyboardInterrupt), interrupt_in(begin, number) as struck:
-            lock.__enter__()
-        if not struck:
-            lock.release()
-        places += struck
-        five.none_left(timeout=60)
-    assert {"remember", "Hold.__init__", "Holds.add", "Holds.begin_block"} <= {*places}
+@pytest.mark.parametrize(
+    "place", ["remember", "Hold.__init__", "Lease.enter", "Holds.begin_block"]
+)
+def test_an_interrupt_after_a_majority_was_got_gives_it_back(five, place):
+    lock = quorum(timeout=600)
+    with interrupt_where(place, remember):
+        lock.__enter__()
+    five.none_left(timeout=60)
 
 
 def acquiring(lock):

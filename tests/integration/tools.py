@@ -13,6 +13,7 @@ from threading import Thread
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+import pytest
 import redis
 
 from django_redislock.manager import LockManager
@@ -96,24 +97,23 @@ def commands(client: redis.Redis) -> Iterator[Counter[str]]:
 
 
 @contextlib.contextmanager
-def interrupt_in(began: CodeType, number: int) -> Iterator[list[str]]:
-    """Interrupt at the entry of that many functions of the package, from the first one on; there
-    Python looks whether a signal came. Tells which function it was."""
-    entered: list[CodeType] = []
-    struck: list[str] = []
+def interrupt_where(place: str, began: Callable[..., Any]) -> Iterator[None]:
+    """Interrupt where that function of the package is entered, for the first time since another
+    was; there Python looks whether a signal came. It must come to that."""
+    entered: list[str] = []
 
     def look(frame: FrameType, event: str, about: Any) -> None:
         code = frame.f_code
-        if entered or code is began:
-            entered.append(code)
-            if len(entered) == number and "django_redislock" in code.co_filename:
-                struck.append(code.co_qualname)
+        if entered or code is began.__code__:
+            entered.append(code.co_qualname)
+            if code.co_qualname == place and entered.count(place) == 1:
                 raise KeyboardInterrupt
 
     before = sys.gettrace()
     sys.settrace(look)
     try:
-        yield struck
+        with pytest.raises(KeyboardInterrupt):
+            yield
     finally:
         sys.settrace(before)
 
