@@ -127,7 +127,6 @@ MISTAKEN = {
         {"CONNECTION_POOL_KWARGS": {"socket_timeoutt": 5}},
         "socket_timeoutt",
     ),
-    "django-redis's pool": (DJANGO_REDIS, {"CONNECTION_POOL_CLASS": "redis.NoPool"}, "NoPool"),
     "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
 }
 
