@@ -133,26 +133,25 @@ def test_acquire_and_release_are_looked_out_for(own_looks, patient):
 
 
 def test_who_waits_for_its_turn_sleeps(looks, patient):
+    def acquire():
+        assert locks.lock("a").acquire()
+        return current_thread()
+
     with locks.lock("a"):
-        before = set(looks)
-        acquired = start(locks.lock("a").acquire)
+        acquired = start(acquire)
         waiting(locks, "a", 1)
-    assert acquired.result(timeout=60)
-    [waiter] = looks.keys() - before
-    assert looks[waiter] == [True]  # whether it has to wait
+    assert looks[acquired.result(timeout=60)] == [True]  # whether it has to wait
 
 
 def test_a_server_that_is_far_is_seldom_looked_out_for(alias_on, own_server, own_looks):
     with Proxy("127.0.0.1", own_server.port) as proxy:
-        proxy.delay(0.01)
+        proxy.delay(0.1)  # so long that no machine stalls for it
         lock = alias_on(proxy.url).lock("a")
-        for _ in range(10):
+        for _ in range(6):
             assert lock.acquire()
             lock.release()
 
-    assert own_looks
-    assert not any(own_looks)
-    assert len(own_looks) <= 6  # of 20 and more
+    assert own_looks == [False] * 4  # of 12
 
 
 async def aused():
