@@ -3,42 +3,53 @@ thread was in, the connection pool's for one, and nobody there to let go of them
 
 import os
 import threading
+import time
 
 LONGEST = 2.0
-"""Seconds that a fork waits at most, where Redis does not answer."""
+"""Seconds that a fork waits at most, where Redis does not answer; and for which it may take."""
+
+PAUSE = 0.001
+"""Seconds between two looks: forks are rare, and short."""
 
 
 class Gate:
-    """For ``with``: no fork happens inside. Threads don't keep each other out."""
+    """For ``with``: no fork happens inside. Threads don't keep each other out.
+
+    There is no lock in it, as an interrupt in the thread that forks could leave that locked, and
+    nothing would be renewed any more: to add to a list, or to take from it, is one step.
+    """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """For a child: the threads of its parent are not here."""
-        self._changed = threading.Condition(threading.Lock())
-        self._inside = 0
-        self._forks = 0
+        self._inside: list[int] = []
+        self._forks: dict[int, float] = {}  # until when each may take
 
     def __enter__(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._forks)
-            self._inside += 1
+        me = threading.get_ident()
+        self._inside.append(me)
+        while self._is_closed():
+            self._inside.remove(me)
+            time.sleep(PAUSE)
+            self._inside.append(me)
 
     def __exit__(self, *error: object) -> None:
-        with self._changed:
-            self._inside -= 1
-            self._changed.notify_all()
+        self._inside.remove(threading.get_ident())
 
     def close(self) -> None:
-        with self._changed:
-            self._forks += 1
-            self._changed.wait_for(lambda: not self._inside, LONGEST)
+        now = time.monotonic()
+        self._forks[threading.get_ident()] = now + 2 * LONGEST
+        while self._inside and time.monotonic() < now + LONGEST:
+            time.sleep(PAUSE)
 
     def open(self) -> None:
-        with self._changed:
-            self._forks -= 1
-            self._changed.notify_all()
+        self._forks.pop(threading.get_ident(), None)
+
+    def _is_closed(self) -> bool:
+        now = time.monotonic()
+        return any(until > now for until in self._forks.copy().values())
 
 
 gate = Gate()

@@ -323,6 +323,17 @@ def test_a_fork_does_not_wait_for_ever():
             pass
 
 
+def test_a_fork_that_an_interrupt_keeps_from_being_told_of_holds_nobody_up_for_ever(monkeypatch):
+    monkeypatch.setattr(forks, "LONGEST", 0.02)
+    gate = forks.Gate()
+    gate.open()  # it was not told that it began
+    with gate:
+        pass
+    gate.close()  # nor, here, that it is over
+    with gate:
+        pass
+
+
 def test_whoever_comes_while_a_fork_is_under_way_waits():
     gate, order = forks.Gate(), []
 
