@@ -210,7 +210,8 @@ def test_what_ran_out_is_forgotten_by_a_look_at_it(redis_server):
 def test_a_listing_asks_as_much_whatever_else_redis_keeps(redis_server, unrelated):
     # No renewal comes between.
     held = hold(locks, *(f"n:{number}" for number in range(20)), timeout=3600)
-    locks.count()  # from here on the server knows the script
+    asks = list(locks.active()), locks.count(), locks.get("n:3")
+    assert all(asks)  # from here on the server knows the scripts
     asked = []
     have = 0
     for count in (1000, unrelated):

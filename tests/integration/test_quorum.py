@@ -27,6 +27,7 @@ from django_redislock.engine.lease import remember
 from django_redislock.engine.renewal import thread_book
 from django_redislock.holder import current_owner
 from django_redislock.primitives import base
+from django_redislock.primitives import quorum as primitive
 from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.conftest import leftovers
@@ -138,15 +139,27 @@ def caches(five, backend=CORE):
     }
 
 
+PATIENCE = primitive.PATIENCE
+
+
 @pytest.fixture
-def five(all_five, settings) -> Iterator[Five]:
-    """Five servers that the test may break; it must leave nothing at those it left running."""
+def five(all_five, settings, monkeypatch) -> Iterator[Five]:
+    """Five servers that the test may break; it must leave nothing at those it left running.
+    They are not taken for away because the machine is busy."""
     settings.CACHES = {**settings.CACHES, **caches(all_five)}
+    monkeypatch.setattr(primitive, "PATIENCE", (10.0, 0.3))
     yield all_five
     try:
         all_five.none_left(timeout=3)
     finally:
         all_five.tidy()
+
+
+@pytest.fixture
+def hanging(five, monkeypatch):
+    """The context in which some hang, for quorums that are as patient as ever."""
+    monkeypatch.setattr(primitive, "PATIENCE", PATIENCE)
+    return five.hanging
 
 
 def quorum(name="a", using=ALL, **options):
@@ -623,11 +636,11 @@ def test_who_waits_at_a_server_that_is_killed_waits_on_at_the_next(five):
 # Servers that hang
 
 
-def test_what_hangs_at_two_of_five_keeps_nobody_long(five):
+def test_what_hangs_at_two_of_five_keeps_nobody_long(five, hanging):
     lock = quorum()
     with lock:
         pass  # its connections are open
-    with five.hanging(0, 3):
+    with hanging(0, 3):
         with bounded():
             assert lock.acquire()
         with bounded():
@@ -639,11 +652,11 @@ def test_what_hangs_at_two_of_five_keeps_nobody_long(five):
     five.none_left(timeout=15)
 
 
-def test_what_hangs_under_a_holder_keeps_it_not_long(five):
+def test_what_hangs_under_a_holder_keeps_it_not_long(five, hanging):
     told = []
     lock = quorum(timeout=3, on_lost=told.append)
     assert lock.acquire()
-    with five.hanging(1, 2):
+    with hanging(1, 2):
         passed(3.2)
         lock.assert_held()
         with bounded():
@@ -652,9 +665,9 @@ def test_what_hangs_under_a_holder_keeps_it_not_long(five):
     five.none_left(timeout=15)
 
 
-def test_questions_are_answered_while_two_of_five_hang(five):
+def test_questions_are_answered_while_two_of_five_hang(five, hanging):
     lock = quorum()
-    with lock, five.hanging(0, 3):
+    with lock, hanging(0, 3):
         with bounded():
             assert lock.locked()
         with bounded():
@@ -662,12 +675,12 @@ def test_questions_are_answered_while_two_of_five_hang(five):
 
 
 @pytest.mark.slow
-def test_what_hangs_at_two_of_five_keeps_nobody_long_in_async_too(five):
+def test_what_hangs_at_two_of_five_keeps_nobody_long_in_async_too(five, hanging):
     async def use():
         lock = quorum()
         async with lock:
             pass
-        with five.hanging(0, 3):
+        with hanging(0, 3):
             async with asyncio.timeout(BOUND):
                 assert await lock.aacquire()
             async with asyncio.timeout(BOUND):
@@ -684,18 +697,18 @@ def test_what_hangs_at_two_of_five_keeps_nobody_long_in_async_too(five):
     asyncio.run(use())
 
 
-def test_three_that_hang_are_a_refusal(five):
+def test_three_that_hang_are_a_refusal(five, hanging):
     with quorum():
         pass
-    with five.hanging(1, 2, 4), bounded(), pytest.raises(ConnectionError, match="3 failed"):
+    with hanging(1, 2, 4), bounded(), pytest.raises(ConnectionError, match="3 failed"):
         quorum().acquire()
     five.none_left(timeout=15)
     with quorum():
         assert holders(five) == ALL
 
 
-def test_three_that_let_nobody_connect_are_a_refusal(five):
-    with five.hanging(0, 2, 4), bounded(), pytest.raises(ConnectionError):
+def test_three_that_let_nobody_connect_are_a_refusal(five, hanging):
+    with hanging(0, 2, 4), bounded(), pytest.raises(ConnectionError):
         quorum().acquire()
     five.none_left(timeout=15)
 
@@ -703,7 +716,9 @@ def test_three_that_let_nobody_connect_are_a_refusal(five):
 # Servers that lose their data
 
 
-def test_a_server_restarted_empty_at_once_lets_two_in_and_the_tokens_tell_them_apart(five):
+def test_a_server_restarted_empty_at_once_lets_two_in_and_the_tokens_tell_them_apart(
+    five, hanging
+):
     # The documented limit of any quorum without persistence.
     three = ["q0", "q1", "q2"]
     five.kill(2)
@@ -713,7 +728,7 @@ def test_a_server_restarted_empty_at_once_lets_two_in_and_the_tokens_tell_them_a
     five.kill(1)
     five.start(1)
     second = quorum(using=three)
-    with five.hanging(0):
+    with hanging(0):
         assert start(second.acquire).result(60)
     assert not first.lost
     assert second.fence_token > first.fence_token
