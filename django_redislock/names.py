@@ -103,12 +103,17 @@ class Template:
     def __init__(self, text: str, signature: Signature, argument: str = "name") -> None:
         self.text = _check_text(text, argument)
         self.argument = argument
+        self._signature = signature
         self._parameters = signature.parameters
         self._rest = _name_of_kind(signature, Parameter.VAR_KEYWORD)
         self._fields = tuple(self._check_field(field) for field in self._parse(text))
         self._has_specs = any(spec for _, _, spec, _ in _FORMATTER.parse(text))
-        if not self._fields:
-            check_name(text.format(), argument)
+        self._fixed = None if self._fields else check_name(text.format(), argument)
+
+    def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return the name for a call. Raises as `fill` does, and the `TypeError` of the call
+        itself if its arguments don't fit; where there is no field, nothing is asked of them."""
+        return self._fixed or self.fill(arguments(self._signature, args, kwargs))
 
     def fill(self, arguments: Mapping[str, Any]) -> str:
         """Return the name for `arguments` (of `arguments()`), always a valid one.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import sys
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from django.core.exceptions import ImproperlyConfigured
 
+from django_redislock.functions import is_async, is_generator, signature_of
 from django_redislock.names import shown
 
 from . import ends, worker  # noqa: F401  what they connect to
@@ -196,7 +195,7 @@ def _decorate(options: Options, target: Any) -> Any:
 
 
 def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
-    signature = _signature_of(function)
+    signature = signature_of(function)
     single = Single(options, key_maker(options, signature), signature, above=False)
 
     @functools.wraps(function)
@@ -238,7 +237,7 @@ def _install(options: Options, task: Task[..., Any]) -> None:
     # want to retry what is raised here.
     where = "_orig_run" if hasattr(task, "_orig_run") else "run"
     run = getattr(task, where)
-    signature = _signature_of(run)
+    signature = signature_of(run)
     single = Single(options, key_maker(options, signature), signature, above=True)
 
     @functools.wraps(run)
@@ -277,22 +276,8 @@ def _check_function(function: Any) -> None:
 
 
 def _check_runs_in_the_call(function: Callable[..., Any]) -> None:
-    late = (
-        inspect.iscoroutinefunction,
-        inspect.isgeneratorfunction,
-        inspect.isasyncgenfunction,
-    )
-    if any(is_late(function) for is_late in late):
+    if is_async(function) or is_generator(function):
         raise TypeError(
             f"{function.__module__}.{function.__qualname__} is a coroutine or generator function:"
             " its body runs after the call, when the lock would be released"
         )
-
-
-def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    if sys.version_info >= (3, 14):
-        from annotationlib import Format
-
-        # Names that exist for type checkers alone need not exist here.
-        return inspect.signature(function, annotation_format=Format.FORWARDREF)
-    return inspect.signature(function)

@@ -14,6 +14,7 @@ from celery.states import REVOKED, SUCCESS
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockNotOwnedError
+from django_redislock.functions import has_run
 from django_redislock.text import error_text
 
 from .abort import Abort
@@ -56,7 +57,7 @@ class Execution:
 
     def _call(self) -> Any:
         self._refuse_to_repeat()
-        return self.function(*self.call.args, **self.call.kwargs)
+        return has_run(self.function, self.function(*self.call.args, **self.call.kwargs))
 
     @property
     def _is_owed(self) -> bool:

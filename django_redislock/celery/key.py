@@ -25,7 +25,7 @@ def key_maker(options: Options, signature: Signature) -> KeyOf:
     if callable(options.key):
         return partial(_chosen, options.key)
     if options.key is not None:
-        return partial(_filled, Template(options.key, signature, "key"), signature)
+        return partial(_filled, Template(options.key, signature, "key"))
     if options.unique_on is None:
         return _one_per_task
     return partial(_one_per_arguments, _Picker(options.unique_on, signature))
@@ -35,8 +35,8 @@ def _chosen(key: Callable[..., str], call: Call) -> str:
     return check_name(key(*call.sent_args, **call.kwargs), "the result of key")
 
 
-def _filled(template: Template, signature: Signature, call: Call) -> str:
-    return template.fill(arguments(signature, call.args, call.kwargs))
+def _filled(template: Template, call: Call) -> str:
+    return template.of_call(call.args, call.kwargs)
 
 
 def _one_per_task(call: Call) -> str:

@@ -13,7 +13,8 @@ from ..engine import flows
 from ..engine.drivers import arun, run
 from ..engine.hold import Hold, Holds
 from ..engine.renewal import loop_book, thread_book
-from ..names import Template, arguments, check_name
+from ..functions import has_run, is_async, is_generator, signature_of
+from ..names import Template, check_name
 from ..text import error_text
 from ..values import Seconds
 from . import telling, transactions
@@ -222,12 +223,12 @@ class BaseLock(Core):
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Hold the lock around each call. Fields of its name, such as ``{site_id}``, are
         filled from the call's arguments; one that it doesn't have raises at import."""
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        if is_generator(function):
             raise TypeError(
                 f"A lock can't be put around {function!r}: a generator runs after its call ended"
             )
-        lock = self._for_calls(inspect.signature(function))
-        if inspect.iscoroutinefunction(function):
+        lock = self._for_calls(signature_of(function))
+        if is_async(function):
 
             @wraps(function)
             async def alocked(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -239,7 +240,7 @@ class BaseLock(Core):
         @wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             with lock(args, kwargs):
-                return function(*args, **kwargs)
+                return has_run(function, function(*args, **kwargs))
 
         return locked
 
@@ -289,7 +290,7 @@ class BaseLock(Core):
         template = Template(self.name, signature)
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
-            return self._named(template.fill(arguments(signature, args, kwargs)))
+            return self._named(template.of_call(args, kwargs))
 
         return lock
 

@@ -14,7 +14,7 @@ from ..engine import flows
 from ..engine.hold import Holds
 from ..engine.lease import Lease
 from ..engine.ops import Flow
-from ..names import Template, arguments, check_names
+from ..names import Template, check_names
 from .base import BaseLock
 from .core import Attempt, Options
 
@@ -99,8 +99,7 @@ class Many(BaseLock):
         templates = [Template(name, signature) for name in self.names]
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
-            given = arguments(signature, args, kwargs)
-            return self._of_names([template.fill(given) for template in templates])
+            return self._of_names([template.of_call(args, kwargs) for template in templates])
 
         return lock
 

@@ -1,6 +1,5 @@
 """Locks and database transactions: what a lock guards must be committed before its release."""
 
-import inspect
 import logging
 import threading
 import weakref
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from django.db import connections, transaction
 
+from ..functions import is_async, is_generator
+
 if TYPE_CHECKING:
     from .mutex import Mutex
 
@@ -17,12 +18,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 logger = logging.getLogger("django_redislock")
-
-RUN_LATER = (
-    inspect.iscoroutinefunction,
-    inspect.isgeneratorfunction,
-    inspect.isasyncgenfunction,
-)
 
 
 class _Entered(threading.local):
@@ -52,7 +47,7 @@ class Atomic:
         return self._entered.stacks.pop().__exit__(*exc)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        if any(each(function) for each in RUN_LATER):
+        if is_async(function) or is_generator(function):
             raise TypeError(
                 f"atomic can't be put around {function!r}: it runs after its call, and with that "
                 "the transaction, has ended"

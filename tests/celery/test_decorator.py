@@ -124,6 +124,15 @@ class TestPlace:
             with pytest.raises(TypeError, match="is a coroutine or generator function"):
                 single_instance(function)
 
+    def test_what_is_answered_and_yet_to_run_is_refused_at_the_call(self):
+        @single_instance
+        def work():
+            return (each for each in "ab")
+
+        with pytest.raises(TypeError, match="answered a generator"):
+            work()
+        assert locks.count() == 0
+
     @pytest.mark.parametrize("what", ["name", 5, dict, staticmethod(len), object()])
     def test_what_is_no_function_is_refused(self, what):
         with pytest.raises(TypeError, match="decorates a function, not"):

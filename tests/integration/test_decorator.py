@@ -6,7 +6,12 @@ import inspect
 from dataclasses import dataclass
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import AsyncRequestFactory, RequestFactory
+from django.utils.decorators import method_decorator
+from django.views import View
 
 from django_redislock import LockError, locks
 from tests.tools import wait_until
@@ -120,6 +125,113 @@ def test_generators_are_refused_at_import():
     for function in (generator, agenerator):
         with pytest.raises(TypeError, match="generator"):
             locks.lock("a")(function)
+
+
+async def acoroutine():
+    return held()
+
+
+async def agenerator():
+    yield held()
+
+
+def passed_on(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Dispatched(View):
+    async def get(self, request):
+        raise AssertionError("it ran")
+
+    @locks.lock("a")
+    def dispatch(self, request):
+        return super().dispatch(request)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        locks.lock("a")(passed_on(acoroutine)),
+        locks.lock("a")(passed_on(agenerator)),
+        locks.lock("a")(lambda: (each for each in "ab")),
+        locks.lock("a")(staticmethod(acoroutine)),
+        locks.lock_many(["a", "b"])(passed_on(acoroutine)),
+        locks.atomic("a")(passed_on(acoroutine)),
+        functools.partial(Dispatched.as_view(), RequestFactory().get("/")),
+    ],
+    ids=["coroutine", "async-generator", "generator", "static", "many", "atomic", "dispatch"],
+)
+@pytest.mark.django_db
+def test_what_is_answered_and_yet_to_run_is_refused(call):
+    with pytest.raises(TypeError, match="runs after its call ended"):
+        call()
+    assert held() == []
+
+
+def test_what_is_awaited_is_held_meanwhile_however_it_is_made():
+    class Caller:
+        async def __call__(self):
+            return [info.name async for info in locks.aactive()]
+
+    assert asyncio.run(locks.lock("a")(Caller())()) == ["a"]
+    assert asyncio.run(locks.lock("a")(sync_to_async(held))()) == ["a"]
+
+
+def test_django_puts_it_on_the_methods_of_views():
+    class Sync(View):
+        @method_decorator(locks.lock("report:{pk}"))
+        def get(self, request, pk):
+            return HttpResponse(",".join(held()))
+
+    @method_decorator(locks.lock("report:{kwargs[pk]}"), name="dispatch")
+    class Whole(View):
+        def get(self, request, pk):
+            return HttpResponse(",".join(held()))
+
+    class Async(View):
+        @method_decorator(locks.lock("report:{pk}"))
+        async def get(self, request, pk):
+            return HttpResponse(",".join([info.name async for info in locks.aactive()]))
+
+    get = RequestFactory().get("/")
+    assert Sync.as_view()(get, pk=1).content == b"report:1"
+    assert Whole.as_view()(get, pk=1).content == b"report:1"
+    assert (
+        asyncio.run(Async.as_view()(AsyncRequestFactory().get("/"), pk=1)).content == b"report:1"
+    )
+
+
+@pytest.mark.django_db
+def test_django_puts_the_one_around_a_transaction_on_them_too():
+    class Atomic(View):
+        @method_decorator(locks.atomic("report:{pk}"))
+        def get(self, request, pk):
+            return HttpResponse(",".join(held()))
+
+    assert Atomic.as_view()(RequestFactory().get("/"), pk=1).content == b"report:1"
+
+
+def test_a_name_without_fields_asks_nothing_of_the_call():
+    def with_tenant(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function("acme", *args)
+
+        return wrapper
+
+    @locks.lock("rebuild")
+    @with_tenant
+    def rebuild(tenant, site):
+        return tenant, site, held()
+
+    assert rebuild(7) == ("acme", 7, ["rebuild"])
+    with pytest.raises(TypeError, match="'site'"):
+        rebuild()
+    assert held() == []
 
 
 def test_a_field_that_the_function_lacks_is_refused_at_import():

@@ -1,0 +1,54 @@
+"""The functions that decorators are put on."""
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import MethodType
+from typing import Any, TypeGuard, TypeVar
+
+from asgiref.sync import iscoroutinefunction
+
+R = TypeVar("R")
+
+
+def is_async(function: Callable[..., Any]) -> TypeGuard[Callable[..., Awaitable[Any]]]:
+    """Whether a call of it is to be awaited, as far as it can be told without one."""
+    call = None if isinstance(function, type) else getattr(function, "__call__", None)  # noqa: B004
+    return iscoroutinefunction(function) or iscoroutinefunction(call)
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Of what a caller has to give it."""
+    # Django's method_decorator makes a partial of the method, without `self`, that claims to be
+    # the method.
+    inner = inspect.unwrap(function, stop=_speaks_for_itself)
+    if isinstance(inner, partial):
+        function = partial(inner.func, *inner.args, **inner.keywords)
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        # Names that exist for type checkers alone need not exist here.
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
+
+
+def _speaks_for_itself(function: Any) -> bool:
+    return isinstance(function, partial | MethodType) or hasattr(function, "__signature__")
+
+
+def has_run(function: Callable[..., Any], answer: R) -> R:
+    """What the function answered. Raises `TypeError` if the work is yet to be done, as where it
+    only passes on what a coroutine function made: nothing would guard it then."""
+    if inspect.iscoroutine(answer):
+        answer.close()  # it will not be awaited
+    elif not (inspect.isgenerator(answer) or inspect.isasyncgen(answer)):
+        return answer
+    raise TypeError(
+        f"{function!r} answered a {type(answer).__name__}, which runs after its call ended: "
+        "put what guards it on the function that makes it"
+    )
