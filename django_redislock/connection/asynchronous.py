@@ -11,6 +11,10 @@ _ONLY_SYNC = {
     "queue_class",
     "sentinel_manager",
     "service_name",
+    # The client-side cache.
+    "cache",
+    "cache_config",
+    "cache_factory",
 }
 
 
@@ -50,7 +54,21 @@ def _sentinels(sync: Any) -> Any:
 
 
 def _usable(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in _ONLY_SYNC}
+    usable = {name: value for name, value in options.items() if name not in _ONLY_SYNC}
+    if twin := _twins().get(options.get("connection_class")):
+        usable["connection_class"] = twin
+    return usable
+
+
+def _twins() -> dict[Any, type]:
+    """Of redis-py's own classes of connections; those of others have none."""
+    import redis
+    from redis import asyncio
+
+    return {
+        redis.SSLConnection: asyncio.SSLConnection,
+        redis.UnixDomainSocketConnection: asyncio.UnixDomainSocketConnection,
+    }
 
 
 def _no_maintenance_news() -> dict[str, Any]:

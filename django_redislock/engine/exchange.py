@@ -130,6 +130,12 @@ def _parts(command: Command) -> Parts:
     return tuple(chain.from_iterable(command))
 
 
+def _encoded(command: Command) -> tuple[str | bytes, ...]:
+    """As `_packed` does it, whatever the client's own encoding is."""
+    name, *rest = map(str, _parts(command))
+    return (name, *[each.encode() for each in rest])
+
+
 def _key(command: Command) -> str:
     name, *rest = _parts(command)
     if name in ("EVALSHA", "EVAL"):
@@ -214,7 +220,8 @@ def _retries(connection: Any) -> bool:
 
 def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
     try:
-        connection.send_packed_command([_packed(commands)])
+        # Where there is a limit, `pools` saw to that: what hangs would know none.
+        connection.send_packed_command([_packed(commands)], check_health=until is None)
         if _are_short(commands):
             look_out(connection)
         answers = [_read(connection, until) for _ in commands]
@@ -237,7 +244,7 @@ def _read(connection: Any, until: float | None) -> Any:
 
 def _answer_of(client: Any, command: Command) -> Any:
     try:
-        return client.execute_command(*_parts(command), **RAW)
+        return client.execute_command(*_encoded(command), **RAW)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
 
@@ -331,7 +338,7 @@ async def _asend(client: Any, commands: Sequence[Command], once: bool) -> list[A
     else:
         pipeline = client.pipeline(transaction=False)
         for command in commands:
-            pipeline.execute_command(*_parts(command), **RAW)
+            pipeline.execute_command(*_encoded(command), **RAW)
         answers = await pipeline.execute(raise_on_error=False)
     if _leads_astray(answers):
         await pool.disconnect(inuse_connections=False)
@@ -399,6 +406,6 @@ async def _aread(connection: Any) -> Any:
 
 async def _aanswer_of(client: Any, command: Command) -> Any:
     try:
-        return await client.execute_command(*_parts(command), **RAW)
+        return await client.execute_command(*_encoded(command), **RAW)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive

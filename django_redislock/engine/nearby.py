@@ -53,7 +53,8 @@ _distances: WeakKeyDictionary[Any, Distance] = WeakKeyDictionary()
 def look_out(connection: Any) -> None:
     """Return when the answer is there, or it is time to sleep. Other threads and processes may
     run meanwhile."""
-    _is_seen(connection, connection._sock)
+    if socket := getattr(connection, "_sock", None):  # a client-side cache has it inside
+        _is_seen(connection, socket)
 
 
 def look_out_on_loop(connection: Any) -> None:

@@ -43,8 +43,8 @@ os.register_at_fork(after_in_child=_seated.clear)  # who sat in the parent does 
 def seat(client: Any) -> Iterator[bool]:
     """Whether there is one, for the time of the block."""
     # No semaphore, which an interrupt inside of it could leave locked for ever.
-    pool, who = client.connection_pool, object()
-    seated, seats = _seated.setdefault(pool, set()), int(pool.max_connections) // 2
+    seated, seats = _seated.setdefault(client.connection_pool, set()), _seats(client)
+    who = object()
     try:
         if len(seated) < seats:
             seated.add(who)
@@ -52,6 +52,13 @@ def seat(client: Any) -> Iterator[bool]:
         yield who in seated and len(seated) <= seats
     finally:
         seated.discard(who)
+
+
+def _seats(client: Any) -> int:
+    sticks_to_one = getattr(client, "single_connection_client", False)  # that of asyncio
+    if sticks_to_one or getattr(client, "connection", None):
+        return 0  # its holders need that one
+    return int(client.connection_pool.max_connections) // 2
 
 
 def connection_of(pool: Any, until: float | None) -> Any:
@@ -90,6 +97,7 @@ def is_plain(pool: Any) -> bool:
         and pool.connection_class in _LOOKED_AT
         and getattr(pool, "pid", None) in (None, os.getpid())  # in a child it is to be made anew
         and not pool.connection_kwargs.get("credential_provider")  # idle ones are told new ones
+        and getattr(pool, "cache", None) is None  # its connections are proxies of others
         and hasattr(select, "poll")
     )
 
@@ -113,9 +121,10 @@ def idle_of(pool: Any) -> Any:
             connection = pool._available_connections[-1]
             del pool._available_connections[-1]  # and no pop(), after which one may strike
             pool._in_use_connections.add(connection)
-        if _is_ready(connection):
-            return connection
-        connection.disconnect()
+        if not _asks_first(connection):
+            if _is_ready(connection):
+                return connection
+            connection.disconnect()
     except BaseException:  # an interrupt
         if connection:
             pool.release(connection)
@@ -128,6 +137,13 @@ def _is_ready(connection: Any) -> bool:
     """Whether it is connected, and nothing came in: neither its end nor an answer that nobody
     read."""
     return connection._sock is not None and _is_quiet(connection._sock)
+
+
+def _asks_first(connection: Any) -> bool:
+    """Whether redis-py is to ask whether the server is there before anything else is sent, as its
+    `health_check_interval` has it."""
+    interval = getattr(connection, "health_check_interval", 0)
+    return bool(interval) and time.monotonic() > connection.next_health_check
 
 
 def _is_quiet(socket: Any) -> bool:
@@ -184,18 +200,18 @@ def _get(pool: Any) -> Any:
 
 
 def _is_warm(pool: Any) -> bool:
-    """Whether the next connection is surely connected already. A look at what redis-py keeps
-    to itself, so only to save a thread: where it finds nothing, the answer is no."""
+    """Whether the next connection is surely connected already, and is not asked first. A look at
+    what redis-py keeps to itself, so only to save a thread: where it finds nothing, it says no."""
     idle = getattr(pool, "_available_connections", None)
     if idle is None:  # a blocking pool
         idle = getattr(getattr(pool, "pool", None), "queue", [])
-    next_one = idle[-1:]
-    return bool(next_one and getattr(next_one[0], "_sock", None))
+    next_one = next(iter(idle[-1:]), None)
+    return bool(getattr(next_one, "_sock", None)) and not _asks_first(next_one)
 
 
 def _get_by(pool: Any, until: float) -> Any:
-    # In a thread, as nothing else ends a handshake with a server that does not answer. A
-    # connection that comes too late goes back to its pool.
+    # In a thread, as nothing else ends a handshake with a server that does not answer, or a
+    # question whether it is there. A connection that comes too late goes back to its pool.
     fetched: Future[Any] = Future()
     try:
         threading.Thread(target=_fetch, args=(pool, fetched), daemon=True).start()
@@ -211,7 +227,7 @@ def _get_by(pool: Any, until: float) -> Any:
 
 def _fetch(pool: Any, fetched: "Future[Any]") -> None:
     try:
-        connection = _get(pool)
+        connection = _get_asked(pool)
     except Exception as error:
         if fetched.set_running_or_notify_cancel():
             fetched.set_exception(error)
@@ -220,6 +236,16 @@ def _fetch(pool: Any, fetched: "Future[Any]") -> None:
         fetched.set_result(connection)
     else:
         pool.release(connection)
+
+
+def _get_asked(pool: Any) -> Any:
+    connection = _get(pool)
+    try:
+        connection.check_health()
+    except BaseException:
+        pool.release(connection)
+        raise
+    return connection
 
 
 def _put_back(pool: Any, fetched: "Future[Any]") -> None:

@@ -13,6 +13,7 @@ from django.test import override_settings
 from django_redislock import locks
 from django_redislock.connection import GivenServer
 from django_redislock.testing import EmbeddedServer
+from tests.servers import Certificates, Node
 from tests.tools import wait_until
 
 from .conftest import CORE, DJANGO_REDIS
@@ -328,6 +329,31 @@ def test_waiters_leave_their_holder_a_connection_to_renew_and_release(
         assert not lock.lost
         waiting(own, "a", 6)
     assert len({user.result(60) for user in users}) == 6
+
+
+def test_tls_by_the_class_of_connections_does_as_well(alias_on):
+    certificates = Certificates()
+    with Node(tls=certificates, tls_auth_clients="yes") as node:
+        url = node.url.replace("rediss:", "redis:")
+        own = alias_on(url, connection_class=redis.SSLConnection, **certificates.shown)
+        with own.lock("a") as lock:
+            assert lock.owned()
+        assert asyncio.run(_ahold(own))
+
+
+def test_a_client_side_cache_does_as_well(alias_on, own_server, own_redis, monkeypatch):
+    config = pytest.importorskip("redis.cache").CacheConfig()
+    proxy = redis.connection.CacheProxyConnection  # which is for what is newer than is at hand
+    monkeypatch.setattr(proxy, "MIN_ALLOWED_VERSION", "6.0.0")
+    its_name = "valkey" if "valkey_version" in own_redis.info("server") else "redis"
+    monkeypatch.setattr(proxy, "DEFAULT_SERVER_NAME", its_name)
+    own = alias_on(own_server.url, protocol=3, cache_config=config)
+    with own.lock("a") as lock:
+        assert lock.owned()
+        waiter = start(_hold, own)
+        waiting(own, "a", 1)
+    assert waiter.result(60)
+    assert asyncio.run(_ahold(own))
 
 
 def test_who_finds_no_connection_free_asks_again_in_async(alias_on, own_server):

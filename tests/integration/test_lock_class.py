@@ -108,6 +108,63 @@ def test_a_client_that_keeps_one_connection(redis_server):
             Semaphore(lambda: GivenServer(client), "a", 3).acquire()
 
 
+def test_waiters_leave_a_client_that_keeps_one_connection_to_their_holder(redis_server):
+    client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
+
+    def use():
+        with Lock(client, "a", timeout=1.5):
+            return True
+
+    with client:
+        with Lock(client, "a", timeout=1.5) as lock:
+            users = [start(use) for _ in range(6)]
+            wait_until(lambda: known_of(lock).waiters == 6)
+            for _ in range(3):
+                before = lock._own().deadline
+                wait_until(lambda before=before: lock._own().deadline > before)
+            assert not lock.lost
+        assert all(user.result(60) for user in users)
+
+
+def test_waiters_leave_a_client_of_asyncio_that_keeps_one_to_their_holder(redis_server):
+    url = os.environ["REDIS_URL"]
+
+    async def use(client):
+        async with AsyncLock(client, "a", timeout=1.5):
+            return True
+
+    async def run():
+        client = redis.asyncio.Redis.from_url(url, single_connection_client=True)
+        async with client:
+            async with AsyncLock(client, "a", timeout=1.5) as lock:
+                users = [asyncio.create_task(use(client)) for _ in range(6)]
+                for _ in range(3):
+                    before = lock._own().deadline
+                    await until(lambda before=before: moved(lock, before))
+                assert not lock.lost
+            assert all(await asyncio.gather(*users))
+
+    async def moved(lock, before):
+        return lock._own().deadline > before
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_name_is_the_same_lock_whatever_the_clients_encoding(encoding):
+    url, name = os.environ["REDIS_URL"], "Müller"
+    told = {"encoding": encoding, "single_connection_client": True}
+
+    async def is_free():
+        async with redis.asyncio.Redis.from_url(url, **told) as client:
+            return await AsyncLock(client, name, blocking=False).acquire()
+
+    with redis.Redis.from_url(url) as usual, Lock(usual, name):
+        assert not asyncio.run(is_free())
+        with redis.Redis.from_url(url, **told) as client:
+            assert not Lock(client, name, blocking=False).acquire()
+
+
 def use_and_forget_scripts(client):
     for _ in range(2):
         client.script_flush()

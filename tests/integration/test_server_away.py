@@ -127,7 +127,13 @@ def test_a_release_that_could_not_be_sent_does_not_cut_short_the_least_time(
     assert own.force_release("a") == 1
 
 
-def test_a_hanging_server_is_an_error_when_the_wait_is_over(own_locks, own_server):
+ASKED_FIRST = {"health_check_interval": 0.001, "socket_timeout": None}
+"""Options with which redis-py asks a server that hangs whether it is there, and waits for ever."""
+
+
+@pytest.mark.parametrize("options", [{}, ASKED_FIRST], ids=["", "asked first"])
+def test_a_hanging_server_is_an_error_when_the_wait_is_over(alias_on, own_server, options):
+    own_locks = alias_on(own_server.url, **options)
     with own_locks.lock("warm"):
         pass
     with hanging(own_server), within(2), pytest.raises(TimeoutError):
@@ -432,8 +438,9 @@ def test_a_server_that_lets_nobody_connect_is_an_error_when_the_wait_is_over(
         own_locks.lock("a", blocking_timeout=1).acquire()
 
 
-def test_a_loss_is_told_while_the_server_still_hangs(own_locks, own_server):
-    told = threading.Event()
+@pytest.mark.parametrize("options", [{}, ASKED_FIRST], ids=["", "asked first"])
+def test_a_loss_is_told_while_the_server_still_hangs(alias_on, own_server, options):
+    own_locks, told = alias_on(own_server.url, **options), threading.Event()
     lock = own_locks.lock("a", timeout=1.5, on_lost=lambda lock: told.set())
     assert lock.acquire()
     with hanging(own_server):
