@@ -109,13 +109,19 @@ class Server:
         """The client of the running event loop, closed when the loop is shut down."""
         loop = asyncio.get_running_loop()
         if loop not in self._of_loop:
-            for closed in [each for each in self._of_loop if each.is_closed()]:
-                self._of_loop.pop(closed, None)  # it was not shut down, and is kept by its client
+            self._forget_closed_loops()
             client = nodes_of(self._way.aconnect())
             closing = self._close_with_loop(loop, client)
             self._of_loop[loop] = client, closing
             await anext(closing)
         return await _ready(self._of_loop[loop][0])
+
+    def _forget_closed_loops(self) -> None:
+        # Those that were not shut down are kept by their clients. All references at once, as other
+        # threads add theirs meanwhile.
+        for reference in self._of_loop.keyrefs():
+            if (loop := reference()) and loop.is_closed():
+                self._of_loop.pop(loop, None)
 
     async def _close_with_loop(
         self, loop: asyncio.AbstractEventLoop, client: AsyncClient

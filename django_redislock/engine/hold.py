@@ -146,6 +146,9 @@ class Holds:
         may be closed by another thread or task than the one in which it entered ``with``."""
         return self.of(owner) or self._of_the_only_owner()
 
+    def any_lost(self) -> bool:
+        return any(hold.lost for hold in self._all.copy() if not hold.inherited)
+
     def _of_the_only_owner(self) -> Hold | None:
         owners = self._owners()
         return self.of(*owners) if len(owners) == 1 else None

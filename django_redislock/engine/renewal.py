@@ -378,8 +378,9 @@ def thread_book(server: Server, name: str, replicas: int = 0) -> Book:
 
 def loop_book(server: Server, name: str, replicas: int = 0) -> Book:
     """See thread_book()."""
-    for loop in [loop for loop in _loop_books if loop.is_closed()]:
-        _loop_books.pop(loop, None)  # what is connected on it keeps it alive
+    for loop in _loops():
+        if loop.is_closed():
+            _loop_books.pop(loop, None)  # what is connected on it keeps it alive
     loop = asyncio.get_running_loop()
     books = _loop_books.get(loop) or _loop_books.setdefault(loop, WeakValueDictionary())
     part = server, server.part_of(name), replicas
@@ -388,7 +389,12 @@ def loop_book(server: Server, name: str, replicas: int = 0) -> Book:
 
 def loop_of(book: Book) -> asyncio.AbstractEventLoop | None:
     """The event loop whose tasks' leases that book has, if it is one of a loop."""
-    return next((loop for loop, books in _loop_books.items() if book in books.values()), None)
+    return next((loop for loop in _loops() if book in _loop_books.get(loop, {}).values()), None)
+
+
+def _loops() -> list[asyncio.AbstractEventLoop]:
+    # One step for other threads, whose loops have books meanwhile.
+    return [loop for reference in _loop_books.keyrefs() if (loop := reference())]
 
 
 def _forget() -> None:

@@ -53,10 +53,11 @@ class BaseLock(Core):
         """Whether it was acquired and is lost: its lease ran out or somebody took it away.
 
         Judged on this process's own clock, so it is also true after a pause, before
-        anything could be asked of Redis.
+        anything could be asked of Redis. Where several hold it by this object, and the
+        caller is none of them, it is whether any of them lost it.
         """
         hold = self._seen()
-        return hold.lost if hold else False
+        return hold.lost if hold else self._holds.any_lost()
 
     def assert_held(self) -> None:
         """Raise `LockLost` if it is lost, `LockNotOwnedError` unless its caller holds it."""

@@ -5,6 +5,7 @@ import gc
 import warnings
 from contextvars import ContextVar
 from datetime import timedelta
+from weakref import WeakValueDictionary
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
@@ -86,6 +87,32 @@ def test_one_object_keeps_tasks_apart(manager):
 
     asyncio.run(use())
     assert most == 1
+
+
+def test_what_one_task_lost_is_told_to_its_parts_whoever_else_has_it_by_that_object():
+    lock = locks.semaphore("a", 2, timeout=300)
+    part = sync_to_async(lambda: (lock.lost, lock.fence_token))
+
+    async def have(there, done):
+        async with lock:
+            there.set()
+            await done.wait()
+
+    async def use():
+        there, done = asyncio.Event(), asyncio.Event()
+        await lock.aacquire()
+        assert await part() == (False, lock.fence_token)
+        other = asyncio.create_task(have(there, done))
+        await there.wait()
+        assert await part() == (False, None)  # nobody knows whose part it is
+        lock._own().leases[0].lose()
+        assert await part() == (True, None)
+        done.set()
+        await other
+        with pytest.raises(LockLost):
+            await lock.arelease()
+
+    asyncio.run(use())
 
 
 def test_tasks_and_threads_take_turns_in_one_queue(manager):
@@ -651,6 +678,39 @@ def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
     asyncio.run(use())
     assert len(server._of_loop) == 0
     assert len(renewal._loop_books) <= 1
+
+
+def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten():
+    server = locks.lock("a")._server()
+
+    class Meddling(asyncio.SelectorEventLoop):
+        meddles = True
+
+        def is_closed(self):
+            if self.meddles:
+                come()
+            return super().is_closed()
+
+    def come(kind=asyncio.SelectorEventLoop):
+        loop = kind()
+        loops.append(loop)
+        server._of_loop[loop] = None, None
+        renewal._loop_books[loop] = WeakValueDictionary()
+        return loop
+
+    async def use():
+        async with locks.lock("a"):
+            assert renewal.loop_of(loop_book(server, "a")) is asyncio.get_running_loop()
+
+    loops = []
+    meddling = come(Meddling)
+    asyncio.run(use())
+    meddling.meddles = False
+    assert len(loops) >= 3
+    for loop in loops:
+        server._of_loop.pop(loop, None)
+        renewal._loop_books.pop(loop, None)
+        loop.close()
 
 
 def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
