@@ -23,6 +23,11 @@ _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
 
+_messages: ContextVar[tuple[tuple[str, str | None], ...]] = ContextVar(
+    "django_redislock_messages", default=()
+)
+"""Those under way here: the task's name, and the message's id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -43,7 +48,7 @@ class Call:
     task_id: str | None = None
 
     request: Any = None
-    """What Celery knows of the message that the task runs for; None unless it runs."""
+    """What Celery knows of the message that the task runs for; None unless it runs for one."""
 
     @classmethod
     def under_way(
@@ -54,7 +59,7 @@ class Call:
         kwargs: dict[str, Any],
     ) -> Self:
         """The call that runs now."""
-        request = task.request if task is not None else None
+        request = _request_of(task) if task is not None else None
         return cls(function, task, args, kwargs, getattr(request, "id", None), request)
 
     @property
@@ -101,6 +106,13 @@ class Call:
         return f"{self.name}[{printable(self.task_id)}]" if self.task_id else self.name
 
 
+def _request_of(task: Task[..., Any]) -> Any:
+    request: Any = task.request
+    # Celery lends it to a call that the body makes of its own task, too. An eager one has its own.
+    is_lent = not request.is_eager and (task.name, request.id) in _messages.get()
+    return None if is_lent else request
+
+
 def running_task(body: Callable[..., Any]) -> Task[..., Any] | None:
     """Return the task that runs now, if `body` is its body."""
     task: Task[..., Any] | None = get_current_task()
@@ -132,6 +144,16 @@ def current_lock() -> BaseLock | None:
 def runs_under(alias: str, name: str) -> bool:
     """Whether this call is made from inside a function that runs under that lock."""
     return any(lock.name == name for held_by, lock in _held.get() if held_by == alias)
+
+
+@contextmanager
+def under_way(call: Call) -> Iterator[None]:
+    """Let what is called meanwhile not be taken for the message that `call` is for."""
+    before = _messages.set((*_messages.get(), (call.name, call.task_id)))
+    try:
+        yield
+    finally:
+        _messages.reset(before)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def settle(conflict: Conflict) -> Any:
     was promised to run."""
     task = conflict.call.task
     stays = conflict.with_own_past or (conflict.owed and not conflict.inside)
-    if task is not None and stays and _has_queue(task):
+    if task is not None and stays and _has_queue(conflict.call):
         _send_again(task, conflict)
     return POLICIES[conflict.options.on_conflict](conflict)
 
@@ -118,7 +118,7 @@ def refuse(conflict: Conflict) -> NoReturn:
 def retry(conflict: Conflict) -> NoReturn:
     """Have the worker run the task again later, as often as is allowed."""
     task = conflict.call.task
-    if task is None or conflict.inside or not _has_queue(task):
+    if task is None or conflict.inside or not _has_queue(conflict.call):
         raise conflict.error
     most = conflict.options.max_retries
     if most is not None and _conflicts(task) >= most:
@@ -143,9 +143,10 @@ def back_off(conflicts: int) -> float:
     return longest * random.uniform(0.5, 1)  # noqa: S311  jitter is no secret
 
 
-def _has_queue(task: "Task[..., Any]") -> bool:
+def _has_queue(call: Call) -> bool:
+    request = call.request
     # An eager retry would run at once, inside this call, and so without end.
-    return not task.request.called_directly and not task.request.is_eager
+    return request is not None and not request.called_directly and not request.is_eager
 
 
 def _conflicts(task: "Task[..., Any]") -> int:

@@ -18,7 +18,7 @@ from django_redislock.functions import has_run
 from django_redislock.text import error_text
 
 from .abort import Abort
-from .call import Call, held, runs_under
+from .call import Call, held, runs_under, under_way
 from .conflict import LOOKS, Conflict, end_duplicate, settle
 from .message import DUPLICATE, place_in
 from .retries import comes_again
@@ -42,6 +42,10 @@ class Execution:
 
     def run(self) -> Any:
         """Run the function, or do what is to be done where it may not run."""
+        with under_way(self.call):
+            return self._run()
+
+    def _run(self) -> Any:
         how, name = self.single.options.how, self.single.name_of(self.call)
         self._refuse_if_replaced()
         self._leave_place_but(self.single.place_name(name))

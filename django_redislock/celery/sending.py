@@ -107,7 +107,7 @@ class Sending:
     def is_expected(self) -> bool:
         """Whether somebody counts on the result of just this message."""
         if past := self._past:
-            return Call.under_way(past.run, past, (), {}).is_expected
+            return Call(past.run, past, (), {}, request=past.request).is_expected
         return self.has_own_id or any(self.options.get(each) for each in FOLLOWERS)
 
     @cached_property

@@ -3,6 +3,7 @@
 import gc
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import celery._state
@@ -568,6 +569,40 @@ def test_whether_it_is_expected_is_known_after_its_own_retry(
     assert place_of(name, mode).holder.task_id == "own"
     task.delay()
     assert revoked == ([] if expected else ["own"])
+
+
+# A direct call from inside of its body
+
+
+class Direct(Task):
+    """A task whose class calls its body itself."""
+
+    def __call__(self, *args, **kwargs):
+        return self.run(*args, **kwargs)
+
+
+@pytest.mark.parametrize("base", [Task, Direct])
+@pytest.mark.parametrize(
+    "options",
+    [*({"mode": mode} for mode in WHEN_SENT), {"on_conflict": "skip"}, {"on_conflict": "retry"}],
+    ids=str,
+)
+def test_a_call_of_itself_with_other_arguments_is_not_its_message(app, name, sent, options, base):
+    def work(number):
+        ran.append(number)
+        with suppress(AlreadyRunning):
+            return number, task(number + 1)
+        return number, "refused"
+
+    ran = []
+    make_task = app.task(base=base, acks_late=True, name=f"tests.{name}")
+    decorate = single_instance(key=f"{name}:{{number}}", **options)
+    task = decorate(make_task(work)) if "mode" in options else make_task(decorate(work))
+    app.backend.forget("own")  # that it ended in another test
+    with locks.lock(f"{name}:2"):
+        result = work_off(app, task, 1, headers={PLACE: f"{name}:1", AGAIN: True})
+    assert result == (1, "refused" if options.get("on_conflict") == "retry" else None)
+    assert (ran, sent) == ([1], [])
 
 
 # What goes on with the work of another execution
