@@ -2,8 +2,9 @@
 
 A child that was killed, or ran into its hard time limit, can't release. Its parent sees that
 it is gone, and knows the execution's lock by the task's arguments and its holder by host,
-process and task; so the lock is free at once and not at the end of its lease. Where the whole
-worker is gone, the lease does it.
+process and task; so the lock is free at once and not at the end of its lease. What the execution
+held under other names it finds by looking through all locks. Where the whole worker is gone, the
+lease does it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 from weakref import ref
 
@@ -26,7 +28,7 @@ from redis.exceptions import RedisError
 from django_redislock import clock
 from django_redislock.engine.forks import gate
 from django_redislock.holder import host
-from django_redislock.info import Holding
+from django_redislock.info import Holding, LockInfo
 from django_redislock.text import error_text, printable
 
 from .ends import leave_place
@@ -39,6 +41,9 @@ LOOK_EVERY = 0.25
 
 LINGER = 2.0
 """Seconds for which what a child asked for may still come to Redis after the child is gone."""
+
+LONGEST_SEARCH = 1.0
+"""Seconds for which all locks are looked through at most. A fork may wait for it."""
 
 
 @worker_init.connect
@@ -65,6 +70,8 @@ class Watched:
     args: Any
     kwargs: Any
     request_dict: dict[str, Any]
+    has_failed = False
+    """Whether its child lived to tell that it failed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,6 +85,17 @@ class Watched:
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         _watch.runs(self, pid)
         super().on_accepted(pid, time_accepted)  # type: ignore[misc]  # a mixin
+
+    def on_failure(self, *args: Any, return_ok: bool = False, **options: Any) -> None:
+        self.has_failed = return_ok
+        super().on_failure(*args, return_ok=return_ok, **options)  # type: ignore[misc]  # a mixin
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its child lived to tell how it ended."""
+        from celery.worker.state import successful_requests  # only a worker needs it
+
+        return self.has_failed or self.id in successful_requests
 
 
 class Watch:
@@ -139,7 +157,8 @@ class Watch:
     def _look(self) -> None:
         with self._looking:
             for pid in [pid for pid in list(self._requests) if _is_gone(pid)]:
-                self._gone.append(Gone(self._requests.pop(pid), {pid}, clock.now()))
+                gone = Gone(self._requests.pop(pid), {pid}, clock.now(), searches=True)
+                self._gone.append(gone)
             self._suspect()
             self._gone = [gone for gone in self._gone if not gone.is_settled()]
             self._leave_revoked()
@@ -186,6 +205,9 @@ class Gone:
     pids: Collection[int]
     since: float
     linger: float = LINGER
+    searches: bool = False
+    """Whether all locks are yet to be looked through."""
+
     failed: bool = False
 
     def is_settled(self) -> bool:
@@ -203,15 +225,37 @@ class Gone:
         return clock.now() - self.since > self.linger
 
     def _release(self, single: Single) -> None:
-        request, manager = self.request, single.manager
-        name = single.name_of(single.call(request.task, request.id, request.args, request.kwargs))
-        info = manager.get(name)
-        for each in [each for each in info.holders if self._held(each)] if info else ():
-            if manager.release_for(name, each.token, at_least_for=single.options.at_least_for):
+        manager, stays = single.manager, single.options.at_least_for
+        for name, each in self._under_its_name(single) or self._elsewhere(single):
+            if manager.release_for(name, each.token, at_least_for=stays):
                 logger.warning(
                     "%s is gone with its process %s: lock %r is released in its stead",
                     *(self, each.holder.pid, name),
                 )
+
+    def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
+        request = self.request
+        call = single.call(request.task, request.id, request.args, request.kwargs)
+        try:
+            name = single.name_of(call)
+        except Exception:  # the function sees other arguments than its message has
+            return []
+        info = single.manager.get(name)
+        return self._held_of([info] if info else [])
+
+    def _elsewhere(self, single: Single) -> list[tuple[str, Holding]]:
+        """What it held under other names, once; by then its child may have told of its end."""
+        if not self.searches or clock.now() - self.since < LOOK_EVERY or self.request.has_ended:
+            return []
+        until = clock.now() + LONGEST_SEARCH
+        infos = takewhile(lambda _: clock.now() < until, single.manager.active())
+        # What nobody renewed was to stay, whether its holder lives or not.
+        found = [(name, each) for name, each in self._held_of(infos) if each.renewed]
+        self.searches = False
+        return found
+
+    def _held_of(self, infos: Iterable[LockInfo]) -> list[tuple[str, Holding]]:
+        return [(info.name, each) for info in infos for each in info.holders if self._held(each)]
 
     def _held(self, holding: Holding) -> bool:
         """Whether that is its own yet, and not that of a message that it sent to itself."""

@@ -3,6 +3,7 @@
 Tasks write what happens to a list of the test's own, in the order in which Redis saw it.
 """
 
+import functools
 import os
 
 import redis
@@ -255,6 +256,28 @@ def stopped(run):
 @single_instance(key="long:{run}", timeout=60)
 def long(self, run):
     note(run, "begin", self.request.id, os.getpid())
+    wait_for_go(run)
+    return "ran"
+
+
+def looked_up(function):
+    @functools.wraps(function)
+    def wrapper(self, run):
+        return function(self, {"run": run})
+
+    return wrapper
+
+
+@app.task(bind=True)
+@looked_up
+@single_instance(key="long:{account[run]}", timeout=60)
+def long_by_other_arguments(self, account):
+    return part_of_it(self, account["run"])
+
+
+@single_instance(key="long:{run}:part", timeout=60)
+def part_of_it(task, run):
+    note(run, "begin", task.request.id, os.getpid())
     wait_for_go(run)
     return "ran"
 

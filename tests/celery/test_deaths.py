@@ -45,6 +45,15 @@ def test_a_killed_process_leaves_no_lock(worker, run):
     wait_until(lambda: worker.logged(task_id, "released in its stead"))
 
 
+def test_a_killed_process_leaves_no_lock_that_its_message_does_not_name(worker, run):
+    worker.send(tasks.long_by_other_arguments, run.id)
+    task_id, pid = begun(run)
+    names = [f"long:{run.id}", f"long:{run.id}:part"]
+    assert set(locks.get_many(names)) == set(names)
+    worker.kill_child(pid, task_id)
+    wait_until(lambda: not locks.get_many(names), timeout=FREE_WITHIN)
+
+
 def test_a_hard_time_limit_leaves_no_lock(worker, run):
     result = worker.send(tasks.long, run.id, time_limit=1)
     begun(run)

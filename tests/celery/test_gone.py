@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 from celery import Celery
 from celery._state import pop_current_task, push_current_task
+from celery.worker.state import successful_requests, task_ready
 
 from django_redislock import clock, locks, single_instance
 from django_redislock.celery import worker
 from django_redislock.celery.single import place_token
-from django_redislock.celery.worker import LINGER, Gone
+from django_redislock.celery.worker import LINGER, LOOK_EVERY, Gone
 from django_redislock.testing import EmbeddedServer
 from tests.integration.tools import hanging
 from tests.tools import wait_until
@@ -48,24 +49,30 @@ def task():
     app.close()
 
 
-@pytest.fixture
-def held(own, task):
-    """The lock of an execution in this process, which counts as gone."""
-    lock = own.lock(NAME)
-    holder = (task.name, "its-id")
+def hold(task, lock):
+    """Have an execution in this process hold it, which counts as gone."""
     task.push_request(id="its-id")
     push_current_task(task)
     assert lock.acquire()
     pop_current_task()
     task.pop_request()
+
+
+@pytest.fixture
+def held(own, task):
+    """The lock of an execution that counts as gone."""
+    lock = own.lock(NAME)
+    holder = (task.name, "its-id")
+    hold(task, lock)
     assert (own.get(NAME).holder.task_name, own.get(NAME).holder.task_id) == holder
     yield lock
     own.force_release(NAME)
 
 
-def gone(task, *, seconds_ago=0.0, pid=None):
-    request = SimpleNamespace(task=task, id="its-id", args=(), kwargs={})
-    return Gone(request, {pid or os.getpid()}, clock.now() - seconds_ago)
+def gone(task, *, seconds_ago=0.0, pid=None, searches=False, has_ended=False):
+    request = SimpleNamespace(task=task, id="its-id", args=(), kwargs={}, has_ended=has_ended)
+    since = clock.now() - seconds_ago
+    return Gone(request, {pid or os.getpid()}, since, searches=searches)
 
 
 def test_its_lock_is_released_and_looked_for_a_while_longer(own, task, held):
@@ -104,11 +111,37 @@ def test_what_is_not_its_own_is_left(own, task, held, whose):
     assert own.get(NAME) is not None
 
 
-def test_an_error_in_the_key_is_told_once_and_not_tried_again(task, caplog):
-    execution = gone(task)
-    execution.request.args = (1,)
-    assert execution.is_settled()
+def test_an_error_is_told_once_and_not_tried_again(settings, own, task, caplog):
+    settings.CACHES = {alias: settings.CACHES[alias] for alias in ("default",)}
+    assert gone(task).is_settled()
     assert "could not be released in its stead" in caplog.text
+
+
+@pytest.fixture
+def others(own, task):
+    """What it held under other names: a lock, and one that stays also where its holder is gone."""
+    names = [f"{NAME}:other", f"{NAME}:kept"]
+    hold(task, own.lock(names[0]))
+    hold(task, own.lock(names[1], auto_renewal=False))
+    yield names
+    for name in names:
+        own.force_release(name)
+
+
+def test_what_it_held_under_other_names_is_looked_for_once(own, task, others):
+    execution = gone(task, seconds_ago=LOOK_EVERY, searches=True)
+    assert not execution.is_settled()
+    assert [info.name for info in own.active()] == others[1:]
+    assert not execution.searches
+
+
+@pytest.mark.parametrize(
+    "how", [{"seconds_ago": 0}, {"has_ended": True}, {"searches": False}], ids=str
+)
+def test_not_all_locks_are_looked_through_without_need(own, task, others, how):
+    execution = gone(task, **{"seconds_ago": LOOK_EVERY, "searches": True, **how})
+    assert not execution.is_settled()
+    assert set(own.get_many(others)) == set(others)
 
 
 def test_what_its_class_added_to_the_message_is_no_matter(own, task, held):
@@ -123,6 +156,29 @@ def test_a_task_that_is_no_single_instance_holds_nothing(task):
 
     plain = task.app.task(name="tests.plain", shared=False)(work)
     assert gone(task.app.tasks[plain.name]).is_settled()
+
+
+class FromThePool:
+    """What Celery's own class of requests does."""
+
+    id = "its-id"
+
+    def __init__(self): ...
+
+    def on_failure(self, error, send_failed_event=True, return_ok=False): ...
+
+
+class Request(worker.Watched, FromThePool): ...
+
+
+def test_an_end_that_its_child_told_of_is_known():
+    lost, failed, done = Request(), Request(), Request()
+    lost.on_failure("its process is lost")
+    failed.on_failure("an error", return_ok=True)
+    assert [each.has_ended for each in (lost, failed, done)] == [False, True, False]
+    task_ready(done, successful=True)
+    assert done.has_ended
+    successful_requests.discard(done.id)
 
 
 @pytest.mark.parametrize("waitid", [True, False])
