@@ -69,13 +69,18 @@ class Call:
         return found if isinstance(found, dict) else {}
 
     @property
+    def is_redelivered(self) -> bool:
+        """Whether the broker gave the message to a worker before."""
+        info = getattr(self.request, "delivery_info", None) or {}
+        return bool(info.get("redelivered"))
+
+    @property
     def has_begun(self) -> bool:
         """Whether an earlier execution of the message may have begun: the broker gave it to a
         worker before, which acknowledges it late, or it was sent again after it had begun."""
         # Else what comes again was only fetched: a worker that ends gives back what waits in it.
         late = getattr(self.task, "acks_late", False)
-        info = getattr(self.request, "delivery_info", None) or {}
-        return bool((late and info.get("redelivered")) or self.headers.get(AGAIN))
+        return bool((late and self.is_redelivered) or self.headers.get(AGAIN))
 
     @property
     def is_expected(self) -> bool:

@@ -61,9 +61,19 @@ class Conflict:
         except RedisError:
             return True
         if held is not None and held.holders:
-            holding = self._own_past(held.holders) or held.holders[0]
-            self.error = AlreadyRunning(self.name, holding.holder.task_id, holding.ttl)
+            self._is_with(self._own_past(held.holders) or held.holders[0])
         return held is not None
+
+    def look_for_own_past(self) -> bool:
+        """Learn whether an earlier execution of the same message still runs."""
+        held = self.manager.get(self.name)
+        running = [each for each in held.holders if _runs(each)] if held else []
+        if own := self._own_past(running):
+            self._is_with(own)
+        return own is not None
+
+    def _is_with(self, holding: "Holding") -> None:
+        self.error = AlreadyRunning(self.name, holding.holder.task_id, holding.ttl)
 
     def _own_past(self, holders: Iterable["Holding"]) -> "Holding | None":
         task_id = self.call.task_id
@@ -78,6 +88,11 @@ class Conflict:
         """
         task_id = self.call.task_id
         return task_id is not None and task_id == self.error.task_id and not self.inside
+
+
+def _runs(holding: "Holding") -> bool:
+    """Whether it is of one that runs, and not a place in the queue or what only cools down."""
+    return bool(holding.timeout and not holding.metadata.get("queued"))
 
 
 def settle(conflict: Conflict) -> Any:

@@ -163,6 +163,8 @@ class Execution:
 
     def _refused(self, lock: BaseLock, *, owed: bool) -> Conflict | None:
         """Acquire the lock; or tell with whom there is a conflict."""
+        if conflict := self._with_own_past(lock.name):
+            return conflict
         lock.predecessor = self._own_place
         if lock.acquire(blocking=self._waits(lock.name)):
             return None
@@ -173,6 +175,14 @@ class Execution:
             if lock.acquire(blocking=False):  # it has come free meanwhile
                 return None
         return conflict
+
+    def _with_own_past(self, name: str) -> Conflict | None:
+        """The conflict with an execution of the same message beside which `limit` would let it."""
+        several, call = (self.single.options.limit or 1) > 1, self.call
+        if not (several and (call.is_redelivered or call.has_begun)):
+            return None
+        conflict = self._conflict(name)
+        return conflict if conflict.look_for_own_past() else None
 
     def _waits(self, name: str) -> bool:
         single = self.single

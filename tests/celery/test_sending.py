@@ -92,10 +92,11 @@ def held_by(name):
     return {info.name: info.holder.task_id for info in locks.active(f"{name}*")}
 
 
-def work_off(app, task, *args, headers=None, kwargs=None):
+def work_off(app, task, *args, headers=None, kwargs=None, redelivered=False):
     """As a worker executes the message `own`."""
     task = app.tasks[task.name]
-    request = {"id": "own", "retries": 0, "is_eager": False, "delivery_info": {}}
+    came = {"exchange": "", "routing_key": "celery", "redelivered": redelivered}
+    request = {"id": "own", "retries": 0, "is_eager": False, "delivery_info": came}
     request |= {"args": args, "kwargs": kwargs or {}, "headers": headers}
     return build_tracer(task.name, task, app=app)("own", args, kwargs or {}, request).retval
 
@@ -652,6 +653,51 @@ def test_what_replaces_another_by_the_same_key_goes_on_under_its_lock(app, name,
     held = None if mode == "until_executing" else "own"
     assert work_off(app, second, headers={PLACE: headers[PLACE]}) == (held, None)
     assert held_by(name) == {}
+
+
+@pytest.fixture
+def of_two(app, name):
+    """Make a task of which two may run at a time."""
+
+    def of_two(body, mode, **options):
+        app.backend.forget("own")  # that it ended in another test
+        if mode in WHEN_SENT:
+            return make(app, name, mode, body=body, limit=2, **options)
+        return app.task(name=f"tests.{name}")(single_instance(key=name, limit=2, **options)(body))
+
+    return of_two
+
+
+WITH_A_LOCK = ["while_executing", "until_executed", "until_and_while_executing"]
+
+
+@pytest.mark.parametrize("how", [{"redelivered": True}, {"headers": {AGAIN: True}}], ids=str)
+@pytest.mark.parametrize("mode", WITH_A_LOCK)
+def test_what_is_delivered_twice_does_not_run_beside_itself(app, of_two, sent, mode, how):
+    def body():
+        ran.append(1)
+        elsewhere(lambda: work_off(app, task, **how))
+        return "ran"
+
+    ran = []
+    task = of_two(body, mode)
+    assert work_off(app, task) == "ran"
+    assert ran == [1]
+    assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
+
+
+@pytest.mark.parametrize("mode", WITH_A_LOCK)
+def test_what_is_delivered_again_does_not_wait_for_what_does_not_run(app, name, of_two, mode):
+    def body():
+        return "ran"
+
+    task = of_two(body, mode, at_least_for=60)
+    if mode in WHEN_SENT:
+        task.apply_async(task_id="own")
+    for _ in range(2):
+        assert work_off(app, task, headers={AGAIN: True}) == "ran"
+        app.backend.forget("own")
+    assert [each.timeout for each in locks.get(name).holders] == [0, 0]
 
 
 # Arguments that are others when it runs
