@@ -255,10 +255,12 @@ class Sending:
 
     def _give_way(self) -> Any:
         holder = self.conflict.error.task_id
-        if (self.is_expected and holder != self.task_id) or not holder:
+        if self.is_expected and holder != self.task_id:
             return self._publish({DUPLICATE: holder or ""})
         if self.single.options.on_conflict == "raise":
             raise self.conflict.error
+        if not holder:  # then there is no result to give to the sender
+            return self._publish({DUPLICATE: ""})
         skip(self.conflict)
         if self.task.app.conf.task_always_eager:
             return EagerResult(self.task_id, None, states.SUCCESS)

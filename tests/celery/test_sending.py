@@ -162,6 +162,21 @@ def test_a_second_one_is_told(app, name, sent):
     assert len(sent) == 1
 
 
+def test_where_the_holder_is_no_task_it_is_told(app, name, sent):
+    task = make(app, name, on_conflict="raise")
+    with locks.lock(name), pytest.raises(AlreadyRunning) as caught:
+        task.delay()
+    assert (caught.value.name, caught.value.task_id) == (name, None)
+    assert not sent
+
+
+def test_where_the_holder_is_no_task_and_has_no_result_it_is_sent(app, name, sent):
+    task = make(app, name)
+    with locks.lock(name):
+        result = task.delay()
+    assert [(each["id"], each[DUPLICATE]) for each in sent] == [(result.id, "")]
+
+
 @pytest.mark.parametrize("mode", WHEN_SENT)
 def test_a_second_one_replaces_the_first(app, name, sent, told, mode):
     task = make(app, name, mode, on_conflict="replace")
