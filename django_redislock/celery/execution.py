@@ -21,7 +21,7 @@ from .abort import Abort
 from .call import Call, held, runs_under, under_way
 from .conflict import LOOKS, Conflict, end_duplicate, settle
 from .message import DUPLICATE, place_in
-from .retries import comes_again
+from .retries import comes_again, sent_again_for
 from .single import Single, place_token
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ class Execution:
             with held(self.single.manager.alias, lock), abort or nullcontext():
                 if abort:
                     lock.assert_held()  # from here on it strikes
-                return body()
+                result = body()
+            stays = self._stays_behind
+            return result
         except BaseException as error:
             stays = self._stays(error)
             if stays and not self._comes_again_as(name, error):
@@ -187,6 +189,12 @@ class Execution:
     def _waits(self, name: str) -> bool:
         single = self.single
         return single.options.on_conflict == "wait" and not runs_under(single.manager.alias, name)
+
+    @property
+    def _stays_behind(self) -> float:
+        """As _stays(), of one that returns, which may have sent itself again before."""
+        task = self.call.task
+        return sent_again_for(task) if task and self.single.options.holds_on_retry else 0.0
 
     def _stays(self, error: BaseException) -> float:
         """Seconds for which the lock is kept for the task's next execution, 0 if it is not."""

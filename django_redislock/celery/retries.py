@@ -11,19 +11,26 @@ if TYPE_CHECKING:
 
 
 SENT_AGAIN = "redislock_sent_again"
-"""Of an execution: that it has sent its task again."""
+"""Of an execution: for how many seconds the place lasts of what it has sent in its own stead."""
 
 FORESEEN = "redislock_foreseen"
 """Of an execution: that Celery will retry it, as far as could be told before it did."""
 
 
-def remember(task: "Task[..., Any]", what: str) -> None:
+def remember(task: "Task[..., Any]", what: str, value: Any = True) -> None:
     """Note it with the execution that is under way."""
-    setattr(task.request, what, True)
+    setattr(task.request, what, value)
 
 
 def is_remembered(task: "Task[..., Any]", what: str) -> bool:
-    return getattr(task.request, what, False)
+    return bool(getattr(task.request, what, False))
+
+
+def sent_again_for(task: "Task[..., Any]") -> float:
+    """Seconds for which what the task has sent again has its place; 0 if it has sent nothing."""
+    # What others say in a message's headers is found here, too.
+    seconds = getattr(task.request, SENT_AGAIN, 0.0)
+    return seconds if isinstance(seconds, float) else 0.0
 
 
 def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:

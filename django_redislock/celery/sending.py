@@ -142,7 +142,7 @@ class Sending:
             return self._publish_no_duplicate()
         passes_on = self._runs_under_it
         if passes_on:
-            remember(past, SENT_AGAIN)
+            remember(past, SENT_AGAIN, float(self._seconds()))
         if not (passes_on and self.name == self.lock_name) and self._take():
             return self._publish_placed()
         met_before = (past.request.headers or {}).get(CONFLICTS)

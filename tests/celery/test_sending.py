@@ -417,6 +417,22 @@ def test_one_that_retries_itself_keeps_its_place_from_one_execution_to_the_next(
     assert locks.get(name) is None
 
 
+@pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing"])
+def test_one_that_sends_itself_again_and_returns_keeps_its_place(app, name, sent, mode):
+    def body():
+        if not sent:
+            task.retry(countdown=100, throw=False)
+        return "ran"
+
+    task = make(app, name, mode, hold_on_retry=True, body=body)
+    assert work_off(app, task) == "ran"
+    assert held_by(name)[name] == "own"
+    assert 3690 < locks.get(name).ttl <= 3700
+    assert work_off(app, task, headers={PLACE: sent[0][PLACE]}) == "ran"
+    assert held_by(name) == {}
+    assert len(sent) == 1
+
+
 @pytest.mark.parametrize("below", [True, False])
 def test_a_retry_that_can_not_be_sent_keeps_nothing(app, name, below):
     class Unsendable(Task):
