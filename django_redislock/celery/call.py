@@ -89,6 +89,12 @@ class Call:
         told = self.headers.get(EXPECTED)  # as Celery itself does not tell of all of them
         return bool(told) or any(getattr(self.request, each, None) for each in followers)
 
+    def came_by(self, message: Any) -> bool:
+        """Whether the message that the task runs for has the arguments of that one. The function
+        may see others, where something between makes them of these."""
+        args, kwargs = self.request.args or (), self.request.kwargs or {}
+        return (tuple(args), dict(kwargs)) == (tuple(message.args), dict(message.kwargs))
+
     @property
     def sent_args(self) -> tuple[Any, ...]:
         """The positional arguments that were sent, without the task."""

@@ -213,14 +213,17 @@ class Execution:
 
     def _comes_again_as(self, name: str, error: BaseException) -> bool:
         """Whether the next execution has that name, too: it may have been sent other arguments."""
-        sent: Any = getattr(error, "sig", None)
-        call, task = self.call, self.call.task
         try:
-            if sent is not None and task is not None and call.task_id:
-                call = self.single.call(task, call.task_id, sent.args, sent.kwargs)
-            return self.single.name_of(call) == name
+            return self.single.name_of(self._next(getattr(error, "sig", None))) == name
         except Exception:  # it will see by itself
             return False
+
+    def _next(self, sent: Any) -> Call:
+        """The call that what it `sent` in its own stead comes to."""
+        call, task = self.call, self.call.task
+        if sent is None or task is None or not call.task_id or call.came_by(sent):
+            return call
+        return self.single.call(task, call.task_id, sent.args, sent.kwargs)
 
     def _let_go(self, lock: BaseLock, stays: float) -> None:
         """Release, and let no trouble with it hide what the function did."""

@@ -794,6 +794,22 @@ def test_a_lock_is_not_kept_for_other_arguments(paging, app, name, body):
     assert held_by(name) == {}
 
 
+@pytest.mark.parametrize(("retried_with", "kept"), [(None, True), ((2,), False), ((1,), True)])
+def test_a_lock_is_kept_for_what_a_decorator_makes_of_the_same_arguments(
+    app, name, retried_with, kept
+):
+    @single_instance(key=f"{name}:{{account[number]}}", hold_on_retry=True)
+    def work(self, account):
+        raise self.retry(args=retried_with, countdown=0)
+
+    def looked_up(self, number):
+        return work(self, {"number": number})
+
+    looked_up.__wrapped__ = work
+    work_off(app, app.task(bind=True, name=f"tests.{name}")(looked_up), 1)
+    assert held_by(name) == ({f"{name}:1": "own"} if kept else {})
+
+
 @pytest.mark.parametrize("options", [{"mode": "until_executed"}, {"hold_on_retry": True}])
 def test_in_eager_mode_it_keeps_nothing_for_other_arguments(paging, eager, name, options):
     def body(self, pages):
