@@ -14,7 +14,7 @@ SENT_AGAIN = "redislock_sent_again"
 """Of an execution: for how many seconds the place lasts of what it has sent in its own stead."""
 
 FORESEEN = "redislock_foreseen"
-"""Of an execution: that Celery will retry it, as far as could be told before it did."""
+"""Of an execution: that Celery will retry it, as far as can be told before it does."""
 
 
 def remember(task: "Task[..., Any]", what: str, value: Any = True) -> None:
@@ -36,6 +36,7 @@ def sent_again_for(task: "Task[..., Any]") -> float:
 def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:
     """Seconds until a task that ends so is executed again, as far as is known; None: it is not."""
     if isinstance(error, Retry):
+        remember(task, FORESEEN)  # an eager one that is raised to the caller does not come
         return _delay(task, error.when)
     if isinstance(error, Reject):
         # What was acknowledged before it ran can't go back to its queue.

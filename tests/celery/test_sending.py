@@ -12,7 +12,7 @@ from celery import Celery, Task, chain, chord, group, shared_task
 from celery.app.task import Context
 from celery.app.trace import build_tracer
 from celery.contrib.django.task import DjangoTask
-from celery.exceptions import Reject
+from celery.exceptions import Reject, Retry
 from celery.result import AsyncResult, EagerResult
 from celery.signals import after_task_publish, task_failure, task_revoked
 from django.core.exceptions import ImproperlyConfigured
@@ -431,6 +431,19 @@ def test_one_that_sends_itself_again_and_returns_keeps_its_place(app, name, sent
     assert work_off(app, task, headers={PLACE: sent[0][PLACE]}) == "ran"
     assert held_by(name) == {}
     assert len(sent) == 1
+
+
+@pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing"])
+def test_an_eager_one_whose_retry_is_raised_to_the_caller_keeps_nothing(eager, name, mode):
+    def retry():
+        raise task.retry(countdown=100)
+
+    eager.conf.task_eager_propagates = True
+    task = make(eager, name, mode, hold_on_retry=True, body=retry)
+    for call in (task.apply, task.apply_async):
+        with pytest.raises(Retry):
+            call()
+        assert held_by(name) == {}
 
 
 @pytest.mark.parametrize("below", [True, False])
