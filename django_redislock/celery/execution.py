@@ -67,8 +67,10 @@ class Execution:
     def _is_owed(self) -> bool:
         """Whether it is not to give way to another: it had a place, and was not replaced, or it
         had begun before, and its process was killed."""
-        replaceable = self.single.options.on_conflict == "replace"
-        return self.call.has_begun or (place_in(self.call.headers) is not None and not replaceable)
+        options = self.single.options
+        # Another task may pass its headers on to one that takes no place.
+        keeps_place = options.how.place and options.on_conflict != "replace"
+        return self.call.has_begun or (keeps_place and place_in(self.call.headers) is not None)
 
     def _leave_place_but(self, name: str) -> None:
         """Leave the message's place if it has another name than that: the arguments came as

@@ -896,6 +896,17 @@ def test_a_header_takes_no_place_from_another(app, name):
     assert held_by(name) == {name: result.id}
 
 
+def test_headers_of_a_place_promise_nothing_to_a_task_that_takes_none(app, name, sent, told):
+    @app.task(name=f"tests.{name}")
+    @single_instance(key=name)
+    def work(): ...
+
+    with locks.lock(name):
+        assert work_off(app, work, headers={PLACE: "another"}) is None
+    assert told == [("skipped", "own", None)]
+    assert not sent
+
+
 # Where it stands
 
 
