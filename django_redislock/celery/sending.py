@@ -76,7 +76,7 @@ class Sending:
         self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
         self.options = options
         self.has_own_id = bool(task_id)
-        self.task_id = task_id or uuid()
+        self.task_id = str(task_id) if task_id else uuid()
         self.call = single.call(task, self.task_id, args, kwargs)
         self.lock_name = single.name_of(self.call)
         self.name = single.place_name(self.lock_name)

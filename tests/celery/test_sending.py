@@ -126,6 +126,12 @@ def test_the_place_is_bound_to_the_message(app, name, sent, mode):
     assert (headers["id"], headers[PLACE]) == (result.id, place_of(name, mode).name)
 
 
+def test_a_uuid_that_its_sender_chose_is_its_id_as_text(app, name, sent):
+    task_id = uuid.uuid4()
+    result = make(app, name).apply_async(task_id=task_id)
+    assert {result.id, sent[0]["id"], locks.get(name).holder.task_id} == {str(task_id)}
+
+
 @pytest.mark.parametrize("mode", WHEN_SENT)
 def test_a_second_one_gets_the_result_of_the_first(app, name, sent, told, mode):
     task = make(app, name, mode)
