@@ -525,6 +525,27 @@ def test_alias_whose_options_are_mistaken_is_as_one_that_is_away(hold, releaser,
     assert [row["name"] for row in confirmation.context["held"]] == ["x"]
 
 
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"LOCATION": "redis://127.0.0.1", "OPTIONS": {"db": "x"}}, "db"),
+        ({"OPTIONS": {"socket_timeout": "5"}}, "socket_timeout"),
+        ({"LOCATION": "redis://.example.com:6379/0"}, None),
+        ({"LOCATION": []}, None),
+    ],
+)
+def test_no_mistake_in_another_alias_costs_a_page(hold, viewer, settings, entry, told):
+    settings.CACHES = {**settings.CACHES, "other": {**settings.CACHES["default"], **entry}}
+    hold("x")
+
+    pages = [viewer.get(address) for address in (LIST, f"{LIST}x/change/", f"{LIST}dashboard/")]
+
+    assert [page.status_code for page in pages] == [200] * 3
+    if told:
+        note = f"The locks of “other” can't be read: .*{told} must be"
+        assert re.search(note, html.unescape(text_of(pages[0])))
+
+
 # Release all that match
 
 

@@ -11,6 +11,9 @@ def refuse_malformed(addresses: Iterable[object]) -> None:
     """Raise `ImproperlyConfigured` if one can't be read, or says something else than is meant: a
     password that is not percent-encoded would be in its host, its port, or the next address. The
     error quotes nothing of it."""
+    addresses = [*addresses]
+    if not addresses:
+        raise ImproperlyConfigured("There is no address in LOCATION.")
     for address in addresses:
         if not _is_fine(str(address)):
             raise ImproperlyConfigured(
@@ -24,6 +27,7 @@ def _is_fine(address: str) -> bool:
     try:
         parts = urlsplit(address)
         parse_url(address)  # type: ignore[no-untyped-call]
+        (parts.hostname or "").encode("idna")  # as who connects does
     except ValueError:
         return False
     if parts.scheme == "unix":

@@ -1,11 +1,47 @@
-"""The options of a client's connections, which redis-py looks at when it makes the first."""
+"""The options of a client's connections, at which redis-py looks when it makes the first, or
+connects it."""
 
+from collections.abc import Callable
 from typing import Any
 
 
-def refuse_unknown_options(client: Any) -> None:
-    """Raise what to make a connection would raise, but for a pool that has a way of its own."""
+def refuse_mistaken_options(client: Any) -> None:
+    """Raise `ValueError`, or what else to make a connection would raise, but for a pool that has
+    a way of its own."""
     pool: Any = getattr(client, "connection_pool", None)
     make = getattr(type(pool), "make_connection", None)
     if getattr(make, "__module__", "").startswith("redis."):
-        pool.connection_class(**pool.connection_kwargs)
+        _refuse_what_is_read_later(pool.connection_class(**pool.connection_kwargs))
+
+
+def _refuse_what_is_read_later(connection: Any) -> None:
+    for name, (is_right, wanted) in READ_LATER.items():
+        value = getattr(connection, name, None)
+        if value is not None and not is_right(value):
+            raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _is_database(value: Any) -> bool:
+    return str(value or 0).isdecimal()
+
+
+def _is_timeout(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _is_retry(value: Any) -> bool:
+    return hasattr(value, "call_with_retry")
+
+
+READ_LATER: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "db": (_is_database, "a number"),
+    "socket_timeout": (_is_timeout, "a number of seconds above 0"),
+    "socket_connect_timeout": (_is_timeout, "a number of seconds above 0"),
+    "health_check_interval": (_is_number, "a number of seconds"),
+    "retry": (_is_retry, "a Retry of redis-py"),
+}
+"""What a connection takes as it comes, and fails by when it connects; None is always right."""

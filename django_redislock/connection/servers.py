@@ -18,7 +18,7 @@ from ..keys import BUCKETS, Keys
 from ..secrecy import without_secrets
 from .backends import Way, way_to
 from .nodes import AsyncClusterNodes, Nodes, nodes_of
-from .options import refuse_unknown_options
+from .options import refuse_mistaken_options
 from .own import has_own, own_async_client, own_client
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ Client: TypeAlias = "redis.Redis | Nodes"
 AsyncClient: TypeAlias = "redis.asyncio.Redis | Nodes"
 
 
-MISTAKES = TypeError, ValueError, ImportError
-"""What is raised for options that nobody knows, and classes that can't be imported."""
+MISTAKES = TypeError, ValueError, AttributeError, ImportError
+"""What is raised for options that nobody knows, or that are of a wrong kind, and for classes that
+can't be imported."""
 
 
 class Server:
@@ -270,7 +271,7 @@ def _made(alias: str, connect: Callable[[], Any]) -> Any:
     try:
         client = connect()
         for each in client.every() if isinstance(client, Nodes) else [client]:
-            refuse_unknown_options(each)
+            refuse_mistaken_options(each)
     except MISTAKES as error:
         raise ImproperlyConfigured(_refusal(alias, error)) from error
     return client

@@ -16,7 +16,7 @@ from django_redislock.checks import (
     check_settings,
 )
 
-from .test_connection import LOCMEM, MISTAKEN, UNFIT
+from .test_connection import LOCMEM, MISTAKEN, MISTAKEN_RETRIES, UNFIT, UNREADABLE
 
 
 def told(*, deploy=False):
@@ -61,11 +61,16 @@ def test_a_backend_that_can_not_be_imported_is_E002(settings, backend):
     assert backend in message.msg
 
 
-@pytest.mark.parametrize(("backend", "options", "mistake"), MISTAKEN.values(), ids=MISTAKEN)
+ALL_MISTAKEN = {**MISTAKEN, **MISTAKEN_RETRIES}
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "mistake"), ALL_MISTAKEN.values(), ids=ALL_MISTAKEN
+)
 def test_an_alias_whose_options_are_mistaken_is_E002(
     settings, alias_on, backend, options, mistake
 ):
-    alias_on("redis://mistaken/0", backend=backend, **options)
+    alias_on("redis://mistaken", backend=backend, **options)
     settings.REDISLOCK_CACHE = "own"
 
     for check in (check_backend, check_eviction, check_own_database):
@@ -73,6 +78,14 @@ def test_an_alias_whose_options_are_mistaken_is_E002(
         assert [message.id for message in found] == ["redislock.E002"] * (check is check_backend)
     [message] = check_backend(None)
     assert re.search(f"'own': .*{mistake}", message.msg)
+
+
+@pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_address_that_leads_nowhere_is_E002(settings, alias_on, location):
+    alias_on(location)
+    settings.REDISLOCK_CACHE = "own"
+    assert set(told(deploy=True)) == {"redislock.E002"}
+    assert "'own': " in told()["redislock.E002"].msg
 
 
 def test_an_alias_beside_that_is_mistaken_is_nobodys_database(settings, alias_on):

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,14 @@ def test_other_backends_are_refused_by_name(settings, alias):
 MISTAKEN = {
     "option": (CORE, {"socket_timeoutt": 5}, "socket_timeoutt"),
     "value": (CORE, {"max_connections": "many"}, "max_connections"),
+    "database": (CORE, {"db": "x"}, "db must be a number, got 'x'"),
+    "timeout": (CORE, {"socket_timeout": "5"}, "socket_timeout must be a number of seconds"),
+    "timedelta": (
+        CORE,
+        {"socket_connect_timeout": timedelta(seconds=5)},
+        "socket_connect_timeout",
+    ),
+    "interval": (CORE, {"health_check_interval": "30"}, "health_check_interval"),
     "pool": (CORE, {"pool_class": "redis.NoPool"}, "NoPool"),
     "class": ("django.core.cache.backends.redis.NoCache", {}, "NoCache"),
     "django-redis's option": (
@@ -131,10 +140,15 @@ MISTAKEN = {
     "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
 }
 
+MISTAKEN_RETRIES = {  # which asyncio does not take over
+    "retry": (CORE, {"retry": 3}, "retry must be a Retry"),
+    "retry on errors": (CORE, {"retry": 3, "retry_on_error": [OSError]}, "'int' object has no"),
+}
+
 
 @pytest.mark.parametrize(("backend", "options", "told"), MISTAKEN.values(), ids=MISTAKEN)
 def test_an_alias_whose_options_are_mistaken_is_refused_by_name(alias_on, backend, options, told):
-    mistaken = alias_on("redis://mistaken/0", backend=backend, **options)
+    mistaken = alias_on("redis://mistaken", backend=backend, **options)
 
     for use in (
         mistaken.lock("a").acquire,
@@ -143,6 +157,22 @@ def test_an_alias_whose_options_are_mistaken_is_refused_by_name(alias_on, backen
     ):
         with pytest.raises(ImproperlyConfigured, match=f"'own': .*{told}"):
             use()
+
+
+UNREADABLE = {
+    "empty label": "redis://.example.com:6379/0",
+    "long label": f"redis://{'a' * 64}.example.com:6379/0",
+    "no address": [],
+}
+
+
+@pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_address_that_leads_nowhere_is_refused_by_name(alias_on, either_backend, location):
+    unreadable = alias_on(location, backend=either_backend)
+
+    with pytest.raises(ImproperlyConfigured, match="'own': "):
+        unreadable.count()
+    assert "own" not in [each.alias for each in locks.everywhere()]
 
 
 def test_an_alias_that_is_missing_is_refused_by_name():
