@@ -528,8 +528,9 @@ def test_alias_whose_options_are_mistaken_is_as_one_that_is_away(hold, releaser,
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({"LOCATION": "redis://127.0.0.1", "OPTIONS": {"db": "x"}}, "db"),
-        ({"OPTIONS": {"socket_timeout": "5"}}, "socket_timeout"),
+        ({"LOCATION": "redis://127.0.0.1", "OPTIONS": {"db": "x"}}, "db must be"),
+        ({"OPTIONS": {"socket_timeout": "5"}}, "socket_timeout must be"),
+        ({"LOCATION": "rediss://127.0.0.1?ssl_cert_reqs=CERT_NONE"}, "CERT_NONE"),
         ({"LOCATION": "redis://.example.com:6379/0"}, None),
         ({"LOCATION": []}, None),
     ],
@@ -542,7 +543,7 @@ def test_no_mistake_in_another_alias_costs_a_page(hold, viewer, settings, entry,
 
     assert [page.status_code for page in pages] == [200] * 3
     if told:
-        note = f"The locks of “other” can't be read: .*{told} must be"
+        note = f"The locks of “other” can't be read: .*{told}"
         assert re.search(note, html.unescape(text_of(pages[0])))
 
 

@@ -4,6 +4,8 @@ connects it."""
 from collections.abc import Callable
 from typing import Any
 
+from redis.exceptions import RedisError
+
 
 def refuse_mistaken_options(client: Any) -> None:
     """Raise `ValueError`, or what else to make a connection would raise, but for a pool that has
@@ -11,7 +13,14 @@ def refuse_mistaken_options(client: Any) -> None:
     pool: Any = getattr(client, "connection_pool", None)
     make = getattr(type(pool), "make_connection", None)
     if getattr(make, "__module__", "").startswith("redis."):
-        _refuse_what_is_read_later(pool.connection_class(**pool.connection_kwargs))
+        _refuse_what_is_read_later(_connection_of(pool))
+
+
+def _connection_of(pool: Any) -> Any:
+    try:
+        return pool.connection_class(**pool.connection_kwargs)
+    except RedisError as error:  # no server has been asked yet
+        raise ValueError(str(error)) from error
 
 
 def _refuse_what_is_read_later(connection: Any) -> None:

@@ -130,6 +130,12 @@ MISTAKEN = {
         "socket_connect_timeout",
     ),
     "interval": (CORE, {"health_check_interval": "30"}, "health_check_interval"),
+    "protocol": (CORE, {"protocol": 5}, "protocol must be"),
+    "credentials": (
+        CORE,
+        {"password": "x", "credential_provider": object()},
+        "credential_provider",
+    ),
     "pool": (CORE, {"pool_class": "redis.NoPool"}, "NoPool"),
     "class": ("django.core.cache.backends.redis.NoCache", {}, "NoCache"),
     "django-redis's option": (

@@ -3,6 +3,7 @@
 import pytest
 from celery import Celery
 from celery.signals import task_retry
+from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import locks, single_instance
 from django_redislock.celery import current_lock
@@ -52,6 +53,20 @@ class TestNothingHeld:
                 assert_nothing_held(within=0)
             with pytest.raises(AssertionError, match="on 'other'"):
                 assert_nothing_held(using="other", within=0)
+
+    def test_an_alias_that_is_mistaken_has_nothing_unless_it_is_the_locks_own(
+        self, settings
+    ) -> None:
+        mistaken = settings.CACHES["default"] | {"OPTIONS": {"protocol": 5}}
+        settings.CACHES = settings.CACHES | {"other": mistaken}
+        assert_nothing_held()
+        with held_elsewhere(NAME), pytest.raises(AssertionError, match=NAME):
+            assert_nothing_held(within=0)
+        with pytest.raises(ImproperlyConfigured, match="protocol"):
+            assert_nothing_held(using="other")
+        settings.REDISLOCK_CACHE = "other"
+        with pytest.raises(ImproperlyConfigured, match="protocol"):
+            assert_nothing_held()
 
     def test_what_its_name_and_holder_say_is_shown_safely(self) -> None:
         with (
