@@ -5,8 +5,10 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+from redis.exceptions import RedisError
 
 from ..conf import conf
+from ..secrecy import without_secrets
 from .nodes import known
 
 
@@ -16,7 +18,8 @@ def has_own(alias: str) -> bool:
 
 
 def own_client() -> Any:
-    """Raises redis-py's `ConnectionError` where to make it is to connect, and that fails."""
+    """Raises redis-py's `ConnectionError` where to make it is to connect, and that fails, and
+    `ImproperlyConfigured` where it can't be made at all."""
     return _made("REDISLOCK_CLIENT", conf.client, of_asyncio=False)
 
 
@@ -29,8 +32,18 @@ def own_async_client() -> Any:
     return _made("REDISLOCK_ASYNC_CLIENT", conf.async_client, of_asyncio=True)
 
 
+def _called(setting: str, make: Callable[[], Any]) -> Any:
+    try:
+        return known(make)
+    except (RedisError, ImproperlyConfigured):
+        raise
+    except Exception as error:
+        told = without_secrets(repr(error))
+        raise ImproperlyConfigured(f"{setting} can't make a client: {told}") from error
+
+
 def _made(setting: str, make: Callable[[], Any] | None, *, of_asyncio: bool) -> Any:
-    client = known(make) if make else None
+    client = _called(setting, make) if make else None
     execute = getattr(client, "execute_command", None)
     if execute is None or iscoroutinefunction(execute) != of_asyncio:
         kind = "redis.asyncio" if of_asyncio else "redis-py, and not of its asyncio"

@@ -25,7 +25,7 @@ def client(server: Server) -> Finding:
     if connection.socket_timeout is None:
         summary = "There is no socket_timeout: a server that hangs is waited for without end."
         return Finding("client", "warning", summary, facts)
-    summary = f"redis-py {redis.__version__} waits {connection.socket_timeout:g} s for an answer."
+    summary = f"redis-py {redis.__version__} waits {connection.socket_timeout} s for an answer."
     return Finding("client", "ok", summary, facts)
 
 

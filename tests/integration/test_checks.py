@@ -95,7 +95,12 @@ def test_an_alias_beside_that_is_mistaken_is_nobodys_database(settings, alias_on
 
 
 @pytest.mark.parametrize(
-    ("path", "wrong"), [("os.getcwd", "got a str"), (f"{__name__}.mistaken_client", "timeoutt")]
+    ("path", "wrong"),
+    [
+        ("os.getcwd", "got a str"),
+        (f"{__name__}.mistaken_client", "timeoutt"),
+        (f"{__name__}.no_client", "REDISLOCK_CLIENT can't make a client: KeyError('REDIS')"),
+    ],
 )
 def test_what_makes_no_client_is_E003_when_it_is_tried(settings, path, wrong):
     settings.REDISLOCK_CLIENT = path
@@ -105,10 +110,15 @@ def test_what_makes_no_client_is_E003_when_it_is_tried(settings, path, wrong):
 
     assert set(found) == {"redislock.E003"}
     assert wrong in found["redislock.E003"].msg
+    assert locks.health().get("client").status == "failed"
 
 
 def mistaken_client():
     return Redis(socket_timeoutt=5)
+
+
+def no_client():
+    raise KeyError("REDIS")
 
 
 @pytest.mark.parametrize(

@@ -516,8 +516,22 @@ def test_client(alias_on, own_server):
     assert told["max_connections"] == 7
     assert told["socket_timeout"] == 3
     assert told["redis_py"] == redis.__version__
-    wrong = alias_on(own_server.url, nonsense=1).health()
-    assert wrong.get("client").status == wrong.get("connection").status == "failed"
+    for mistake in ({"nonsense": 1}, {"socket_timeout": "5"}, {"retry": 3}):
+        wrong = alias_on(own_server.url, **mistake).health()
+        assert wrong.get("client").status == wrong.get("connection").status == "failed"
+
+
+class OwnPool(redis.ConnectionPool):
+    def make_connection(self):
+        return super().make_connection()
+
+
+def test_options_at_which_a_pool_of_ones_own_may_look_are_told_by_the_connection(
+    alias_on, own_server
+):
+    found = alias_on(own_server.url, pool_class=OwnPool, socket_timeout="5").health()
+    assert found.get("connection").status == "failed"
+    assert found.get("client").facts["socket_timeout"] == "5"
 
 
 # What a user of few rights can't ask
