@@ -511,6 +511,47 @@ def test_what_was_chosen_is_released_whether_or_not_anybody_reads(hold):
     assert not any(lock.owned() for lock in held)
 
 
+def run_redirected(redirection: str, *arguments: str) -> tuple[int, str]:
+    """Its exit status and its errors, with streams as a shell redirects them."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *MANAGE, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stderr
+
+
+FULL = "CommandError: What was released can't be told: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("redirection", "told"),
+    [(">&-", (0, "")), ("<&- >&- 2>&-", (0, "")), (">/dev/full", (1, FULL))],
+)
+def test_what_was_chosen_is_released_whether_or_not_it_can_be_told(hold, redirection, told):
+    held = [hold(f"{number}") for number in range(3)]
+
+    assert run_redirected(redirection, "release", "--all", "--yes") == told
+
+    assert not any(lock.owned() for lock in held)
+
+
+def test_streams_that_are_closed_fail_no_check():
+    assert run_redirected("<&- >&- 2>&-", "check") == (0, "")
+
+
+def test_there_is_no_terminal_to_ask_on_where_stdin_is_closed(hold):
+    lock = hold("x")
+
+    status, error = run_redirected("<&-", "release", "--all")
+
+    assert (status, error.partition(":")[2].strip()[:8]) == (1, "Refused:")
+    assert lock.owned()
+
+
 @pytest.mark.parametrize("count", [1, 30])
 def test_nothing_is_released_where_nobody_reads_what_is_asked(hold, count):
     held = [hold(f"{number:0>500}") for number in range(count)]

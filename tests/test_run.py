@@ -25,6 +25,9 @@ from .tools import ROOT, wait_until
 
 RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
 
+NO_STDERR = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
+"""Put before a command, it closes its stderr."""
+
 PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT")
 
 EACH_SIGNAL = [
@@ -438,6 +441,12 @@ def test_skip_names_the_holder(hold):
     assert held.owned()
 
 
+def test_conflict_is_its_exit_status_where_nobody_can_be_told(hold):
+    hold("x")
+    with Run("x", "--skip", "--conflict-exit-code", "0", "--", "false", before=NO_STDERR) as run:
+        assert run.wait() == 0
+
+
 @pytest.mark.slow
 def test_wait_that_is_over_is_a_conflict(hold):
     hold("x")
@@ -517,10 +526,10 @@ def test_lost_lock_ends_the_command():
     run.expect_complaint("x was lost: the command was told to end")
 
 
-@pytest.mark.slow
-def test_who_ends_well_when_told_is_exit_75_too():
+@pytest.mark.parametrize("before", [pytest.param((), marks=pytest.mark.slow), NO_STDERR])
+def test_who_ends_well_when_told_is_exit_75_too(before):
     code = SLOW.replace("sys.stdin.readline()", "")
-    with Run("x", "--timeout", "3", "--", sys.executable, "-c", code) as run:
+    with Run("x", "--timeout", "3", "--", sys.executable, "-c", code, before=before) as run:
         run.expect("ready")
         locks.force_release("x")
 

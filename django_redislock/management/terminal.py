@@ -37,6 +37,13 @@ def encodable(text: str, stream: Any) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def open_closed_streams() -> None:
+    """A stream that was closed, as by ``2>&-``, leads nowhere; Python has None for it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
+
+
 @contextmanager
 def whoever_reads(command: BaseCommand) -> Iterator[None]:
     """What is written inside may have lost its reader, as in `locks list | head`."""
@@ -48,7 +55,8 @@ def whoever_reads(command: BaseCommand) -> Iterator[None]:
 
 
 def let_nobody_read() -> None:
-    """The reader of stdout has left: what it still has goes nowhere, and what is yet to come."""
+    """The reader of stdout has left, or its disk is full: what it still has goes nowhere, and
+    what is yet to come."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

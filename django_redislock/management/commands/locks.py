@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from django_redislock.management.arguments import alias
 from django_redislock.management.subcommands import SUBCOMMANDS
-from django_redislock.management.terminal import choose_style, whoever_reads
+from django_redislock.management.terminal import choose_style, open_closed_streams, whoever_reads
 from django_redislock.manager import locks
 from django_redislock.text import error_text
 
@@ -21,6 +21,10 @@ class Command(BaseCommand):
     )
     # Another app's failing check must not stand in the way of a look at the locks.
     requires_system_checks = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        open_closed_streams()
+        super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")

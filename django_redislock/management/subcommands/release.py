@@ -85,14 +85,24 @@ def agrees(command: BaseCommand, chosen: list[Held]) -> bool:
 
 
 def release_all(command: BaseCommand, manager: LockManager, chosen: Iterable[Held]) -> list[str]:
-    changed = []
+    """Return what went otherwise; to be told of what was released is no condition for more."""
+    amiss = []
     for held in chosen:
         if release(manager, held):
-            with whoever_reads(command):
-                tell(command, "Released", [held])
+            amiss += tell_released(command, held)
         else:
-            changed.append(f"{printable(held.name)} has changed hands or come free")
-    return changed
+            amiss.append(f"{printable(held.name)} has changed hands or come free")
+    return amiss
+
+
+def tell_released(command: BaseCommand, held: Held) -> list[str]:
+    try:
+        with whoever_reads(command):
+            tell(command, "Released", [held])
+    except OSError as error:
+        let_nobody_read()  # so that it is complained of once
+        return [f"What was released can't be told: {error.strerror}"]
+    return []
 
 
 def tell(command: BaseCommand, what: str, chosen: Iterable[Held]) -> None:
