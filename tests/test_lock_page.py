@@ -31,6 +31,8 @@ from .tools import Child, stopped_holder, wait_until
 
 pytestmark = pytest.mark.django_db
 
+RELEASE = f"{LIST}release/"
+
 TIMELINE = "Who held this lock, and who waits"
 
 
@@ -397,6 +399,18 @@ def test_a_lock_of_another_cache_has_a_page(hold, viewer, other):
     assert str(theirs.fence_token) in words_of(there)
     assert "Cache alias other" in words_of(there)
     assert f"{LIST}dashboard/?using=other" in text_of(there)
+
+
+def test_a_lock_is_released_by_any_alias_of_where_it_lives(hold, releaser, settings):
+    settings.CACHES = {**settings.CACHES, "twin": settings.CACHES["default"]}
+    lock = hold("x")
+
+    seen = page(releaser, "x", using="twin").context["seen"]
+    asked = releaser.post(RELEASE, {"seen": seen})
+    releaser.post(RELEASE, {"seen": asked.context["seen"], "confirmed": "yes"})
+
+    assert "twin" in seen
+    assert not lock.owned()
 
 
 @pytest.mark.filterwarnings("default")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured
 from redis.exceptions import RedisError
 
@@ -36,13 +37,12 @@ class Seen:
     @classmethod
     def parse(cls, *texts: str) -> list[Seen]:
         """Read what `dump` wrote and a browser sent back; `BadRequest` if it is anything else."""
-        aliases = {"", *(manager.alias for manager in locks.everywhere())}
         try:
             seen = [cls._of(*one) for text in texts for one in json.loads(text)]
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise BadRequest("seen is not a list of names and fencing tokens") from error
-        if not all(one.using in aliases for one in seen):
-            raise BadRequest("seen names an alias that no lock lives on")
+        if not all(one.using in ("", *settings.CACHES) for one in seen):
+            raise BadRequest("seen names no alias of CACHES")
         return list({(one.using, one.name, one.fence_token): one for one in seen}.values())
 
     @classmethod
