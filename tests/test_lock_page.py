@@ -426,6 +426,18 @@ def test_a_lock_that_only_another_cache_knows_is_found(hold, viewer, other):
 
 
 @pytest.mark.filterwarnings("default")
+def test_a_lock_that_another_cache_knows_is_found_while_the_locks_own_is_away(
+    hold, viewer, other, settings
+):
+    theirs = hold("x", other)
+    settings.REDISLOCK_CACHE = "away"
+
+    assert str(theirs.fence_token) in words_of(page(viewer, "x"))
+    assert page(viewer, "x", using="away").status_code == 503
+    assert page(viewer, "y").status_code == 503
+
+
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     ("alias", "status"), [("away", 503), ("memory", 503), ("nonsense", 404), ("<b>", 404)]
 )

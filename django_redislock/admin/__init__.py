@@ -195,13 +195,11 @@ class ActiveLockAdmin(BaseAdmin):
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         name, manager = unquote_name(object_id), _manager_of(request)
+        look = _look if "using" in request.GET else _look_everywhere
         try:
-            seen = one.look(manager, name)
+            seen, manager = look(manager, name)
         except ValueError:  # an address can ask for what is no name at all
             seen = None
-        if seen is not None and seen.is_unknown and "using" not in request.GET:
-            # Django's log of actions leads here without an alias.
-            seen, manager = _on_another_alias(seen, manager)
         if seen is None or seen.is_unknown:
             text = _("“%(name)s” is not locked now.") % {"name": printable(name)}
             return self._back_to_list(request, text, messages.WARNING)
@@ -460,14 +458,29 @@ class ActiveLockAdmin(BaseAdmin):
         return reverse(url_name(page), current_app=self.admin_site.name)
 
 
-def _on_another_alias(seen: one.Look, manager: LockManager) -> tuple[one.Look, LockManager]:
-    """Return what is known of a lock on the first alias that knows it; else what there was."""
+def _look(manager: LockManager, name: str) -> tuple[one.Look, LockManager]:
+    return one.look(manager, name), manager
+
+
+def _look_everywhere(manager: LockManager, name: str) -> tuple[one.Look, LockManager]:
+    """Return what is known of a lock on the first alias that knows it; else what that of
+    `manager` says. Django's log of actions leads to a lock without an alias."""
+    try:
+        seen = one.look(manager, name)
+    except (RedisError, ImproperlyConfigured):
+        if found := _on_another_alias(name):
+            return found
+        raise
+    return (_on_another_alias(name) if seen.is_unknown else None) or (seen, manager)
+
+
+def _on_another_alias(name: str) -> tuple[one.Look, LockManager] | None:
     for other in locks.everywhere()[1:]:
         with suppress(RedisError, ImproperlyConfigured):
-            found = one.look(other, seen.name)
+            found = one.look(other, name)
             if not found.is_unknown:
                 return found, other
-    return seen, manager
+    return None
 
 
 def _manager_of(request: HttpRequest) -> LockManager:
