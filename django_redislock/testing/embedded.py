@@ -12,6 +12,7 @@ import redis
 from django.conf import settings
 from django.core.cache import caches
 from django.core.cache.backends.redis import RedisCache
+from django.core.exceptions import ImproperlyConfigured
 from django.test.utils import TestContextDecorator, override_settings
 from django.utils.module_loading import import_string
 
@@ -32,6 +33,8 @@ FACTORIES = {
     "DJANGO_REDIS_CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory",
     "DJANGO_VALKEY_CONNECTION_FACTORY": "django_valkey.pool.ConnectionFactory",
 }
+
+NO_CLIENT = {"REDISLOCK_CLIENT": None, "REDISLOCK_ASYNC_CLIENT": None}
 
 _servers: dict[tuple[int, int], EmbeddedServer] = {}
 """By the process that started it, and a number. A forked child starts its own, and keeps what it
@@ -73,7 +76,8 @@ class embedded_redis(TestContextDecorator):
         return self.enable()
 
     def enable(self) -> EmbeddedServer:
-        places = _places([conf.cache, *self._also])
+        with override_settings(**NO_CLIENT):
+            places = _places([conf.cache, *self._also])
         self._databases = {place: _server(place[0]) for place in dict.fromkeys(places.values())}
         self._aliases = list(places)
         _empty(self._databases)
@@ -105,10 +109,11 @@ Place = tuple[int, int]
 def _places(wanted: Iterable[str]) -> dict[str, Place]:
     """Where each alias is to lead; those that are wanted are there, and come first."""
     found: dict[str, Place] = {}
-    machines: dict[str, dict[str, int]] = {}
+    machines: dict[str, dict[object, int]] = {}
     on_redis = [alias for alias, about in settings.CACHES.items() if _is_on_redis(about)]
     for alias in dict.fromkeys([*wanted, *on_redis]):
-        machine, database = _place_of(settings.CACHES.get(alias, {}), alias in on_redis)
+        told = _database_of(alias) if alias in on_redis else None
+        machine, database = told or _text_of(settings.CACHES.get(alias, {}), alias in on_redis)
         databases = machines.setdefault(machine, {})
         number = databases.setdefault(database, len(databases))
         found[alias] = list(machines).index(machine), number
@@ -126,8 +131,17 @@ def _backends() -> tuple[type, ...]:
     return RedisCache, *there
 
 
-def _place_of(about: Mapping[str, Any], on_redis: bool) -> tuple[str, str]:
-    """The machine that the settings name, and the database there."""
+def _database_of(alias: str) -> tuple[str, int] | None:
+    """The machine that its client is told, and the database there; None where that is asked of
+    others, or not to be known."""
+    try:
+        return server(alias).database
+    except ImproperlyConfigured:
+        return None
+
+
+def _text_of(about: Mapping[str, Any], on_redis: bool) -> tuple[str, str]:
+    """The same as far as the settings say."""
     location = about.get("LOCATION") or ""
     text = location if isinstance(location, str) else ",".join(map(str, location))
     if not on_redis:
@@ -142,8 +156,7 @@ def _settings(places: Mapping[str, Place]) -> dict[str, Any]:
     factories = {name: FACTORIES[name] for name in FACTORIES if hasattr(settings, name)}
     return {
         "CACHES": settings.CACHES | moved,
-        "REDISLOCK_CLIENT": None,
-        "REDISLOCK_ASYNC_CLIENT": None,
+        **NO_CLIENT,
         **factories,
     }
 

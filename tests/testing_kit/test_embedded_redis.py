@@ -20,6 +20,7 @@ from tests.tools import Child, wait_until
 
 NAME = "tests:kit"
 CORE = "django.core.cache.backends.redis.RedisCache"
+DJANGO_REDIS = "django_redis.cache.RedisCache"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 
 FORKS = """
@@ -136,6 +137,20 @@ class TestAliases:
             near = {place(each).rpartition("/")[0] for each in settings if each != "far"}
             assert near == {f"redis://{server.address}"}
             assert server.address not in place("far")
+
+    def test_a_database_is_one_however_it_is_named(self) -> None:
+        settings = {
+            "default": at("redis://one"),
+            "port": at("redis://one:6379"),
+            "number": at("redis://one:6379/0"),
+            "query": at("redis://one:6379?db=0"),
+            "option": at("redis://one:6379", OPTIONS={"db": 0}),
+            "user": at("redis://us3r:secret@one:6379/0"),
+            "replica": at(["redis://one:6379", "redis://two:6379"]),
+            "django_redis": {**at("redis://one:6379/0"), "BACKEND": DJANGO_REDIS},
+        }
+        with override_settings(CACHES=settings), embedded_redis():
+            assert {place(alias) for alias in settings} == {place("default")}
 
     def test_to_clear_a_cache_leaves_the_locks_of_another_database(self) -> None:
         settings = {"default": at("redis://one/0"), "locks": at("redis://one/1")}
