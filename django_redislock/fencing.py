@@ -1,7 +1,7 @@
 """Fencing in the ORM: a write that carries a lock's fencing token, and that the database
 refuses where a newer holder of the lock wrote before."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
@@ -338,7 +338,18 @@ def _guarded(rows: models.QuerySet[M], fence: FenceField, token: int) -> models.
     if guarded.query.count_active_tables() <= 1 and guarded.query.group_by is None:
         return guarded
     keys = rows.order_by().values("pk")
-    return rows.model._base_manager.using(rows.db).filter(pk__in=keys, **guard)
+    by_keys = rows.model._base_manager.using(rows.db).filter(pk__in=keys, **guard)
+    by_keys.query.annotations |= _annotations_of(by_keys.query.alias_map.keys(), rows.query)
+    return by_keys
+
+
+def _annotations_of(tables: Set[str], query: Any) -> dict[str, Any]:
+    """Those that need no other tables: an update may name them."""
+    return {
+        name: annotation
+        for name, annotation in query.annotations.items()
+        if tables >= {*query._gen_col_aliases([annotation])}
+    }
 
 
 def _refuse_newer(

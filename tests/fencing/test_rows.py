@@ -2,9 +2,10 @@
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.core.exceptions import ObjectDoesNotExist
+from django.core.exceptions import FieldError, ObjectDoesNotExist
 from django.db import IntegrityError, NotSupportedError, connections, transaction
-from django.db.models import Avg, Count, F
+from django.db.models import Avg, Count, F, IntegerField, OuterRef, Subquery
+from django.db.models.functions import Cast
 from django.db.transaction import TransactionManagementError
 
 from django_redislock import StaleLock
@@ -139,6 +140,30 @@ def test_an_annotation_may_be_written(using, rows):
     row = account(using, balance=2)
     fenced(rows.annotate(double=F("balance") * 2), NOW).update(balance=F("double"))
     assert stored(row).balance == 4
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        F("balance") * 2,
+        Subquery(Owner.objects.filter(pk=OuterRef("owner_id")).values("name")[:1]),
+    ],
+)
+def test_an_annotation_may_be_written_where_other_tables_are_needed(using, rows, annotation):
+    owner = Owner.objects.using(using).create(name="4")
+    row, other = account(using, owner=owner, balance=2), account(using, balance=2)
+    chosen = rows.alias(needless=F("owner__name")).annotate(new=Cast(annotation, IntegerField()))
+
+    assert fenced(chosen.filter(owner__name="4"), NOW).update(balance=F("new")) == 1
+
+    assert [stored(each).balance for each in (row, other)] == [4, 2]
+
+
+def test_an_annotation_of_another_table_may_not_be_written(using, rows):
+    chosen = rows.annotate(name=F("owner__name"))
+    for update in (chosen.update, fenced(chosen, NOW).update):
+        with pytest.raises(FieldError):
+            update(note=F("name"))
 
 
 def test_a_manager_will_do(using):
