@@ -77,7 +77,7 @@ def test_an_alias_whose_options_are_mistaken_is_E002(
         found = check(None)
         assert [message.id for message in found] == ["redislock.E002"] * (check is check_backend)
     [message] = check_backend(None)
-    assert re.search(f"'own': .*{mistake}", message.msg)
+    assert re.search(f"'own': .*({mistake})", message.msg)
 
 
 @pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
