@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, models, router, transaction
 from django.db.models.expressions import Combinable
 from django.db.models.manager import BaseManager
+from django.db.models.sql import Query
 
 from .exceptions import StaleLock
 
@@ -139,12 +140,15 @@ class FencedRows(Generic[M]):
     def _update(self, token: int, values: dict[str, Any]) -> int:
         self._refuse(values)
         rows = self._for_write()
+        # What it sets may decide what else matches: then the fence alone goes before it.
+        at_first = {} if _sees_other_rows(rows) else values
         with transaction.atomic(using=rows.db, savepoint=False):
-            updated = _guarded(rows, self.fence, token).update(
-                **values, **{self.fence.name: token}
-            )
+            updated = self._write(rows, token, at_first)
             _refuse_newer(rows, self.fence, self.lock, token)
-        return updated
+            return updated if at_first is values else self._write(rows, token, values)
+
+    def _write(self, rows: models.QuerySet[M], token: int, values: dict[str, Any]) -> int:
+        return _guarded(rows, self.fence, token).update(**values, **{self.fence.name: token})
 
     def _refuse(self, values: dict[str, Any]) -> None:
         if self.fence.name in values:
@@ -335,12 +339,23 @@ def _guarded(rows: models.QuerySet[M], fence: FenceField, token: int) -> models.
     """
     guard = {f"{fence.name}__lte": token}
     guarded = rows.filter(**guard)
-    if guarded.query.count_active_tables() <= 1 and guarded.query.group_by is None:
+    if not _needs_other_tables(guarded):
         return guarded
     keys = rows.order_by().values("pk")
     by_keys = rows.model._base_manager.using(rows.db).filter(pk__in=keys, **guard)
     by_keys.query.annotations |= _annotations_of(by_keys.query.alias_map.keys(), rows.query)
     return by_keys
+
+
+def _needs_other_tables(rows: models.QuerySet[Any]) -> bool:
+    return rows.query.count_active_tables() > 1 or rows.query.group_by is not None
+
+
+def _sees_other_rows(rows: models.QuerySet[Any]) -> bool:
+    """Whether it depends on other rows, of this table maybe, which of its own match."""
+    query: Any = rows.query
+    parts = [part for leaf in query.where.leaves() for part in getattr(leaf, "flatten", list)()]
+    return _needs_other_tables(rows) or any(isinstance(part, Query) for part in parts)
 
 
 def _annotations_of(tables: Set[str], query: Any) -> dict[str, Any]:
@@ -356,6 +371,7 @@ def _refuse_newer(
     rows: models.QuerySet[Any], fence: FenceField, lock: LockOrToken, token: int
 ) -> None:
     newer = rows.filter(**{f"{fence.name}__gt": token}).order_by(f"-{fence.name}")
+    newer.query.select_for_update = False  # else it might skip those that others have locked
     found = newer.values_list("pk", fence.name).first()
     if found:
         raise _stale(fence, lock, token, *found)

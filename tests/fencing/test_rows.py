@@ -4,7 +4,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.core.exceptions import FieldError, ObjectDoesNotExist
 from django.db import IntegrityError, NotSupportedError, connections, transaction
-from django.db.models import Avg, Count, F, IntegerField, OuterRef, Subquery
+from django.db.models import Avg, Count, Exists, F, IntegerField, OuterRef, Subquery
 from django.db.models.functions import Cast
 from django.db.transaction import TransactionManagementError
 
@@ -134,6 +134,34 @@ def test_a_queryset_may_need_other_tables(using, rows, chosen):
     with pytest.raises(StaleLock):
         fenced(chosen(rows), OLD).update(balance=6)
     assert stored(row).balance == 5
+
+
+OPEN_HERE = Account.objects.filter(owner=OuterRef("owner"), note="open")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda rows: rows.filter(owner__accounts__note="open"),
+        lambda rows: rows.filter(Exists(OPEN_HERE)),
+        lambda rows: rows.alias(some=Exists(OPEN_HERE)).filter(some=True),
+        lambda rows: rows.filter(owner__in=rows.filter(note="open").values("owner")),
+    ],
+    ids=["relation", "exists", "alias", "among"],
+)
+def test_what_is_set_does_not_hide_a_newer_row_that_matched_by_what_others_are(
+    using, rows, chosen
+):
+    owner = Owner.objects.using(using).create(name="it")
+    older = account(using, owner=owner, note="open")
+    newer = account(using, owner=owner, note="closed", fence=NEW)
+
+    with pytest.raises(StaleLock):
+        fenced(chosen(rows), NOW).update(note="seen")
+    assert stored(older).note == "open"
+
+    rows.filter(pk=newer.pk).update(fence=OLD)
+    assert fenced(chosen(rows), NOW).update(note="seen")
 
 
 def test_an_annotation_may_be_written(using, rows):
