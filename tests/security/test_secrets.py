@@ -59,16 +59,16 @@ MALFORMED = [
     "redis://us3r:p4ss\u2100w0rd@127.0.0.1:1/0",
     "redis://us3r:p4ss,w0rd@127.0.0.1:1/0",
     "redis://us3r:p4ss;w0rd@127.0.0.1:1/0",
-    "redis://us3r:2904/w0rd@127.0.0.1:1/0",
-    "redis://us3r:2904#w0rd@127.0.0.1:1/0",
-    "redis://us3r:2904?w0rd@127.0.0.1:1/0",
-    "redis://us3r:2904,w0rd@127.0.0.1:1/0",
-    "redis://:2904/w0rd@127.0.0.1:1/0",
+    "redis://us3r:61904/w0rd@127.0.0.1:1/0",
+    "redis://us3r:61904#w0rd@127.0.0.1:1/0",
+    "redis://us3r:61904?w0rd@127.0.0.1:1/0",
+    "redis://us3r:61904,w0rd@127.0.0.1:1/0",
+    "redis://:61904/w0rd@127.0.0.1:1/0",
     "redis://us3r:p4ss@127.0.0.1:w0rd/0",
     "us3r:p4ss@127.0.0.1:1",
     "p4ss://us3r:w0rd@127.0.0.1:1",
 ]
-SECRETS = ("us3r", "p4ss", "w0rd", "2904")
+SECRETS = ("us3r", "p4ss", "w0rd", "61904")
 
 
 class Told:
