@@ -41,7 +41,7 @@ def task():
     app = Celery("tests.gone", broker="memory://", set_as_current=False)
 
     @app.task(name="tests.gone", shared=False)
-    @single_instance(key=NAME, using="own", timeout=30)
+    @single_instance(key=lambda: NAME, using="own", timeout=30)
     def work(): ...
 
     task = app.tasks["tests.gone"]
@@ -128,8 +128,10 @@ def others(own, task):
         own.force_release(name)
 
 
-def test_what_it_held_under_other_names_is_looked_for_once(own, task, others):
+@pytest.mark.parametrize("args", [(), (1,)], ids=["has a name", "has none, by its message"])
+def test_what_it_held_under_other_names_is_looked_for_once(own, task, others, args):
     execution = gone(task, seconds_ago=LOOK_EVERY, searches=True)
+    execution.request.args = args
     assert not execution.is_settled()
     assert [info.name for info in own.active()] == others[1:]
     assert not execution.searches
