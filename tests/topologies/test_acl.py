@@ -12,7 +12,10 @@ from .acl import lines, make_user
 
 SCRIPTS = ROOT / "django_redislock" / "lua"
 
-BESIDE = {"evalsha", "eval", "blpop", "time", "info", "config|get", "select", "wait"}
+BESIDE = {
+    *("evalsha", "eval", "blpop", "time", "info", "config|get"),
+    *("select", "wait", "ping", "client|setname"),
+}
 """What is sent beside the scripts, and by redis-py when it connects."""
 
 IN_A_CLUSTER = {"cluster|slots", "command", "asking"}
