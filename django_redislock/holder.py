@@ -161,4 +161,5 @@ def _celery_task() -> Task:
     task = state.get_current_task() if state else None
     if task is None:
         return None, None
-    return task.name, task.request.id
+    task_id = task.request.id
+    return task.name, None if task_id is None else str(task_id)  # a sender may choose a UUID

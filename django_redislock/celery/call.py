@@ -60,7 +60,9 @@ class Call:
     ) -> Self:
         """The call that runs now."""
         request = _request_of(task) if task is not None else None
-        return cls(function, task, args, kwargs, getattr(request, "id", None), request)
+        task_id = getattr(request, "id", None)
+        own_id = None if task_id is None else str(task_id)  # a sender may have chosen a UUID
+        return cls(function, task, args, kwargs, own_id, request)
 
     @property
     def headers(self) -> dict[str, Any]:

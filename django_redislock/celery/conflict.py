@@ -173,7 +173,7 @@ def _conflicts(task: "Task[..., Any]") -> int:
 
 def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
     met_before = _conflicts(task)
-    countdown = _countdown(conflict.options, met_before)
+    countdown = deliverable(task, _countdown(conflict.options, met_before))
     has_begun = conflict.with_own_past or conflict.call.has_begun
     headers = {CONFLICTS: met_before + 1, AGAIN: has_begun}
     message = _message(task, countdown, headers)
@@ -188,6 +188,21 @@ def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
 def _countdown(options: "Options", met_before: int) -> float:
     wanted = values.wait("countdown", options.countdown)
     return back_off(met_before) if wanted is None else wanted
+
+
+def deliverable(task: "Task[..., Any]", countdown: float) -> float:
+    """Seconds that the broker can delay a message for, about as many as wanted."""
+    return 1.0 if 0 < countdown < 1 and _delays_by_whole_seconds(task.app) else countdown
+
+
+def _delays_by_whole_seconds(app: Any) -> bool:
+    # RabbitMQ does so for its quorum queues, and Celery fails where that comes to none.
+    try:
+        from celery.utils.quorum_queues import detect_quorum_queues
+    except ImportError:  # Celery before 5.5
+        return False
+    driver = app.producer_pool.connections.connection.transport.driver_type
+    return bool(detect_quorum_queues(app, driver)[0])
 
 
 def _message(

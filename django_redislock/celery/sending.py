@@ -243,15 +243,20 @@ class Sending:
         return result
 
     def _revoke(self, task_id: str) -> None:
-        task = self.task
-        try:
-            # Workers that are away now don't hear of it, and look there when it comes to run.
-            store = not task.ignore_result
-            task.backend.mark_as_revoked(task_id, REPLACED, request=None, store_result=store)
-            task.app.control.revoke(task_id)
-        except Exception as trouble:  # it sees by itself that another has its place
-            said = error_text(trouble)
-            logger.warning("Task %s could not be revoked: %s", printable(task_id), said)
+        for tell in self._tell_workers, self._tell_backend:  # each as well as it can
+            try:
+                tell(task_id)
+            except Exception as trouble:  # it sees by itself that another has its place
+                said = error_text(trouble)
+                logger.warning("Task %s could not be revoked: %s", printable(task_id), said)
+
+    def _tell_workers(self, task_id: str) -> None:
+        self.task.app.control.revoke(task_id)
+
+    def _tell_backend(self, task_id: str) -> None:
+        # Workers that are away now don't hear of it, and look there when it comes to run.
+        store = not self.task.ignore_result
+        self.task.backend.mark_as_revoked(task_id, REPLACED, request=None, store_result=store)
 
     def _give_way(self) -> Any:
         holder = self.conflict.error.task_id

@@ -22,6 +22,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
+from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token, single_of
 from django_redislock.signals import task_replaced, task_skipped
@@ -130,6 +131,17 @@ def test_a_uuid_that_its_sender_chose_is_its_id_as_text(app, name, sent):
     task_id = uuid.uuid4()
     result = make(app, name).apply_async(task_id=task_id)
     assert {result.id, sent[0]["id"], locks.get(name).holder.task_id} == {str(task_id)}
+
+
+def test_a_uuid_is_the_id_of_what_runs_as_text_too(app, name):
+    task_id = uuid.uuid4()
+
+    @app.task
+    @single_instance(key=name)
+    def work():
+        return locks.get(name).holder.task_id
+
+    assert work.apply(task_id=task_id).get() == str(task_id)
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)
@@ -301,6 +313,30 @@ def test_a_replaced_one_that_can_not_be_revoked_is_told_of(app, name, told, monk
     first, second = task.delay(), task.delay()
     assert told == [("replaced", first.id, second.id)]
     assert f"Task {first.id} could not be revoked: no broker" in caplog.text
+
+
+def test_workers_are_told_of_a_replaced_one_also_where_the_backend_can_not_be(
+    name, told, monkeypatch
+):
+    with OwnCelery("tests.rpc", broker="memory://", backend="rpc://", set_as_current=False) as app:
+        revoked = []
+        monkeypatch.setattr(app.control, "revoke", revoked.append)
+        task = make(app, name, on_conflict="replace")
+        first, second = task.delay(), task.delay()
+        assert told == [("replaced", first.id, second.id)]
+        assert revoked == [first.id]
+
+
+@pytest.mark.parametrize("broker", ["amqp://", "memory://"])
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_who_is_sent_again_waits_for_what_the_queue_can_delay_by(broker, kind):
+    pytest.importorskip("celery.utils.quorum_queues")
+    with OwnCelery("tests.quorum", broker=broker, set_as_current=False) as app:
+        app.conf.task_default_queue_type = kind
+        whole_seconds = broker == "amqp://" and kind == "quorum"
+        task = make(app, "unused")
+        wanted = [deliverable(task, seconds) for seconds in (0, 0.5, 1.5)]
+        assert wanted == [0, 1 if whole_seconds else 0.5, 1.5]
 
 
 LASTS = [
