@@ -134,6 +134,11 @@ class Lock:
             return self.mine(actor)
         return next(iter(self.stacks.values()))[-1]
 
+    def lost(self, actor: Actor) -> bool:
+        """Who knows of none is told whether there is any that is lost."""
+        known = self.known(actor)
+        return any(hold.lost for hold in ([known] if known else self.all_holds()))
+
     def all_holds(self) -> list[Hold]:
         return [hold for stack in self.stacks.values() for hold in stack]
 

@@ -254,8 +254,7 @@ class Hands(RuleBasedStateMachine):
         for text, lock in self.locks.items():
             known = lock.known(actor)
             fences = known.fences if known else {}
-            lost = bool(known and known.lost)
-            seen[text] = bool(known), lost, fences, self.model.assert_held(lock, actor)
+            seen[text] = bool(known), lock.lost(actor), fences, self.model.assert_held(lock, actor)
         for place in self.places():
             seen[str(place)] = self.model.assert_held_at(place, actor)
         return seen
