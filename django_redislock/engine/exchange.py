@@ -2,11 +2,14 @@
 several that keep the keys. What Redis answers by an error is an answer like others."""
 
 import asyncio
+import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from redis.client import NEVER_DECODE
 from redis.exceptions import ConnectionError, ResponseError
@@ -190,8 +193,9 @@ def _followed(nodes: Nodes, command: Command, answer: Any, until: float | None) 
 
 
 def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
-    if client.connection:  # it sticks to a connection
-        return [_answer_of(client, command) for command in commands]
+    if client.connection:  # it sticks to one
+        with _turn(client):
+            return [_answer_of(client, command) for command in commands]
     pool = client.connection_pool
     plain = is_plain(pool)
     lent: list[Any] = []
@@ -211,6 +215,15 @@ def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[
         finally:
             if lent:  # an interrupt came before that
                 give_back(pool, lent, plain)
+
+
+_turns: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_turns.clear)  # a thread of the parent may have had its turn
+
+
+def _turn(client: Any) -> threading.RLock:
+    # The renewal asks by the same connection, and redis-py 5 has no lock of its own for it.
+    return _turns.get(client) or _turns.setdefault(client, threading.RLock())
 
 
 def _retries(connection: Any) -> bool:
