@@ -2,9 +2,9 @@
 
 import asyncio
 import tempfile
+from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
