@@ -3,13 +3,15 @@ refuses where a newer holder of the lock wrote before."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, models, router, transaction
-from django.db.models.expressions import Combinable
+from django.db.models.expressions import Combinable, RawSQL
 from django.db.models.manager import BaseManager
 from django.db.models.sql import Query
+from django.db.models.sql.where import ExtraWhere
 
 from .exceptions import StaleLock
 
@@ -140,15 +142,15 @@ class FencedRows(Generic[M]):
     def _update(self, token: int, values: dict[str, Any]) -> int:
         self._refuse(values)
         rows = self._for_write()
-        # What it sets may decide what else matches: then the fence alone goes before it.
-        at_first = {} if _sees_other_rows(rows) else values
+        guarded = _guarded(rows, self.fence, token)
+        written = values | {self.fence.name: token}
+        # What it sets may decide what else matches: then they are held as they are before it.
+        unchanged = {self.fence.name: models.F(self.fence.name)}
+        at_first = unchanged if _sees_other_rows(rows) else written
         with transaction.atomic(using=rows.db, savepoint=False):
-            updated = self._write(rows, token, at_first)
+            updated = guarded.update(**at_first)
             _refuse_newer(rows, self.fence, self.lock, token)
-            return updated if at_first is values else self._write(rows, token, values)
-
-    def _write(self, rows: models.QuerySet[M], token: int, values: dict[str, Any]) -> int:
-        return _guarded(rows, self.fence, token).update(**values, **{self.fence.name: token})
+            return updated if at_first is written else guarded.update(**written)
 
     def _refuse(self, values: dict[str, Any]) -> None:
         if self.fence.name in values:
@@ -342,6 +344,7 @@ def _guarded(rows: models.QuerySet[M], fence: FenceField, token: int) -> models.
     if not _needs_other_tables(guarded):
         return guarded
     keys = rows.order_by().values("pk")
+    keys.query.select_for_update = False
     by_keys = rows.model._base_manager.using(rows.db).filter(pk__in=keys, **guard)
     by_keys.query.annotations |= _annotations_of(by_keys.query.alias_map.keys(), rows.query)
     return by_keys
@@ -351,11 +354,18 @@ def _needs_other_tables(rows: models.QuerySet[Any]) -> bool:
     return rows.query.count_active_tables() > 1 or rows.query.group_by is not None
 
 
+CAN_SEE_OTHERS = Query, RawSQL, ExtraWhere
+
+
 def _sees_other_rows(rows: models.QuerySet[Any]) -> bool:
     """Whether it depends on other rows, of this table maybe, which of its own match."""
-    query: Any = rows.query
-    parts = [part for leaf in query.where.leaves() for part in getattr(leaf, "flatten", list)()]
-    return _needs_other_tables(rows) or any(isinstance(part, Query) for part in parts)
+    where: Any = rows.query.where
+    parts = chain.from_iterable(map(_parts, where.leaves()))
+    return _needs_other_tables(rows) or any(isinstance(part, CAN_SEE_OTHERS) for part in parts)
+
+
+def _parts(condition: Any) -> Iterable[Any]:
+    return condition.flatten() if hasattr(condition, "flatten") else [condition]
 
 
 def _annotations_of(tables: Set[str], query: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from asgiref.sync import async_to_sync
 from django.core.exceptions import FieldError, ObjectDoesNotExist
 from django.db import IntegrityError, NotSupportedError, connections, transaction
 from django.db.models import Avg, Count, Exists, F, IntegerField, OuterRef, Subquery
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast
 from django.db.transaction import TransactionManagementError
 
@@ -136,6 +137,8 @@ def test_a_queryset_may_need_other_tables(using, rows, chosen):
     assert stored(row).balance == 5
 
 
+OWNERS = "SELECT owner_id FROM fencing_account WHERE note = 'open'"
+
 OPEN_HERE = Account.objects.filter(owner=OuterRef("owner"), note="open")
 
 
@@ -146,8 +149,10 @@ OPEN_HERE = Account.objects.filter(owner=OuterRef("owner"), note="open")
         lambda rows: rows.filter(Exists(OPEN_HERE)),
         lambda rows: rows.alias(some=Exists(OPEN_HERE)).filter(some=True),
         lambda rows: rows.filter(owner__in=rows.filter(note="open").values("owner")),
+        lambda rows: rows.filter(owner__in=RawSQL(OWNERS, ())),  # noqa: S611  our own text
+        lambda rows: rows.extra(where=[f"owner_id IN ({OWNERS})"]),  # noqa: S610  our own text
     ],
-    ids=["relation", "exists", "alias", "among"],
+    ids=["relation", "exists", "alias", "among", "raw", "extra"],
 )
 def test_what_is_set_does_not_hide_a_newer_row_that_matched_by_what_others_are(
     using, rows, chosen
@@ -162,6 +167,22 @@ def test_what_is_set_does_not_hide_a_newer_row_that_matched_by_what_others_are(
 
     rows.filter(pk=newer.pk).update(fence=OLD)
     assert fenced(chosen(rows), NOW).update(note="seen")
+
+
+def test_a_condition_on_the_fence_is_on_what_it_was_before(using, rows):
+    ada = Owner.objects.using(using).create(name="Ada")
+    found = [account(using, owner=ada, fence=fence) for fence in (1, 2, 3, 4)]
+
+    def balances():
+        return [stored(each).balance for each in found]
+
+    not_yet = rows.filter(owner__name="Ada", fence__lt=OLD)
+    assert fenced(not_yet, OLD).update(balance=F("fence")) == 4
+    assert balances() == [1, 2, 3, 4]
+
+    least = rows.order_by("balance").values("pk")[:2]
+    assert fenced(rows.filter(pk__in=least), NOW).update(balance=5) == 2
+    assert balances() == [5, 5, 3, 4]
 
 
 def test_an_annotation_may_be_written(using, rows):
