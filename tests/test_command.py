@@ -4,13 +4,14 @@ import pty
 import re
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import datetime
 from io import StringIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from django.core.management import call_command, load_command_class
+from django.core.management import CommandError, call_command, load_command_class
 
 from django_redislock import locks
 from django_redislock.health import CHECKS, Finding, Health
@@ -537,6 +538,19 @@ def test_what_was_chosen_is_released_whether_or_not_it_can_be_told(hold, redirec
     assert run_redirected(redirection, "release", "--all", "--yes") == told
 
     assert not any(lock.owned() for lock in held)
+
+
+def test_whose_code_calls_it_keeps_its_own_stdout_where_another_stream_is_full(hold, capfd):
+    held = [hold(f"{number}") for number in range(3)]
+    full = Path("/dev/full").open("w")  # noqa: SIM115  to close it fails, too
+    with pytest.raises(CommandError) as caught:
+        call_command("locks", "release", "--all", "--yes", stdout=full)
+    with suppress(OSError):
+        full.close()
+    assert str(caught.value) == FULL.partition(": ")[2].rstrip()
+    assert not any(lock.owned() for lock in held)
+    os.write(1, b"goes on")
+    assert capfd.readouterr().out == "goes on"
 
 
 def test_streams_that_are_closed_fail_no_check():

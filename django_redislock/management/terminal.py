@@ -4,10 +4,11 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from typing import Any, TypeAlias
 from unicodedata import combining, east_asian_width
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, OutputWrapper
 from django.core.management.color import no_style
 
 Paint: TypeAlias = Callable[[str], str]
@@ -51,13 +52,19 @@ def whoever_reads(command: BaseCommand) -> Iterator[None]:
         yield
         command.stdout.flush()
     except BrokenPipeError:
-        let_nobody_read()
+        let_nobody_read(command)
 
 
-def let_nobody_read() -> None:
-    """The reader of stdout has left, or its disk is full: what it still has goes nowhere, and
-    what is yet to come."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def let_nobody_read(command: BaseCommand) -> None:
+    """The reader of what the command writes has left, or its disk is full: what is yet to come
+    goes nowhere, and what the process's own stdout still has, too."""
+    out: Any = command.stdout._out
+    if out is not sys.stdout:  # it is that of who called the command
+        command.stdout = OutputWrapper(StringIO())
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, out.fileno())
+    os.close(nowhere)
 
 
 def write(command: BaseCommand, text: str, paint: Paint = plain) -> None:

@@ -78,7 +78,7 @@ def agrees(command: BaseCommand, chosen: list[Held]) -> bool:
         tell(command, "To be released:", chosen)
         return input(f"Release {len(chosen)}? [y/N] ").strip().lower() in ("y", "yes")
     except BrokenPipeError:
-        let_nobody_read()
+        let_nobody_read(command)
         return False
     except (EOFError, KeyboardInterrupt):
         return False
@@ -100,7 +100,7 @@ def tell_released(command: BaseCommand, held: Held) -> list[str]:
         with whoever_reads(command):
             tell(command, "Released", [held])
     except OSError as error:
-        let_nobody_read()  # so that it is complained of once
+        let_nobody_read(command)  # so that it is complained of once
         return [f"What was released can't be told: {error.strerror}"]
     return []
 
