@@ -1,21 +1,26 @@
 """The addresses of servers, as settings give them."""
 
 from collections.abc import Iterable
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import parse_url
+from redis.sentinel import SentinelConnectionPool
 
 
-def refuse_malformed(addresses: Iterable[object]) -> None:
+def refuse_malformed(addresses: Iterable[object], pool_class: Any = None) -> None:
     """Raise `ImproperlyConfigured` if one can't be read, or says something else than is meant: a
     password that is not percent-encoded would be in its host, its port, or the next address. The
     error quotes nothing of it."""
+    asks_sentinels = isinstance(pool_class, type) and issubclass(
+        pool_class, SentinelConnectionPool
+    )
     addresses = [*addresses]
     if not addresses:
         raise ImproperlyConfigured("There is no address in LOCATION.")
     for address in addresses:
-        if not _is_fine(str(address)):
+        if not (_is_fine(str(address)) and (asks_sentinels or _has_host(str(address)))):
             raise ImproperlyConfigured(
                 "An address in LOCATION can't be read. It begins with redis://, rediss:// or "
                 "unix://, and in the user's name and the password everything but letters and "
@@ -23,11 +28,19 @@ def refuse_malformed(addresses: Iterable[object]) -> None:
             )
 
 
+def _has_host(address: str) -> bool:
+    """Whether who connects can look its host up; Sentinels know it by any name."""
+    try:
+        (urlsplit(address).hostname or "").encode("idna")
+    except ValueError:
+        return False
+    return True
+
+
 def _is_fine(address: str) -> bool:
     try:
         parts = urlsplit(address)
         parse_url(address)  # type: ignore[no-untyped-call]
-        (parts.hostname or "").encode("idna")  # as who connects does
     except ValueError:
         return False
     if parts.scheme == "unix":

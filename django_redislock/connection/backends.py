@@ -55,7 +55,7 @@ def way_to(backend: Any) -> Way | None:
 
 
 def _core(cache: Any) -> Way:
-    refuse_malformed(cache._servers)
+    refuse_malformed(cache._servers, cache._pool_class)
     pool = Pool(cache._pool_class, cache._servers[0], cache._pool_options)
     return Way(partial(cache.get_client, None, write=True), pool.connect)
 
@@ -67,7 +67,7 @@ def _django_redis(client: Any) -> Way | None:
         return _shards(client)
     if not isinstance(client, DefaultClient):
         return None
-    refuse_malformed(client._server)
+    refuse_malformed(client._server, client.connection_factory.pool_cls)
 
     def connect() -> Any:
         return _like(client.get_client(write=True), client, client._server[0]).connect()

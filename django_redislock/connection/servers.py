@@ -272,7 +272,9 @@ def _made(alias: str, connect: Callable[[], Any]) -> Any:
         client = connect()
         for each in client.every() if isinstance(client, Nodes) else [client]:
             refuse_mistaken_options(each)
-    except MISTAKES as error:
+    except (*MISTAKES, ImproperlyConfigured) as error:
+        if isinstance(error, ImproperlyConfigured) and has_own(alias):
+            raise  # it names the setting
         raise ImproperlyConfigured(_refusal(alias, error)) from error
     return client
 
