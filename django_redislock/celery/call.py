@@ -12,7 +12,7 @@ from celery._state import get_current_task
 
 from django_redislock.text import printable
 
-from .message import AGAIN, EXPECTED
+from .message import AGAIN, EXPECTED, id_of
 
 if TYPE_CHECKING:
     from celery import Task
@@ -60,9 +60,7 @@ class Call:
     ) -> Self:
         """The call that runs now."""
         request = _request_of(task) if task is not None else None
-        task_id = getattr(request, "id", None)
-        own_id = None if task_id is None else str(task_id)  # a sender may have chosen a UUID
-        return cls(function, task, args, kwargs, own_id, request)
+        return cls(function, task, args, kwargs, id_of(request), request)
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -83,6 +81,12 @@ class Call:
         # Else what comes again was only fetched: a worker that ends gives back what waits in it.
         late = getattr(self.task, "acks_late", False)
         return bool((late and self.is_redelivered) or self.headers.get(AGAIN))
+
+    @property
+    def is_fresh_retry(self) -> bool:
+        """Whether it is what an execution, which may run yet, has sent in its own stead."""
+        retries = getattr(self.request, "retries", 0)
+        return bool(retries) and not (self.is_redelivered or self.headers.get(AGAIN))
 
     @property
     def is_expected(self) -> bool:
@@ -122,7 +126,7 @@ class Call:
 def _request_of(task: Task[..., Any]) -> Any:
     request: Any = task.request
     # Celery lends it to a call that the body makes of its own task, too. An eager one has its own.
-    is_lent = not request.is_eager and (task.name, request.id) in _messages.get()
+    is_lent = not request.is_eager and (task.name, id_of(request)) in _messages.get()
     return None if is_lent else request
 
 

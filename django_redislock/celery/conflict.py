@@ -174,7 +174,8 @@ def _conflicts(task: "Task[..., Any]") -> int:
 def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
     met_before = _conflicts(task)
     countdown = deliverable(task, _countdown(conflict.options, met_before))
-    has_begun = conflict.with_own_past or conflict.call.has_begun
+    repeats = conflict.with_own_past and not conflict.call.is_fresh_retry
+    has_begun = repeats or conflict.call.has_begun
     headers = {CONFLICTS: met_before + 1, AGAIN: has_begun}
     message = _message(task, countdown, headers)
     try:

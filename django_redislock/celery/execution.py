@@ -195,8 +195,10 @@ class Execution:
     @property
     def _stays_behind(self) -> float:
         """As _stays(), of one that returns, which may have sent itself again before."""
-        task = self.call.task
-        return sent_again_for(task) if task and self.single.options.holds_on_retry else 0.0
+        task, options = self.call.task, self.single.options
+        if task is None or not options.holds_on_retry or (options.limit or 1) > 1:
+            return 0.0  # beside others it may have run already
+        return sent_again_for(task)
 
     def _stays(self, error: BaseException) -> float:
         """Seconds for which the lock is kept for the task's next execution, 0 if it is not."""

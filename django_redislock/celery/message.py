@@ -22,6 +22,12 @@ DUPLICATE = "redislock_duplicate"
 somebody counts on its result: it is to end without having run."""
 
 
+def id_of(request: Any) -> str | None:
+    """The id of the message that a request is of, as text: its sender may have chosen a UUID."""
+    found = getattr(request, "id", None)
+    return None if found is None else str(found)
+
+
 def place_in(headers: Mapping[str, Any]) -> str | None:
     """The name of the message's place, if it has one."""
     # Whoever sends a task can say what they like in its headers.

@@ -21,7 +21,7 @@ from django_redislock.text import error_text, printable
 
 from .call import Call, runs_under
 from .conflict import LOOKS, Conflict, skip
-from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
+from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE, id_of
 from .retries import SENT_AGAIN, remember
 from .single import Single, place_token
 
@@ -125,10 +125,10 @@ class Sending:
     def _past(self) -> Task[..., Any] | None:
         """The task that runs now by this very id: itself, or one that it is to replace, and whose
         lock is its own."""
-        if self.task.request.id == self.task_id:
+        if id_of(self.task.request) == self.task_id:
             return self.task
         running: Task[..., Any] | None = get_current_task()
-        if running is None or running.request.id != self.task_id:
+        if running is None or id_of(running.request) != self.task_id:
             return None
         return running if self._runs_under_it else None
 
@@ -141,10 +141,15 @@ class Sending:
         if DUPLICATE in headers:
             return self._publish_no_duplicate()
         passes_on = self._runs_under_it
+        sent = self._publish_again(past, passes_on and self.name == self.lock_name)
         if passes_on:
             remember(past, SENT_AGAIN, float(self._seconds()))
-        if not (passes_on and self.name == self.lock_name) and self._take():
+        return sent
+
+    def _publish_again(self, past: Task[..., Any], has_place: bool) -> Any:
+        if not has_place and self._take():
             return self._publish_placed()
+        headers = self.options.get("headers") or {}
         met_before = (past.request.headers or {}).get(CONFLICTS)
         is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
         # Else it is by ``self.retry()`` or ``self.replace()``: it was running, and is to run on.

@@ -90,7 +90,7 @@ class Single:
 
 def place_token(task_id: str) -> str:
     """The token of a task's place: bound to its id, and not to an execution."""
-    digest = sha256(task_id.encode(errors="surrogatepass")).hexdigest()
+    digest = sha256(str(task_id).encode(errors="surrogatepass")).hexdigest()
     return f"queued-{digest[:32]}"
 
 

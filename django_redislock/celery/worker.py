@@ -32,6 +32,7 @@ from django_redislock.info import Holding, LockInfo
 from django_redislock.text import error_text, printable
 
 from .ends import leave_place
+from .message import id_of
 from .single import Single, place_token, single_of
 
 logger = logging.getLogger("django_redislock")
@@ -235,7 +236,7 @@ class Gone:
 
     def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
         request = self.request
-        call = single.call(request.task, request.id, request.args, request.kwargs)
+        call = single.call(request.task, id_of(request) or "", request.args, request.kwargs)
         try:
             name = single.name_of(call)
         except Exception:  # the function sees other arguments than its message has
@@ -245,6 +246,8 @@ class Gone:
 
     def _elsewhere(self, single: Single) -> list[tuple[str, Holding]]:
         """What it held under other names, once; by then its child may have told of its end."""
+        if single.options.at_least_for:
+            return []  # which of them are to stay for so long is not known
         if not self.searches or clock.now() - self.since < LOOK_EVERY or self.request.has_ended:
             return []
         until = clock.now() + LONGEST_SEARCH
@@ -259,7 +262,7 @@ class Gone:
 
     def _held(self, holding: Holding) -> bool:
         """Whether that is its own yet, and not that of a message that it sent to itself."""
-        holder, task_id = holding.holder, self.request.id
+        holder, task_id = holding.holder, id_of(self.request) or ""
         is_its_own = (holder.task_id, holder.host) == (task_id, host()) and holder.pid in self.pids
         cools_down = not holding.timeout
         return is_its_own and not cools_down and holding.token != place_token(task_id)

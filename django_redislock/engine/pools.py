@@ -23,6 +23,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from redis import Connection, ConnectionPool, UnixDomainSocketConnection, asyncio
+from redis import connection as redis_connection
 from redis.exceptions import ConnectionError, MaxConnectionsError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -143,7 +144,12 @@ def _asks_first(connection: Any) -> bool:
     """Whether redis-py is to ask whether the server is there before anything else is sent, as its
     `health_check_interval` has it."""
     interval = getattr(connection, "health_check_interval", 0)
-    return bool(interval) and time.monotonic() > connection.next_health_check
+    return bool(interval) and _clock() > connection.next_health_check
+
+
+_told: Any = getattr(redis_connection, "time", time)
+_clock = getattr(_told, "monotonic", _told)
+"""That of its health checks: before redis-py 6 it goes by the time of day."""
 
 
 def _is_quiet(socket: Any) -> bool:

@@ -217,6 +217,17 @@ def sends_itself_again(self, run):
     raise retry
 
 
+@app.task(bind=True)
+@single_instance(unique_on="*", timeout=5)
+def sends_itself_again_and_returns(self, run):
+    """The same, but it ends well, and its result is there before the second has run."""
+    note(run, "begin", self.request.retries)
+    if not self.request.retries:
+        self.retry(countdown=0, throw=False)
+        wait_for_go(run)
+    return self.request.retries
+
+
 @app.task(autoretry_for=(LookupError,), default_retry_delay=0.2, max_retries=3)
 @single_instance(unique_on=["run"], timeout=5)
 def retried_for_errors(run):

@@ -146,6 +146,14 @@ def test_a_task_that_meets_its_own_past_is_not_skipped_but_runs_later(worker, ru
     assert not run.notes("skipped")
 
 
+def test_what_a_task_sent_in_its_own_stead_is_no_duplicate_of_it(worker, run):
+    result = worker.send(tasks.sends_itself_again_and_returns, run.id)
+    wait_until(lambda: worker.logged(result.id, "retry:", "AlreadyRunning"))
+    run.go()
+    assert run.wait_for("begin", 2) == ["begin 0", "begin 1"]
+    wait_until(lambda: worker.logged(result.id, "succeeded", ": 1"))
+
+
 def test_an_automatic_retry_gives_the_lock_back_and_keeps_its_name(worker, run):
     assert outcome(worker.send(tasks.retried_for_errors, run.id)) == "ran"
     name = f'tests.celery.app.retried_for_errors:run="{run.id}"'

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 from celery import Celery
@@ -49,9 +50,9 @@ def task():
     app.close()
 
 
-def hold(task, lock):
+def hold(task, lock, task_id="its-id"):
     """Have an execution in this process hold it, which counts as gone."""
-    task.push_request(id="its-id")
+    task.push_request(id=task_id)
     push_current_task(task)
     assert lock.acquire()
     pop_current_task()
@@ -73,6 +74,15 @@ def gone(task, *, seconds_ago=0.0, pid=None, searches=False, has_ended=False):
     request = SimpleNamespace(task=task, id="its-id", args=(), kwargs={}, has_ended=has_ended)
     since = clock.now() - seconds_ago
     return Gone(request, {pid or os.getpid()}, since, searches=searches)
+
+
+def test_a_uuid_is_its_id_as_well(own, task):
+    task_id = uuid4()
+    hold(task, own.lock(NAME), task_id)
+    execution = gone(task)
+    execution.request.id = task_id
+    assert not execution.is_settled()
+    assert own.get(NAME) is None
 
 
 def test_its_lock_is_released_and_looked_for_a_while_longer(own, task, held):
@@ -143,6 +153,16 @@ def test_what_it_held_under_other_names_is_looked_for_once(own, task, others, ar
 def test_not_all_locks_are_looked_through_without_need(own, task, others, how):
     execution = gone(task, **{"seconds_ago": LOOK_EVERY, "searches": True, **how})
     assert not execution.is_settled()
+    assert set(own.get_many(others)) == set(others)
+
+
+def test_what_may_be_to_stay_for_a_least_time_is_not_looked_for(own, task, others):
+    @task.app.task(name="tests.least", shared=False)
+    @single_instance(key=lambda: NAME, using="own", at_least_for=60)
+    def work(): ...
+
+    throttled = task.app.tasks["tests.least"]
+    assert not gone(throttled, seconds_ago=LOOK_EVERY, searches=True).is_settled()
     assert set(own.get_many(others)) == set(others)
 
 

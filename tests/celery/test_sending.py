@@ -476,6 +476,29 @@ def test_one_that_sends_itself_again_and_returns_keeps_its_place(app, name, sent
     assert len(sent) == 1
 
 
+def test_one_that_could_not_send_itself_again_and_returns_keeps_no_place(app, name):
+    def body():
+        with suppress(Reject):
+            task.retry(kwargs={"no": object()}, throw=False)
+        return "ran"
+
+    task = make(app, name, body=body)
+    assert work_off(app, task) == "ran"
+    assert held_by(name) == {}
+
+
+def test_beside_others_one_that_sent_itself_again_and_returns_keeps_no_place(app, name, sent):
+    def body():
+        if not sent:
+            task.retry(countdown=0, throw=False)
+            assert work_off(app, task, headers={PLACE: sent[0][PLACE]}) == "ran"
+        return "ran"
+
+    task = make(app, name, limit=2, body=body)
+    assert work_off(app, task) == "ran"
+    assert held_by(name) == {}
+
+
 @pytest.mark.parametrize("mode", ["until_executed", "until_and_while_executing"])
 def test_an_eager_one_whose_retry_is_raised_to_the_caller_keeps_nothing(eager, name, mode):
     def retry():

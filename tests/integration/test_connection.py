@@ -145,6 +145,7 @@ MISTAKEN = {
         {"CONNECTION_POOL_KWARGS": {"socket_timeoutt": 5}},
         "socket_timeoutt",
     ),
+    "django-redis's timeout": (DJANGO_REDIS, {"SOCKET_TIMEOUT": "5"}, "Socket timeout"),
     "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
 }
 
@@ -367,6 +368,19 @@ def test_waiters_leave_their_holder_a_connection_to_renew_and_release(
         assert not lock.lost
         waiting(own, "a", 6)
     assert len({user.result(60) for user in users}) == 6
+
+
+def test_a_server_is_asked_whether_it_is_there_as_often_as_its_alias_says(
+    alias_on, own_server, own_redis
+):
+    own = alias_on(own_server.url, health_check_interval=1e-9)
+    lock = own.lock("a", blocking=False, auto_renewal=False)
+    lock.acquire()
+    lock.release()
+    with commands(own_redis) as called:
+        lock.acquire()
+        lock.release()
+    assert called["ping"] == 2
 
 
 def test_tls_by_the_class_of_connections_does_as_well(alias_on):
