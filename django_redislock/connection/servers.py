@@ -29,9 +29,9 @@ Client: TypeAlias = "redis.Redis | Nodes"
 AsyncClient: TypeAlias = "redis.asyncio.Redis | Nodes"
 
 
-MISTAKES = TypeError, ValueError, AttributeError, ImportError
+MISTAKES = TypeError, ValueError, AttributeError, AssertionError, ImportError
 """What is raised for options that nobody knows, or that are of a wrong kind, and for classes that
-can't be imported."""
+can't be imported. The backends' libraries assert, too."""
 
 
 class Server:
