@@ -8,6 +8,7 @@ from django.db.models import Avg, Count, Exists, F, IntegerField, OuterRef, Subq
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Cast
 from django.db.transaction import TransactionManagementError
+from django.test.utils import CaptureQueriesContext
 
 from django_redislock import StaleLock
 from django_redislock.fencing import fenced
@@ -167,6 +168,15 @@ def test_what_is_set_does_not_hide_a_newer_row_that_matched_by_what_others_are(
 
     rows.filter(pk=newer.pk).update(fence=OLD)
     assert fenced(chosen(rows), NOW).update(note="seen")
+
+
+@pytest.mark.parametrize("chosen", [{"note": "open"}, {"owner__name": "Ada"}], ids=str)
+def test_rows_that_others_have_locked_are_not_skipped(using, rows, chosen):
+    ada = Owner.objects.using(using).create(name="Ada")
+    account(using, owner=ada, note="open")
+    with CaptureQueriesContext(connections[using]) as asked:
+        fenced(rows.filter(**chosen).select_for_update(skip_locked=True), NOW).update(balance=5)
+    assert not any("SKIP LOCKED" in each["sql"] for each in asked)
 
 
 def test_a_condition_on_the_fence_is_on_what_it_was_before(using, rows):

@@ -15,6 +15,7 @@ from django.test import override_settings
 
 from django_redislock import locks
 from django_redislock.connection import GivenServer
+from django_redislock.connection.servers import fits
 from django_redislock.testing import EmbeddedServer
 from tests.servers import Certificates, Node
 from tests.tools import wait_until
@@ -182,6 +183,20 @@ def test_an_address_that_leads_nowhere_is_refused_by_name(alias_on, location):
     with pytest.raises(ImproperlyConfigured, match="'own': "):
         unreadable.count()
     assert "own" not in [each.alias for each in locks.everywhere()]
+
+
+def test_sentinels_know_a_service_by_a_name_that_is_no_hosts(alias_on):
+    service = f"redis://{'orders-' * 10}/0"
+    sentinels = {
+        "CONNECTION_POOL_CLASS": "redis.sentinel.SentinelConnectionPool",
+        "CLIENT_CLASS": "django_redis.client.SentinelClient",
+        "SENTINELS": [("127.0.0.1", 1)],
+    }
+    with pytest.raises(ImproperlyConfigured, match="can't be read"):
+        fits(alias_on(service).alias)
+    factory = "django_redis.pool.SentinelConnectionFactory"
+    with override_settings(DJANGO_REDIS_CONNECTION_FACTORY=factory):
+        assert fits(alias_on(service, backend=DJANGO_REDIS, **sentinels).alias)
 
 
 def test_an_alias_that_is_missing_is_refused_by_name():
