@@ -144,7 +144,8 @@ class FencedRows(Generic[M]):
         rows = self._for_write()
         guarded = _guarded(rows, self.fence, token)
         written = values | {self.fence.name: token}
-        # What it sets may decide what else matches: then they are held as they are before it.
+        # What it sets may decide what else matches: then the rows are first written as they are,
+        # which holds them.
         unchanged = {self.fence.name: models.F(self.fence.name)}
         at_first = unchanged if _sees_other_rows(rows) else written
         with transaction.atomic(using=rows.db, savepoint=False):
@@ -355,6 +356,7 @@ def _needs_other_tables(rows: models.QuerySet[Any]) -> bool:
 
 
 CAN_SEE_OTHERS = Query, RawSQL, ExtraWhere
+"""What a condition may look at other rows by."""
 
 
 def _sees_other_rows(rows: models.QuerySet[Any]) -> bool:

@@ -147,9 +147,9 @@ def _asks_first(connection: Any) -> bool:
     return bool(interval) and _clock() > connection.next_health_check
 
 
-_told: Any = getattr(redis_connection, "time", time)
-_clock = getattr(_told, "monotonic", _told)
-"""That of its health checks: before redis-py 6 it goes by the time of day."""
+_time: Any = getattr(redis_connection, "time", time)  # a module, or before redis-py 6 a function
+_clock = getattr(_time, "monotonic", _time)
+"""That of redis-py's health checks, which was the time of day."""
 
 
 def _is_quiet(socket: Any) -> bool:
