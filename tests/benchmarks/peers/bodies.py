@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import redis
@@ -10,12 +11,16 @@ from celery import Celery, Task
 
 from testproject.settings import CELERY_BROKER_URL, CELERY_RESULT_BACKEND, redis_database
 
+from ..bench.contenders import BARE, SENT, Contender, contender
+
 LEASE = 60
 """Seconds that every package is told to keep a lock at most."""
 
 MAX_RETRIES = 3
 
 IDLE = {"acks_late": True, "ignore_result": True}
+
+LEAST = BARE, SENT
 
 LONGEST = 60
 """Seconds after which a task ends that nobody let go."""
@@ -44,6 +49,8 @@ class Tasks:
     """Does nothing, and is acknowledged when it has."""
     idle_alone: Task
     """The same, and is nobody's single instance."""
+    idle_least: dict[str, Task]
+    """The same, but each with the commands of a lock: those of that contender."""
     seconds_left: Callable[[Task, str], float | None]
     """For how long a task's lock would be kept from now on; None if nobody has it."""
 
@@ -78,6 +85,9 @@ def define(
         collect=app.task(name="collect")(_collect),
         idle=unique(name="idle", **IDLE)(_idle),
         idle_alone=app.task(name="idle_alone", **IDLE)(_idle),
+        idle_least={
+            label: app.task(name=f"idle: {label}", **IDLE)(_idle_under(label)) for label in LEAST
+        },
         seconds_left=seconds_left,
     )
 
@@ -107,6 +117,20 @@ def _nothing() -> int:
 
 def _idle(run: str) -> None:
     pass
+
+
+def _idle_under(label: str) -> Callable[[str], None]:
+    def idle(run: str) -> None:
+        lock = _least(label)
+        lock.acquire()
+        lock.release()
+
+    return idle
+
+
+@cache
+def _least(label: str) -> Contender:
+    return contender(label, redis_database(3), f"process:{os.getpid()}")
 
 
 def _collect(results: list[Any], run: str) -> None:

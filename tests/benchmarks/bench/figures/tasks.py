@@ -14,6 +14,7 @@ import redis
 from celery import Task
 
 from testproject.settings import redis_database
+from tests.benchmarks.peers.bodies import LEAST
 from tests.benchmarks.peers.run import Worker
 from tests.tools import wait_until
 
@@ -41,8 +42,9 @@ def tasks(bench: Bench) -> Figure:
             contenders[label] = partial(_per_second, broker, worker.tasks.idle, count)
             if label == RUNNING:
                 contenders[PLAIN] = partial(_per_second, broker, worker.tasks.idle_alone, count)
+                for least, task in worker.tasks.idle_least.items():
+                    contenders[least] = partial(_per_second, broker, task, count)
         found = interleaved(contenders, bench.rounds(7), bench.random)
-    queued = ratios(found[QUEUED], found[PLAIN])
     return Figure(
         "Tasks a second",
         tuple(_lines(found)),
@@ -54,8 +56,16 @@ def tasks(bench: Bench) -> Figure:
                 {label: statistics.median(values) for label, values in found.items()},
             ),
         ),
-        (f"{QUEUED} / {PLAIN}: {statistics.median(queued):.2f}.",),
+        (
+            _note(found, QUEUED, PLAIN),
+            *(_note(found, least, other) for least in LEAST for other in (PLAIN, *PEERS)),
+        ),
     )
+
+
+def _note(found: dict[str, list[float]], one: str, other: str) -> str:
+    ratio = statistics.median(ratios(found[one], found[other]))
+    return f"{one} / {other}: {ratio:.2f}."
 
 
 def _lines(found: dict[str, list[float]]) -> list[Line]:
