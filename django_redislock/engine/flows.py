@@ -101,11 +101,14 @@ def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
         asked = clock.now()
         left = math.inf if until is None else until - asked
         granted = yield from _claim(want, left, asked)
-        if left <= 0:
-            return granted
-        granted = granted or (yield from _wait_turn(want, left, asked))
+        if not granted and left > 0:
+            granted = yield from _wait_turn(want, left, asked)
         if granted and clock.now() < granted.deadline:  # else the answer came too late
             return granted
+        if left <= 0 and granted:
+            raise TimeoutError("Redis answered when the lease was over already")
+        if left <= 0:
+            return None
 
 
 def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:

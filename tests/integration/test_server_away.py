@@ -202,6 +202,24 @@ def test_a_hanging_server_is_an_error_in_async_too(own_locks, own_server):
     free(own_locks, "a")
 
 
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_what_is_granted_when_its_lease_is_over_already_is_an_error(own_locks, own_server, colour):
+    lock = own_locks.lock("a", timeout=0.5, blocking=False)
+
+    async def use():
+        await own_locks.acount()  # connected
+        with hanging(own_server):
+            acquired = lock.aacquire() if colour == "async" else asyncio.to_thread(lock.acquire)
+            asked = asyncio.create_task(acquired)
+            await asyncio.sleep(0.8)
+        with pytest.raises(TimeoutError):
+            await asked
+        await afree(own_locks, "a")
+
+    own_locks.count()
+    asyncio.run(use())
+
+
 def test_a_hanging_server_does_not_keep_a_cancelled_task_s_lock(own_locks, own_server):
     async def use():
         async with own_locks.lock("warm"):

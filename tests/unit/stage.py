@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import redis
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, TimeoutError
 
 from django_redislock import clock
 from django_redislock.engine import flows as good_flows
@@ -175,7 +175,7 @@ class Worker:
             self.granted = yield from self.stage.flows.acquire(self.want, until)
         except LockError:
             return None  # refused: of another kind
-        except (ConnectionError, Cancelled) as error:
+        except (ConnectionError, TimeoutError, Cancelled) as error:
             self.may_be_cancelled = False
             if not (yield from self.stage.flows.give_up(self.want, error)):
                 yield from self._release(0)  # as a renewer gives back
