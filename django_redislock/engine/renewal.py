@@ -268,7 +268,7 @@ class ThreadBook(Book):
                 return
             try:
                 self._round()
-            except (Exception, SystemExit):  # on_lost may end the program, but not this thread
+            except BaseException:  # on_lost may raise whatever it likes, but not end this thread
                 logger.exception("A round of renewals failed")
 
     def _ends(self) -> bool:

@@ -255,9 +255,10 @@ def test_a_release_while_its_renewal_is_under_way_is_no_loss(manager, heard):
     assert heard == []
 
 
-def test_an_on_lost_that_would_exit_does_not_stop_renewal(manager, caplog):
+@pytest.mark.parametrize("stop", [sys.exit, pytest.fail])
+def test_an_on_lost_that_would_exit_does_not_stop_renewal(manager, caplog, stop):
     with manager.lock("b", timeout=1.5) as other:
-        lock = manager.lock("a", timeout=1, on_lost=lambda lock: sys.exit(1))
+        lock = manager.lock("a", timeout=1, on_lost=lambda lock: stop("a"))
         assert lock.acquire()
         assert manager.force_release("a") == 1
         wait_until(lambda: "A round of renewals failed" in caplog.text)
