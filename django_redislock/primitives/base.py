@@ -75,7 +75,9 @@ class BaseLock(Core):
 
         Waits in a queue, first come, first served, for at most `blocking_timeout`
         seconds (None: for ever), or not at all if `blocking` is False. `token` is the
-        owner's, if it must be a certain one; it must never be used twice at a time.
+        owner's, if it must be a certain one; it must never be used twice at a time, and the
+        cooldown of `at_least_for` is part of that time: who asks by it meanwhile is not let
+        in, but stands in no queue.
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if Redis is away, and then
         leaves nothing behind.
