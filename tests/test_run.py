@@ -762,6 +762,30 @@ def test_signal_from_elsewhere_is_passed_on_at_a_terminal_too(name):
     assert terminal.text.count(f"got {name}") == 1
 
 
+def test_terminal_that_is_gone_ends_the_command_too():
+    """Also where no shell is between: `ssh -t`, tmux and `docker run -t` begin a command so."""
+    ours, theirs = pty.openpty()
+    leads = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    begin = [sys.executable, "-c", leads + "os.execv(sys.argv[1], sys.argv[1:])"]
+    process = subprocess.Popen(
+        [*begin, *RUN, "x", "--", "sleep", "1000"],
+        cwd=ROOT,
+        env=environment(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        wait_until(lambda: [p.name() for p in psutil.Process(process.pid).children()] == ["sleep"])
+        os.close(ours)
+        assert process.wait(timeout=20) == 128 + signal.SIGHUP
+    finally:
+        process.kill()  # and the kernel kills the command
+        process.wait()
+
+
 def test_interrupt_at_a_terminal_ends_both():
     with Terminal() as terminal:
         terminal.run("x", 'import time; print("ready", flush=True); time.sleep(1000)')

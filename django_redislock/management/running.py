@@ -272,6 +272,8 @@ class Guard:
         """Whether the terminal sent it to the command as well."""
         if self._command.has_group:
             return False
+        if caught.number == signal.SIGHUP and os.getsid(0) == os.getpid():
+            return False  # a terminal that is gone tells the leader of its session only
         if caught.by_kernel is None:
             return caught.number in (signal.SIGINT, signal.SIGQUIT) and in_foreground()
         return caught.by_kernel
