@@ -207,6 +207,30 @@ def test_the_latest_come_first_and_no_more_than_asked(manager):
     assert [event.name for event in manager.history("n3")] == ["n3"]
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_lost_counts_once(manager, late):
+    """It is noted when the lease ends, and again when its holder comes: at once, or after the
+    leases of others have ended."""
+    coming = []
+    for _ in range(3):
+        with manager.lock("a"):
+            pass
+        lock = manager.lock("a", timeout=0.01, auto_renewal=False)
+        assert lock.acquire()
+        wait_until(lambda: manager.get("a") is None)
+        coming.append(lock)
+        for each in coming if not late or len(coming) == 3 else ():
+            with pytest.raises(LockLost):
+                each.release()
+        coming = coming if late else []
+    known = manager.history("a")
+    assert [event.outcome for event in known] == ["lost", "released"] * 3
+    assert all(event.acquired_at for event in known)
+    for limit in range(1, 6):
+        assert manager.history("a", limit) == known[:limit]
+        assert manager.history(limit=limit) == known[:limit]
+
+
 def test_the_past_of_all_costs_one_round_trip_and_of_one_a_single_call(redis_server):
     with locks.lock("a"):
         pass
