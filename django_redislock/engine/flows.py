@@ -105,7 +105,7 @@ def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
             granted = yield from _wait_turn(want, left, asked)
         if granted and clock.now() < granted.deadline:  # else the answer came too late
             return granted
-        if left <= 0 and granted:
+        if granted and left <= 0:
             raise TimeoutError("Redis answered when the lease was over already")
         if left <= 0:
             return None
