@@ -357,7 +357,7 @@ Part: TypeAlias = tuple[Server, int | None, int]
 """What fails alone, and so has a book of its own: a server, or one bucket of several servers, and
 as many replicas."""
 
-_thread_books: WeakValueDictionary[Part, Book] = WeakValueDictionary()
+_thread_books: WeakValueDictionary[tuple[int, Part], Book] = WeakValueDictionary()
 _loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Part, Book]] = (
     WeakKeyDictionary()
 )
@@ -369,11 +369,12 @@ _registering = threading.RLock()  # a signal's handler may come in between
 
 def thread_book(server: Server, name: str, replicas: int = 0) -> Book:
     """The book of the leases on that lock that have to be on so many replicas."""
-    part = server, server.part_of(name), replicas
-    if book := _thread_books.get(part):
+    # A book's thread is its process's, and uWSGI forks without Python's hooks.
+    key = os.getpid(), (server, server.part_of(name), replicas)
+    if book := _thread_books.get(key):
         return book
     with _registering:  # who asks at the same time gets the same
-        return _thread_books.setdefault(part, ThreadBook(server))
+        return _thread_books.setdefault(key, ThreadBook(server))
 
 
 def loop_book(server: Server, name: str, replicas: int = 0) -> Book:

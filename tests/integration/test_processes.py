@@ -247,6 +247,31 @@ def test_a_forked_child_has_no_part_in_its_parents_locks():
         free(locks, "b")
 
 
+FORKED_UNTOLD = """
+import ctypes, os, time
+from django_redislock import locks
+from tests.tools import wait_until
+
+with locks.lock("a"):
+    pass
+time.sleep(0.2)  # until the renewal sleeps: it must not be about to ask for the interpreter's lock
+if pid := ctypes.PyDLL(None).fork():
+    os.waitpid(pid, 0)
+    hear()
+lock = locks.lock("a", timeout=1)
+lock.acquire()
+begun = locks.get("a").expires_at
+wait_until(lambda: lock.lost or locks.get("a").expires_at > begun, timeout=10)
+say(f"lost {lock.lost}")
+os._exit(0)
+"""
+
+
+def test_a_child_of_whose_fork_python_is_not_told_renews_too():  # as uWSGI forks
+    with Child(FORKED_UNTOLD, PYTHONWARNINGS="ignore") as parent:
+        parent.expect("lost False")
+
+
 FORK_FIRST = """
 import os
 from django_redislock import locks
