@@ -12,7 +12,7 @@ from celery._state import get_current_task
 
 from django_redislock.text import printable
 
-from .message import AGAIN, EXPECTED, id_of
+from .message import AGAIN, EXPECTED, headers_of, id_of
 
 if TYPE_CHECKING:
     from celery import Task
@@ -65,8 +65,7 @@ class Call:
     @property
     def headers(self) -> dict[str, Any]:
         """The headers of the message that the task runs for."""
-        found = getattr(self.request, "headers", None)
-        return found if isinstance(found, dict) else {}
+        return headers_of(self.request)
 
     @property
     def is_redelivered(self) -> bool:

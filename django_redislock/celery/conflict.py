@@ -14,7 +14,7 @@ from django_redislock.exceptions import AlreadyRunning
 from django_redislock.signals import task_skipped
 
 from .call import Call
-from .message import AGAIN, CONFLICTS, DUPLICATE
+from .message import AGAIN, CONFLICTS, DUPLICATE, headers_of
 
 if TYPE_CHECKING:
     from celery import Signature, Task
@@ -166,8 +166,7 @@ def _has_queue(call: Call) -> bool:
 
 def _conflicts(task: "Task[..., Any]") -> int:
     # Whoever sends a task can say what they like in its headers.
-    headers = task.request.headers
-    count = headers.get(CONFLICTS) if isinstance(headers, dict) else 0
+    count = headers_of(task.request).get(CONFLICTS)
     return max(count, 0) if isinstance(count, int) else 0
 
 
@@ -211,7 +210,8 @@ def _message(
 ) -> "Signature[Any]":
     # Not task.retry(): that counts against the task's own max_retries.
     message = task.signature_from_request(task.request, countdown=countdown)
-    message.options["headers"] = {**(message.options.get("headers") or {}), **headers}
+    before = message.options.get("headers") or {}
+    message.options["headers"] = {**before, **headers_of(task.request), **headers}
     return message
 
 

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from django_redislock.text import error_text, printable
 
 from .call import Call
-from .message import place_in
+from .message import headers_of, place_in
 from .retries import FORESEEN, is_remembered
 from .single import Single, single_of
 
@@ -23,20 +23,21 @@ logger = logging.getLogger("django_redislock")
 
 @task_revoked.connect
 def revoked(sender: Any, request: Any, **_: Any) -> None:
-    leave_place(sender, request.id, request.args, request.kwargs, request.headers)
+    leave_place(sender, request.id, request.args, request.kwargs, headers_of(request))
 
 
 @task_failure.connect
 def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
     request = sender.request
     # Celery tells of a time limit without the request.
-    leave_place(sender, task_id, args, kwargs, request.headers if request.id == task_id else None)
+    headers = headers_of(request) if request.id == task_id else {}
+    leave_place(sender, task_id, args, kwargs, headers)
 
 
 @task_postrun.connect
 def ended(sender: Any, task_id: str, args: Any, kwargs: Any, state: str, **_: Any) -> None:
     if state != RETRY and is_remembered(sender, FORESEEN):  # the retry could not be sent
-        leave_place(sender, task_id, args, kwargs, sender.request.headers)
+        leave_place(sender, task_id, args, kwargs, headers_of(sender.request))
 
 
 def leave_place(task: Any, task_id: str, args: Any, kwargs: Any, headers: Any) -> None:

@@ -22,6 +22,18 @@ DUPLICATE = "redislock_duplicate"
 somebody counts on its result: it is to end without having run."""
 
 
+OURS = (CONFLICTS, AGAIN, PLACE, EXPECTED, DUPLICATE)
+
+
+def headers_of(request: Any) -> dict[str, Any]:
+    """The headers of the message that a request is of."""
+    # What traces tasks may put headers of its own as "headers" among a message's, and then Celery
+    # tells of those alone. But it tells of each header by itself, too.
+    each, told = getattr(request, "__dict__", {}), getattr(request, "headers", None)
+    ours = {name: each[name] for name in OURS if name in each}
+    return {**(told if isinstance(told, dict) else {}), **ours}
+
+
 def id_of(request: Any) -> str | None:
     """The id of the message that a request is of, as text: its sender may have chosen a UUID."""
     found = getattr(request, "id", None)

@@ -21,7 +21,7 @@ from django_redislock.text import error_text, printable
 
 from .call import Call, runs_under
 from .conflict import LOOKS, Conflict, skip
-from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE, id_of
+from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE, headers_of, id_of
 from .retries import SENT_AGAIN, remember
 from .single import Single, place_token
 
@@ -150,7 +150,7 @@ class Sending:
         if not has_place and self._take():
             return self._publish_placed()
         headers = self.options.get("headers") or {}
-        met_before = (past.request.headers or {}).get(CONFLICTS)
+        met_before = headers_of(past.request).get(CONFLICTS)
         is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
         # Else it is by ``self.retry()`` or ``self.replace()``: it was running, and is to run on.
         return self._publish(None if is_by_conflict else self._promise)

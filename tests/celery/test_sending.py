@@ -24,7 +24,7 @@ from redis.exceptions import ConnectionError
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import deliverable
-from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
+from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token, single_of
 from django_redislock.signals import task_replaced, task_skipped
 from tests.round_trips import RoundTrips
@@ -94,12 +94,13 @@ def held_by(name):
     return {info.name: info.holder.task_id for info in locks.active(f"{name}*")}
 
 
-def work_off(app, task, *args, headers=None, kwargs=None, redelivered=False):
+def work_off(app, task, *args, headers=None, kwargs=None, redelivered=False, traced=False):
     """As a worker executes the message `own`."""
     task = app.tasks[task.name]
     came = {"exchange": "", "routing_key": "celery", "redelivered": redelivered}
     request = {"id": "own", "retries": 0, "is_eager": False, "delivery_info": came}
-    request |= {"args": args, "kwargs": kwargs or {}, "headers": headers}
+    request |= {"args": args, "kwargs": kwargs or {}}
+    request |= {**headers, "headers": {"trace": "1"}} if traced else {"headers": headers}
     return build_tracer(task.name, task, app=app)("own", args, kwargs or {}, request).retval
 
 
@@ -971,6 +972,48 @@ def test_headers_of_a_place_promise_nothing_to_a_task_that_takes_none(app, name,
         assert work_off(app, work, headers={PLACE: "another"}) is None
     assert told == [("skipped", "own", None)]
     assert not sent
+
+
+# Headers that hide others: of what traces tasks, as a header named "headers"
+
+
+def test_a_duplicate_that_is_traced_ends_without_running(app, name, told):
+    task = make(app, name, body=lambda: pytest.fail("it ran"))
+    assert work_off(app, task, headers={DUPLICATE: "first"}, traced=True) is None
+    assert told == [("skipped", "own", "first")]
+
+
+def test_one_that_is_traced_is_run_again_no_oftener_than_it_may_be(app, name, sent):
+    @app.task(name=f"tests.{name}")
+    @single_instance(key=name, on_conflict="retry", max_retries=1)
+    def work(): ...
+
+    with locks.lock(name):
+        assert work_off(app, work, headers={}, traced=True).type is Retry
+        [headers] = sent
+        met_again = {CONFLICTS: headers[CONFLICTS]}
+        assert work_off(app, work, headers=met_again, traced=True).type is AlreadyRunning
+    assert (headers["trace"], len(sent)) == ("1", 1)
+
+
+def test_one_that_is_traced_keeps_what_was_promised_to_it(app, name, sent):
+    task = make(app, name)
+    promise = {PLACE: name, EXPECTED: True}
+    with locks.lock(name):
+        assert work_off(app, task, headers=promise, traced=True).type is Retry
+    assert promise.items() <= sent[0].items()
+
+
+def test_one_that_is_traced_and_revoked_leaves_the_place_that_it_had(app, name):
+    def work(page): ...
+
+    made = app.task(name=f"tests.{name}")(work)
+    task = single_instance(mode="until_executed", key=lambda page: f"{name}:{page}")(made)
+    task.apply_async((1,), task_id="own")
+    headers = {PLACE: f"{name}:1", "headers": {"trace": "1"}}
+    request = Context(id="own", args=(2,), kwargs={}, **headers)
+    task_revoked.send(sender=app.tasks[task.name], request=request)
+    assert held_by(name) == {}
 
 
 # Where it stands
