@@ -15,7 +15,7 @@ from django_redislock.text import error_text, printable
 
 from .call import Call
 from .message import headers_of, place_in
-from .retries import FORESEEN, is_remembered
+from .retries import BEGUN, FORESEEN, comes_again, is_remembered
 from .single import Single, single_of
 
 logger = logging.getLogger("django_redislock")
@@ -35,8 +35,14 @@ def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
 
 
 @task_postrun.connect
-def ended(sender: Any, task_id: str, args: Any, kwargs: Any, state: str, **_: Any) -> None:
-    if state != RETRY and is_remembered(sender, FORESEEN):  # the retry could not be sent
+def ended(
+    sender: Any, task_id: str, args: Any, kwargs: Any, retval: Any, state: str, **_: Any
+) -> None:
+    if state == RETRY:
+        return
+    # Its class did not call it, or Celery could not.
+    never_began = not is_remembered(sender, BEGUN) and comes_again(sender, retval) is None
+    if never_began or is_remembered(sender, FORESEEN):  # or the retry could not be sent
         leave_place(sender, task_id, args, kwargs, headers_of(sender.request))
 
 

@@ -21,7 +21,7 @@ from .abort import Abort
 from .call import Call, held, runs_under, under_way
 from .conflict import LOOKS, Conflict, end_duplicate, settle
 from .message import DUPLICATE, place_in
-from .retries import comes_again, sent_again_for
+from .retries import BEGUN, comes_again, remember, sent_again_for
 from .single import Single, place_token
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Execution:
 
     def run(self) -> Any:
         """Run the function, or do what is to be done where it may not run."""
+        if self.call.task is not None:
+            remember(self.call.task, BEGUN)
         with under_way(self.call):
             return self._run()
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 SENT_AGAIN = "redislock_sent_again"
 """Of an execution: for how many seconds the place lasts of what it has sent in its own stead."""
 
+BEGUN = "redislock_begun"
+"""Of an execution: that the task's body was called, if only to see that it may not run."""
+
 FORESEEN = "redislock_foreseen"
 """Of an execution: that Celery will retry it, as far as can be told before it does."""
 

@@ -13,7 +13,7 @@ from celery import Celery, Task, chain, chord, group, shared_task
 from celery.app.task import Context
 from celery.app.trace import build_tracer
 from celery.contrib.django.task import DjangoTask
-from celery.exceptions import Reject, Retry
+from celery.exceptions import Ignore, Reject, Retry
 from celery.result import AsyncResult, EagerResult
 from celery.signals import after_task_publish, task_failure, task_revoked
 from django.core.exceptions import ImproperlyConfigured
@@ -575,6 +575,50 @@ def test_one_that_failed_before_it_began_leaves_its_place(app, name, mode):
         einfo=None,
     )
     assert place_of(name, mode) is None
+
+
+class Closed(Task):
+    def __call__(self, *args, **kwargs):
+        return "closed"
+
+
+class ClosedBefore(Task):
+    error = Ignore("closed")
+
+    def before_start(self, *args):
+        raise self.error
+
+
+class AskedLater(ClosedBefore):
+    acks_late, error = True, Reject("later", requeue=True)
+
+
+@pytest.mark.parametrize("base", [Closed, ClosedBefore])
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_one_whose_class_does_not_call_it_leaves_its_place(app, name, mode, base):
+    task = make(app, name, mode, task={"base": base}, body=lambda: pytest.fail("it ran"))
+    task.apply_async(task_id="own")
+    work_off(app, task, headers={PLACE: place_of(name, mode).name})
+    assert held_by(name) == {}
+
+
+def test_one_that_its_class_requeues_keeps_its_place(app, name):
+    task = make(app, name, task={"base": AskedLater})
+    task.apply_async(task_id="own")
+    work_off(app, task, headers={PLACE: name})
+    assert held_by(name) == {name: "own"}
+
+
+def test_one_that_could_not_begin_as_the_backend_is_away_leaves_its_place(app, name, monkeypatch):
+    def store(*args, **options):
+        raise OSError("away")
+
+    task = make(app, name, task={"track_started": True}, body=lambda: pytest.fail("it ran"))
+    task.apply_async(task_id="own")
+    monkeypatch.setattr(app.backend, "store_result", store)
+    with suppress(OSError), pytest.warns(RuntimeWarning, match="away"):
+        work_off(app, task, headers={PLACE: name})
+    assert held_by(name) == {}
 
 
 def test_the_end_of_another_takes_no_place(app, name):
