@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from inspect import Parameter, ismethod
+from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
+
+from celery import Task
 
 from django_redislock.manager import locks
 from django_redislock.names import fit_name
@@ -17,8 +19,6 @@ from .call import Call, layers
 
 if TYPE_CHECKING:
     from inspect import Signature
-
-    from celery import Task
 
     from django_redislock.manager import LockManager
     from django_redislock.primitives import BaseLock, Mutex, Semaphore
@@ -76,7 +76,9 @@ class Single:
     def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
         """The call of a task that was, or is to be, sent. What a class of tasks adds to its
         messages, and takes away again before its body is called, is no part of it."""
-        sees_itself = not self.above and ismethod(_body(task))
+        # What traces tasks may have put a function around the task's method.
+        body = unwrap(_body(task), stop=ismethod)
+        sees_itself = not self.above and isinstance(getattr(body, "__self__", None), Task)
         first = (task,) if sees_itself else ()
         known = {key: value for key, value in (kwargs or {}).items() if self._takes(key)}
         return Call(task.run, task, (*first, *(args or ())), known, task_id)

@@ -1,5 +1,6 @@
 """A task takes its place when it is sent: what becomes of a second one, and of the place."""
 
+import functools
 import gc
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -1057,6 +1058,23 @@ def test_one_that_is_traced_and_revoked_leaves_the_place_that_it_had(app, name):
     headers = {PLACE: f"{name}:1", "headers": {"trace": "1"}}
     request = Context(id="own", args=(2,), kwargs={}, **headers)
     task_revoked.send(sender=app.tasks[task.name], request=request)
+    assert held_by(name) == {}
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_retry_that_is_traced_and_revoked_leaves_its_lock(app, name, traced):
+    @app.task(bind=True, name=f"tests.{name}")
+    @single_instance(key=f"{name}:{{page}}", hold_on_retry=True)
+    def work(self, page):
+        raise self.retry(countdown=100)
+
+    task = app.tasks[work.name]
+    if traced:
+        run = task.run
+        task.run = functools.wraps(run)(lambda *args, **kwargs: run(*args, **kwargs))
+    assert work_off(app, task, 1).type is Retry
+    assert held_by(name) == {f"{name}:1": "own"}
+    task_revoked.send(sender=task, request=Context(id="own", args=(1,), kwargs={}))
     assert held_by(name) == {}
 
 
