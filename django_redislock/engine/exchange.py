@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from redis.client import NEVER_DECODE
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client, Nodes
@@ -53,19 +53,21 @@ def keeper(client: Any, key: str) -> Any:
 def is_elsewhere(answer: Any) -> bool:
     """Whether it says that the server has nothing more to say of a key: another has it now, or
     will, or who waited was let go as its server became a replica."""
-    return isinstance(answer, REDIRECTIONS) or (
-        isinstance(answer, ResponseError)
-        and ("UNBLOCKED" in str(answer) or "READONLY" in str(answer))
+    is_unblocked = isinstance(answer, ResponseError) and "UNBLOCKED" in str(answer)
+    return isinstance(answer, REDIRECTIONS) or is_unblocked or _is_read_only(answer)
+
+
+def _is_read_only(answer: Any) -> bool:
+    # Of an error that has a class redis-py leaves out the word. Before Redis 7 it is inside of a
+    # script's error, which has none.
+    return isinstance(answer, ReadOnlyError) or (
+        isinstance(answer, ResponseError) and "READONLY" in str(answer)
     )
 
 
 def _leads_astray(answers: Sequence[Any]) -> bool:
     """Whether the connection leads to a replica: the next may lead to the new primary."""
-    # It is inside of a script's error before Redis 7, so that its class does not tell.
-    for answer in answers:
-        if isinstance(answer, ResponseError) and "READONLY" in str(answer):
-            return True
-    return False
+    return any(map(_is_read_only, answers))
 
 
 def _by_node(nodes: Nodes, commands: Sequence[Command]) -> dict[Any, list[int]]:

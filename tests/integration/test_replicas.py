@@ -1,9 +1,10 @@
 """`min_replicas`: a lock counts when so many replicas have it."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, ReadOnlyError
 
 from django_redislock import LockLost
 from django_redislock.engine import drivers
@@ -160,3 +161,32 @@ def test_a_replica_is_not_waited_for_longer_than_the_client_waits_for_an_answer(
 def test_what_is_no_number_of_replicas_is_refused(replicated, value):
     with pytest.raises((TypeError, ValueError), match="min_replicas must be"):
         replicated.lock("a", min_replicas=value)
+
+
+def test_an_address_that_leads_to_a_new_primary_is_followed(alias_on, tmp_path):
+    address = Path(tmp_path, "socket")
+    own = alias_on(f"unix://{address}?db=0")
+
+    async def use():
+        async with own.lock("a"):
+            pass
+        taken_over()
+        with pytest.raises(ReadOnlyError):
+            await own.lock("a").aacquire()
+        async with own.lock("a"):
+            pass
+
+    def taken_over():
+        address.unlink()
+        address.symlink_to(new.socket)
+        old.client().replicaof("127.0.0.1", 1)
+
+    with Node(unix=True) as old, Node(unix=True) as new:
+        address.symlink_to(old.socket)
+        with own.lock("a"):
+            pass
+        asyncio.run(use())
+        with pytest.raises(ReadOnlyError):  # by the connection that it had
+            own.lock("a").acquire()
+        with own.lock("a"):
+            pass
