@@ -14,12 +14,30 @@ from redis.exceptions import (
     ClusterDownError,
     ConnectionError,
     MovedError,
+    ReadOnlyError,
     RedisClusterException,
+    ResponseError,
     TryAgainError,
 )
 
 REDIRECTIONS = AskError, TryAgainError, ClusterDownError
 """What a node answers that does not keep a slot, or not all of it. MOVED is an ASK to redis-py."""
+
+
+def is_redirection(answer: Any) -> bool:
+    """Whether another node is to be asked, or the same one a little later."""
+    return isinstance(answer, REDIRECTIONS) or is_of_replica(answer)
+
+
+def is_of_replica(answer: Any) -> bool:
+    """Whether a replica refused to write. One of a Cluster does so, and does not redirect, where a
+    client reads from replicas too: it runs the script up to there."""
+    # Of an error that has a class redis-py leaves out the word. Before Redis 7 it is inside of a
+    # script's error, which has none; Valkey's Cluster has another word.
+    return isinstance(answer, ReadOnlyError) or (
+        isinstance(answer, ResponseError)
+        and ("READONLY" in str(answer) or "non local key" in str(answer))
+    )
 
 
 class Nodes:
@@ -67,6 +85,8 @@ class ClusterNodes(Nodes):
         return self._client_of(node or known(lambda: self._client.get_node_from_key(key)))
 
     def redirected(self, answer: Exception) -> Any:
+        if is_of_replica(answer):
+            self.look_again()
         if not isinstance(answer, AskError):
             return None
         address = answer.host, answer.port

@@ -12,11 +12,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from redis.client import NEVER_DECODE
-from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
+from redis.exceptions import ConnectionError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client, Nodes
-from ..connection.nodes import REDIRECTIONS, AsyncNode
+from ..connection.nodes import AsyncNode, is_of_replica, is_redirection
 from .nearby import look_out, look_out_on_loop
 from .ops import Command, Parts
 from .pools import (
@@ -54,20 +54,12 @@ def is_elsewhere(answer: Any) -> bool:
     """Whether it says that the server has nothing more to say of a key: another has it now, or
     will, or who waited was let go as its server became a replica."""
     is_unblocked = isinstance(answer, ResponseError) and "UNBLOCKED" in str(answer)
-    return isinstance(answer, REDIRECTIONS) or is_unblocked or _is_read_only(answer)
-
-
-def _is_read_only(answer: Any) -> bool:
-    # Of an error that has a class redis-py leaves out the word. Before Redis 7 it is inside of a
-    # script's error, which has none.
-    return isinstance(answer, ReadOnlyError) or (
-        isinstance(answer, ResponseError) and "READONLY" in str(answer)
-    )
+    return is_redirection(answer) or is_unblocked
 
 
 def _leads_astray(answers: Sequence[Any]) -> bool:
     """Whether the connection leads to a replica: the next may lead to the new primary."""
-    return any(map(_is_read_only, answers))
+    return any(map(is_of_replica, answers))
 
 
 def _by_node(nodes: Nodes, commands: Sequence[Command]) -> dict[Any, list[int]]:
@@ -84,7 +76,7 @@ def _by_node(nodes: Nodes, commands: Sequence[Command]) -> dict[Any, list[int]]:
 
 
 def _redirected(answers: Sequence[Any]) -> list[int]:
-    return [place for place, answer in enumerate(answers) if isinstance(answer, REDIRECTIONS)]
+    return [place for place, answer in enumerate(answers) if is_redirection(answer)]
 
 
 def _after_redirections(
@@ -189,7 +181,7 @@ def _followed(nodes: Nodes, command: Command, answer: Any, until: float | None) 
         else:
             time.sleep(pause)
             [answer] = _ask(nodes.at(_key(command)), [command], until)
-        if not isinstance(answer, REDIRECTIONS):
+        if not is_redirection(answer):
             break
     return answer
 
@@ -325,7 +317,7 @@ async def _afollowed(nodes: Nodes, command: Command, answer: Any, once: bool) ->
         else:
             await asyncio.sleep(pause)
             [answer] = await _aexchange(nodes.at(_key(command)), [command], once)
-        if not isinstance(answer, REDIRECTIONS):
+        if not is_redirection(answer):
             break
     return answer
 

@@ -56,6 +56,19 @@ def async_client():
     return redis.asyncio.RedisCluster(host=host, port=port, socket_timeout=1)
 
 
+def reading_client():
+    host, port = startup[0]
+    options = {"socket_timeout": 1, "read_from_replicas": True}
+    clients.append(redis.RedisCluster(host=host, port=port, **options))
+    return clients[-1]
+
+
+def async_reading_client():
+    host, port = startup[0]
+    options = {"socket_timeout": 1, "read_from_replicas": True}
+    return redis.asyncio.RedisCluster(host=host, port=port, **options)
+
+
 @pytest.fixture(scope="module")
 def running():
     with Cluster(cluster_node_timeout=3000) as cluster:  # a busy machine is no dead one
@@ -271,6 +284,25 @@ def test_a_primary_that_fails_is_an_error_in_time_and_then_its_replica_is_asked(
     wait_until(acquired, timeout=60)
     assert locks.force_release("a") == 1
     old.start()
+    cluster.wait_in_sync()
+
+
+@pytest.mark.filterwarnings("ignore:.*'read_from_replicas':DeprecationWarning")
+def test_who_reads_from_replicas_follows_a_primary_that_became_one(cluster, settings):
+    settings.REDISLOCK_CLIENT = f"{ME}.reading_client"
+    settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.async_reading_client"
+
+    async def use():
+        async with locks.lock("b"):
+            await asyncio.to_thread(cluster.failover, slot_of("a"))
+            for _ in range(2):
+                async with locks.lock("a"):
+                    pass
+
+    with locks.lock("a") as lock:
+        cluster.failover(slot_of("a"))
+        assert lock.extend(60)
+    asyncio.run(use())
     cluster.wait_in_sync()
 
 
