@@ -339,14 +339,20 @@ def raise_fence(lease: Lease, fence_token: int) -> Flow[bool]:
     return bool(raised)
 
 
-def release_all(leases: Sequence[Lease], limit: float) -> Flow[list[tuple[Lease, bool]]]:
-    """Release leases of one server in one round trip, each with its verdict as `release`'s."""
+def release_all(
+    leases: Sequence[Lease], limit: float
+) -> Flow[list[tuple[Lease, bool | Exception]]]:
+    """Release leases of one server in one round trip, each with its verdict as `release`'s, or
+    with the error that keeps it from being released now."""
     calls = tuple(
         Call(RELEASE, lease.keys.all, (lease.keys.name, lease.token, 0, 0, conf.history))
         for lease in leases
     )
     answers = yield Batch(calls, limit, apart=True)
-    return [(lease, answer == 1) for lease, answer in zip(leases, answers, strict=True)]
+    return [
+        (lease, answer if isinstance(answer, Exception) else answer == 1)
+        for lease, answer in zip(leases, answers, strict=True)
+    ]
 
 
 def renew_all(

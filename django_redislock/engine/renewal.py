@@ -188,13 +188,14 @@ class Book:
         self.remove(lease)
         lease.lose()
 
-    def _returned(self, verdicts: Sequence[tuple[Lease, bool]]) -> None:
+    def _returned(self, verdicts: Sequence[tuple[Lease, bool | Exception]]) -> None:
         for lease, released in verdicts:
-            if released:
+            if released is True:
                 self._returns.pop(_holding(lease), None)
-            else:
+                continue
+            if released is False:
                 lease.deadline = min(lease.deadline, clock.now() + LATE)
-                self._try_again(lease)
+            self._try_again(lease)
 
     def _not_returned(self, leases: Sequence[Lease], error: Exception) -> None:
         for lease in leases:

@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from django_redislock import LockLost, clock, locks
+from django_redislock.engine import renewal
 from django_redislock.engine.renewal import thread_book
 from django_redislock.testing import EmbeddedServer
 from tests.tools import Child, wait_until
@@ -108,6 +109,23 @@ def test_a_release_that_could_not_be_sent_is_made_good(alias_on, own_server, per
         lock.release()
     own_server.start()
     free(own, "a", timeout=10)
+
+
+def test_a_release_that_the_server_refused_is_made_good_for_as_long(
+    own_locks, own_redis, monkeypatch
+):
+    monkeypatch.setattr(renewal, "LATE", 0)  # which is for a server that says that it is not held
+    lock = own_locks.lock("a", timeout=60)
+    assert lock.acquire()
+    own_redis.config_set("min-replicas-to-write", 1)
+    with pytest.raises(ResponseError, match="NOREPLICAS"):
+        lock.release()
+    returns = thread_book(lock._server(), "a")._returns
+    [lease] = returns.values()
+    first = lease.due
+    wait_until(lambda: lease.due > first)
+    own_redis.config_set("min-replicas-to-write", 0)
+    free(own_locks, "a", timeout=10)
 
 
 @pytest.mark.slow
