@@ -46,11 +46,14 @@ def _sentinels(sync: Any) -> Any:
     from redis.asyncio import Sentinel
 
     told = [each.connection_pool.connection_kwargs for each in sync.sentinels]
-    return Sentinel(  # type: ignore[no-untyped-call]
+    found = Sentinel(  # type: ignore[no-untyped-call]
         [(each["host"], each["port"]) for each in told],
         min_other_sentinels=sync.min_other_sentinels,
         sentinel_kwargs=_usable(sync.sentinel_kwargs),
     )
+    # It is no argument of early releases of redis-py 5.
+    found._force_master_ip = getattr(sync, "_force_master_ip", None)
+    return found
 
 
 def _usable(options: Mapping[str, Any]) -> dict[str, Any]:
