@@ -23,6 +23,9 @@ from redis.exceptions import (
 REDIRECTIONS = AskError, TryAgainError, ClusterDownError
 """What a node answers that does not keep a slot, or not all of it. MOVED is an ASK to redis-py."""
 
+MOMENT = 0.1
+"""Seconds in which a Cluster surely has told of its slots, unless the node that is asked hangs."""
+
 
 def is_redirection(answer: Any) -> bool:
     """Whether another node is to be asked, or the same one a little later."""
@@ -85,9 +88,11 @@ class ClusterNodes(Nodes):
         return self._client_of(node or known(lambda: self._client.get_node_from_key(key)))
 
     def redirected(self, answer: Exception) -> Any:
-        if is_of_replica(answer):
+        if isinstance(answer, TryAgainError):
+            return None
+        if not isinstance(answer, AskError):  # a replica; or one that keeps no slot any more
             self.look_again()
-        if not isinstance(answer, AskError):
+            self._give_it_time()
             return None
         address = answer.host, answer.port
         node = self._client.get_node(*address)
@@ -104,6 +109,11 @@ class ClusterNodes(Nodes):
         if not (self._looker and self._looker.is_alive()):
             self._looker = threading.Thread(target=self._look, daemon=True)
             self._looker.start()
+
+    def _give_it_time(self) -> None:
+        # redis-py 5 and 6 close connections as they look, also those that others use.
+        if self._looker:
+            self._looker.join(MOMENT)
 
     def _look(self) -> None:
         with suppress(Exception):

@@ -20,7 +20,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from django_redislock import Lock, locks
+from django_redislock import AsyncLock, Lock, locks
 from django_redislock.connection import server
 from django_redislock.engine import exchange
 from tests.servers import Cluster
@@ -285,6 +285,29 @@ def test_a_primary_that_fails_is_an_error_in_time_and_then_its_replica_is_asked(
     assert locks.force_release("a") == 1
     old.start()
     cluster.wait_in_sync()
+
+
+def test_a_node_that_was_taken_out_and_runs_on_is_not_asked_for_ever():
+    def take_out():
+        slot = key_slot(lock._server().keys.of("a").lock.encode())
+        smaller.remove(smaller.owner(slot), another(smaller, slot))
+
+    async def use():
+        host, port = smaller.startup[0]
+        async with redis.asyncio.RedisCluster(host=host, port=port) as client:
+            async with AsyncLock(client, "a"):
+                pass
+            await asyncio.to_thread(take_out)
+            async with AsyncLock(client, "a", blocking_timeout=4):
+                pass
+
+    with Cluster(replicas=0) as smaller:
+        lock = Lock(smaller.client(), "a", blocking_timeout=4)
+        with lock:
+            pass
+        asyncio.run(use())
+        with lock:
+            pass
 
 
 @pytest.mark.filterwarnings("ignore:.*'read_from_replicas':DeprecationWarning")

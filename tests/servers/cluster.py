@@ -95,6 +95,20 @@ class Cluster:
         wait_for(lambda: _last_migration(source)["state"] != "in-progress")
         self._wait_for_owner(slot, to)
 
+    def remove(self, master: Node, heir: Node) -> None:
+        """Take a master without replicas out, as ``redis-cli --cluster del-node`` does: another
+        gets its slots, and it runs on alone."""
+        gone = self.id(master)
+        for first, last, nodes in list(self._told()):
+            if nodes[0] is master:
+                slots = ["SLOTSRANGE", first, last, "NODE", self.id(heir)]
+                master.ask("CLUSTER", "MIGRATESLOTS", *slots)
+                self._wait_for_owner(first, heir)
+        for node in self._live():
+            if node is not master:
+                node.ask("CLUSTER", "FORGET", gone)
+        master.ask("CLUSTER", "RESET", "SOFT")
+
     def failover(self, slot: int) -> Node:
         """Have a replica take over from the slot's owner, in agreement; tells the new owner."""
         old = self.owner(slot)
