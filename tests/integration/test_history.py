@@ -215,7 +215,7 @@ def test_what_was_lost_counts_once(manager, late):
     for _ in range(3):
         with manager.lock("a"):
             pass
-        lock = manager.lock("a", timeout=0.01, auto_renewal=False)
+        lock = manager.lock("a", timeout=0.1, auto_renewal=False)
         assert lock.acquire()
         wait_until(lambda: manager.get("a") is None)
         coming.append(lock)
