@@ -765,7 +765,10 @@ def test_signal_from_elsewhere_is_passed_on_at_a_terminal_too(name):
 def test_terminal_that_is_gone_ends_the_command_too():
     """Also where no shell is between: `ssh -t`, tmux and `docker run -t` begin a command so."""
     ours, theirs = pty.openpty()
-    leads = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    leads = (
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # whoever runs the tests may ignore it
+    )
     begin = [sys.executable, "-c", leads + "os.execv(sys.argv[1], sys.argv[1:])"]
     process = subprocess.Popen(
         [*begin, *RUN, "x", "--", "sleep", "1000"],
