@@ -92,7 +92,7 @@ def test_one_that_is_to_reconnect_does_so(client, connection):
 def test_a_lock_finds_the_connection_that_a_cache_left_and_the_other_way_round(client, connection):
     client.set("y", 1)
     use(client)
-    assert client.get("y") == b"1"
+    assert client.getdel("y") == b"1"
 
     assert is_all_there_is(client, connection)
 
