@@ -210,8 +210,7 @@ def _message(
 ) -> "Signature[Any]":
     # Not task.retry(): that counts against the task's own max_retries.
     message = task.signature_from_request(task.request, countdown=countdown)
-    before = message.options.get("headers") or {}
-    message.options["headers"] = {**before, **headers_of(task.request), **headers}
+    message.options["headers"] = headers_of(task.request) | headers
     return message
 
 

@@ -21,8 +21,8 @@ DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that had the place when this one was sent all the same, because
 somebody counts on its result: it is to end without having run."""
 
-
 OURS = (CONFLICTS, AGAIN, PLACE, EXPECTED, DUPLICATE)
+"""All of them."""
 
 
 def headers_of(request: Any) -> dict[str, Any]:
