@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+import psutil
 from celery import Task
 from celery.result import AsyncResult
 
@@ -70,6 +71,10 @@ class Worker:
         says_so = seconds_until(lambda: " ready." in self._log.read_text(), patience=STARTS_WITHIN)
         answers = says_so and seconds_until(self.tasks.plain.delay().ready)
         return answers is not None
+
+    def processes(self) -> list[psutil.Process]:
+        parent = psutil.Process(self._process.pid)
+        return [parent, *parent.children(recursive=True)]
 
     def __exit__(self, *error: object) -> None:
         self._end()

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil
 import redis
 from celery import Task
 
@@ -29,22 +31,34 @@ PEERS = {"celery-once": "celery_once_app", "celery-singleton": "celery_singleton
 APPS = {RUNNING: "while_executing_app", QUEUED: "until_executed_app", **PEERS}
 
 
+class Portion(NamedTuple):
+    per_second: float
+
+    work: float
+    """Seconds of processor time for a task, of all who have to do with it."""
+
+
 def tasks(bench: Bench) -> Figure:
     logging.getLogger("django_redislock").setLevel(logging.ERROR)
     count = bench.count(1000, 200)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = stack.enter_context(redis.Redis.from_url(redis_database(1)))
-        contenders: dict[str, Callable[[], float]] = {}
+        contenders: dict[str, Callable[[], Portion]] = {}
         for label, name in APPS.items():
             module = importlib.import_module(f"tests.benchmarks.peers.{name}")
             worker = stack.enter_context(Worker(module, folder / f"{name}.log"))
-            contenders[label] = partial(_per_second, broker, worker.tasks.idle, count)
+            portion = partial(_portion, broker, worker, count)
+            contenders[label] = partial(portion, worker.tasks.idle)
             if label == RUNNING:
-                contenders[PLAIN] = partial(_per_second, broker, worker.tasks.idle_alone, count)
+                contenders[PLAIN] = partial(portion, worker.tasks.idle_alone)
                 for least, task in worker.tasks.idle_least.items():
-                    contenders[least] = partial(_per_second, broker, task, count)
-        found = interleaved(contenders, bench.rounds(7), bench.random)
+                    contenders[least] = partial(portion, task)
+        portions = interleaved(contenders, bench.rounds(7), bench.random)
+    found = {label: [each.per_second for each in some] for label, some in portions.items()}
+    work = {
+        label: statistics.median(each.work for each in some) for label, some in portions.items()
+    }
     return Figure(
         "Tasks a second",
         tuple(_lines(found)),
@@ -59,6 +73,9 @@ def tasks(bench: Bench) -> Figure:
         (
             _note(found, QUEUED, PLAIN),
             *(_note(found, least, other) for least in LEAST for other in (PLAIN, *PEERS)),
+            "Processor time for a task, of the sender, the worker and the server together: "
+            + ", ".join(f"{label} {seconds * 1000:.2f} ms" for label, seconds in work.items())
+            + ".",
         ),
     )
 
@@ -86,13 +103,21 @@ def _lines(found: dict[str, list[float]]) -> list[Line]:
     ]
 
 
-def _per_second(broker: redis.Redis, task: Task, count: int) -> float:
+def _portion(broker: redis.Redis, worker: Worker, count: int, task: Task) -> Portion:
     """From the first that is sent to the last that is acknowledged, which is when it ended."""
-    begun = time.perf_counter()
+    server = psutil.Process(broker.info("server")["process_id"])
+    all_of_them = [psutil.Process(), server, *worker.processes()]
+    before, begun = _processor_time(all_of_them), time.perf_counter()
     for number in range(count):
         task.apply_async([str(number)])
     wait_until(partial(_is_calm, broker, task.app.main), timeout=120, interval=0.002)
-    return count / (time.perf_counter() - begun)
+    seconds = time.perf_counter() - begun
+    return Portion(count / seconds, (_processor_time(all_of_them) - before) / count)
+
+
+def _processor_time(processes: list[psutil.Process]) -> float:
+    times = [process.cpu_times() for process in processes]
+    return sum(each.user + each.system for each in times)
 
 
 def _is_calm(broker: redis.Redis, queue: str) -> bool:
