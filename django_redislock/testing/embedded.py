@@ -4,7 +4,7 @@ import atexit
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -76,13 +76,16 @@ class embedded_redis(TestContextDecorator):
         return self.enable()
 
     def enable(self) -> EmbeddedServer:
+        # Read before: of settings that nobody has read yet none can be overridden.
+        wanted = [conf.cache, *self._also]
         with override_settings(**NO_CLIENT):
-            places = _places([conf.cache, *self._also])
+            places = _places(wanted)
         self._databases = {place: _server(place[0]) for place in dict.fromkeys(places.values())}
         self._aliases = list(places)
         _empty(self._databases)
         self._override = override_settings(**_settings(places))
         self._override.enable()
+        self._layer = settings._wrapped  # type: ignore[misc]
         return _server(places[conf.cache][0])
 
     def disable(self) -> None:
@@ -93,6 +96,13 @@ class embedded_redis(TestContextDecorator):
             _empty(self._databases)
         finally:
             self._override.disable()
+            self._say_nothing()
+
+    def _say_nothing(self) -> None:
+        # Whoever set others meanwhile and takes them back only now, as pytest-django's `settings`
+        # where a test asks for it first, brings ours back.
+        for name in self._override.options:
+            vars(self._layer).pop(name, None)
 
 
 def _aliases(also: object) -> tuple[str, ...]:
@@ -106,11 +116,11 @@ Place = tuple[int, int]
 """The number of a server, and of a database on it."""
 
 
-def _places(wanted: Iterable[str]) -> dict[str, Place]:
+def _places(wanted: Sequence[str]) -> dict[str, Place]:
     """Where each alias is to lead; those that are wanted are there, and come first."""
     found: dict[str, Place] = {}
     machines: dict[str, dict[object, int]] = {}
-    on_redis = [alias for alias, about in settings.CACHES.items() if _is_on_redis(about)]
+    on_redis = list(_on_redis(wanted))
     for alias in dict.fromkeys([*wanted, *on_redis]):
         told = _database_of(alias) if alias in on_redis else None
         machine, database = told or _text_of(settings.CACHES.get(alias, {}), alias in on_redis)
@@ -118,6 +128,16 @@ def _places(wanted: Iterable[str]) -> dict[str, Place]:
         number = databases.setdefault(database, len(databases))
         found[alias] = list(machines).index(machine), number
     return found
+
+
+def _on_redis(wanted: Sequence[str]) -> Iterator[str]:
+    for alias, about in settings.CACHES.items():
+        try:
+            if _is_on_redis(about):
+                yield alias
+        except ImportError:  # where its library is not installed, nothing uses it here
+            if alias in wanted:
+                raise
 
 
 def _is_on_redis(about: Mapping[str, Any]) -> bool:
@@ -183,7 +203,8 @@ def _server(number: int) -> EmbeddedServer:
     key = os.getpid(), number
     if key not in _servers:
         found = EmbeddedServer(databases=DATABASES).start()
-        atexit.register(found.stop)
+        # With its folder: in a child of multiprocessing no finalizer runs at the end.
+        atexit.register(found.__exit__, None, None, None)
         _servers[key] = found
     return _servers[key]
 

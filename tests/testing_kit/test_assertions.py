@@ -83,6 +83,12 @@ class TestNothingHeld:
             assert_nothing_held(within=0)
         assert_nothing_held(within=10)
 
+    @pytest.mark.timeout(60)
+    def test_it_ends_also_where_time_stands_still(self, monkeypatch) -> None:
+        monkeypatch.setattr("time.monotonic", lambda: 0.0)  # as freezegun does
+        with held_elsewhere(NAME), pytest.raises(AssertionError, match=NAME):
+            assert_nothing_held(within=0.1)
+
     def test_what_only_cools_down_is_not_held(self) -> None:
         with locks.lock(NAME, at_least_for=60):
             pass

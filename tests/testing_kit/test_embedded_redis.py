@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import unittest
+from pathlib import Path
 
 import psutil
 import pytest
@@ -37,6 +38,19 @@ with embedded_redis() as server:
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     assert locks.get("a")
+say("done")
+"""
+
+IN_CHILDREN = """
+import multiprocessing
+from django_redislock.testing import embedded_redis
+def work():
+    with embedded_redis() as server:
+        say(server._folder)
+with embedded_redis():
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
 say("done")
 """
 
@@ -105,6 +119,18 @@ def test_a_lock_of_before_and_after_is_not_touched() -> None:
         with embedded_redis():
             assert locks.get(NAME) is None
         assert lock.owned()
+
+
+def test_settings_of_meanwhile_that_are_taken_back_later_do_not_bring_it_back(
+    settings,
+) -> None:
+    kit, of_a_test, before = embedded_redis(), override_settings(DEBUG=True), settings.CACHES
+    kit.enable()
+    of_a_test.enable()
+    assert before != settings.CACHES
+    kit.disable()
+    of_a_test.disable()
+    assert before == settings.CACHES
 
 
 def test_coroutines_have_it_too() -> None:
@@ -183,6 +209,14 @@ class TestAliases:
             locks.lock(NAME),
         ):
             assert [info.name for info in locks.using("locks").active()] == [NAME]
+
+    def test_one_whose_library_is_missing_is_an_error_only_if_it_is_to_lead_there(self) -> None:
+        missing = {"BACKEND": "missing.cache.Backend"}
+        with override_settings(CACHES={"default": at("redis://one"), "other": missing}):
+            with embedded_redis(), locks.lock(NAME):
+                pass
+            with pytest.raises(ImportError, match="missing"), embedded_redis(also=["other"]):
+                pass
 
     def test_how_to_reach_a_server_is_left_out_and_what_values_look_like_is_not(self) -> None:
         settings = {
@@ -272,6 +306,13 @@ class TestAway:
 def test_a_forked_child_has_one_of_its_own() -> None:
     with Child(FORKS) as child:
         child.expect("done")
+
+
+def test_of_a_child_of_multiprocessing_as_of_parallel_test_runs_nothing_stays() -> None:
+    with Child(IN_CHILDREN) as child:
+        folder = Path(child.expect(""))
+        child.expect("done")
+        wait_until(lambda: not folder.exists())
 
 
 class TestDecorators:

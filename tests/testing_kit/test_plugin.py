@@ -89,7 +89,6 @@ def test_it_is_found_and_imports_nothing(tmp_path: Path) -> None:
     assert {"embedded_redis", "nothing_held"} <= {*done.stdout.split()}
 
 
-@pytest.mark.slow
 def test_a_test_that_leaves_a_lock_held_fails_with_its_name(tmp_path: Path) -> None:
     done = run(tmp_path, HOLDS, *OWN, **BARE)
     assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
