@@ -118,7 +118,9 @@ class Quorum(BaseLock):
         """The leases of a majority, or none, and then none is left."""
         try:
             outcomes = yield from self._ask(leases, attempt.until)
-            held = yield from self._agree(_those_that_did(leases, outcomes))
+            got = _those_that_did(leases, outcomes)
+            noted = yield from self._agree(got)
+            held = _those_that_did(got, noted)
             alive = sum(not lease.lost for lease in held)
             if alive < self.needed or _refusals(outcomes):
                 held = []
@@ -135,7 +137,7 @@ class Quorum(BaseLock):
         if not held:
             for refusal in _refusals(outcomes):  # there it is of another kind
                 raise LockError(str(refusal), lock_name=self.name)
-            self._refuse_failures(outcomes, len(leases) - self.needed)
+            self._refuse_failures(outcomes + noted, len(leases) - self.needed)
         return held
 
     def _ask(self, leases: Sequence[Lease], until: float | None) -> Flow[list[Outcome]]:
@@ -163,13 +165,13 @@ class Quorum(BaseLock):
         want = replace(self._want(lease.keys, lease.token), renewed=False)
         return lease.server, flows.take(lease, want, until)
 
-    def _agree(self, leases: Sequence[Lease]) -> Flow[list[Lease]]:
-        """Those of the leases that took over the greatest fencing token of all."""
+    def _agree(self, leases: Sequence[Lease]) -> Flow[list[Outcome]]:
+        """Of each lease, whether it took over the greatest fencing token of all."""
         greatest = max((lease.fence_token for lease in leases), default=0)
-        raised: list[Outcome] = yield Each(
+        noted: list[Outcome] = yield Each(
             tuple((lease.server, flows.raise_fence(lease, greatest)) for lease in leases)
         )
-        return _those_that_did(leases, raised)
+        return noted
 
     def _new_leases(self, attempt: Attempt) -> list[Lease]:
         owner, targets, _, token, _ = attempt

@@ -139,7 +139,7 @@ def caches(five, backend=CORE):
     }
 
 
-PATIENCE = primitive.PATIENCE
+PATIENCE, GRACE = primitive.PATIENCE, flows.GRACE
 
 
 @pytest.fixture
@@ -148,6 +148,7 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
     They are not taken for away because the machine is busy."""
     settings.CACHES = {**settings.CACHES, **caches(all_five)}
     monkeypatch.setattr(primitive, "PATIENCE", (10.0, 0.3))
+    monkeypatch.setattr(flows, "GRACE", 10.0)
     yield all_five
     try:
         all_five.none_left(timeout=3)
@@ -159,6 +160,7 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
 def hanging(five, monkeypatch):
     """The context in which some hang, for quorums that are as patient as ever."""
     monkeypatch.setattr(primitive, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(flows, "GRACE", GRACE)
     return five.hanging
 
 
@@ -1173,6 +1175,18 @@ def test_a_minority_that_notes_the_token_is_not_enough(five, monkeypatch):
     raise_fence = flows.raise_fence
     monkeypatch.setattr(flows, "raise_fence", refuse)
     assert not quorum(blocking=False).acquire()
+    five.none_left()
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_majority_that_can_not_note_the_token_is_told_of(five, settings, blocking):
+    rules = ["on", "nopass", "~*", "+@all", "-persist"]
+    for alias, server, client in zip(ALL, five.servers, five.clients, strict=True):
+        client.execute_command("ACL", "SETUSER", "taker", *rules)
+        settings.CACHES[alias]["LOCATION"] = server.url.replace("//", "//taker:any@")
+    lock = quorum(blocking=blocking, blocking_timeout=BOUND)
+    with bounded(), pytest.raises(ConnectionError, match="needs 3 of 5 servers, and 5 failed"):
+        lock.acquire()
     five.none_left()
 
 
