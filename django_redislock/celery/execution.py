@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore
+from celery.result import AsyncResult
+from celery.signals import task_prerun
 from celery.states import REVOKED, SUCCESS
 from redis.exceptions import RedisError
 
@@ -21,8 +23,8 @@ from .abort import Abort
 from .call import Call, held, runs_under, under_way
 from .conflict import LOOKS, Conflict, end_duplicate, settle
 from .message import DUPLICATE, place_in
-from .retries import BEGUN, comes_again, remember, sent_again_for
-from .single import Single, place_token
+from .retries import BEGUN, ENDED, comes_again, remember, sent_again_for
+from .single import Single, place_token, single_of
 
 if TYPE_CHECKING:
     from celery import Task
@@ -134,27 +136,49 @@ class Execution:
     def _refuse_to_repeat(self) -> None:
         """Raise Celery's `Ignore` where an earlier execution of the message has done the work, as
         far as the result backend knows."""
-        if self.call.has_begun and self._state() == SUCCESS:
+        if self.call.has_begun and self._has_ended(SUCCESS):
             logger.info("%s was delivered twice, and has run", self.call)
             raise Ignore("it has run")
 
     def _refuse_if_replaced(self) -> None:
         """Raise Celery's `Ignore` where a newer message took its place, as far as the result
         backend knows, and the worker did not hear that it was revoked."""
-        replaceable = self.single.options.on_conflict == "replace"
-        if replaceable and place_in(self.call.headers) and self._state() == REVOKED:
+        if self._is_replaceable and self._has_ended(REVOKED):
             logger.info("%s was replaced by a newer one", self.call)
             raise Ignore("it was replaced")
 
-    def _state(self) -> str | None:
-        """The task's state, if there is a result backend and it answers."""
+    @property
+    def _is_replaceable(self) -> bool:
+        replaces = self.single.options.on_conflict == "replace"
+        return replaces and place_in(self.call.headers) is not None
+
+    def look_back(self) -> None:
+        """Learn how its message has ended before, as long as the result backend knows it."""
+        task = self.call.task
+        if task is not None and (self.call.has_begun or self._is_replaceable):
+            result = task.AsyncResult(str(self.call.task_id))
+            with suppress(Exception):  # there is no result backend, or it is away
+                remember(task, ENDED, result if result.ready() else None)
+
+    def _has_ended(self, state: str) -> bool:
+        """Whether its message has ended so before, as far as the result backend knows."""
         task, task_id = self.call.task, self.call.task_id
         if task is None or task_id is None:
-            return None
+            return False
+        ended = getattr(task.request, ENDED, None)
+        if isinstance(ended, AsyncResult) and ended.state == state:
+            self._tell_again(ended)
+            return True
         try:
-            return task.AsyncResult(task_id).state
-        except Exception:
-            return None
+            return bool(task.AsyncResult(task_id).state == state)
+        except Exception:  # there is no result backend, or it is away
+            return False
+
+    def _tell_again(self, ended: AsyncResult[Any]) -> None:
+        """Have the result backend know again what Celery has noted over."""
+        request = self.call.request
+        with suppress(Exception):  # it is away
+            ended.backend.store_result(ended.id, ended.result, ended.state, request=request)
 
     def _place(self, lock: BaseLock) -> Place | None:
         """The place of the message for which it runs, if there is one."""
@@ -183,9 +207,11 @@ class Execution:
         return conflict
 
     def _with_own_past(self, name: str) -> Conflict | None:
-        """The conflict with an execution of the same message beside which `limit` would let it."""
-        several, call = (self.single.options.limit or 1) > 1, self.call
-        if not (several and (call.is_redelivered or call.has_begun)):
+        """The conflict with an execution of the same message: `limit` would let it run beside it,
+        and if it waited for the lock it would run before the result of that is known."""
+        options, call = self.single.options, self.call
+        would_run = (options.limit or 1) > 1 or options.on_conflict == "wait"
+        if not (would_run and (call.is_redelivered or call.has_begun)):
             return None
         conflict = self._conflict(name)
         return conflict if conflict.look_for_own_past() else None
@@ -249,3 +275,11 @@ class Execution:
                 "%s could not release lock %r, which stays until its lease is over: %s",
                 *(self.call, lock.name, error_text(error)),
             )
+
+
+@task_prerun.connect
+def look_back(sender: Any, **_: Any) -> None:
+    """Celery notes next that the task has started, and not every result backend keeps how it has
+    ended then."""
+    if sender.track_started and (single := single_of(sender)):
+        Execution(single, sender.run, Call.under_way(sender.run, sender, (), {})).look_back()

@@ -16,13 +16,20 @@ SENT_AGAIN = "redislock_sent_again"
 BEGUN = "redislock_begun"
 """Of an execution: that the task's body was called, if only to see that it may not run."""
 
+ENDED = "redislock_ended"
+"""Of an execution: the result of an earlier one of its message, if that has ended."""
+
 FORESEEN = "redislock_foreseen"
 """Of an execution: that Celery will retry it, as far as can be told before it does."""
 
 
 def remember(task: "Task[..., Any]", what: str, value: Any = True) -> None:
     """Note it with the execution that is under way."""
-    setattr(task.request, what, value)
+    # A class of tasks whose call goes on by Celery's own has a copy of the request there.
+    current = task.request
+    stack: Any = task.request_stack
+    for request in (current, *(each for each in stack.stack if each.id == current.id)):
+        setattr(request, what, value)
 
 
 def is_remembered(task: "Task[..., Any]", what: str) -> bool:

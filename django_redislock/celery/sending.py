@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import states
 from celery._state import get_current_task
+from celery.app.task import Context
 from celery.result import EagerResult
 from celery.utils import uuid
 from celery.utils.time import maybe_iso8601, maybe_make_aware
@@ -261,7 +262,10 @@ class Sending:
     def _tell_backend(self, task_id: str) -> None:
         # Workers that are away now don't hear of it, and look there when it comes to run.
         store = not self.task.ignore_result
-        self.task.backend.mark_as_revoked(task_id, REPLACED, request=None, store_result=store)
+        # Without a request backends take that of the task that runs here, and rpc:// tells its
+        # caller that it was revoked.
+        replaced = Context(id=task_id, task=self.task.name)
+        self.task.backend.mark_as_revoked(task_id, REPLACED, request=replaced, store_result=store)
 
     def _give_way(self) -> Any:
         holder = self.conflict.error.task_id

@@ -28,7 +28,9 @@ from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token, single_of
 from django_redislock.signals import task_replaced, task_skipped
+from tests.integration.tools import start
 from tests.round_trips import RoundTrips
+from tests.tools import Child, wait_until
 
 WHEN_SENT = ["until_executing", "until_executed", "until_and_while_executing"]
 
@@ -319,15 +321,34 @@ def test_a_replaced_one_that_can_not_be_revoked_is_told_of(app, name, told, monk
 
 
 def test_workers_are_told_of_a_replaced_one_also_where_the_backend_can_not_be(
-    name, told, monkeypatch
+    app, name, told, monkeypatch, caplog, tmp_path
 ):
+    app.conf.result_backend = tmp_path.as_uri()
+    revoked = []
+    monkeypatch.setattr(app.control, "revoke", revoked.append)
+    task = make(app, name, on_conflict="replace")
+    first = task.delay()
+    tmp_path.rmdir()
+    second = task.delay()
+    assert told == [("replaced", first.id, second.id)]
+    assert revoked == [first.id]
+    assert f"Task {first.id} could not be revoked" in caplog.text
+
+
+def test_a_task_that_replaces_another_is_not_told_as_revoked_itself(name, told):
     with OwnCelery("tests.rpc", broker="memory://", backend="rpc://", set_as_current=False) as app:
-        revoked = []
-        monkeypatch.setattr(app.control, "revoke", revoked.append)
         task = make(app, name, on_conflict="replace")
-        first, second = task.delay(), task.delay()
-        assert told == [("replaced", first.id, second.id)]
-        assert revoked == [first.id]
+
+        @app.task(name=f"tests.{name}.sender")
+        def sender():
+            return [task.delay().id for _ in range(2)]
+
+        with app.connection() as connection, connection.SimpleQueue(name) as answers:
+            request = {"reply_to": name, "correlation_id": "own", "is_eager": False}
+            build_tracer(sender.name, sender, app=app)("own", (), {}, request)
+            first, second = answers.get(timeout=10).payload["result"]
+            assert told == [("replaced", first, second)]
+            assert answers.qsize() == 0
 
 
 @pytest.mark.parametrize("broker", ["amqp://", "memory://"])
@@ -533,6 +554,31 @@ def test_a_retry_that_can_not_be_sent_keeps_nothing(app, name, below):
     assert locks.get(name) is None
 
 
+class Passing(Task):
+    """A task whose class's call goes on with a copy of the request, as by `Task.__call__`, which
+    does so since Celery 5.5."""
+
+    def __call__(self, *args, **kwargs):
+        self.push_request(**vars(self.request) | {"args": args, "kwargs": kwargs})
+        try:
+            return self.run(*args, **kwargs)
+        finally:
+            self.pop_request()
+
+
+@pytest.mark.parametrize("how", ["replaces", "retries"])
+def test_what_sends_itself_again_keeps_its_place_however_its_class_calls_it(app, name, sent, how):
+    def again(self):
+        if how == "replaces":
+            raise self.replace(self.si())
+        self.retry(throw=False)
+
+    task = app.task(bind=True, base=Passing, name=f"tests.{name}")(again)
+    work_off(app, single_instance(mode="until_executed", key=name)(task))
+    assert [each["id"] for each in sent] == ["own"]
+    assert locks.get(name).token == place_token("own")
+
+
 def test_what_replaces_itself_by_another_call_keeps_its_place(app, name, sent):
     def page(self, number):
         if number < 3:
@@ -560,6 +606,53 @@ def test_what_was_replaced_does_not_run_when_the_newer_one_has_ended(app, name):
     task.apply(task_id=first.id, headers={PLACE: name})
     assert ran == [1]
     assert locks.get(name) is None
+
+
+def test_what_was_replaced_does_not_run_where_celery_notes_that_it_started(app, name):
+    ran = []
+    options = {"on_conflict": "replace", "task": {"track_started": True}}
+    task = make(app, name, body=lambda: ran.append(1), **options)
+    first, second = task.delay(), task.delay()
+    for sent in second, first:
+        request = {"id": sent.id, "is_eager": False, "headers": {PLACE: name}}
+        build_tracer(task.name, app.tasks[task.name], app=app)(sent.id, (), {}, request)
+    assert ran == [1]
+    assert first.state == "REVOKED"
+
+
+NOTES_OVER = """
+from celery import Celery
+from celery.app.trace import build_tracer
+from django.core.management import call_command
+from django_redislock import single_instance
+
+call_command("migrate", verbosity=0)
+backend = "django_celery_results.backends:DatabaseBackend"
+app = Celery("results", broker="memory://", backend=backend)
+ran = []
+
+@app.task(name="once", acks_late=True, track_started=True)
+@single_instance
+def once():
+    ran.append(1)
+    return "ran"
+
+for again in False, True:
+    request = {"id": "own", "is_eager": False, "delivery_info": {"redelivered": again}}
+    build_tracer(once.name, once, app=app)("own", (), {}, request)
+result = app.AsyncResult("own")
+say(f"{len(ran)} {result.state} {result.result}")
+"""
+
+
+def test_what_has_run_does_not_run_again_where_the_backend_notes_over_it_that_it_started(tmp_path):
+    where = {
+        "DJANGO_SETTINGS_MODULE": "tests.results_settings",
+        "TESTPROJECT_DB": str(tmp_path / "results.sqlite3"),
+    }
+    with Child(NOTES_OVER, **where) as child:
+        assert child.expect("1") == "SUCCESS ran"
+        assert child.wait() == 0
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)
@@ -838,6 +931,25 @@ def test_what_is_delivered_twice_does_not_run_beside_itself(app, of_two, sent, m
     ran = []
     task = of_two(body, mode)
     assert work_off(app, task) == "ran"
+    assert ran == [1]
+    assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
+
+
+@pytest.mark.parametrize("how", [{"redelivered": True}, {"headers": {AGAIN: True}}], ids=str)
+def test_what_is_delivered_twice_does_not_wait_for_itself(app, name, sent, how):
+    def body():
+        ran.append(1)
+        if len(ran) == 1:
+            seconds.append(start(lambda: work_off(app, task, **how)))
+            wait_until(lambda: sent or locks.get(name).waiters)
+        return "ran"
+
+    ran, seconds = [], []
+    app.backend.forget("own")  # that it ended in another test
+    alone = single_instance(key=name, on_conflict="wait")(body)
+    task = app.task(name=f"tests.{name}", acks_late=True)(alone)
+    assert work_off(app, task) == "ran"
+    seconds[0].result(60)
     assert ran == [1]
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
 
