@@ -56,8 +56,18 @@ class Atomic:
 
 
 def is_open(alias: str) -> bool:
-    """Whether code is inside a transaction of that database, but for that of a `TestCase`."""
-    return _in_transaction(connections[alias])
+    """Whether code is inside a transaction of that database, but for that of a `TestCase`.
+
+    Raises `TransactionManagementError` where autocommit is off: Django does not tell then of a
+    commit.
+    """
+    connection = connections[alias]
+    if _is_manual(connection):
+        raise transaction.TransactionManagementError(
+            f"release_on_commit needs autocommit, which is off on {alias!r}: release the lock by "
+            "hand, after the commit"
+        )
+    return _in_transaction(connection)
 
 
 def when_it_ends(alias: str, release: Callable[[], None]) -> None:
@@ -94,3 +104,11 @@ _warned = False
 
 def _in_transaction(connection: Any) -> bool:
     return any(not block._from_testcase for block in connection.atomic_blocks)
+
+
+def _is_manual(connection: Any) -> bool:
+    """Whether the user's own code begins and commits: autocommit is off, or was where the
+    outermost `atomic` began."""
+    if connection.in_atomic_block:
+        return not connection.commit_on_exit
+    return connection.connection is not None and not connection.autocommit

@@ -153,6 +153,45 @@ def test_the_transaction_of_a_test_case_is_none(warnings):
     assert warnings() == []
 
 
+@pytest.fixture
+def by_hand(transactional_db):
+    """Without autocommit."""
+    transaction.set_autocommit(False)
+    yield
+    transaction.rollback()
+    transaction.set_autocommit(True)
+
+
+def lock_around():
+    with locks.lock("a", release_on_commit=True):
+        Group.objects.create(name="g")
+
+
+def lock_inside():
+    with transaction.atomic():
+        lock_around()
+
+
+def atomic_around():
+    with locks.atomic("a"):
+        Group.objects.create(name="g")
+
+
+@pytest.mark.parametrize("work", [lock_around, lock_inside, atomic_around])
+def test_without_autocommit_nothing_can_be_released_on_commit(by_hand, work):
+    with pytest.raises(transaction.TransactionManagementError, match="off on 'default'"):
+        work()
+    wait_until(lambda: not is_held())
+
+
+def test_a_release_after_a_commit_by_hand_is_as_ever(by_hand, warnings):
+    with locks.lock("a"):
+        Group.objects.create(name="g")
+        transaction.commit()
+    assert not is_held()
+    assert warnings() == []
+
+
 @real
 def test_a_release_inside_of_a_transaction_is_warned_of_once(warnings):
     with transaction.atomic():
