@@ -279,7 +279,10 @@ class FencedInstance(Generic[M]):
 
     def _pk(self) -> Any:
         """The key of the row that has the fence: with inherited tables, maybe a parent's."""
-        return getattr(self.instance, self.fence.model._meta.pk.attname)
+        pk = getattr(self.instance, self.fence.model._meta.pk.attname)
+        link = self.instance._meta.get_ancestor_link(self.fence.model)
+        # An instance that was made by its link to a parent has the parent's key from save() on.
+        return getattr(self.instance, link.attname) if link and pk is None else pk
 
     def _has_pk(self) -> bool:
         pk = self._pk()

@@ -13,7 +13,7 @@ from django.db.transaction import TransactionManagementError
 from django_redislock import StaleLock
 from django_redislock.fencing import fenced
 
-from .models import Account, Ledger, Parcel, Restaurant, Savings, School
+from .models import Account, Ledger, Parcel, Place, Restaurant, Savings, School
 from .tools import NEW, NOW, OLD, account, stored, writes
 
 
@@ -210,6 +210,19 @@ def test_of_a_row_in_several_tables_none_is_written_by_a_stale_holder(using, mod
     assert stored(row).name == "old"
     fenced(row, NEW).save()
     assert stored(row).name == "new"
+
+
+@pytest.mark.parametrize("act", ["save", "delete"])
+def test_a_stale_holder_writes_no_parent_that_its_instance_only_links_to(using, act):
+    place = Place.objects.using(using).create(name="old", fence=NEW)
+    child = Restaurant(place_ptr_id=place.pk, name="new")
+
+    with pytest.raises(StaleLock):
+        getattr(fenced(child, NOW), act)(using=using)
+    assert (stored(place).name, stored(place).fence) == ("old", NEW)
+
+    fenced(child, NEW + 1).save(using=using)
+    assert (stored(place).name, stored(place).fence) == ("new", NEW + 1)
 
 
 def test_of_two_fences_one_is_named(using):
