@@ -179,8 +179,8 @@ class AsyncClusterNodes(ClusterNodes):
 
     async def aclose(self) -> None:
         await self._client.aclose()
-        # It closes none where an error made it want to know the Cluster anew; that of redis-py 7
-        # none of the nodes that it knows since it did so.
+        # It closes none where an error made it want to know the Cluster anew; nor what was in use
+        # of a node that has left.
         used = [each.node for each in self._nodes.values()]
         for node in [*self._client.nodes_manager.nodes_cache.values(), *used]:
             with suppress(Exception):
@@ -196,6 +196,8 @@ class AsyncClusterNodes(ClusterNodes):
             self._moved.clear()
 
     def _client_of(self, node: Any) -> AsyncNode:
+        # That of redis-py 7 has others for the slots each time that it looks, and closes none.
+        node = self._client.get_node(node_name=node.name) or node
         found = self._nodes.get(node.name)
         if found is None or found.node is not node:
             found = self._nodes[node.name] = AsyncNode(node)

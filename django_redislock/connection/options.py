@@ -2,9 +2,12 @@
 connects it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from redis.exceptions import RedisError
+
+Options: TypeAlias = dict[str, tuple[Callable[[Any], bool], str]]
+"""By name: what is right, and how that is told."""
 
 
 def refuse_mistaken_options(client: Any) -> None:
@@ -13,7 +16,8 @@ def refuse_mistaken_options(client: Any) -> None:
     pool: Any = getattr(client, "connection_pool", None)
     make = getattr(type(pool), "make_connection", None)
     if getattr(make, "__module__", "").startswith("redis."):
-        _refuse_what_is_read_later(_connection_of(pool))
+        _refuse_what_is_read_later(pool, READ_BY_A_POOL)
+        _refuse_what_is_read_later(_connection_of(pool), READ_LATER)
 
 
 def _connection_of(pool: Any) -> Any:
@@ -23,9 +27,9 @@ def _connection_of(pool: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _refuse_what_is_read_later(connection: Any) -> None:
-    for name, (is_right, wanted) in READ_LATER.items():
-        value = getattr(connection, name, None)
+def _refuse_what_is_read_later(reader: Any, options: Options) -> None:
+    for name, (is_right, wanted) in options.items():
+        value = getattr(reader, name, None)
         if value is not None and not is_right(value):
             raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
@@ -38,6 +42,10 @@ def _is_timeout(value: Any) -> bool:
     return _is_number(value) and value > 0
 
 
+def _is_patience(value: Any) -> bool:
+    return _is_number(value) and value >= 0
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
@@ -46,7 +54,7 @@ def _is_retry(value: Any) -> bool:
     return hasattr(value, "call_with_retry")
 
 
-READ_LATER: dict[str, tuple[Callable[[Any], bool], str]] = {
+READ_LATER: Options = {
     "db": (_is_database, "a number"),
     "socket_timeout": (_is_timeout, "a number of seconds above 0"),
     "socket_connect_timeout": (_is_timeout, "a number of seconds above 0"),
@@ -54,3 +62,8 @@ READ_LATER: dict[str, tuple[Callable[[Any], bool], str]] = {
     "retry": (_is_retry, "a Retry of redis-py"),
 }
 """What a connection takes as it comes, and fails by when it connects; None is always right."""
+
+READ_BY_A_POOL: Options = {
+    "timeout": (_is_patience, "a number of seconds, at least 0"),
+}
+"""The same of a blocking pool, which fails by it when it is asked for a connection."""

@@ -25,6 +25,7 @@ from .pools import (
     agive_back,
     connection_of,
     connection_on_loop,
+    disconnect_idle,
     give_back,
     idle_of,
     idle_on_loop,
@@ -58,7 +59,8 @@ def is_elsewhere(answer: Any) -> bool:
 
 
 def _leads_astray(answers: Sequence[Any]) -> bool:
-    """Whether the connection leads to a replica: the next may lead to the new primary."""
+    """Whether the connection leads to a replica, and so do the others of that time: those that are
+    made from here on may lead to the new primary."""
     return any(map(is_of_replica, answers))
 
 
@@ -196,11 +198,10 @@ def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[
     try:
         connection = (plain and idle_of(pool)) or connection_of(pool, until)
         lent = [connection]
-        if until is not None or not _retries(connection):
-            return _exchange(connection, commands, until)
-        answers: list[Any] = connection.retry.call_with_retry(
-            lambda: _exchange(connection, commands, None), lambda error: connection.disconnect()
-        )
+        answers = _answers_by(connection, commands, until)
+        if _leads_astray(answers):
+            connection.disconnect()
+            disconnect_idle(pool)
         return answers
     finally:
         try:
@@ -225,19 +226,25 @@ def _retries(connection: Any) -> bool:
     return getattr(connection.retry, "_retries", 1) != 0
 
 
+def _answers_by(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
+    if until is not None or not _retries(connection):
+        return _exchange(connection, commands, until)
+    answers: list[Any] = connection.retry.call_with_retry(
+        lambda: _exchange(connection, commands, None), lambda error: connection.disconnect()
+    )
+    return answers
+
+
 def _exchange(connection: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
     try:
         # Where there is a limit, `pools` saw to that: what hangs would know none.
         connection.send_packed_command([_packed(commands)], check_health=until is None)
         if _are_short(commands):
             look_out(connection)
-        answers = [_read(connection, until) for _ in commands]
+        return [_read(connection, until) for _ in commands]
     except BaseException:
         connection.disconnect()  # or what is unread would answer the next command
         raise
-    if _leads_astray(answers):
-        connection.disconnect()
-    return answers
 
 
 def _read(connection: Any, until: float | None) -> Any:
@@ -336,7 +343,7 @@ async def _aexchange(client: Any, commands: Sequence[Command], once: bool) -> li
 
 async def _asend(client: Any, commands: Sequence[Command], once: bool) -> list[Any]:
     pool = client.connection_pool
-    if not client.connection and (connection := idle_on_loop(pool)):
+    if not client.connection and (connection := await idle_on_loop(pool)):
         answers = await _asend_on(pool, connection, commands, once)
     elif once:
         answers = await _asend_once(pool, commands)

@@ -91,6 +91,12 @@ def give_back(pool: Any, lent: list[Any], plain: bool) -> None:
             pool._in_use_connections.remove(connection)
 
 
+def disconnect_idle(pool: Any) -> None:
+    """Have the connections made anew that nobody uses."""
+    if "inuse_connections" in signature(pool.disconnect).parameters:  # not a blocking one of old
+        pool.disconnect(inuse_connections=False)
+
+
 def is_plain(pool: Any) -> bool:
     """Whether what is idle in it may be had by `idle_of`, and be given back as soon."""
     return (
@@ -162,12 +168,14 @@ def _is_to_go(connection: Any) -> bool:
     return getattr(connection, "_should_reconnect", False)
 
 
-def idle_on_loop(pool: Any) -> Any:
+async def idle_on_loop(pool: Any) -> Any:
     """The same of a pool of asyncio: None where it has to be asked itself."""
     if not is_plain(pool) or not pool._available_connections:
         return None
     connection = pool._available_connections[-1]
     if not _is_ready_on_loop(connection):
+        # redis-py 8 itself would not see that it was closed, where it listens for maintenance.
+        await connection.disconnect(nowait=True)
         return None
     pool._in_use_connections.add(pool._available_connections.pop())
     return connection

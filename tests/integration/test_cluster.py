@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 import time
+import warnings
 
 import pytest
 import redis
@@ -227,6 +229,22 @@ def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again
 
     redirected(server("default").client)
     asyncio.run(use())
+
+
+def test_no_connection_stays_open_with_its_loop_where_the_client_looked_again(cluster):
+    async def use():
+        for _ in range(3):
+            async with locks.lock("a"):
+                pass
+            nodes = await server("default").async_client()
+            nodes.look_again()
+            await asyncio.wait([nodes._looking])
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(use())
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
 
 
 def test_connections_that_were_closed_while_idle_are_no_error_in_async(cluster):

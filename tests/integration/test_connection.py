@@ -140,6 +140,11 @@ MISTAKEN = {
         "credential_provider",
     ),
     "pool": (CORE, {"pool_class": "redis.NoPool"}, "NoPool"),
+    "pool's timeout": (
+        CORE,
+        {"pool_class": "redis.BlockingConnectionPool", "timeout": "20"},
+        "timeout must be a number of seconds, at least 0, got '20'",
+    ),
     "class": ("django.core.cache.backends.redis.NoCache", {}, "NoCache"),
     "django-redis's option": (
         DJANGO_REDIS,

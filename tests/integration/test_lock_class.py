@@ -23,7 +23,7 @@ from django_redislock.primitives import Semaphore, base
 from django_redislock.testing import EmbeddedServer
 from tests.tools import wait_until
 
-from .tools import start, until
+from .tools import cut_connections, start, until
 
 
 @pytest.fixture(params=[False, True], ids=["bytes", "str"])
@@ -508,6 +508,18 @@ def test_an_async_waiter_is_woken_and_renewed():
         assert await waits > fence_token
 
     with_async_client(use)
+
+
+def test_an_async_client_whose_idle_connection_was_closed_is_no_error():
+    async def run():
+        with EmbeddedServer() as server, redis.Redis.from_url(server.url) as other:
+            async with redis.asyncio.Redis.from_url(server.url) as client:
+                for _ in range(2):
+                    async with AsyncLock(client, "a"):
+                        cut_connections(other)
+                    cut_connections(other)
+
+    asyncio.run(run())
 
 
 def test_an_async_lock_is_its_tasks():

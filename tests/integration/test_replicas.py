@@ -8,6 +8,7 @@ from redis.exceptions import ConnectionError, ReadOnlyError
 
 from django_redislock import LockLost
 from django_redislock.engine import drivers
+from django_redislock.engine.pools import connection_of
 from tests.servers import Node
 from tests.tools import wait_until
 
@@ -185,8 +186,13 @@ def test_an_address_that_leads_to_a_new_primary_is_followed(alias_on, tmp_path):
         address.symlink_to(old.socket)
         with own.lock("a"):
             pass
+        pool = own._server().pool
+        idle = [connection_of(pool, None) for _ in range(3)]
+        for connection in idle:
+            pool.release(connection)
         asyncio.run(use())
         with pytest.raises(ReadOnlyError):  # by the connection that it had
             own.lock("a").acquire()
         with own.lock("a"):
             pass
+        assert [each for each in idle if each._sock] == idle[-1:]  # the others went with it
