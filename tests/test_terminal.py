@@ -618,6 +618,20 @@ def test_more_locks_than_lines_are_counted(hold):
         assert terminal.end() == 0
 
 
+def test_it_says_of_how_many_locks_it_tells(hold):
+    lock = hold("contended", timeout=600)
+    waiter = start(acquire_and_release, locks.lock("contended"))
+    waiting(locks, "contended", 1)
+    hold("ends:first", timeout=300)
+
+    with Terminal("watch", "--limit", "1") as terminal:
+        terminal.shows(r"^2 locks held; of the 1 whose leases end first 0 stale, 0 waiting for 0$")
+        terminal.press("q")
+        assert terminal.end() == 0
+    lock.release()
+    assert waiter.result(60)
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -1,13 +1,13 @@
 """Asking a server all that is to be found, in bounded time and without an error."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError, RedisError, ResponseError
 
 from .. import clock
 from ..connection import Server
@@ -25,6 +25,7 @@ SAMPLES = 10
 CLOCKS_APART = 1.0
 """Seconds by which two clocks can differ until people read wrong times."""
 
+T = TypeVar("T")
 Judge: TypeAlias = Callable[[told.Told], Finding]
 
 CHECKS = (
@@ -49,9 +50,9 @@ class Sample:
 
     seconds: float
 
-    offset: float | None
-    """Seconds by which the server's clock is ahead, give or take half of the round trip; None
-    where it would not tell."""
+    offset: float | Exception
+    """Seconds by which the server's clock is ahead, give or take half of the round trip; or why it
+    would not tell."""
 
 
 def examine(server: Server, book: BookOf, timeout: float) -> Flow[Health]:
@@ -99,7 +100,7 @@ def _findings(server: Server, book: BookOf, until: float) -> Flow[tuple[Finding,
     except Exception as error:  # noqa: BLE001  whatever it is, every lock would meet it
         findings.append(_unreached(server, error))
     else:
-        findings += [_connected(server), _round_trip(samples), _clock(samples)]
+        findings += [_connected(server), _round_trip(samples), _judge("clock", _clock, samples)]
         findings += yield from _locking(server, book, until)
         findings += _judged((yield from told.ask(_left(until), server.key)))
     return _all_of(findings)
@@ -122,7 +123,7 @@ def _sample(key: str, until: float) -> Flow[Sample]:
     [answer] = yield Ask((("TIME",),), _left(until), key)
     seconds = clock.now() - began
     if isinstance(answer, Exception):
-        return Sample(seconds, None)
+        return Sample(seconds, answer)
     there = int(answer[0]) + int(answer[1]) / 1_000_000
     return Sample(seconds, there - (wall + seconds / 2))
 
@@ -155,16 +156,14 @@ def _round_trip(samples: list[Sample]) -> Finding:
 
 def _clock(samples: list[Sample]) -> Finding:
     best = min(samples, key=lambda sample: sample.seconds)
-    if best.offset is None:
-        return Finding("clock", "unknown", "The server refuses TIME.", {"needs": "+time"})
+    offset = told.given(best.offset, "TIME", "+time")
     uncertain = best.seconds / 2
-    facts = {"offset_ms": _ms(best.offset), "uncertainty_ms": _ms(uncertain)}
-    side = "ahead" if best.offset > 0 else "behind"
+    facts = {"offset_ms": _ms(offset), "uncertainty_ms": _ms(uncertain)}
+    side = "ahead" if offset > 0 else "behind"
     summary = (
-        f"The server's clock is {abs(_ms(best.offset))} ms {side}"
-        f" (give or take {_ms(uncertain)} ms)"
+        f"The server's clock is {abs(_ms(offset))} ms {side} (give or take {_ms(uncertain)} ms)"
     )
-    if abs(best.offset) < CLOCKS_APART + uncertain:
+    if abs(offset) < CLOCKS_APART + uncertain:
         return Finding("clock", "ok", f"{summary}; exclusion does not depend on it.", facts)
     summary += ": exclusion does not depend on it, but the times that people read are off."
     return Finding("clock", "warning", summary, facts)
@@ -207,8 +206,13 @@ def _scripts(server: Server, book: BookOf, until: float, works: bool) -> Flow[Fi
     )
 
 
-def _needs(refused: Iterable[str]) -> dict[str, Any]:
-    return {"refused": [*refused], "needs": " ".join(f"+{each.lower()}" for each in refused)}
+def _needs(refused: Mapping[str, Any]) -> dict[str, Any]:
+    lacking = [
+        f"+{name.lower()}"
+        for name, error in refused.items()
+        if isinstance(error, NoPermissionError)
+    ]
+    return {"refused": [*refused]} | ({"needs": " ".join(lacking)} if lacking else {})
 
 
 def _refused(key: str, until: float) -> Flow[dict[str, Any]]:
@@ -253,7 +257,7 @@ def _judged(answers: told.Told) -> list[Finding]:
     return [_judge(id, judge, answers) for id, judge in judges.items()]
 
 
-def _judge(id: str, judge: Judge, answers: told.Told) -> Finding:
+def _judge(id: str, judge: Callable[[T], Finding], answers: T) -> Finding:
     try:
         return judge(answers)
     except told.NotTold as error:

@@ -70,10 +70,19 @@ FSYNC: dict[str, tuple[Status, str]] = {
 }
 
 
+SNAPSHOT_FAILED = "The last snapshot failed: by default the server then refuses all writes."
+
+
+def _is_snapshot_done(told: Told) -> bool:
+    return told.get("rdb_last_bgsave_status", "ok") == "ok"
+
+
 def _append_only_file(told: Told, facts: dict[str, Any]) -> Finding:
     if told.get("aof_last_write_status", "ok") != "ok":
         summary = "The server could not write its append-only file, and refuses all writes."
         return Finding("persistence", "failed", summary, facts)
+    if facts["save"] and not _is_snapshot_done(told):
+        return Finding("persistence", "warning", SNAPSHOT_FAILED, facts)
     status, loss = FSYNC[facts["appendfsync"]]
     summary = f"The server keeps an append-only file: {loss}."
     return Finding("persistence", status, summary, facts)
@@ -81,11 +90,10 @@ def _append_only_file(told: Told, facts: dict[str, Any]) -> Finding:
 
 def _snapshots(told: Told, facts: dict[str, Any]) -> Finding:
     age = max(0, round(time.time()) - told.number("rdb_last_save_time"))
-    done = told.get("rdb_last_bgsave_status", "ok") == "ok"
+    done = _is_snapshot_done(told)
     facts |= {"last_snapshot_age": age, "last_snapshot_done": done}
     if not done:
-        summary = "The last snapshot failed: by default the server then refuses all writes."
-        return Finding("persistence", "warning", summary, facts)
+        return Finding("persistence", "warning", SNAPSHOT_FAILED, facts)
     summary = (
         f"The server writes snapshots only: a restart loses the locks of the time since the last "
         f"one, {age} s ago, and brings back the leases that it saw."
@@ -103,7 +111,8 @@ def replication(told: Told) -> Finding:
         summary = "This server is a replica: locks can be taken at its primary only."
         return Finding("replication", "failed", summary, facts)
     replicas = told.replicas()
-    if not replicas and not told.number("connected_slaves"):
+    wants_some = told.get("min_slaves_good_slaves", "")  # told by one with min-replicas-to-write
+    if not (replicas or told.number("connected_slaves") or wants_some):
         facts = {"role": role, "replicas": []}
         return Finding("replication", "ok", "A primary without replicas.", facts)
     return _with_replicas(told, [_replica(told, each) for each in replicas])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ..engine.drivers import text
 from ..engine.ops import Ask, Flow
@@ -30,7 +30,7 @@ class Told:
 
     def get(self, field: str, default: str | None = None) -> str:
         """A field of INFO."""
-        found = fields(_told(self.info, "INFO", "+info")).get(field, default)
+        found = fields(given(self.info, "INFO", "+info")).get(field, default)
         if found is None:
             raise NotTold(f"The server's INFO has no {field}.")
         return str(found)
@@ -39,12 +39,12 @@ class Told:
         return int(self.get(field, "0"))
 
     def replicas(self) -> list[Mapping[str, str]]:
-        every = fields(_told(self.info, "INFO", "+info"))
+        every = fields(given(self.info, "INFO", "+info"))
         return [pairs(every[f"slave{n}"]) for n in range(len(every)) if f"slave{n}" in every]
 
     def setting(self, name: str) -> str:
         """A parameter of the server's configuration."""
-        answer = _told(self.config[name], "CONFIG GET", "+config|get")
+        answer = given(self.config[name], "CONFIG GET", "+config|get")
         found = answer if isinstance(answer, dict) else dict(_two_by_two(answer))
         values = {text(key): text(value) for key, value in found.items()}
         if name not in values:
@@ -62,9 +62,12 @@ def ask(limit: float, key: str = "") -> Flow[Told]:
     return Told(info, dict(zip(CONFIG, config, strict=True)))
 
 
-def _told(answer: Any, command: str, needs: str) -> Any:
-    if isinstance(answer, ResponseError):
+def given(answer: Any, command: str, needs: str) -> Any:
+    """What was answered to a command that an ACL allows by `needs`."""
+    if isinstance(answer, NoPermissionError):
         raise NotTold(f"The server refuses {command} ({words(answer)}); {needs} allows it.", needs)
+    if isinstance(answer, ResponseError):
+        raise NotTold(f"The server refuses {command}: {words(answer)}.")
     if isinstance(answer, Exception):
         raise NotTold(f"The server did not answer {command}: {type(answer).__name__}.")
     return answer

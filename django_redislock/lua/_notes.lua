@@ -6,7 +6,7 @@ local function count(what, at)
   if kept == '0' then return end
   local rates, minute = history .. 'rates', (at - at % MINUTE) / MINUTE
   if redis.pcall('HINCRBY', rates, minute .. ' ' .. what, 1) ~= 1 then return end
-  for _, field in ipairs(redis.call('HKEYS', rates)) do
+  for _, field in ipairs(redis.pcall('HKEYS', rates)) do
     local its_minute = tonumber(string.match(field, '^%d+') or 0)
     if its_minute <= minute - 60 then redis.call('HDEL', rates, field) end
   end

@@ -122,9 +122,11 @@ class Screen:
         stale = sum(info.is_stale for info in infos)
         contended = sum(bool(info.waiters) for info in infos)
         waiters = sum(info.waiters for info in infos)
-        wait = f"{waiters} waiting for {contended}"
+        told = f"{stale} stale, {waiters} waiting for {contended}"
         total = "1 lock" if look.page.total == 1 else f"{look.page.total} locks"
-        return f"{total} held, {stale} stale, {wait}"
+        if look.is_whole:
+            return f"{total} held, {told}"
+        return f"{total} held; of the {len(infos)} whose leases end first {told}"
 
     def _state(self, since: float) -> tuple[str, Paint]:
         if self.eyes.trouble:

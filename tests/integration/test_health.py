@@ -33,7 +33,7 @@ from django_redislock.testing import EmbeddedServer
 from tests.conftest import leftovers
 from tests.tools import ROOT, wait_until
 
-from .tools import commands, hanging
+from .tools import commands, hanging, start
 
 PAGE = (ROOT / "docs" / "reference" / "operators.md").read_text()
 
@@ -65,7 +65,7 @@ def debians_redis(tmp_path):
 def answers(client):
     try:
         return client.ping()
-    except ConnectionError:
+    except (ConnectionError, ResponseError):
         return False
 
 
@@ -423,7 +423,10 @@ def test_persistence(own_locks, own_redis, config, status, said):
     own_redis.config_set("appendonly", "no")  # or it is written anew before the server ends
 
 
-def test_a_failed_snapshot(own_locks, own_redis):
+@pytest.mark.parametrize("aof", ["no", "yes"])
+def test_a_failed_snapshot(own_locks, own_redis, aof):
+    own_redis.config_set("appendonly", aof)
+    wait_until(lambda: own_redis.info("persistence")["aof_rewrite_in_progress"] == 0)
     own_redis.config_set("save", "3600 1")
     shutil.rmtree(own_redis.config_get("dir")["dir"])
     own_redis.bgsave()
@@ -446,6 +449,15 @@ def test_a_replica(alias_on, replica):
     assert found.get("replication").status == "failed"
     assert found.get("replication").facts == {"role": "slave", "primary_link": "up"}
     assert "ReadOnlyError" in found.get("locking").summary
+
+
+def test_a_primary_that_lacks_its_replicas(own_locks, own_redis):
+    assert own_locks.health().get("replication").status == "ok"
+    own_redis.config_set("min-replicas-to-write", 1)
+    found = own_locks.health()
+    assert found.get("replication").status == "failed"
+    assert "0 replicas" in found.get("replication").summary
+    assert "NOREPLICAS" in found.get("locking").summary
 
 
 @pytest.mark.parametrize("colour", ["sync", pytest.param("async", marks=pytest.mark.slow)])
@@ -477,7 +489,8 @@ def test_clock():
     assert "400.0 ms ahead" in found(0.4).summary
     assert found(-5).status == "warning"
     assert "behind" in found(-5).summary
-    assert found(None).status == "unknown"
+    with pytest.raises(NotTold, match="BUSY"):
+        found(ResponseError("BUSY"))
 
 
 def test_round_trip():
@@ -600,8 +613,29 @@ def test_a_user_who_may_not_ask_for_the_time(alias_on, own_server, own_redis):
     own = as_user(alias_on, own_server, own_redis, "-time")
     found = own.health()
     assert found.get("clock").status == "unknown"
+    assert found.get("clock").facts == {"needs": "+time"}
     assert found.get("round_trip").facts["samples"] == examining.SAMPLES
     assert found.get("locking").status == "failed"  # the scripts ask for it too
+
+
+@pytest.fixture
+def busy(own_server, own_redis):
+    """`own_server` runs a script that does not end, and answers nothing else."""
+    own_redis.config_set("lua-time-limit", 1)
+    with redis.Redis.from_url(own_server.url, socket_timeout=None) as client:
+        running = start(client.eval, "while true do end", 0)
+        wait_until(lambda: not answers(own_redis))
+        yield
+        own_redis.script_kill()
+        assert isinstance(running.exception(10), ResponseError)
+
+
+def test_a_server_that_is_busy_lacks_no_right(own_locks, busy):
+    found = own_locks.health()
+    assert found.get("scripts").facts == {"refused": ["EVALSHA", "EVAL"]}
+    asked = [found.get(id) for id in ("eviction", "memory", "replication", "clock", "version")]
+    assert {each.status for each in asked} == {"unknown"}
+    assert all("BUSY" in each.summary and not each.facts for each in asked)
 
 
 @pytest.mark.parametrize("after", [2, 7])

@@ -127,6 +127,14 @@ def test_a_full_server_gives_locks_back_although_it_notes_nothing(own_locks, own
 # Who was refused
 
 
+@pytest.mark.parametrize("right", ["hincrby", "hkeys", "xadd", "xrevrange"])
+def test_a_user_without_a_right_to_the_history_keeps_locks(own_locks, own_redis, right):
+    own_redis.execute_command("ACL", "SETUSER", "default", f"-{right}")
+    with own_locks.lock("a"):
+        assert not own_locks.lock("a", blocking=False).acquire()
+    assert own_locks.get("a") is None
+
+
 def test_a_refusal_tells_who_and_how_long_it_waited(manager):
     with manager.lock("a"):
         assert not start(manager.lock("a", blocking_timeout=0.05).acquire).result(60)

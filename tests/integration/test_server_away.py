@@ -615,3 +615,17 @@ def test_a_full_server_hands_over_and_the_next_keeps_it(own_locks, own_redis):
     first = own_locks.get("a")
     assert first.token != token
     assert own_locks.force_release("a", first.token) == 1
+
+
+def test_a_server_that_takes_no_writes_tells_of_what_it_keeps(own_locks, own_redis):
+    gone = own_locks.lock("gone", timeout=0.1, auto_renewal=False)
+    with own_locks.lock("a", timeout=60):
+        assert gone.acquire()
+        wait_until(lambda: not gone.locked())
+        own_redis.config_set("min-replicas-to-write", 1)
+        assert [info.name for info in own_locks.active()] == ["a"]
+        assert own_locks.count() == own_locks.page().total == 1
+        assert own_locks.history() == ()
+        own_redis.config_set("min-replicas-to-write", 0)
+        [event] = own_locks.history()
+        assert (event.name, event.outcome) == ("gone", "expired")
