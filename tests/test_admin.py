@@ -391,6 +391,12 @@ def test_history_outlives_the_lock(hold, releaser, name):
     assert "Released by force." in text
 
 
+@pytest.mark.parametrize("text", ["%00", "a%00", "x" * 513])
+def test_what_is_no_name_has_no_history(releaser, text):
+    # PostgreSQL would raise for the first two.
+    assert releaser.get(f"{LIST}{text}/history/").status_code == 404
+
+
 # Who may
 
 

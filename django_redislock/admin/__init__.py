@@ -34,6 +34,7 @@ from ..conf import conf
 from ..info import Holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
+from ..names import check_name
 from ..text import printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
@@ -186,7 +187,10 @@ class ActiveLockAdmin(BaseAdmin):
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> ActiveLock:
         """Return the lock of that name, held or not: its history outlives it."""
-        return ActiveLock(name=object_id)
+        try:
+            return ActiveLock(name=check_name(object_id))
+        except ValueError as error:  # not every database takes what is no name at all
+            raise Http404 from error
 
     @plain_when_redis_is_away
     def change_view(
