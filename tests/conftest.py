@@ -88,6 +88,15 @@ def steal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], No
 
 
 @pytest.fixture(autouse=True)
+def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stalls is not taken for a server that hangs."""
+    from django_redislock.engine import flows  # not before the settings are there
+
+    if not request.node.get_closest_marker("hurried"):
+        monkeypatch.setattr(flows, "GRACE", 10.0)
+
+
+@pytest.fixture(autouse=True)
 def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
     """Fail the test that leaves a key of the product, but for the documented ones.
 

@@ -291,6 +291,7 @@ def test_the_times_of_waiters_are_those_of_the_engine() -> None:
     assert told == [flows.SLICE, flows.ALIVE, flows.CLAIM]
 
 
+@pytest.mark.hurried
 def test_the_round_trip_that_is_warned_of_is_that_of_the_engine() -> None:
     findings = dict(row[:2] for row in rows(page("reference/operators.md"), "locks check`"))
     assert f" {flows.GRACE * 1000:g} ms " in findings["`round_trip`"]

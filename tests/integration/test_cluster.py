@@ -191,6 +191,7 @@ def test_tasks_that_take_turns_do_not_notice_that_the_slot_moves(cluster):
     assert next(moves, None) is None
 
 
+@pytest.mark.hurried
 def test_a_redirection_to_a_node_that_hangs_is_an_error_in_time(cluster, settings):
     settings.REDISLOCK_CLIENT = f"{ME}.patient_client"
     slot = slot_of("a")

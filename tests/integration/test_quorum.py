@@ -148,7 +148,6 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
     They are not taken for away because the machine is busy."""
     settings.CACHES = {**settings.CACHES, **caches(all_five)}
     monkeypatch.setattr(primitive, "PATIENCE", (10.0, 0.3))
-    monkeypatch.setattr(flows, "GRACE", 10.0)
     yield all_five
     try:
         all_five.none_left(timeout=3)

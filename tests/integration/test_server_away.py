@@ -149,6 +149,7 @@ ASKED_FIRST = {"health_check_interval": 0.001, "socket_timeout": None}
 """Options with which redis-py asks a server that hangs whether it is there, and waits for ever."""
 
 
+@pytest.mark.hurried
 @pytest.mark.parametrize("options", [{}, ASKED_FIRST], ids=["", "asked first"])
 def test_a_hanging_server_is_an_error_when_the_wait_is_over(alias_on, own_server, options):
     own_locks = alias_on(own_server.url, **options)
@@ -178,6 +179,7 @@ def test_a_token_that_is_used_again_is_not_given_back(alias_on, own_server):
     lock.release()
 
 
+@pytest.mark.hurried
 def test_a_server_that_hangs_while_one_waits_is_an_error_when_the_wait_is_over(
     own_locks, own_server
 ):
@@ -190,6 +192,7 @@ def test_a_server_that_hangs_while_one_waits_is_an_error_when_the_wait_is_over(
     free(own_locks, "a")
 
 
+@pytest.mark.hurried
 def test_a_server_that_hangs_while_a_task_waits_is_an_error_when_the_wait_is_over(
     own_locks, own_server
 ):
@@ -208,6 +211,7 @@ def test_a_server_that_hangs_while_a_task_waits_is_an_error_when_the_wait_is_ove
     free(own_locks, "a")
 
 
+@pytest.mark.hurried
 def test_a_hanging_server_is_an_error_in_async_too(own_locks, own_server):
     async def use():
         async with own_locks.lock("warm"):
@@ -466,6 +470,7 @@ def test_what_could_not_be_given_back_costs_no_work(own_server):
         assert float(child.expect("")) < 0.5
 
 
+@pytest.mark.hurried
 def test_a_server_that_lets_nobody_connect_is_an_error_when_the_wait_is_over(
     own_locks, own_server, own_redis
 ):
