@@ -77,6 +77,7 @@ def steal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], No
     """Each call lets 100 jiffies pass on the machine, of which so many are stolen."""
     file = tmp_path / "stat"
     monkeypatch.setattr(stolen, "STAT", file)
+    monkeypatch.setattr(stolen, "PRESSURE", tmp_path / "none")
     passed: list[int] = []
 
     def steal(jiffies: int) -> None:

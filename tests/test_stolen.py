@@ -20,8 +20,19 @@ def test_time_that_was_stolen_is_known(steal, monkeypatch):
     assert (found.share, found.seconds) == (0.25, 0.5)
 
 
+def test_time_in_which_the_disk_kept_somebody_is_known(steal, monkeypatch, tmp_path):
+    file = tmp_path / "io"
+    monkeypatch.setattr(stolen, "PRESSURE", file)
+    told = "some avg10=0.01 avg60=0.07 avg300=0.20 total={}\nfull avg10=0.00 total=9\n"
+    file.write_text(told.format(1_000_000))
+    found = stolen.Stolen()
+    file.write_text(told.format(1_250_000))
+    assert (found.share, found.seconds) == (0, 0.25)
+
+
 def test_a_machine_that_knows_of_no_theft_has_none(monkeypatch, tmp_path):
     monkeypatch.setattr(stolen, "STAT", tmp_path / "none")
+    monkeypatch.setattr(stolen, "PRESSURE", tmp_path / "none")
     found = stolen.Stolen()
     assert (found.share, found.seconds) == (0, 0)
 
@@ -32,7 +43,7 @@ from pathlib import Path
 from tests import stolen
 
 HZ = os.sysconf("SC_CLK_TCK")
-stolen.STAT = Path("stat")
+stolen.STAT, stolen.PRESSURE = Path("stat"), Path("none")
 tries = []
 
 def test_it():
