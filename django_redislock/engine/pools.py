@@ -15,9 +15,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from inspect import Parameter, signature
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -226,30 +224,56 @@ def _is_warm(pool: Any) -> bool:
 def _get_by(pool: Any, until: float) -> Any:
     # In a thread, as nothing else ends a handshake with a server that does not answer, or a
     # question whether it is there. A connection that comes too late goes back to its pool.
-    fetched: Future[Any] = Future()
+    fetched = _Fetched(pool)
     try:
-        threading.Thread(target=_fetch, args=(pool, fetched), daemon=True).start()
-        wait([fetched], max(0.0, until - time.monotonic()))
-        if not fetched.cancel():
-            return fetched.result()
+        threading.Thread(target=_fetch, args=(fetched,), daemon=True).start()
+        fetched.wait(max(0.0, until - time.monotonic()))
+        if not fetched.outcome:
+            raise RedisTimeoutError("Redis did not let connect in time")
+        if isinstance(fetched.outcome[0], Exception):
+            raise fetched.outcome.pop()
+        return fetched.outcome[0]
     except BaseException:  # its own error; or an interrupt, and then nobody waits for it any more
-        if not fetched.cancel():
-            fetched.add_done_callback(partial(_put_back, pool))
+        fetched.is_wanted = False
+        fetched.put_back()
         raise
-    raise RedisTimeoutError("Redis did not let connect in time")
 
 
-def _fetch(pool: Any, fetched: "Future[Any]") -> None:
+class _Fetched:
+    """What a thread fetches for another. It is no `Future`: each step is one of C, and an
+    interrupt inside of a Future could leave that locked for ever, and the connection in it."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.outcome: list[Any] = []
+        self.is_wanted = True
+        self._is_away = threading.Lock()
+        self._is_away.acquire()
+
+    def come(self, outcome: Any) -> None:
+        self.outcome.append(outcome)
+        self._is_away.release()
+        if not self.is_wanted:
+            self.put_back()
+
+    def wait(self, seconds: float) -> None:
+        self._is_away.acquire(timeout=seconds)
+
+    def put_back(self) -> None:
+        """If it has come. Who waited and who fetched may both do it, and one of them does."""
+        with suppress(IndexError):
+            outcome = self.outcome.pop()
+            if not isinstance(outcome, Exception):
+                self.pool.release(outcome)
+
+
+def _fetch(fetched: _Fetched) -> None:
     try:
-        connection = _get_asked(pool)
+        connection = _get_asked(fetched.pool)
     except Exception as error:
-        if fetched.set_running_or_notify_cancel():
-            fetched.set_exception(error)
-        return
-    if fetched.set_running_or_notify_cancel():
-        fetched.set_result(connection)
+        fetched.come(error)
     else:
-        pool.release(connection)
+        fetched.come(connection)
 
 
 def _get_asked(pool: Any) -> Any:
@@ -260,11 +284,6 @@ def _get_asked(pool: Any) -> Any:
         pool.release(connection)
         raise
     return connection
-
-
-def _put_back(pool: Any, fetched: "Future[Any]") -> None:
-    if fetched.exception() is None:
-        pool.release(fetched.result())
 
 
 def _arguments() -> tuple[str, ...]:

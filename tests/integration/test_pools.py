@@ -16,7 +16,7 @@ from django_redislock.engine import exchange, pools
 from testproject.settings import redis_database
 from tests.tools import wait_until
 
-from .tools import interrupt_at, start
+from .tools import fetching, interrupt_at, start
 
 
 @pytest.fixture
@@ -121,6 +121,20 @@ def test_what_is_fetched_for_one_who_is_interrupted_meanwhile_goes_back(client, 
     with pytest.raises(KeyboardInterrupt):
         pools.connection_of(pool, time.monotonic() + 60)
     wait_until(lambda: pool._available_connections and not pool._in_use_connections)
+
+
+def test_an_interrupt_at_any_step_of_a_wait_for_a_connection_leaves_it_to_others(client):
+    pool, own = client.connection_pool, Thread.start.__code__  # of Python, which it may harm
+    for step in count(1):
+        pool.disconnect()
+        waiting = interrupt_at(step, pools._get_by.__code__, spared=own)
+        with suppress(KeyboardInterrupt), waiting as struck:
+            pool.release(pools.connection_of(pool, time.monotonic() + 60))
+        wait_until(lambda: not fetching())
+        assert not pool._in_use_connections, struck
+        if not struck:
+            break
+    assert step > 5
 
 
 def seats(client):

@@ -18,7 +18,7 @@ from django_redislock.engine.renewal import thread_book
 from django_redislock.testing import EmbeddedServer
 from tests.tools import Child, wait_until
 
-from .tools import afree, awaiting, cut_connections, free, hanging, start, waiting
+from .tools import afree, awaiting, cut_connections, fetching, free, hanging, start, waiting
 
 
 @contextmanager
@@ -540,11 +540,6 @@ def test_an_interrupted_connect_leaves_the_pool_whole(alias_on, own_server):
         signal.signal(signal.SIGALRM, before)
     with own.lock("a", blocking_timeout=5):
         pass
-
-
-def fetching():
-    """The threads that connect for somebody."""
-    return [thread for thread in threading.enumerate() if "_fetch" in thread.name]
 
 
 def test_a_connection_that_came_as_its_waiter_was_interrupted_goes_back(alias_on, own_server):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -154,18 +155,22 @@ def cut_connections(client: redis.Redis) -> None:
 
 
 @contextlib.contextmanager
-def interrupt_at(step: int, began: CodeType, *files: str) -> Iterator[list[str]]:
+def interrupt_at(
+    step: int, began: CodeType, *files: str, spared: CodeType | None = None
+) -> Iterator[list[str]]:
     """KeyboardInterrupt where a signal may strike: as a Python function begins, or when one of C
-    has returned. At the `step`th of these places while `began` is under way, in `files` (none: in
-    all). Tells which function it was in."""
-    passed, under_way, struck = 0, False, []
+    has returned. At the `step`th of these places while `began` is under way, and `spared` is not,
+    in `files` (none: in all). Tells which function it was in."""
+    passed, under_way, is_spared, struck = 0, False, False, []
 
     def look(frame: FrameType, event: str, about: object) -> None:
-        nonlocal passed, under_way
+        nonlocal passed, under_way, is_spared
         code = frame.f_code
         if code is began and event in ("call", "return"):
             under_way = event == "call"
-        looked_at = under_way and (not files or code.co_filename in files)
+        if code is spared and event in ("call", "return"):
+            is_spared = event == "call"
+        looked_at = under_way and not is_spared and (not files or code.co_filename in files)
         if looked_at and event in ("call", "c_return"):
             passed += 1
             if passed == step:
@@ -178,6 +183,11 @@ def interrupt_at(step: int, began: CodeType, *files: str) -> Iterator[list[str]]
         yield struck
     finally:
         sys.setprofile(before)
+
+
+def fetching() -> list[threading.Thread]:
+    """The threads that connect for somebody."""
+    return [thread for thread in threading.enumerate() if "_fetch" in thread.name]
 
 
 @contextlib.contextmanager
