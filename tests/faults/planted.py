@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from hashlib import sha1
-from typing import Any
 
 from django_redislock.clock import now
 from django_redislock.engine import flows
@@ -12,6 +11,9 @@ from django_redislock.engine.renewal import Book
 from django_redislock.lua import Script
 
 from .client import Client
+
+USUAL = "if usual and "
+"""How the script that acquires turns to a lock that is free."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Planted:
     def into(self, script: Script) -> Script:
         source = script.source.replace(self.good, self.bad)
         if self.general and source != script.source:
-            source = source.replace("if free and ", "if false and ")
+            assert USUAL in source or script.name != "acquire"
+            source = source.replace(USUAL, "if false and ")
         return replace(script, source=source, sha=sha1(source.encode()).hexdigest())  # noqa: S324
 
 
@@ -85,21 +88,23 @@ def take_any_renewal_for_replicated() -> None:
 
 
 def count_from_the_reply() -> None:
-    claim, renew, renewed = flows._claim, flows.renew, Lease.renewed
+    claim, extend, renewed = flows._claim, flows.extend, Lease.renewed
 
     def claim_late(want: flows.Want, left: float, asked: float) -> Flow[flows.Granted | None]:
         granted = yield from claim(want, left, asked)
         return granted and granted._replace(deadline=now() + want.lease)
 
-    def renew_late(*about: Any, **more: Any) -> Flow[float]:
+    def extend_late(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
         sent = now()
-        left = yield from renew(*about, **more)
-        return left and now() - sent + left
+        is_running = yield from extend(lease, seconds, replace=replace)
+        if is_running:
+            lease.keep(lease.deadline + now() - sent)
+        return is_running
 
     def renewed_late(lease: Lease, sent: float, left: float) -> None:
         renewed(lease, now(), left)
 
-    flows._claim, flows.renew = claim_late, renew_late
+    flows._claim, flows.extend = claim_late, extend_late
     Lease.renewed = renewed_late  # type: ignore[method-assign]
 
 

@@ -154,13 +154,16 @@ def cut_connections(client: redis.Redis) -> None:
             client.client_kill_filter(_id=other["id"])
 
 
+SWALLOWING = ("_remove", "__del__")  # a WeakSet's callback, a finalizer
+
+
 @contextlib.contextmanager
 def interrupt_at(
     step: int, began: CodeType, *files: str, spared: CodeType | None = None
 ) -> Iterator[list[str]]:
     """KeyboardInterrupt where a signal may strike: as a Python function begins, or when one of C
     has returned. At the `step`th of these places while `began` is under way, and `spared` is not,
-    in `files` (none: in all). Tells which function it was in."""
+    in `files` (none: in all); not where Python swallows it. Tells which function it was in."""
     passed, under_way, is_spared, struck = 0, False, False, []
 
     def look(frame: FrameType, event: str, about: object) -> None:
@@ -171,7 +174,7 @@ def interrupt_at(
         if code is spared and event in ("call", "return"):
             is_spared = event == "call"
         looked_at = under_way and not is_spared and (not files or code.co_filename in files)
-        if looked_at and event in ("call", "c_return"):
+        if looked_at and event in ("call", "c_return") and code.co_name not in SWALLOWING:
             passed += 1
             if passed == step:
                 struck.append(code.co_qualname)
