@@ -275,7 +275,7 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
     counted here: to ask for it twice, as a client does that repeats itself, adds nothing."""
     sent = clock.now()
     mode: Mode = "set" if replace else "renew"
-    wanted = lease.at_least(seconds) if replace else lease.deadline - sent + seconds
+    wanted = lease.at_least(seconds) if replace else lease.left(sent) + seconds
     if replace:
         lease.begin_to_set(sent + wanted)
     try:
@@ -291,6 +291,7 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
         if replace:
             lease.end_to_set()
     if left:
+        lease.confirmed = True
         lease.keep(sent + min(left, wanted))
         lease.book.add(lease)
     return left > 0

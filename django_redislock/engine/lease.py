@@ -34,6 +34,7 @@ class Lease:
     fence_token = 0
     deadline = due = early = 0.0
     over = False
+    confirmed = True
     _lost = _is_part = False
     _began = _set_at = 0.0
     _set_to = math.inf
@@ -75,6 +76,7 @@ class Lease:
         """The lock was acquired, and is this lease's until `deadline`."""
         self.fence_token = fence_token
         self._began = clock.now()
+        self.confirmed = confirmed
         self.keep(deadline)
         if not confirmed:
             self.due, self.early = min(self.due, self._began + SOON), 0.0
@@ -95,9 +97,15 @@ class Lease:
         or asked for, as the server's clock may have been set back, and may be set right again.
         Where the holder set it at the same time, which of the two came last is not known."""
         most = max(self.deadline - sent, self.at_least(self.seconds))
+        self.confirmed = True
         self.keep(sent + min(left, most))
         if sent < self._set_at:
             self.keep(min(self.deadline, self._set_to))
+
+    def left(self, now: float) -> float:
+        """The seconds that it has left, of a turn those that it has once that is confirmed."""
+        left = self.deadline - now
+        return left if self.confirmed else max(left, self.seconds)
 
     def begin_to_set(self, deadline: float) -> None:
         """Its holder has it end then. From here on the server may do so at any time, so to make

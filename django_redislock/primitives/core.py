@@ -217,7 +217,7 @@ class Core:
     def _extend(
         self, hold: Hold, additional_time: Seconds, replace_ttl: bool, action: str
     ) -> Flow[Literal[True]]:
-        left = 0.0 if replace_ttl else max(each.deadline for each in hold.leases) - clock.now()
+        left = 0.0 if replace_ttl else max(each.left(clock.now()) for each in hold.leases)
         seconds = values.extension("additional_time", additional_time, left)
         wanted = [
             (lease.server, flows.extend(lease, seconds, replace=replace_ttl))

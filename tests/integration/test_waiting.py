@@ -119,6 +119,19 @@ def test_a_turn_that_is_reacquired_has_its_lease_in_full(manager):
     assert mine.result(60) > 20
 
 
+def _extend(manager):
+    with manager.lock("a", timeout=30) as lock:
+        lock.extend(20)
+        return manager.get("a").ttl
+
+
+def test_a_turn_that_is_extended_has_that_beside_its_lease_in_full(manager):
+    with manager.lock("a"):
+        mine = start(_extend, manager)
+        waiting(manager, "a", 1)
+    assert 40 < mine.result(60) <= 50
+
+
 def test_the_last_who_waits_leaves_nothing(manager, redis_server):
     redis_server.flushdb()  # of what others keep there beside locks
     with manager.lock("a"):
