@@ -139,7 +139,8 @@ def single_instance(
     chain, group or chord, one with a `link` or a `task_id` of its own) is
     sent all the same and ends without running: with None, or with
     `AlreadyRunning`. A place lasts `queue_timeout` seconds (None: an hour)
-    beyond the task's `countdown` or `eta`, but not beyond its `expires`.
+    beyond the task's `countdown` or `eta`, but not beyond its `expires`, nor for more than
+    ten years.
 
     `hold_on_retry` keeps the lock while a task waits for its own retry (None: in
     ``"until_executed"`` only), as long as a place lasts.

@@ -15,8 +15,8 @@ class Place:
     """A holding of `lock` that no process keeps, for something that is on its way.
 
     One process takes it; any that knows the token can leave it, or take it over with a lock
-    whose `predecessor` is that token. Nothing renews it. `task` is who is told as its holder,
-    and the metadata say that it is ``queued``, and what else
+    whose `predecessor` is that token. Nothing renews it, and it lasts for ten years at most.
+    `task` is who is told as its holder, and the metadata say that it is ``queued``, and what else
     there is to be told.
     """
 
@@ -78,4 +78,4 @@ class Place:
         info = info_text(
             self.metadata, renewed=False, on_conflict=self.lock.on_conflict, task=self.task
         )
-        return self.lock._want(keys, self.token, seconds, info)
+        return self.lock._want(keys, self.token, min(seconds, values.LONGEST_LEASE), info)

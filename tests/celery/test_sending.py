@@ -28,6 +28,7 @@ from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token, single_of
 from django_redislock.signals import task_replaced, task_skipped
+from django_redislock.values import LONGEST_LEASE
 from tests.integration.tools import start
 from tests.round_trips import RoundTrips
 from tests.tools import Child, wait_until
@@ -383,6 +384,15 @@ def test_a_place_lasts_as_long_as_its_message_may_wait(app, name, options, secon
     }
     make(app, name).apply_async(**moments)
     assert seconds - 3 < locks.get(name).ttl <= seconds
+
+
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_the_place_of_what_is_put_off_for_ages_lasts_for_ten_years(app, name, mode, sent):
+    task = make(app, name, mode)
+    first = task.apply_async(eta=datetime(9999, 1, 1, tzinfo=UTC))
+    assert task.apply_async().id == first.id == place_of(name, mode).holder.task_id
+    assert place_of(name, mode).ttl <= LONGEST_LEASE
+    assert len(sent) == 1
 
 
 def test_how_long_it_may_wait_can_be_told(app, name):
