@@ -12,6 +12,9 @@ class LockError(redis.LockError):
     ``cache.lock()`` catches it. `lock_name` is the lock's name.
     """
 
+    held_as = ""
+    """The kind as which it is held, or waited for, where it was asked for as another."""
+
     def __repr__(self) -> str:
         # redis-py 8 has "server:" there, and no message; Celery logs this of a task that failed.
         return BaseException.__repr__(self)

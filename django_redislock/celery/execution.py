@@ -15,7 +15,7 @@ from celery.signals import task_prerun
 from celery.states import REVOKED, SUCCESS
 from redis.exceptions import RedisError
 
-from django_redislock.exceptions import LockNotOwnedError
+from django_redislock.exceptions import LockError, LockNotOwnedError
 from django_redislock.functions import has_run
 from django_redislock.text import error_text
 
@@ -99,10 +99,22 @@ class Execution:
 
     def _acquire_for_now(self, lock: BaseLock) -> bool:
         lock.predecessor = self._own_place
-        held = lock.acquire(blocking=False)
+        held = self._acquires(lock)
         if held:
             lock.release()
         return held
+
+    def _acquires(self, lock: BaseLock, *, blocking: bool = False) -> bool:
+        """Acquire it. What is held as a lock of another kind, as before the task's `limit` was
+        given or taken away, is not waited for; and its own place of that kind is left."""
+        try:
+            return lock.acquire(blocking=blocking)
+        except LockError as error:
+            if not error.held_as:
+                raise
+            place = self._place(lock)
+            was_its_own = place is not None and place.leave()
+            return was_its_own and self._acquires(lock, blocking=blocking)
 
     @property
     def _own_place(self) -> str:
@@ -196,13 +208,13 @@ class Execution:
         if conflict := self._with_own_past(lock.name):
             return conflict
         lock.predecessor = self._own_place
-        if lock.acquire(blocking=self._waits(lock.name)):
+        if self._acquires(lock, blocking=self._waits(lock.name)):
             return None
         conflict = self._conflict(lock.name, owed=owed)
         for _ in range(LOOKS):
             if conflict.look():
                 break
-            if lock.acquire(blocking=False):  # it has come free meanwhile
+            if self._acquires(lock):  # it has come free meanwhile
                 return None
         return conflict
 

@@ -17,6 +17,7 @@ from celery.utils import uuid
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 from redis.exceptions import RedisError
 
+from django_redislock.exceptions import LockError
 from django_redislock.signals import task_replaced
 from django_redislock.text import error_text, printable
 
@@ -175,7 +176,9 @@ class Sending:
             if predecessor:
                 return self.place.take_from(predecessor, self._seconds())
             return self.place.take(self._seconds())
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, LockError) and error.held_as:  # by a task of another `limit`
+                return False
             self.place.give_back()
             raise
 

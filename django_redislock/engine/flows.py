@@ -121,15 +121,22 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     fence = yield call
     want.unanswered = False
     if not isinstance(fence, int):
-        raise LockError(
-            f"Lock {keys.name!r} is held as a {printable(text(fence))}, and can't be one "
-            f"of another kind meanwhile: {want.kind}",
-            lock_name=keys.name,
-        )
+        raise _other_kind(want, printable(text(fence)))
     took_over = fence < 0
     if fence and want.min_replicas:
         fence = yield from _replicated(call, want)
     return Granted(abs(fence), asked + lease, took_over=took_over) if fence else None
+
+
+def _other_kind(want: Want, held_as: str) -> LockError:
+    name = want.keys.name
+    error = LockError(
+        f"Lock {name!r} is held as a {held_as}, and can't be one of another kind meanwhile: "
+        f"{want.kind}",
+        lock_name=name,
+    )
+    error.held_as = held_as
+    return error
 
 
 def _replicated(call: Call, want: Want) -> Flow[int]:

@@ -27,6 +27,7 @@ from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token, single_of
+from django_redislock.primitives import Place
 from django_redislock.signals import task_replaced, task_skipped
 from django_redislock.values import LONGEST_LEASE
 from tests.integration.tools import start
@@ -398,6 +399,47 @@ def test_the_place_of_what_is_put_off_for_ages_lasts_for_ten_years(app, name, mo
 def test_how_long_it_may_wait_can_be_told(app, name):
     make(app, name, queue_timeout=timedelta(minutes=5)).delay()
     assert 295 < locks.get(name).ttl <= 300
+
+
+# A limit that is given to a task, or taken away, while others are queued or run
+
+LIMITS = [(None, 2), (2, None)]
+
+
+def as_before(name, limit):
+    """A lock as a task of that limit has it."""
+    return locks.lock(name) if limit is None else locks.semaphore(name, limit)
+
+
+@pytest.mark.parametrize(("before", "now"), LIMITS)
+@pytest.mark.parametrize("options", [{}, {"at_least_for": 0.01}], ids=str)
+@pytest.mark.parametrize("mode", WHEN_SENT)
+def test_what_was_sent_under_another_limit_runs(app, name, mode, options, before, now):
+    task = make(app, name, mode, limit=now, **options)
+    kept = f"{name}:queued" if mode == "until_and_while_executing" else name
+    Place(as_before(kept, before), place_token("own"), (task.name, "own")).take(60)
+    assert work_off(app, task, headers={PLACE: kept}) == "ran"
+    wait_until(lambda: held_by(name) == {})
+
+
+@pytest.mark.parametrize(("before", "now"), LIMITS)
+def test_what_is_sent_while_one_of_another_limit_has_the_place_gives_way(app, name, before, now):
+    task = make(app, name, limit=now)
+    Place(as_before(name, before), place_token("own"), (task.name, "own")).take(60)
+    assert task.delay().id == "own"
+
+
+@pytest.mark.parametrize(("before", "now"), LIMITS)
+@pytest.mark.parametrize("on_conflict", ["skip", "raise", "wait"])
+def test_who_meets_one_of_another_limit_does_what_is_to_be_done(name, on_conflict, before, now):
+    alone = single_instance(key=name, on_conflict=on_conflict, limit=now)(lambda: "ran")
+    with as_before(name, before):
+        if on_conflict == "skip":
+            assert alone() is None
+        else:
+            with pytest.raises(AlreadyRunning):
+                alone()
+    assert alone() == "ran"
 
 
 # Its execution
