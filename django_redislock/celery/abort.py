@@ -11,6 +11,9 @@ from django_redislock.exceptions import LockLost
 SIGNAL = signal.SIGUSR1
 """Celery's soft time limit comes by it, too. Each takes only what is meant for it."""
 
+COMES_WITHIN = 1.0
+"""Seconds, unless the function gave the signal to a handler of its own."""
+
 
 class Abort:
     """Raises `LockLost` in the block, in the main thread of its process, once it was called.
@@ -50,13 +53,20 @@ class Abort:
         try:
             with self._guard:
                 self._armed = False
-            while self._sent and not self._struck:
-                time.sleep(0.001)  # it is under way, and must not strike whatever comes next
+            until = time.monotonic() + COMES_WITHIN
+            while self._is_under_way and time.monotonic() < until:
+                time.sleep(0.001)  # it must not strike whatever comes next
         finally:
             signal.signal(SIGNAL, self._before)
+        if self._is_under_way and error is None:  # another handler took it
+            raise self._error()
+
+    @property
+    def _is_under_way(self) -> bool:
+        return self._sent and not self._struck
 
     def _strike(self, number: int, frame: FrameType | None) -> None:
-        if self._sent and not self._struck:
+        if self._is_under_way:
             self._struck = True
             raise self._error()
         if callable(self._before):

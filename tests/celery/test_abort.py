@@ -67,6 +67,19 @@ def test_the_main_thread_is_stopped_and_the_signal_is_given_back():
     assert work(lambda: True) is False
 
 
+def test_who_had_another_handler_for_the_signal_is_told_at_its_end():
+    def lose_it_meanwhile():
+        came = []
+        before = signal.signal(signal.SIGUSR1, lambda *_: came.append(True))
+        lose(NAME)
+        wait_until(lambda: came)
+        signal.signal(signal.SIGUSR1, before)
+        return True
+
+    with pytest.raises(LockLost):
+        work(lose_it_meanwhile)
+
+
 def test_who_ends_just_then_is_not_struck_later():
     for _ in range(20):
         threading.Thread(target=lose, args=[NAME]).start()
