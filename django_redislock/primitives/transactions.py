@@ -3,8 +3,8 @@
 import logging
 import threading
 import weakref
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from django.db import connections, transaction
@@ -24,7 +24,7 @@ class _Entered(threading.local):
     """What a thread has entered and not yet left, the last one last: a transaction is its own."""
 
     def __init__(self) -> None:
-        self.stacks: list[ExitStack] = []
+        self.blocks: list[AbstractContextManager[None]] = []
 
 
 class Atomic:
@@ -37,14 +37,23 @@ class Atomic:
         self._entered = _Entered()
 
     def __enter__(self) -> "Mutex":
-        with ExitStack() as stack:
-            stack.enter_context(self._lock)
-            stack.enter_context(transaction.atomic(using=self._database))
-            self._entered.stacks.append(stack.pop_all())
+        block = self._block()
+        try:
+            block.__enter__()
+            self._entered.blocks += [block]  # and no append(), after which an interrupt may strike
+        except BaseException as error:
+            block.__exit__(type(error), error, error.__traceback__)
+            raise
         return self._lock
 
     def __exit__(self, *exc: Any) -> bool | None:
-        return self._entered.stacks.pop().__exit__(*exc)
+        return self._entered.blocks.pop().__exit__(*exc)
+
+    @contextmanager
+    def _block(self) -> Iterator[None]:
+        """A generator, as one that an interrupt drops is closed, and so leaves both."""
+        with self._lock, transaction.atomic(using=self._database):
+            yield
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         if is_async(function) or is_generator(function):

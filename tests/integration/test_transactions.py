@@ -1,5 +1,6 @@
 """Locks that know of database transactions."""
 
+import contextlib
 import logging
 from contextlib import suppress
 
@@ -12,11 +13,13 @@ from django.urls import path
 
 from django_redislock import LockLost, locks
 from django_redislock.primitives import transactions
+from django_redislock.primitives.transactions import Atomic
 from tests.tools import Child, wait_until
 
-from .tools import start
+from .tools import interrupt_at, start
 
 real = pytest.mark.django_db(transaction=True)
+FILE = transactions.__file__
 
 
 def is_held(name="a"):
@@ -222,6 +225,23 @@ def test_atomic_inside_of_a_transaction_lasts_as_long_as_the_outermost():
             pass
         assert is_held()
     assert not is_held()
+
+
+@real
+@pytest.mark.parametrize(("method", "first"), [(Atomic.__enter__, 1), (Atomic.__exit__, 2)])
+def test_an_interrupt_at_any_step_of_atomic_leaves_both(method, first):
+    """But as its end begins, of which nothing can know."""
+    both, files, places = locks.atomic("a", timeout=600), (FILE, contextlib.__file__), set()
+    for step in range(first, 100):
+        striking = interrupt_at(step, method.__code__, *files)
+        with suppress(KeyboardInterrupt), striking as struck, both:
+            pass
+        wait_until(lambda: not is_held())
+        assert not transaction.get_connection().in_atomic_block, struck
+        if not struck:
+            break
+        places |= {*struck}
+    assert method.__qualname__ in places
 
 
 @real
