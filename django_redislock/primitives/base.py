@@ -116,7 +116,7 @@ class BaseLock(Core):
         Raises `LockLost` if it was lost meanwhile, `LockNotOwnedError` if it is not this
         thread's, task's or greenlet's.
         """
-        self._leave(self._to_release())
+        self._leave(self._to_release)
 
     async def arelease(self) -> None:
         """See release()."""
@@ -189,7 +189,7 @@ class BaseLock(Core):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._leave(self._of_block() or self._must_hold("release"))
+            self._leave(lambda: self._of_block() or self._must_hold("release"))
         except Exception as trouble:
             if error is None:
                 raise
@@ -249,9 +249,10 @@ class BaseLock(Core):
 
     # How it is left, and called
 
-    def _leave(self, hold: Hold) -> None:
-        database = self.release_on_commit
+    def _leave(self, found: Callable[[], Hold]) -> None:
+        database, hold = self.release_on_commit, None
         try:
+            hold = found()
             deferred = database and not hold.lost and transactions.is_open(database)
             self._holds.remove(hold)
             if database and deferred:
@@ -259,8 +260,9 @@ class BaseLock(Core):
                 return
             run(self._client(hold.server), self._release(hold))
             transactions.warn_if_open(self.name)  # after it, as somebody waits for it
-        except BaseException:
-            self._abandon(hold)
+        except BaseException:  # an interrupt may strike before it is found
+            if hold := hold or self._own():
+                self._abandon(hold)
             raise
 
     async def _aleave(self, hold: Hold) -> None:

@@ -15,12 +15,12 @@ import pytest
 import redis.exceptions
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks, values
-from django_redislock.engine import flows
+from django_redislock.engine import flows, hold
 from django_redislock.engine.lease import held_by, remember
-from django_redislock.primitives import base
+from django_redislock.primitives import base, core
 from tests.tools import wait_until
 
-from .tools import afree, free, interrupt_where, start
+from .tools import afree, free, interrupt_at, interrupt_where, start
 
 NAMES = [
     "invoice:42",
@@ -552,6 +552,34 @@ def test_an_interrupt_at_any_step_of_a_release_leaves_nothing():
         places += struck
     assert {"let_go", "Lease.end", "Book.remove", "_drop", "release", "ask"} <= {*places}
     wait_until(lambda: locks.count() == 0)
+
+
+def leave_by_hand(lock):
+    lock.acquire()
+    lock.release()
+
+
+def leave_with(lock):
+    with lock:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("leave", "method"),
+    [(leave_by_hand, base.BaseLock.release), (leave_with, base.BaseLock.__exit__)],
+)
+def test_an_interrupt_before_it_is_known_what_is_left_leaves_nothing(leave, method):
+    files = [module.__file__ for module in (base, core, hold)]
+    lock, places = locks.lock("a", timeout=600), set()
+    for step in range(3, 100):  # the first two are calls, before which nothing can be known
+        striking = interrupt_at(step, method.__code__, *files)
+        with suppress(KeyboardInterrupt), striking as struck:
+            leave(lock)
+        wait_until(lambda: locks.get("a") is None, timeout=10)
+        if not struck:
+            break
+        places |= {*struck}
+    assert {"Core._owner", "Holds.of", "Holds.remove", "Core._release"} <= places
 
 
 ENTERING = [
