@@ -59,6 +59,8 @@ class Client:
             if error is not self._told:
                 self.trouble(do, error, told.get("lock"))
             return {"error": type(error).__name__, "text": str(error)}
+        finally:
+            self._told = None  # its frames keep what was used then, whole event loops of it
 
     def trouble(self, during: str, error: BaseException, lock: str | None, **facts: Any) -> None:
         about = {"type": type(error).__name__, "text": str(error)}
