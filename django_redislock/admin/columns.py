@@ -39,7 +39,7 @@ Column = Callable[[ActiveLock], Any]
 def name(row: ActiveLock) -> str:
     text = printable(row.name)
     if len(text) <= LONG_NAME:
-        return text
+        return format_html("{}", text)  # of what is not safe Django strips the spaces
     return format_html('<span class="redislock-long" title="{}">{}</span>', text, text)
 
 

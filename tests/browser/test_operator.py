@@ -206,6 +206,29 @@ def test_a_name_is_text_that_fits_wherever_it_stands(
     assert not lock.locked()
 
 
+def test_the_spaces_of_a_name_are_seen_wherever_it_stands(tab: Tab, releaser: User, hold) -> None:
+    name = " nightly  report"
+    hold(name)
+    tab.open(LIST)
+    assert _shows(tab, name)
+
+    tab.follow(tab.get("main").find_element("css selector", "tbody th a"))
+    assert _shows(tab, name)
+
+    ask_to_release(tab)
+    assert _shows(tab, name)
+
+    confirm(tab)
+    assert _shows(tab, name)
+
+    tab.open(f"{LIST}dashboard/")
+    assert _shows(tab, name)
+
+
+def _shows(tab: Tab, text: str) -> bool:
+    return text in tab.get("main").get_property("innerText")
+
+
 def _is_harmless(tab: Tab) -> None:
     assert tab.driver.title != "ran"
     assert not tab.scrolls_sideways()
