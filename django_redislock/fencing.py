@@ -305,6 +305,8 @@ def token_of(lock: LockOrToken) -> int:
     if not hasattr(lock, "assert_held"):
         raise TypeError(f"lock must be a lock or a fencing token, got {lock!r}")
     lock.assert_held()
+    if hasattr(lock, "fence_tokens"):
+        raise TypeError(f"{lock!r} has several fencing tokens; give one, lock.fence_tokens[name]")
     return _checked("lock.fence_token", lock.fence_token)
 
 

@@ -135,3 +135,12 @@ def test_the_errors_text_can_not_forge_a_line():
     text = str(StaleLock("bank.Account", "x\nroot: paid", 20, None, "y\n"))
     assert "\n" not in text
     assert "older than the one found" in text
+
+
+def test_a_lock_of_several_names_says_that_each_has_its_token(using):
+    row = account(using)
+    with locks.lock_many(["account", "ledger"]) as lock:
+        with pytest.raises(TypeError, match=r"several fencing tokens.*lock\.fence_tokens\[name\]"):
+            fenced(Account.objects.using(using), lock).update(balance=5)
+        fenced(row, lock.fence_tokens["account"]).save()
+    assert stored(row).fence == row.fence > 0
