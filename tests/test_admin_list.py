@@ -259,6 +259,13 @@ def test_numbers_for_the_script_know_no_locale(hold, viewer, settings):
     assert re.search(r'data-age="\d+\.\d{3}"', cell(page, "age"))
 
 
+def test_a_name_of_blanks_alone_is_a_dash_that_can_be_followed(hold, viewer):
+    hold("  ")
+    response = viewer.get(LIST)
+    [link] = re.findall(r'<th class="field-name"><a href="([^"]+)">-</a>', response.text)
+    assert viewer.get(html.unescape(link)).status_code == 200
+
+
 def test_row_of_many_tells_of_the_first_and_counts_the_others(nothing_left_behind, viewer):
     held = [locks.semaphore("x", 3, timeout=30) for _ in range(3)]
     assert all(each.acquire(blocking=False) for each in held)

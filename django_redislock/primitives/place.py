@@ -16,8 +16,8 @@ class Place:
 
     One process takes it; any that knows the token can leave it, or take it over with a lock
     whose `predecessor` is that token. Nothing renews it, and it lasts for ten years at most.
-    `task` is who is told as its holder, and the metadata say that it is ``queued``, and what else
-    there is to be told.
+    `task` is who is told as its holder, and the metadata say that it is ``queued``, and what
+    else there is to be told.
     """
 
     def __init__(self, lock: BaseLock, token: str, task: Task, **metadata: object) -> None:
