@@ -15,15 +15,15 @@ from ..conf import conf
 from ..holder import read_info
 from ..info import Holding, LockInfo, Page, Waiter
 from ..keys import BUCKETS, Keys, LockKeys
-from ..lua import INSPECT, NAMES, QUEUE, ROWS
+from ..lua import INSPECT, NAMES, PAGE, QUEUE, ROWS
 from ..names import check_name, could_match
 from ..text import printable
 from .ops import Batch, Call, Flow
-from .records import moment, number, ours, pairs, parsed, read_record, seconds
+from .records import made, moment, number, ours, pairs, parsed, read_record, seconds
 
 T = TypeVar("T")
 
-PAGE = 200
+MOST = 200
 """Locks that one call tells of at most."""
 
 FIRST_PAGE = 10
@@ -61,8 +61,8 @@ class Cursor:
         return is_new
 
 
-End: TypeAlias = tuple[float, str]
-"""When the last lease of a lock ends, in ms, and its name."""
+End: TypeAlias = tuple[float, int, str]
+"""When the last lease of a lock ends, in ms, its bucket and its name: in that order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,27 @@ def count(keys: Keys) -> Flow[int]:
 
 def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
     """Of the locks whose names match, those from `start` to `stop` in the order in which their
-    leases end, in two round trips, or three: names first."""
+    leases end. In one round trip where one call can look at all buckets and tell of as many."""
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
+    if pattern is None and stop <= MOST and not keys.apart:
+        try:
+            return (yield from _first_of_all(keys, start, stop))
+        except ResponseError as error:
+            if not _tells_of_slots(error):
+                raise
+    return (yield from _first_by_name(keys, pattern, start, stop))
+
+
+def _first_of_all(keys: Keys, start: int, stop: int) -> Flow[Page]:
+    buckets = tuple(chain.from_iterable(map(keys.inspect, range(BUCKETS))))
+    answer = yield Call(PAGE, buckets, (start, stop, conf.history), limit=LONGEST)
+    now, total, rows = parsed(answer)
+    return Page(tuple(_lock_infos(now, rows)), total)
+
+
+def _first_by_name(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
+    """In two round trips, or three where most of the first are of one bucket: names first."""
     pieces: tuple[str, ...] = () if pattern is None else _pieces(pattern)
     # Names are spread evenly over the buckets, but which of them end first need not be.
     of_each = min(stop, stop // BUCKETS * 2 + FIRST_PAGE)
@@ -103,7 +121,7 @@ def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow
     if cut_short:
         known |= yield from _ends(keys, cut_short, stop, pieces)
         first = _first(known.values(), stop)
-    names = [name for _, name in first[start:]]
+    names = [name for _, _, name in first[start:]]
     infos = yield from several(keys, names)
     order = {name: place for place, name in enumerate(names)}
     found = sorted(infos, key=lambda info: order[info.name])
@@ -124,7 +142,7 @@ def _ends(
 
     told = chain.from_iterable((yield from _of_many_buckets(keys, batch)))
     return {
-        bucket: Ends(total, [(float(end), name) for name, end in pairs(flat).items()])
+        bucket: Ends(total, [(float(end), bucket, name) for name, end in pairs(flat).items()])
         for bucket, (total, flat) in zip(buckets, told, strict=True)
     }
 
@@ -166,7 +184,7 @@ def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
         by_bucket: dict[int, list[LockKeys]] = {}
         for each in map(keys.of, names):
             by_bucket.setdefault(each.bucket if apart else 0, []).append(each)
-        parts = [part for some in by_bucket.values() for part in _in_parts(some, PAGE)]
+        parts = [part for some in by_bucket.values() for part in _in_parts(some, MOST)]
         return Batch(tuple(map(_rows, parts)), LONGEST)
 
     answers = yield from _of_many_buckets(keys, batch)
@@ -215,7 +233,7 @@ def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[C
     for cursor, answer in zip(cursors, answers, strict=True):
         now, cursor.start, cursor.ended, rows = parsed(answer)
         infos += [info for info in _lock_infos(now, rows) if cursor.tell(info.name)]
-        cursor.limit = min(cursor.limit * 4, PAGE)
+        cursor.limit = min(cursor.limit * 4, MOST)
     return infos, [cursor for cursor in cursors if cursor.start]
 
 
@@ -239,7 +257,8 @@ def _waiter(arrived: str, record: str, now: int) -> Waiter:
 
 
 def _lock_infos(now: str, rows: Iterable[tuple[str, int, Iterable[str]]]) -> list[LockInfo]:
-    infos = [ours(_lock_info, *row, int(now)) for row in rows]
+    at = int(now)
+    infos = [ours(_lock_info, *row, at) for row in rows]
     return [info for info in infos if info]
 
 
@@ -254,13 +273,14 @@ def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockIn
     holders = [holding for holding in read if holding]
     if not (holders or waiters):
         return None
-    return LockInfo(
+    return made(
+        LockInfo,
         name=check_name(name),
         kind=printable(fields.get("kind", "")),
         capacity=number(fields.get("capacity", "0")),
         state=_state(holders),
         waiters=waiters,
-        holders=tuple(sorted(holders, key=_fence)),
+        holders=tuple(sorted(holders, key=_fence) if len(holders) > 1 else holders),
     )
 
 
@@ -280,7 +300,8 @@ def _holding(token: str, told: str, now: int) -> Holding | None:
     if record.expires <= now:
         return None
     said = read_info(record.info)
-    return Holding(
+    return made(
+        Holding,
         token=token,
         fence_token=record.fence_token,
         weight=record.weight,

@@ -13,3 +13,13 @@ end
 local function row(name, lock, waiting)
   return { name, waiting and live_waiters(waiting) or 0, read('HGETALL', lock) }
 end
+
+-- The same of some: their names, and the lock and waiting key of each.
+local function rows(names, locks, waiting)
+  local told = {}
+  local waits = #names > 0 and redis.call('EXISTS', unpack(waiting)) > 0 -- for any of them
+  for i = 1, #names do
+    told[i] = row(names[i], locks[i], waits and waiting[i])
+  end
+  return told
+end

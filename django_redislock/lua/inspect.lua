@@ -43,9 +43,11 @@ end
 local skip = to_skip()
 local page = redis.call(
   'ZRANGEBYSCORE', index, from, FENCE_ABOVE, 'WITHSCORES', 'LIMIT', skip, limit)
-local rows, next_from, next_told = {}, '', ''
+local names, its_locks, its_waitings, next_from, next_told = {}, {}, {}, '', ''
 for i = 1, #page, 2 do
-  rows[#rows + 1] = row(page[i], locks .. page[i], waitings .. page[i])
+  local place = #names + 1
+  names[place], its_locks[place] = page[i], locks .. page[i]
+  its_waitings[place] = waitings .. page[i]
 end
 if #page == limit * 2 then next_from, next_told = next_page(page, skip) end
-return cjson.encode({ now_ms, next_from, next_told, rows })
+return cjson.encode({ now_ms, next_from, next_told, rows(names, its_locks, its_waitings) })

@@ -11,9 +11,8 @@
 --> _queue.lua
 --> _rows.lua
 
-local count, rows = #ARGV - 1, {}
-local waits = redis.call('EXISTS', unpack(KEYS, count + 1, count * 2)) > 0 -- for any of them
-for i = 1, count do
-  rows[i] = row(ARGV[i], KEYS[i], waits and KEYS[count + i])
+local names, locks, waiting = {}, {}, {}
+for i = 1, #ARGV - 1 do
+  names[i], locks[i], waiting[i] = ARGV[i], KEYS[i], KEYS[#ARGV - 1 + i]
 end
-return cjson.encode({ now_ms, rows })
+return cjson.encode({ now_ms, rows(names, locks, waiting) })

@@ -35,29 +35,36 @@ UNFIT = {
 }
 
 
+@pytest.fixture
+def empty_server(redis_server):
+    """What ran out stays for a while, also what a former test left."""
+    redis_server.flushdb()
+    return redis_server
+
+
 def prefixes(client):
-    """What the keys of locks begin with. (An index stays, also a former test's.)"""
+    """What the keys of locks begin with."""
     return {key.partition(":{")[0] for key in client.scan_iter() if ":lock:" in key}
 
 
-def test_keys_begin_with_the_prefixes(manager, redis_server):
+def test_keys_begin_with_the_prefixes(manager, empty_server):
     with manager.lock("a"):
-        assert prefixes(redis_server) == {"testproject:redislock"}
+        assert prefixes(empty_server) == {"testproject:redislock"}
 
 
-def test_an_alias_without_a_prefix_has_only_the_products(settings, redis_server, either_backend):
+def test_an_alias_without_a_prefix_has_only_the_products(settings, empty_server, either_backend):
     entry = {"BACKEND": either_backend, "LOCATION": settings.CACHES["default"]["LOCATION"]}
     settings.CACHES = {**settings.CACHES, "bare": entry}
     with locks.using("bare").lock("a"):
-        assert prefixes(redis_server) == {"redislock"}
+        assert prefixes(empty_server) == {"redislock"}
 
 
-def test_another_prefix_is_another_lock(redis_server):
+def test_another_prefix_is_another_lock(empty_server):
     with locks.lock("a") as lock:
         with override_settings(REDISLOCK_PREFIX="other"):
             assert locks.get("a") is None
             with locks.lock("a", blocking=False):
-                assert prefixes(redis_server) == {
+                assert prefixes(empty_server) == {
                     "testproject:redislock",
                     "testproject:other",
                 }

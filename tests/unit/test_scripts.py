@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from django_redislock import LockInfo, lua
 from django_redislock.engine.listing import _lock_infos
 from django_redislock.engine.records import pairs, parsed
-from django_redislock.keys import Keys
+from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import (
     ACQUIRE,
     FENCE,
@@ -24,6 +25,7 @@ from django_redislock.lua import (
     HISTORY,
     INSPECT,
     NAMES,
+    PAGE,
     QUEUE,
     RELEASE,
     RENEW,
@@ -102,6 +104,12 @@ class Lock:
     def names(self, limit: int, *pieces: str) -> Any:
         [[count, flat]] = parsed(self.ask(NAMES, KEYS.history(A.bucket), limit, *pieces))
         return count, list(pairs(flat))
+
+    def page(self, start: int, stop: int) -> tuple[int, list[str]]:
+        """Of all buckets how many there are, and the names of a page."""
+        buckets = chain.from_iterable(map(KEYS.inspect, range(BUCKETS)))
+        _, total, rows = parsed(self.ask(PAGE, tuple(buckets), start, stop))
+        return total, [name for name, *_ in rows]
 
     def queue(self, limit: int = 10) -> list[str]:
         _, rows = parsed(self.ask(QUEUE, (A.queue, A.waiting, A.history), limit))
@@ -726,6 +734,48 @@ def test_all_names_that_match_are_counted_and_a_part_is_told(lock: Lock) -> None
     names = [f"n{number:04}" for number in range(1500)]
     lock.client.zadd(A.index, dict.fromkeys(names, 9e12))
     assert lock.names(2, "n", "") == (1500, names[:2])
+
+
+# page
+
+
+def hold_until(lock: Lock, ends: dict[str, int]) -> None:
+    for name, end in ends.items():
+        asked = ("mutex", 1, 1, LEASE, 2000, name, "x", 0, "", "{}")
+        lock.ask(ACQUIRE, KEYS.of(name).all, *asked)
+        lock.client.zadd(KEYS.of(name).index, {name: end})
+
+
+def test_a_page_is_nothing_where_nothing_is_held(lock: Lock) -> None:
+    assert lock.page(0, 10) == (0, [])
+
+
+@pytest.mark.parametrize("buckets", [1, 3, 16])
+@pytest.mark.parametrize("stop", [0, 1, 7, 60, 100])
+def test_a_page_has_those_of_all_buckets_that_end_first(
+    lock: Lock, buckets: int, stop: int
+) -> None:
+    names = [name for name in map(str, range(2000)) if KEYS.of(name).bucket < buckets][:60]
+    # As in a shuffled pack: 23 has no factor in common with 60.
+    hold_until(lock, {name: 9 * 10**12 + place * 23 % 60 for place, name in enumerate(names)})
+    in_order = sorted(names, key=lambda name: names.index(name) * 23 % 60)
+    assert lock.page(0, stop) == (60, in_order[:stop])
+    assert lock.page(stop // 2, stop) == (60, in_order[stop // 2 : stop])
+
+
+def test_what_ends_at_one_moment_is_on_one_page_each(lock: Lock) -> None:
+    names = list(map(str, range(40)))
+    hold_until(lock, dict.fromkeys(names, 9 * 10**12))
+    found = [name for start in range(0, 40, 8) for name in lock.page(start, start + 8)[1]]
+    assert found == sorted(names, key=lambda name: (KEYS.of(name).bucket, name))
+
+
+def test_a_page_tells_who_waits(lock: Lock) -> None:
+    hold_until(lock, {"a": 9 * 10**12, "b": 9 * 10**12 + 1})
+    lock.acquire("y", alive=5000)
+    buckets = chain.from_iterable(map(KEYS.inspect, range(BUCKETS)))
+    _, _, rows = parsed(lock.ask(PAGE, tuple(buckets), 0, 10))
+    assert {name: waiters for name, waiters, _ in rows} == {"a": 1, "b": 0}
 
 
 # queue
