@@ -29,7 +29,7 @@ class Holder:
     """The Celery task's id, where one asked."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Holding:
     """One holder's part in a lock."""
 
@@ -87,7 +87,7 @@ class Holding:
         return self.renewed and self.timeout > 0 and overdue
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LockInfo:
     """One lock. The names of `Holding` work here too and mean the first holder (or None)."""
 

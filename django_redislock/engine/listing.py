@@ -19,7 +19,7 @@ from ..lua import INSPECT, NAMES, PAGE, QUEUE, ROWS
 from ..names import check_name, could_match
 from ..text import printable
 from .ops import Batch, Call, Flow
-from .records import made, moment, number, ours, pairs, parsed, read_record, seconds
+from .records import moment, number, ours, pairs, parsed, read_record, seconds
 
 T = TypeVar("T")
 
@@ -273,14 +273,13 @@ def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockIn
     holders = [holding for holding in read if holding]
     if not (holders or waiters):
         return None
-    return made(
-        LockInfo,
+    return LockInfo(
         name=check_name(name),
         kind=printable(fields.get("kind", "")),
         capacity=number(fields.get("capacity", "0")),
         state=_state(holders),
         waiters=waiters,
-        holders=tuple(sorted(holders, key=_fence) if len(holders) > 1 else holders),
+        holders=tuple(sorted(holders, key=_fence)),
     )
 
 
@@ -300,8 +299,7 @@ def _holding(token: str, told: str, now: int) -> Holding | None:
     if record.expires <= now:
         return None
     said = read_info(record.info)
-    return made(
-        Holding,
+    return Holding(
         token=token,
         fence_token=record.fence_token,
         weight=record.weight,

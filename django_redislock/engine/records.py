@@ -5,11 +5,10 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .drivers import text
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 DIGITS = 17
@@ -52,14 +51,6 @@ def read_record(told: str) -> Record:
     *numbers, info = told.split(" ", 6)
     weight, expires, fence_token, acquired, waited, lease = map(int, numbers)
     return Record(weight, expires, fence_token, acquired, waited, lease, info)
-
-
-def made(fact: Callable[P, T], *args: P.args, **fields: P.kwargs) -> T:
-    """The same as ``fact(**fields)``, of a frozen dataclass and all of its fields, in a third of
-    the time: else they are set one by one, which is most of what it takes to read a lock."""
-    one = object.__new__(fact)  # type: ignore[arg-type]  # it is a class
-    object.__setattr__(one, "__dict__", fields)
-    return one
 
 
 def parsed(answer: str | bytes) -> Any:

@@ -215,10 +215,18 @@ def test_a_run_ends_well_if_every_line_holds():
 
 def test_table_has_goal_and_result():
     assert table(figures(line(0.5, 0.6, 0.7))).splitlines()[2:] == [
-        "| (a) | it | at most 1 | 0.60 | 0.55 to 0.65 | yes |",
+        "| (a) | it | at most 1 |  | 0.60 | 0.55 to 0.65 | yes |",
         "",
         "- (a) It was so.",
     ]
+
+
+def test_table_has_what_the_least_was_measured_as():
+    least = Line.of("a", "it", [0.6], "at most", 0.5, " B", floor=[0.3, 0.4, 0.6])
+    assert table(figures(least)).splitlines()[2] == (
+        "| (a) | it | at most 0.50 B | 0.40 B | 0.60 B |  | **no** |"
+    )
+    assert json.loads(as_json(figures(least), "Here."))["lines"][0]["floor"] == 0.4
 
 
 PLOT = Plot("speed", "How <fast>", "µs", {OURS: 20.0, REDIS_PY: 40.0})
@@ -273,4 +281,4 @@ def test_a_run_ends_as_its_lines_do(tmp_path):
     told = json.loads(file.read_text())
     assert [each["figure"] for each in told["lines"]] == ["g", "g", "g"]
     assert done.returncode == (0 if told["holds"] else 1), done.stderr
-    assert "| (g) | keys left after the release | exactly 0 | 0 |  | yes |" in done.stdout
+    assert "| (g) | keys left after the release | exactly 0 |  | 0 |  | yes |" in done.stdout

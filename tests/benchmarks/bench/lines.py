@@ -24,6 +24,10 @@ class Line:
     unit: str = ""
     """Of the goal and the result; a ratio has none."""
 
+    floor: float | None = None
+    """The median of what the least that could do it was measured as, in ours' place; None: of that
+    nothing was measured."""
+
     @classmethod
     def of(
         cls,
@@ -33,10 +37,12 @@ class Line:
         sense: Sense,
         goal: float,
         unit: str = "",
+        floor: Sequence[float] | None = None,
     ) -> "Line":
         """The line of what each round found."""
         low, median, high = quartiles(values)
-        return cls(figure, what, goal, sense, median, low, high, unit)
+        least = statistics.median(floor) if floor else None
+        return cls(figure, what, goal, sense, median, low, high, unit, least)
 
     @property
     def holds(self) -> bool:
@@ -58,7 +64,8 @@ class Line:
         spread = f"{number(self.low)} to {number(self.high)}" if self.low < self.high else ""
         goal = f"{self.sense} {number(self.goal)}{self.unit}"
         result = f"{number(self.result)}{self.unit}"
-        return f"({self.figure})", self.what, goal, result, spread, self.verdict
+        floor = "" if self.floor is None else f"{number(self.floor)}{self.unit}"
+        return f"({self.figure})", self.what, goal, floor, result, spread, self.verdict
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:

@@ -18,7 +18,7 @@ from .plots import save
 BEGIN = "<!-- bench: written by `make bench` -->"
 END = "<!-- bench: end -->"
 
-HEAD = ("Figure", "What", "Goal", "Result", "Spread", "Holds")
+HEAD = ("Figure", "What", "Goal", "Floor", "Result", "Spread", "Holds")
 
 PACKAGES = (
     *("redis", "python-redis-lock", "pottery", "celery-once", "celery-singleton"),
@@ -34,7 +34,7 @@ def all_lines(figures: Figures) -> list[Line]:
 
 def table(figures: Figures) -> str:
     """In Markdown, and below it what else was measured."""
-    rule = ("---", "---", "--:", "--:", "--:", "---")
+    rule = ("---", "---", "--:", "--:", "--:", "--:", "---")
     rows = [HEAD, rule, *(line.cells() for line in all_lines(figures))]
     notes = [f"- ({key}) {note}" for key, figure in figures.items() for note in figure.notes]
     lines = [f"| {' | '.join(cells)} |" for cells in rows]

@@ -23,9 +23,6 @@ ACTIVE = (1, 100, 10_000, 100_000)
 WAITERS = (1, 4, 16, 64, 256)
 CYCLES = 100
 
-BARE_GROWS = f"{LIST}, {{}} waiters / 1"
-"""No goal, but it tells how much of it is that a process wakes up that has not run for long."""
-
 
 def growth(bench: Bench) -> Figure:
     active = ACTIVE[: bench.count(4, 3)]
@@ -57,14 +54,13 @@ def growth(bench: Bench) -> Figure:
         (
             *_lines("a cycle, {} locks / 1", cycles),
             *_lines("a hand-over, {} locks / 1", among),
-            *_lines("a hand-over, {} waiters / 1", behind),
+            *_lines("a hand-over, {} waiters / 1", behind, bare),
         ),
         (
             Plot("growth-cycle", "A cycle, by active locks", "µs", _microseconds(cycles)),
             Plot("growth-locks", "A hand-over, by active locks", "µs", _microseconds(among)),
             Plot("growth-waiters", "A hand-over, by waiters", "µs", _microseconds(behind)),
         ),
-        tuple(f"{line.what}: {line.result:.2f}." for line in _lines(BARE_GROWS, bare)),
     )
 
 
@@ -118,10 +114,20 @@ def _handovers(bench: Bench, contenders: dict[str, Callable[[], Story]]) -> dict
     }
 
 
-def _lines(what: str, found: dict[str, list[float]]) -> list[Line]:
+def _lines(
+    what: str, found: dict[str, list[float]], bare: dict[str, list[float]] | None = None
+) -> list[Line]:
+    """What `bare` tells of the bare list is the floor: a process wakes up that slept for long."""
     one, *more = found
     return [
-        Line.of("i", what.format(count), ratios(found[count], found[one]), "at most", 1.2)
+        Line.of(
+            "i",
+            what.format(count),
+            ratios(found[count], found[one]),
+            "at most",
+            1.2,
+            floor=ratios(bare[count], bare[one]) if bare else None,
+        )
         for count in more
     ]
 

@@ -16,10 +16,10 @@ import redis
 from celery import Task
 
 from testproject.settings import redis_database
-from tests.benchmarks.peers.bodies import LEAST
 from tests.benchmarks.peers.run import Worker
 from tests.tools import wait_until
 
+from ..contenders import BARE, SENT
 from ..figure import Bench, Figure, Plot
 from ..lines import Line, ratios
 from ..rounds import interleaved
@@ -72,7 +72,7 @@ def tasks(bench: Bench) -> Figure:
         ),
         (
             _note(found, QUEUED, PLAIN),
-            *(_note(found, least, other) for least in LEAST for other in (PLAIN, *PEERS)),
+            *(_note(found, BARE, other) for other in (PLAIN, *PEERS)),
             "Processor time for a task, of the sender, the worker and the server together: "
             + ", ".join(f"{label} {seconds * 1000:.2f} ms" for label, seconds in work.items())
             + ".",
@@ -86,21 +86,25 @@ def _note(found: dict[str, list[float]], one: str, other: str) -> str:
 
 
 def _lines(found: dict[str, list[float]]) -> list[Line]:
-    bare = ratios(found[RUNNING], found[PLAIN])
+    running = "tasks a second, `while_executing` / {}'s"
+    queued = "tasks a second, `until_executed` / {}'s"
     return [
-        Line.of("f", "tasks a second / without a lock", bare, "at least", 0.85),
-        *(
-            Line.of(
-                "f",
-                f"tasks a second, {of} / {label}'s",
-                ratios(found[ours], found[label]),
-                "at least",
-                1,
-            )
-            for ours, of in ((RUNNING, "`while_executing`"), (QUEUED, "`until_executed`"))
-            for label in PEERS
-        ),
+        _line("tasks a second / without a lock", found, RUNNING, PLAIN, 0.85, SENT),
+        *(_line(running.format(peer), found, RUNNING, peer, 1, SENT) for peer in PEERS),
+        *(_line(queued.format(peer), found, QUEUED, peer, 1) for peer in PEERS),
     ]
+
+
+def _line(
+    what: str,
+    found: dict[str, list[float]],
+    ours: str,
+    other: str,
+    goal: float,
+    least: str | None = None,
+) -> Line:
+    floor = ratios(found[least], found[other]) if least else None
+    return Line.of("f", what, ratios(found[ours], found[other]), "at least", goal, floor=floor)
 
 
 def _portion(broker: redis.Redis, worker: Worker, count: int, task: Task) -> Portion:
