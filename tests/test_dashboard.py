@@ -3,6 +3,7 @@
 import html
 import os
 import re
+from dataclasses import replace
 from threading import Thread
 
 import pytest
@@ -120,7 +121,7 @@ def test_what_is_now_is_counted(hold, viewer):
 
     context = viewer.get(DASHBOARD).context
 
-    assert (context["total"], context["waiting"], context["stale_count"]) == (2, 0, 0)
+    assert (context["total"], context["waiting"], context["stale_locks"]) == (2, 0, 0)
 
 
 def test_stale_holders_are_told(viewer):
@@ -445,6 +446,33 @@ def test_who_waits_now_is_counted(hold, viewer):
     assert response.context["waiting"] == 1
 
 
+def test_who_is_waited_for_now_comes_before_all_who_were(hold, viewer, monkeypatch):
+    monkeypatch.setattr(dashboard, "CONTENDED", 2)
+    wait_for("long", 0.3)
+    wait_for("longer", 0.4)
+    first = hold("x")
+    waiter = locks.lock("x", timeout=30)
+    thread = Thread(target=lambda: waiter.acquire(blocking_timeout=20) and waiter.release())
+    thread.start()
+    wait_until(lambda: locks.get("x").waiters)
+
+    rows = viewer.get(DASHBOARD).context["contention"]
+    first.release()
+    thread.join()
+
+    assert [row.name for row in rows] == ["x", "longer"]
+
+
+def test_a_lock_with_several_stale_holders_is_one():
+    with stopped_holder("stopped", timeout=6):
+        seen = dashboard.look(locks, 15)
+    [info] = seen.infos
+    twice = replace(seen, infos=[replace(info, holders=info.holders * 2)])
+
+    assert dashboard.stale(twice) == 1
+    assert len(dashboard.stale_rows(twice, str)) == 2
+
+
 def test_an_undisturbed_lock_is_not_contended(hold, viewer):
     hold("x").release()
 
@@ -639,7 +667,8 @@ def test_a_cache_that_is_away_is_told(viewer, other):
     response = viewer.get(DASHBOARD, {"using": "away"})
 
     assert response.status_code == 503
-    assert "The locks can't be read: " in html.unescape(text_of(response))
+    assert "The locks of “away” can't be read: " in html.unescape(text_of(response))
+    assert viewer.get(dict(response.context["aliases"])["default"]).status_code == 200
 
 
 @pytest.mark.parametrize("alias", ["nonsense", "\x00"])

@@ -136,6 +136,42 @@ def test_a_lock_that_cools_down_has_been_let_go(hold, viewer):
 
     assert response.context["verdict"].level == "cooldown"
     assert "as asked, it stays taken for" in words_of(response)
+    assert "Held since" not in words_of(response)
+    assert "<progress" not in text_of(response)
+
+
+PART_OF_A_QUORUM = "stays held until most of its servers let go of it."
+
+
+def test_one_servers_part_of_a_quorum_is_told_as_such(hold, releaser, redis_server):
+    hold("payout")
+    redis_server.hset(locks._keys.of("payout").lock, "kind", "quorum")
+
+    shown = page(releaser, "payout")
+    asked = releaser.post(RELEASE, {"seen": shown.context["seen"]})
+    confirmed = {"seen": asked.context["seen"], "confirmed": "yes"}
+    done = releaser.post(RELEASE, confirmed, follow=True)
+
+    for response in (shown, asked, done):
+        assert PART_OF_A_QUORUM in words_of(response)
+    hold("other")
+    assert PART_OF_A_QUORUM not in words_of(page(releaser, "other"))
+
+
+def test_who_reads_and_who_writes_is_told(wait, viewer):
+    with locks.read_lock("prices", timeout=30):
+        writer = locks.write_lock("prices", timeout=30)
+        thread = Thread(target=stand, args=(writer,))
+        thread.start()
+        wait_until(lambda: locks.get("prices").waiters)
+        response = page(viewer, "prices")
+    thread.join()
+
+    words = words_of(response)
+    assert "Access reads" in words
+    assert "writes" in words
+    assert "Weight" not in words
+    assert "Capacity" not in words
 
 
 def test_a_free_lock_has_its_past(hold, viewer):
@@ -433,8 +469,19 @@ def test_a_lock_that_another_cache_knows_is_found_while_the_locks_own_is_away(
     settings.REDISLOCK_CACHE = "away"
 
     assert str(theirs.fence_token) in words_of(page(viewer, "x"))
+    refused = page(viewer, "y")
+    assert "The locks of “away” can't be read: " in html.unescape(text_of(refused))
+    assert viewer.get(dict(refused.context["aliases"])["other"]).status_code == 200
     assert page(viewer, "x", using="away").status_code == 503
     assert page(viewer, "y").status_code == 503
+
+
+@pytest.mark.filterwarnings("default")
+def test_where_an_alias_could_not_be_asked_it_is_told(viewer, other):
+    response = viewer.get(f"{LIST}y/change/", follow=True)
+
+    assert "“y” is not locked now." in words_of(response)
+    assert any("The locks of “away” can't" in str(each) for each in response.context["messages"])
 
 
 @pytest.mark.filterwarnings("default")

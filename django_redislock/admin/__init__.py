@@ -53,6 +53,7 @@ from .wording import (
     learnt_text,
     level_of,
     log_text,
+    quorum_text,
     released_text,
 )
 
@@ -199,12 +200,14 @@ class ActiveLockAdmin(BaseAdmin):
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         name, manager = unquote_name(object_id), _manager_of(request)
-        look = _look if "using" in request.GET else _look_everywhere
+        away: list[tuple[str, Exception]] = []
+        look = _look if "using" in request.GET else partial(_look_everywhere, away)
         try:
             seen, manager = look(manager, name)
         except ValueError:  # an address can ask for what is no name at all
             seen = None
         if seen is None or seen.is_unknown:
+            self._warn(request, [alias_away_text(*each) for each in away])
             text = _("“%(name)s” is not locked now.") % {"name": printable(name)}
             return self._back_to_list(request, text, messages.WARNING)
         context = self._detail(request, seen, manager) | (extra_context or {})
@@ -280,6 +283,7 @@ class ActiveLockAdmin(BaseAdmin):
             "total": seen.total,
             "looked_at": len(seen.infos),
             "waiting": dashboard.waiting(seen),
+            "stale_locks": dashboard.stale(seen),
             "stale": stale[: dashboard.STALE],
             "stale_count": len(stale),
             "troubles": dashboard.trouble_rows(told, seen.now, address, link),
@@ -374,6 +378,7 @@ class ActiveLockAdmin(BaseAdmin):
             raise look.away[0][1]
         held = look.held[: self.release_max]
         notes = context.pop("notes", []) + [alias_away_text(*each) for each in look.away]
+        notes += [quorum_text()] if look.has_quorum else []
         if not held:
             self._warn(request, notes)
             return self._nothing_to_release(request, look)
@@ -408,6 +413,8 @@ class ActiveLockAdmin(BaseAdmin):
         except RedisError as error:
             self.message_user(request, away_text(error), messages.ERROR)
         self.message_user(request, released_text(released), level_of(released))
+        if released and look.has_quorum:
+            self._warn(request, [quorum_text()])
         return self._back(request, look)
 
     def _release_one(self, request: HttpRequest, seen: Seen, holding: Holding) -> bool:
@@ -432,7 +439,18 @@ class ActiveLockAdmin(BaseAdmin):
     def unavailable(self, request: HttpRequest, error: Exception) -> HttpResponse:
         """Return the page that says that the locks can't be asked for now."""
         context = {"title": _("Locks are not available"), "error": away_text(error)}
+        with suppress(ImproperlyConfigured):
+            context |= self._which_alias(request, error)
         return self._page(request, "unavailable", status=503, **context)
+
+    def _which_alias(self, request: HttpRequest, error: Exception) -> dict[str, Any]:
+        """Return which of several aliases is away, and what leads to the others."""
+        alias = request.GET.get("using") or locks.alias
+        minutes = dashboard.minutes_of(request.GET.get("minutes"))
+        aliases = self._choices(alias, minutes)["aliases"]
+        if len(aliases) < 2:
+            return {}
+        return {"error": alias_away_text(alias, error), "alias": alias, "aliases": aliases}
 
     def _page(
         self, request: HttpRequest, template: str, status: int = 200, **context: Any
@@ -466,24 +484,32 @@ def _look(manager: LockManager, name: str) -> tuple[one.Look, LockManager]:
     return one.look(manager, name), manager
 
 
-def _look_everywhere(manager: LockManager, name: str) -> tuple[one.Look, LockManager]:
+def _look_everywhere(
+    away: list[tuple[str, Exception]], manager: LockManager, name: str
+) -> tuple[one.Look, LockManager]:
     """Return what is known of a lock on the first alias that knows it; else what that of
-    `manager` says. Django's log of actions leads to a lock without an alias."""
+    `manager` says. Django's log of actions leads to a lock without an alias. Other aliases that
+    could not be asked are added to those that are `away`."""
     try:
         seen = one.look(manager, name)
     except (RedisError, ImproperlyConfigured):
-        if found := _on_another_alias(name):
+        if found := _on_another_alias(away, name):
             return found
         raise
-    return (_on_another_alias(name) if seen.is_unknown else None) or (seen, manager)
+    return (_on_another_alias(away, name) if seen.is_unknown else None) or (seen, manager)
 
 
-def _on_another_alias(name: str) -> tuple[one.Look, LockManager] | None:
+def _on_another_alias(
+    away: list[tuple[str, Exception]], name: str
+) -> tuple[one.Look, LockManager] | None:
     for other in locks.everywhere()[1:]:
-        with suppress(RedisError, ImproperlyConfigured):
+        try:
             found = one.look(other, name)
-            if not found.is_unknown:
-                return found, other
+        except (RedisError, ImproperlyConfigured) as error:
+            away.append((other.alias, error))
+            continue
+        if not found.is_unknown:
+            return found, other
     return None
 
 

@@ -149,6 +149,11 @@ def waiting(seen: Look) -> int:
     return sum(info.waiters for info in seen.infos)
 
 
+def stale(seen: Look) -> int:
+    """Return how many locks have a holder whose renewal is overdue."""
+    return sum(info.is_stale for info in seen.infos)
+
+
 @dataclass(frozen=True, slots=True)
 class StaleRow:
     name: str
@@ -318,7 +323,8 @@ class ContentionRow:
 
 
 def contention(seen: Look, address: Address) -> list[ContentionRow]:
-    """Return the locks that were waited for or refused, the longest wait first."""
+    """Return the locks that were waited for or refused: first those that most wait for now, whose
+    waits are not over yet, then the longest wait."""
     stories = _contended(seen.stories.values())
     top = max((max(story.waits, default=0.0) for story in stories), default=0.0)
     return [_contention_row(story, top, address) for story in stories]
@@ -329,9 +335,9 @@ def _contended(stories: Iterable[Story]) -> list[Story]:
     return sorted(wanted, key=_contention, reverse=True)[:CONTENDED]
 
 
-def _contention(story: Story) -> tuple[float, int, int]:
+def _contention(story: Story) -> tuple[int, float, int]:
     counts = story.counts
-    return max(story.waits, default=0.0), story.waiters, counts["refused"] + counts["skipped"]
+    return story.waiters, max(story.waits, default=0.0), counts["refused"] + counts["skipped"]
 
 
 def _contention_row(story: Story, top: float, address: Address) -> ContentionRow:

@@ -35,6 +35,9 @@ DRAWN = 20
 HOLDERS = 50
 """Holders that are shown."""
 
+READ_WRITE = "readwrite"
+"""The kind of which a reader weighs 1, and a writer all there is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -127,17 +130,33 @@ def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str
         (pgettext("of a lock", "Thread"), printable(holder.thread), ""),
         (pgettext("of a lock", "Task"), printable(holder.task_name or ""), ""),
         (pgettext("of a lock", "Task id"), printable(holder.task_id or ""), link(holder.task_id)),
-        (pgettext("of a lock", "Held since"), _("%(acquired)s, for %(age)s") % times, ""),
+        _acquired(holding, times),
         (_("Waited before"), short_duration(holding.waited) if holding.waited else "", ""),
         (pgettext("of a lock", "Renewed"), _ago_text(renewed_ago(holding)), ""),
         (pgettext("of a lock", "Lease ends"), clock(holding.expires_at, seen.now), ""),
         (_("Fencing token"), str(holding.fence_token), ""),
-        (
-            pgettext("of a lock", "Weight"),
-            str(holding.weight) if seen.info and seen.info.capacity > 1 else "",
-            "",
-        ),
+        (_weight_label(seen.info), _weight_text(holding.weight, seen.info), ""),
     ]
+
+
+def _acquired(holding: Holding, times: Mapping[str, str]) -> tuple[str, str, str]:
+    if not holding.timeout:  # for how long it held is told of the past
+        return pgettext("of a lock", "Acquired"), times["acquired"], ""
+    return pgettext("of a lock", "Held since"), _("%(acquired)s, for %(age)s") % times, ""
+
+
+def _weight_label(info: LockInfo | None) -> str:
+    reads = info and info.kind == READ_WRITE
+    return pgettext("of a lock", "Access") if reads else pgettext("of a lock", "Weight")
+
+
+def _weight_text(weight: int, info: LockInfo | None) -> str:
+    if not info or info.capacity == 1:
+        return ""
+    if info.kind == READ_WRITE:
+        reads = weight < info.capacity
+        return pgettext("of a lock", "reads") if reads else pgettext("of a lock", "writes")
+    return str(weight)
 
 
 def _ago_text(ago: float | None) -> str:
@@ -168,7 +187,7 @@ def queue_rows(seen: Look, link: Link) -> list[QueueRow]:
             party=party_of(waiter.holder, link),
             since=clock(waiter.since, seen.now),
             waited=short_duration(waiter.waited),
-            weight=str(waiter.weight),
+            weight=_weight_text(waiter.weight, seen.info),
             metadata=metadata_text(waiter.metadata),
         )
         for place, waiter in enumerate(seen.waiters, 1)

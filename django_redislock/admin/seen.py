@@ -81,6 +81,9 @@ class Look:
     away: list[tuple[str, Exception]] = field(default_factory=list)
     """The aliases that could not be asked, and why."""
 
+    has_quorum: bool = False
+    """Whether any who still holds has but one server's part of a quorum."""
+
 
 def look_again(seen: Sequence[Seen]) -> Look:
     """Ask Redis for all that were seen: one round trip for each alias."""
@@ -100,7 +103,8 @@ def look_again(seen: Sequence[Seen]) -> Look:
 def _sort_out(look: Look, seen: Seen, info: LockInfo | None) -> None:
     holders = info.holders if info else ()
     holding = next((each for each in holders if each.fence_token == seen.fence_token), None)
-    if holding:
+    if info and holding:
         look.held.append((seen, holding))
+        look.has_quorum = look.has_quorum or info.kind == "quorum"
     else:
         look.gone.append((seen, info))

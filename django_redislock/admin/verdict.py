@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
@@ -10,8 +10,9 @@ from django.utils.translation import ngettext, pgettext
 
 from ..info import Holding
 from ..text import age, short_duration
+from .joining import sentences
 from .timeline import who
-from .wording import learns_within
+from .wording import learns_within, quorum_text
 
 if TYPE_CHECKING:
     from .one import Look
@@ -110,6 +111,13 @@ def renewed_ago(holding: Holding) -> float | None:
 
 def verdict(seen: Look) -> Verdict:
     """Return what is known of whether a release is safe."""
+    found = _verdict(seen)
+    if seen.info and seen.info.first and seen.info.kind == "quorum":
+        return replace(found, text=sentences([found.text, quorum_text()]))
+    return found
+
+
+def _verdict(seen: Look) -> Verdict:
     if not seen.info:
         text = _("There is nothing to release. Its past is below.")
         return Verdict("free", pgettext("of a lock", "Free."), text)

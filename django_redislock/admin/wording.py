@@ -163,6 +163,12 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
     return sentences(texts)
 
 
+def quorum_text() -> str:
+    return _(
+        "What is one server's part of a quorum stays held until most of its servers let go of it."
+    )
+
+
 def level_of(released: Released) -> int:
     return messages.SUCCESS if released else messages.WARNING
 
