@@ -34,7 +34,13 @@ Owner: TypeAlias = "asyncio.Task[Any] | threading.Thread | Anybody"
 def current_owner() -> "asyncio.Task[Any] | threading.Thread":
     """The asyncio task that runs, else the thread (under gevent: the greenlet)."""
     loop = asyncio._get_running_loop()  # an error, as by the public way, would take a while
-    return (asyncio.current_task(loop) if loop else None) or threading.current_thread()
+    task = asyncio.current_task(loop) if loop and _runs_here(loop) else None
+    return task or threading.current_thread()
+
+
+def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
+    # asyncio knows one loop for each thread of the system, also where another greenlet runs it.
+    return getattr(loop, "_thread_id", None) in (None, threading.get_ident())
 
 
 def is_alive(owner: weakref.ref[Owner]) -> bool:

@@ -60,8 +60,10 @@ def check_name(name: object, argument: str = "name") -> str:
 
 
 def could_match(pattern: str) -> bool:
-    """Whether any name is long enough for all that stands between the stars of a pattern."""
-    return len(pattern.replace("*", "")) <= MAX_BYTES
+    """Whether any name is long enough for all that stands between the stars of a pattern, and
+    may have it in it."""
+    literal = pattern.replace("*", "")
+    return len(literal) <= MAX_BYTES and not _UNPRINTABLE.search(literal)
 
 
 def fit_name(text: str) -> str:

@@ -284,7 +284,8 @@ class Execution:
             )
         except RedisError as error:
             logger.warning(
-                "%s could not release lock %r, which stays until its lease is over: %s",
+                "%s could not release lock %r, which comes free when Redis answers again, or its "
+                "lease is over: %s",
                 *(self.call, lock.name, error_text(error)),
             )
 

@@ -294,12 +294,16 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
             limit=lease.patience,
             min_replicas=lease.min_replicas,
         )
+    except BaseException:
+        if replace:
+            lease.may_yet_be_set(wanted)
+        raise
     finally:
         if replace:
             lease.end_to_set()
     if left:
         lease.confirmed = True
-        lease.keep(sent + min(left, wanted))
+        lease.keep(sent + lease.surely(min(left, wanted), sent))
         lease.book.add(lease)
     return left > 0
 

@@ -22,6 +22,10 @@ SOON = 0.5
 less."""
 
 
+LATE = 60.0
+"""Seconds for which a server may still read a request that got no answer."""
+
+
 class Lease:
     """One token's holding of one lock on one server, judged on the holder's own clock.
 
@@ -37,7 +41,8 @@ class Lease:
     confirmed = True
     _lost = _is_part = False
     _began = _set_at = 0.0
-    _set_to = math.inf
+    _set_to = _unsure = math.inf
+    _unsure_until = -math.inf
 
     def __init__(
         self,
@@ -98,7 +103,7 @@ class Lease:
         Where the holder set it at the same time, which of the two came last is not known."""
         most = max(self.deadline - sent, self.at_least(self.seconds))
         self.confirmed = True
-        self.keep(sent + min(left, most))
+        self.keep(sent + self.surely(min(left, most), sent))
         if sent < self._set_at:
             self.keep(min(self.deadline, self._set_to))
 
@@ -118,6 +123,17 @@ class Lease:
     def end_to_set(self) -> None:
         """What is sent from here on comes later."""
         self._set_at = clock.now()
+
+    def may_yet_be_set(self, seconds: float) -> None:
+        """Its holder asked for that, and got no answer: the server may read it later, also after a
+        renewal, and have the lease end so many seconds after that."""
+        now = clock.now()
+        self._unsure = min(seconds, self._unsure if now < self._unsure_until else math.inf)
+        self._unsure_until = now + LATE
+
+    def surely(self, seconds: float, sent: float) -> float:
+        """What remains of so many seconds from `sent`, whatever else the server may yet read."""
+        return min(seconds, self._unsure) if sent < self._unsure_until else seconds
 
     def at_least(self, seconds: float) -> float:
         """So many seconds, or as many as are left of its least time."""

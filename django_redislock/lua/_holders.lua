@@ -1,7 +1,7 @@
 -- Who holds a lock, and how one is let in.
 
 local FENCE_ABOVE = 100000000000000 -- scores of the index from here on are the fencing token (us)
-local FENCE_BELOW = 9007199254740992 -- none is given from here on: a score that great does not grow
+local FENCE_BELOW = 9007199254740991 -- none is given from here on: a score that great does not grow
 
 local function digits(number)
   return string.format('%.0f', number)
@@ -20,11 +20,22 @@ local function read(...)
   return redis.call(...)
 end
 
+-- Whether it is one in ms: not too great, which is a fencing token, and no `inf` nor `nan`.
+local function is_time(text)
+  local ms = tonumber(text)
+  return ms and ms >= 0 and ms < FENCE_ABOVE
+end
+
+-- Of what is no time, 0: then it is looked at who holds.
+local function time_or_none(text)
+  return is_time(text) and tonumber(text) or 0
+end
+
 local function read_holder(record)
   if not record then return nil end
   local weight, expires, fence, acquired, waited, lease, info =
     string.match(record, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-  if not weight or #record - #info > NUMBERS then return nil end
+  if not weight or #record - #info > NUMBERS or not is_time(expires) then return nil end
   return {
     weight = tonumber(weight), expires = tonumber(expires), fence = fence,
     acquired = acquired, waited = waited, lease = tonumber(lease), info = info,
@@ -39,8 +50,8 @@ local function load(token)
   mine = read_holder(mine)
   local live = mine and mine.expires > now
   return {
-    kind = kind, capacity = tonumber(capacity) or 0, used = tonumber(used) or 0,
-    soonest = tonumber(soonest or math.huge) or 0, latest = tonumber(latest) or 0,
+    kind = kind or '', capacity = time_or_none(capacity), used = time_or_none(used),
+    soonest = soonest and time_or_none(soonest) or math.huge, latest = time_or_none(latest),
     mine = live and mine.lease > 0 and mine or nil,
     cooling = live and mine.lease == 0,
   }

@@ -98,7 +98,7 @@ local function admit(state, me)
           state, token, arrived, waiter.weight, waiter.lease, now + waiter.claim, waiter.info)
         local grant = grants .. token .. ':' .. name
         redis.call('RPUSH', grant, granted)
-        redis.call('PEXPIRE', grant, waiter.claim)
+        redis.call('PEXPIRE', grant, waiter.claim - 1) -- a key stays for the ms in which it ends
       end
     end
     leave(token)

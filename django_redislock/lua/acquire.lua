@@ -55,7 +55,7 @@ local state = load(token)
 if state.kind ~= kind then
   state.soonest = 0 -- the hash may outlive its last lease
   sweep(state)
-  local taken_as = state.used > 0 and state.kind or kind_of_queue()
+  local taken_as = state.used > 0 and state.kind ~= '' and state.kind or kind_of_queue()
   if taken_as and taken_as ~= kind then return taken_as end
 end
 local last_capacity = state.capacity

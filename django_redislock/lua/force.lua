@@ -33,8 +33,9 @@ for i = 1, #fields, 2 do
   end
 end
 
-if chosen == '' then state.used = 0 end -- whatever was noted down
-if #gone > 0 then
+local noted = chosen == '' and state.used > 0 -- also of nobody who is there
+if chosen == '' then state.used = 0 end
+if #gone > 0 or noted then
   shorten(state, last_end)
   hand_over(state)
 end

@@ -40,7 +40,7 @@ local function was_released()
   local lately = digits(now - MINUTE)
   for _, entry in ipairs(redis.pcall(
     'XREVRANGE', history .. 'ended', '+', lately, 'COUNT', kept)) do
-    local _, _, _, _, _, whose, _, how, _, _, _, record = unpack(entry[2]) -- see `note_end`
+    local whose, how, record = entry[2][6], entry[2][8], entry[2][12] -- see `note_end`
     local same = whose == token and how == 'released'
     if same and (read_holder(record) or {}).fence == fence then return true end
   end
@@ -56,7 +56,7 @@ if not state.mine then
   if fence ~= '0' then
     if kept ~= '0' and was_released() then return 1 end
     sweep(state) -- which may note how its own holding ended
-    note_break(state.kind or '', token, '', 'lost', now)
+    note_break(state.kind, token, '', 'lost', now)
   end
   forget_the_expired(lock_base())
   return 0

@@ -458,6 +458,24 @@ def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_short
             assert left - 1 < lease.deadline - clock.now() <= left
 
 
+def test_a_lease_is_taken_to_be_as_short_as_what_got_no_answer_may_yet_make_it(monkeypatch):
+    """The request may come to the server after renewals that were sent later."""
+    with locks.lock("a", timeout=30, auto_renewal=False) as lock:
+        [lease] = lock._own().leases
+        for seconds in (2, 5):
+            flow = flows.extend(lease, seconds, replace=True)
+            next(flow)
+            with pytest.raises(ConnectionError):
+                flow.throw(ConnectionError("reply lost"))
+        for learns in (lambda: lease.renewed(clock.now(), 30), lambda: lock.extend(30)):
+            learns()
+            assert 1 < lease.deadline - clock.now() <= 2
+
+        monkeypatch.setattr(lease, "_unsure_until", clock.now())
+        lease.renewed(clock.now(), 30)
+        assert lease.deadline - clock.now() > 2
+
+
 def test_a_renewal_under_way_does_not_count_where_its_holder_makes_the_lease_shorter():
     with locks.lock("a", timeout=30) as lock:
         [lease] = lock._own().leases

@@ -232,13 +232,13 @@ def test_acquire_lists_what_was_free_until_its_lease_ends_whatever_was_listed(
     assert lock.client.zscore(A.index, "") == fence == lock.fence_of("x")
 
 
-@pytest.mark.parametrize("last", [9e15, 1e16])
+@pytest.mark.parametrize("last", [9e15, 2**53 - 2, 2**53 - 1, 1e16])
 def test_acquire_gives_a_greater_fence_than_the_last_unless_that_can_not_grow(
     lock: Lock, last: float
 ) -> None:
     lock.client.zadd(A.index, {"": last})
     fence = lock.acquire("x")
-    assert (fence == last + 1) is (last < 2**53)
+    assert (fence == last + 1) is (last < 2**53 - 1)
     assert lock.client.zscore(A.index, "") == fence == lock.fence_of("x")
 
 
@@ -377,6 +377,8 @@ def test_acquire_confirms_a_grant(lock: Lock) -> None:
     lock.acquire("y", alive=5000)
     lock.release("x")
     assert lock.client.lrange(A.grant("y"), 0, -1) == [str(lock.fence_of("y"))]
+    turn = int(lock.client.hget(A.lock, "latest"))
+    assert lock.client.pexpiretime(A.grant("y")) == turn - 1, "a key stays for its last ms"
     assert lock.client.pttl(A.lock) <= 2000, "until it is confirmed"
     assert lock.acquire("y", alive=5000) == lock.fence_of("y")
     assert lock.client.pttl(A.lock) > LEASE - 5000
@@ -535,6 +537,51 @@ def test_renew_answers_for_each_of_many(lock: Lock) -> None:
     assert nothing == ["0", "0"]
 
 
+BEYOND = "9" * 30
+"""What is no time: Redis takes it for none, and Lua's numbers make 1e+30 of it."""
+
+SPOILT = {
+    "no kind": lambda client, key: client.hdel(key, "kind"),
+    "latest inf": lambda client, key: client.hset(key, mapping={"latest": "inf", "used": 2}),
+    "latest nan": lambda client, key: client.hset(key, mapping={"latest": "nan", "used": 2}),
+    "latest beyond": lambda client, key: client.hset(key, mapping={"latest": BEYOND, "used": 2}),
+    "used inf": lambda client, key: client.hset(key, "used", "inf"),
+    "capacity nan": lambda client, key: client.hset(key, "capacity", "nan"),
+    "soonest inf": lambda client, key: client.hset(key, "soonest", "inf"),
+    "a record beyond": lambda client, key: client.hset(
+        key, "h:x", f"1 {BEYOND} 1 1 0 {LEASE} {{}}"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_renew_of_others_is_not_kept_by_one_that_was_spoilt(lock: Lock, how: str) -> None:
+    other = KEYS.of(NEXT_TO_A[0])
+    lock.acquire("x")
+    lock.ask(
+        ACQUIRE, other.all, "mutex", 1, 1, LEASE, 2000, other.name, "x", 0, "", '{"is":"unread"}'
+    )
+    SPOILT[how](lock.client, A.lock)
+    verdicts = lock.ask(
+        RENEW,
+        (A.index, A.locks, A.lock, other.lock, A.history),
+        *("renew", f"x {LEASE} x {LEASE}"),
+    )
+    assert int(verdicts.split()[1]) > 0
+    assert isinstance(lock.acquire("y"), int), "nor is who asks for the spoilt one"
+
+
+def test_what_ran_out_is_forgotten_though_it_was_spoilt(told: Lock) -> None:
+    told.acquire("x")
+    for number in range(20):
+        name = f"a {number}"
+        told.client.hset(A.locks + name, mapping={"soonest": 0, "h:x": f"1 {BEYOND} 1 1 0 1 {{}}"})
+        told.client.zadd(A.index, {name: 5})
+    assert told.names(10) == (1, ["a"])
+    assert told.renew("x", LEASE, "renew") > 0
+    assert told.client.zcount(A.index, 0, 10) == 0
+
+
 # fence
 
 
@@ -583,6 +630,14 @@ def test_force_hands_over_and_spares_who_waits(lock: Lock) -> None:
     assert lock.holders() == ["y"]
     assert lock.force() == ["y"]
     assert not lock.client.exists(A.grant("y")), "it may not know of its turn yet"
+
+
+def test_force_frees_what_is_in_use_by_nobody(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.client.hdel(A.lock, "h:x")
+    assert lock.acquire("y") == 0
+    assert lock.force() == []
+    assert lock.acquire("y") > 0
 
 
 def test_force_ends_a_cooldown(lock: Lock) -> None:
@@ -1073,6 +1128,16 @@ def test_renew_of_one_lock_is_not_kept_by_another_of_another_type(told: Lock) ->
     assert told.renew("x", LEASE, "renew") > 0
     assert told.client.zscore(A.index, "a b") is None
     assert told.client.exists(f"{A.lock} b")
+
+
+def test_release_of_what_was_lost_is_told_whatever_the_history_has(told: Lock) -> None:
+    fence = told.acquire("x")
+    told.force()
+    fields = {f"field {number}": number for number in range(5000)}
+    told.client.xadd(f"{A.history}ended", fields)
+    assert told.release("x", fence=fence) == 0
+    ended, _, _ = told.past()
+    assert [each["how"] for each in ended if each.get("token") == "x"] == ["lost", "forced"]
 
 
 def test_names_and_rows_tell_any_text(lock: Lock) -> None:

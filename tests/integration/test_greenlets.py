@@ -1,0 +1,53 @@
+"""Greenlets beside an event loop: asyncio knows one loop for each thread of the system."""
+
+import os
+import subprocess
+import sys
+
+from tests.tools import ROOT
+
+PROGRAM = """
+from gevent import monkey
+monkey.patch_all()
+import asyncio, time
+import django, gevent
+from gevent.event import Event
+django.setup()
+from django_redislock import locks
+
+runs, may_end = Event(), Event()
+
+async def blocked():
+    async with locks.lock("of a task", timeout=30) as lock:
+        runs.set()
+        may_end.wait()  # here other greenlets run, and this one's task is the loop's
+        lock.assert_held()
+
+def beside():
+    runs.wait()
+    with locks.lock("plain", timeout=30) as plain:
+        assert not locks.lock("of a task", reentrant=True, blocking=False).acquire()
+        other = gevent.spawn(locks.lock("plain", reentrant=True, blocking=False).acquire)
+        assert not other.get()
+        may_end.set()
+        task.join()
+        plain.assert_held()  # though no loop runs any more
+
+task = gevent.spawn(asyncio.run, blocked())
+for each in gevent.joinall([task, gevent.spawn(beside)]):
+    each.get()
+print("as they should")
+"""
+
+
+def test_a_greenlet_is_not_taken_for_the_task_that_runs_in_another(redis_server):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "as they should\n", done.stderr
