@@ -486,7 +486,7 @@ def test_redis_away_is_one_line():
     ended = done("x", "--", "echo", "ran", REDIS_URL="redis://127.0.0.1:1/0")
 
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith("CommandError: The locks can't be reached: ")
+    assert ended.stderr.startswith("CommandError: The locks on 'default' can't be reached: ")
     assert ended.stderr.count("\n") == 1
 
 

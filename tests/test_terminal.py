@@ -428,7 +428,7 @@ def test_redis_away_is_one_line(arguments):
     done = run_process(*arguments, REDIS_URL="redis://127.0.0.1:1/0")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("CommandError: The locks can't be reached: ")
+    assert done.stderr.startswith("CommandError: The locks on 'default' can't be reached: ")
     assert done.stderr.count("\n") == 1
 
 

@@ -38,11 +38,13 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         subcommand = SUBCOMMANDS[options["subcommand"]]
         choose_style(self, options)
+        manager = locks.using(options["using"])
         try:
             with whoever_reads(self):
-                subcommand.run(self, locks.using(options["using"]), options)
+                subcommand.run(self, manager, options)
         except RedisError as error:
-            raise CommandError(f"The locks can't be reached: {error_text(error)}") from None
+            told = f"The locks on {manager.alias!r} can't be reached: {error}"
+            raise CommandError(error_text(told)) from None
         except ImproperlyConfigured as error:
             raise CommandError(error_text(error)) from None
 
