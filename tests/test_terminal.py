@@ -243,6 +243,23 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
     assert len(known["holders"]) == known["waiters"] == 2
 
 
+def test_show_says_who_reads_and_who_writes(nothing_left_behind):
+    with locks.read_lock("prices"):
+        writer = start(acquire_and_release, locks.write_lock("prices"))
+        waiting(locks, "prices", 1)
+        reader = start(acquire_and_release, locks.read_lock("prices"))
+        waiting(locks, "prices", 2)
+        read = call("show", "prices")
+    assert (writer.result(60), reader.result(60)) == (True, True)
+    with locks.write_lock("prices"):
+        written = call("show", "prices")
+
+    assert "\n  access    reads\n" in read
+    assert re.search(r"\nWAITS FOR +HOLDER +TASK +ACCESS +METADATA\n.* writes .*\n.* reads ", read)
+    assert "\n  access    writes\n" in written
+    assert "1000000" not in read + written
+
+
 def acquire_and_release(lock) -> bool:
     with lock:
         return lock.locked()

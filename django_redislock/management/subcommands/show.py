@@ -1,6 +1,6 @@
 """`locks show`: all that is known of one lock."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -31,8 +31,6 @@ HELP = "Show one lock: who holds it, who waits, and what became of it before."
 
 QUEUE, EVENTS = 100, 10
 """How many waiters and events are shown."""
-
-QUEUE_HEADER = ("WAITS FOR", "HOLDER", "TASK", "WEIGHT", "METADATA")
 
 
 class Known(NamedTuple):
@@ -87,14 +85,18 @@ def tell(command: BaseCommand, known: Known) -> None:
         write(command, line, paint_of(command, known.info))
     if known.info:
         for holding in known.info.holders:
-            tell_holding(command, holding, known.info.capacity)
-    if known.queue:
-        head(command, "Queue")
-        rows = [(plain, waiter_cells(waiter)) for waiter in known.queue]
-        write_table(command, QUEUE_HEADER, rows)
+            tell_holding(command, holding, known.info)
+    if known.info and known.queue:
+        tell_queue(command, known.queue, known.info)
     if known.history:
         head(command, "Lately")
         write_table(command, EVENT_HEADER, event_rows(known.history, command.style))
+
+
+def tell_queue(command: BaseCommand, queue: Iterable[Waiter], info: LockInfo) -> None:
+    head(command, "Queue")
+    header = ("WAITS FOR", "HOLDER", "TASK", share_label(info).upper(), "METADATA")
+    write_table(command, header, [(plain, waiter_cells(waiter, info)) for waiter in queue])
 
 
 def head(command: BaseCommand, text: str) -> None:
@@ -145,7 +147,7 @@ def by_text(info: LockInfo) -> str:
     return "".join(map(holder_text, info.holders))
 
 
-def tell_holding(command: BaseCommand, holding: Holding, capacity: int) -> None:
+def tell_holding(command: BaseCommand, holding: Holding, info: LockInfo) -> None:
     head(command, f"Holder {holder_text(holding)}")
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
     lines = {
@@ -154,7 +156,7 @@ def tell_holding(command: BaseCommand, holding: Holding, capacity: int) -> None:
         "held for": short_duration(age(holding)),
         "lease": lease_text(holding),
         "fence": str(holding.fence_token),
-        "weight": f"{holding.weight} of {capacity}" if capacity > 1 else "",
+        share_label(info): share_text(holding, info),
         "metadata": metadata_text(holding.metadata),
     }
     for label, text in lines.items():
@@ -172,11 +174,25 @@ def lease_text(holding: Holding) -> str:
     return f"{lasts}, renewed" if holding.renewed else f"{lasts}, not renewed"
 
 
-def waiter_cells(waiter: Waiter) -> tuple[str, ...]:
+def share_label(info: LockInfo) -> str:
+    return "access" if info.kind == "readwrite" else "weight"
+
+
+def share_text(holding: Holding, info: LockInfo) -> str:
+    if info.kind == "readwrite":
+        return access_text(holding)
+    return f"{holding.weight} of {info.capacity}" if info.capacity > 1 else ""
+
+
+def access_text(told: Holding | Waiter) -> str:
+    return "writes" if told.weight > 1 else "reads"
+
+
+def waiter_cells(waiter: Waiter, info: LockInfo) -> tuple[str, ...]:
     return (
         short_duration(waiter.waited),
         holder_text(waiter),
         task_text(waiter) or "-",
-        str(waiter.weight),
+        access_text(waiter) if info.kind == "readwrite" else str(waiter.weight),
         metadata_text(waiter.metadata) or "-",
     )
