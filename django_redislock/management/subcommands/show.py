@@ -153,7 +153,7 @@ def tell_holding(command: BaseCommand, holding: Holding, info: LockInfo) -> None
     lines = {
         "task": task_text(holding),
         "acquired": moment_text(holding.acquired_at) + waited,
-        "held for": short_duration(age(holding)),
+        "held for": short_duration(age(holding)) if holding.timeout else "",
         "lease": lease_text(holding),
         "fence": str(holding.fence_token),
         share_label(info): share_text(holding, info),
