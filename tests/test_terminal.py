@@ -25,6 +25,7 @@ from django_redislock.management import completion
 from django_redislock.management.subcommands import SUBCOMMANDS
 from django_redislock.management.watching import Watcher, new_events
 from django_redislock.testing import EmbeddedServer
+from django_redislock.text import age
 
 from .integration.tools import hanging, start, waiting
 from .test_command import MANAGE, call, run, run_process
@@ -212,11 +213,23 @@ def test_show_says_what_just_runs_down_or_cools_down(hold):
     lock = hold("daily", at_least_for=20)
     lock.release()
 
-    assert "as it is not renewed." in call("show", "once")
+    assert "s, as it is not renewed so far.\n" in call("show", "once")
     cooling = call("show", "daily")
     assert "(mutex) was released, and stays taken for another 19s." in cooling
     assert "held for" not in cooling
     locks.force_release("daily")
+
+
+def test_show_does_not_say_that_nobody_renews_what_may_be_renewed(hold):
+    hold("daily", timeout=1.5, at_least_for=2)
+    first = call("show", "daily")
+    wait_until(lambda: age(locks.get("daily").first) > 2)
+    later = call("show", "daily")
+
+    assert "s, as it is not renewed so far.\n" in first
+    assert "s of 2.0s left, not renewed so far\n" in first
+    assert "s, unless it is renewed again.\n" in later
+    assert "s of 2.0s left, was renewed\n" in later
 
 
 def test_show_says_how_who_holds_stands_before_who_only_cools_down(nothing_left_behind):

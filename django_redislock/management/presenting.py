@@ -62,6 +62,16 @@ def state_text(info: LockInfo) -> str:
     return "alive" if held and held.renewed else "not renewed"
 
 
+def outlives_lease(holding: Holding) -> bool:
+    """Whether it has been held for longer than its lease, so that somebody did renew that: with
+    an `at_least_for` longer than the lease it is not told whether the holder does."""
+    return age(holding) > holding.timeout
+
+
+def unrenewed_text(holding: Holding) -> str:
+    return "was renewed" if outlives_lease(holding) else "not renewed so far"
+
+
 def as_json(infos: Iterable[LockInfo]) -> Iterator[str]:
     """Yield the parts of a JSON array, one for each lock, so that a long one streams.
 

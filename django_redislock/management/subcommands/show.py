@@ -14,7 +14,9 @@ from django_redislock.management.presenting import (
     lock_facts,
     metadata_text,
     moment_text,
+    outlives_lease,
     told_facts,
+    unrenewed_text,
 )
 from django_redislock.management.terminal import Paint, plain, write, write_table
 from django_redislock.manager import LockManager
@@ -138,7 +140,9 @@ def state_text(info: LockInfo) -> str:
         )
     if held.renewed:
         return f"{since}; its lease is renewed."
-    return f"{since}; its lease ends in {left}, as it is not renewed."
+    if outlives_lease(held):
+        return f"{since}; its lease ends in {left}, unless it is renewed again."
+    return f"{since}; its lease ends in {left}, as it is not renewed so far."
 
 
 def by_text(info: LockInfo) -> str:
@@ -171,7 +175,7 @@ def lease_text(holding: Holding) -> str:
     lasts = f"{left} of {short_duration(holding.timeout)} left"
     if holding.is_stale:
         return f"{lasts}, renewal overdue"
-    return f"{lasts}, renewed" if holding.renewed else f"{lasts}, not renewed"
+    return f"{lasts}, renewed" if holding.renewed else f"{lasts}, {unrenewed_text(holding)}"
 
 
 def share_label(info: LockInfo) -> str:
