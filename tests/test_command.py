@@ -18,7 +18,7 @@ from django_redislock.health import CHECKS, Finding, Health
 from django_redislock.management import releasing
 from django_redislock.management.subcommands import check
 
-from .tools import ROOT, Child, wait_until
+from .tools import ROOT, Child, stopped_holder, wait_until
 
 MANAGE = [sys.executable, "-W", "error", "-m", "django", "locks"]
 
@@ -303,6 +303,32 @@ def test_dry_run_releases_nothing(hold):
     assert locks.get("x")
 
 
+def test_what_would_be_released_tells_whether_its_holder_lives(hold):
+    hold("lives")
+    hold("once", auto_renewal=False)
+    hold("daily", at_least_for=20).release()
+
+    with stopped_holder("stuck", timeout=6):
+        told = call("release", "--all", "--dry-run")
+    locks.force_release("daily")
+
+    assert re.search(r"^Would release lives \(.* for \S+s; alive, renewed \S+s ago\)$", told, re.M)
+    assert re.search(
+        r"^Would release stuck \(.* for \S+s; STALE, last renewed \S+s ago\)$", told, re.M
+    )
+    assert re.search(r"^Would release once \(.* for \S+s; not renewed so far\)$", told, re.M)
+    assert re.search(r"^Would release daily \(.*, released; cools down for \d+s\)$", told, re.M)
+
+
+def test_who_only_cools_down_is_not_said_to_go_on(hold):
+    hold("daily", at_least_for=20).release()
+
+    status, text = run_on_terminal("y\n", "release", "daily")
+
+    assert status == 0
+    assert "goes on" not in text
+
+
 def test_refuses_without_a_terminal_to_ask_on(hold):
     hold("x")
 
@@ -329,7 +355,11 @@ def test_asks_on_a_terminal(hold, answer, status):
     returncode, text = run_on_terminal(answer, "release", "x")
 
     assert returncode == status
-    assert "To be released: x (" in text
+    told = re.match(
+        r"To be released: x \(.*; alive, renewed \S+s ago\)\r?\n(.*)\r?\nRelease 1\?", text
+    )
+    assert told
+    assert "goes on until it notices" in told[1]
     assert (locks.get("x") is None) == (status == 0)
 
 

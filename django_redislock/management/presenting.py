@@ -154,10 +154,30 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
 
 
 def holding_text(name: str, holding: Holding) -> str:
+    return f"{printable(name)} ({_by_text(holding)})"
+
+
+def release_text(name: str, holding: Holding) -> str:
+    """Return what there is to know before one takes it from its holder."""
+    if not holding.timeout:
+        left = short_duration(holding.ttl)
+        token = f"fencing token {holding.fence_token}"
+        return f"{printable(name)} ({token}, released; cools down for {left})"
+    return f"{printable(name)} ({_by_text(holding)}; {life_text(holding)})"
+
+
+def _by_text(holding: Holding) -> str:
     task = task_text(holding)
     by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
-    held = short_duration(age(holding))
-    return f"{printable(name)} (fencing token {holding.fence_token}, held by {by} for {held})"
+    return f"fencing token {holding.fence_token}, held by {by} for {short_duration(age(holding))}"
+
+
+def life_text(holding: Holding) -> str:
+    """Return whether the holder lives, as far as its lease tells that."""
+    ago = short_duration(holding.since_renewal)
+    if holding.is_stale:
+        return f"STALE, last renewed {ago} ago"
+    return f"alive, renewed {ago} ago" if holding.renewed else unrenewed_text(holding)
 
 
 def _plain(value: object) -> str:

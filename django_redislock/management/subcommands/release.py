@@ -7,13 +7,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name, pattern
-from django_redislock.management.presenting import holding_text
+from django_redislock.management.presenting import release_text
 from django_redislock.management.releasing import Choice, Held, choose, release
 from django_redislock.management.terminal import let_nobody_read, whoever_reads, write
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
 HELP = "Take locks from their holders."
+
+GOES_ON = "(After a release a holder goes on until it notices, beside the next one.)"
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -76,6 +78,8 @@ def confirm(command: BaseCommand, chosen: list[Held], yes: bool) -> None:
 def agrees(command: BaseCommand, chosen: list[Held]) -> bool:
     try:
         tell(command, "To be released:", chosen)
+        if any(holding.timeout for _, holding in chosen):
+            write(command, GOES_ON)
         return input(f"Release {len(chosen)}? [y/N] ").strip().lower() in ("y", "yes")
     except BrokenPipeError:
         let_nobody_read(command)
@@ -107,4 +111,4 @@ def tell_released(command: BaseCommand, held: Held) -> list[str]:
 
 def tell(command: BaseCommand, what: str, chosen: Iterable[Held]) -> None:
     for held in chosen:
-        write(command, f"{what} {holding_text(*held)}")
+        write(command, f"{what} {release_text(*held)}")
