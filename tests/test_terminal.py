@@ -25,7 +25,7 @@ from django_redislock.management import completion
 from django_redislock.management.subcommands import SUBCOMMANDS
 from django_redislock.management.watching import Watcher, new_events
 from django_redislock.testing import EmbeddedServer
-from django_redislock.text import age
+from django_redislock.text import age, holder_text
 
 from .integration.tools import hanging, start, waiting
 from .test_command import MANAGE, call, run, run_process
@@ -40,6 +40,18 @@ DIES = """
 from django_redislock import locks
 locks.lock(sys.argv[1], timeout=float(sys.argv[2]), metadata={"why": "close"}).acquire()
 say("held"); hear()
+"""
+
+TASK = """
+import threading
+from celery import Celery
+from django_redislock import locks
+threading.current_thread().name = "another thread"
+@Celery().task(name="sync")
+def sync():
+    with locks.lock("x", timeout=90, auto_renewal=False):
+        say("held"); hear()
+sync.apply()
 """
 
 
@@ -602,8 +614,8 @@ def test_screen_shows_locks_and_what_happened(no_past, hold):
     lock = hold("invoice:42", timeout=10, auto_renewal=False)
 
     with Terminal("watch", "--interval", "0.2") as terminal:
-        terminal.shows(r"^1 lock held, 0 stale, 0 waiting for 0")
-        terminal.shows(r"^NAME +HOLDER +TASK +AGE +LEASE +WAITERS$")
+        terminal.shows(r"^1 lock held, 0 stale, nobody waits$")
+        terminal.shows(r"^NAME +HOLDER +AGE +LEASE +WAITERS$")
         terminal.shows(rf"^invoice:42 +\S+:{os.getpid()} .*█+░* +\d\.\ds +ends +-$")
         waiter = start(acquire_and_release, locks.lock("invoice:42"))
         terminal.shows(r"^invoice:42 .* 1$")
@@ -657,7 +669,7 @@ def test_it_says_of_how_many_locks_it_tells(hold):
     hold("ends:first", timeout=300)
 
     with Terminal("watch", "--limit", "1") as terminal:
-        terminal.shows(r"^2 locks held; of the 1 whose leases end first 0 stale, 0 waiting for 0$")
+        terminal.shows(r"^2 locks held; of the 1 whose leases end first 0 stale, nobody waits$")
         terminal.press("q")
         assert terminal.end() == 0
     lock.release()
@@ -754,6 +766,18 @@ def test_a_narrow_terminal_shows_names_before_anything_else(hold, columns, heade
         terminal.shows(r"^invoice\S* ")
         terminal.press("q")
         assert terminal.end() == 0
+
+
+def test_80_columns_show_who_holds_beside_a_task():
+    with Child(TASK) as child, Terminal("watch", columns=80) as terminal:
+        child.expect("held")
+        shown = holder_text(locks.get("x").first)[:13]
+        terminal.shows(r"^NAME +HOLDER +TASK +AGE +LEASE +WAITERS$")
+        terminal.shows(rf"^x +{re.escape(shown)}.* sync")
+        terminal.press("q")
+        assert terminal.end() == 0
+        child.tell()
+        assert child.wait() == 0
 
 
 def test_without_rich_it_says_what_to_install_and_prints_lines(hold, tmp_path: Path):

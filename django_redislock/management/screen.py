@@ -9,7 +9,7 @@ import threading
 import time
 import tty
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.core.management.base import BaseCommand
@@ -43,6 +43,8 @@ REDRAW = 0.25
 BAR = 10
 COLUMNS = {"NAME": 0, "HOLDER": 64, "TASK": 80, "AGE": 0, "LEASE": 0, "WAITERS": 0}
 """With the width of a terminal that has room for it."""
+NAME, HOLDER = 10, 14
+"""So wide they may be on any terminal that has the room; on a wide one a holder has a fifth."""
 SUSPEND = b"\x1a"
 """What Ctrl-Z sends."""
 
@@ -122,7 +124,8 @@ class Screen:
         stale = sum(info.is_stale for info in infos)
         contended = sum(bool(info.waiters) for info in infos)
         waiters = sum(info.waiters for info in infos)
-        told = f"{stale} stale, {waiters} waiting for {contended}"
+        waits = f"{waiters} waiting for {contended}" if waiters else "nobody waits"
+        told = f"{stale} stale, {waits}"
         total = "1 lock" if look.page.total == 1 else f"{look.page.total} locks"
         if look.is_whole:
             return f"{total} held, {told}"
@@ -141,16 +144,20 @@ class Screen:
         more = look.page.total - len(shown) if look else 0
         return f"and {more} more" if more > 0 else ""
 
-    def _table(self, infos: Iterable[LockInfo], since: float, width: int) -> Table:
+    def _table(self, infos: list[LockInfo], since: float, width: int) -> Table:
         table = Table(box=None, expand=True, pad_edge=False, header_style=self._rich(plain))
         shown = [name for name, least in COLUMNS.items() if width >= least]
+        if "TASK" in shown and not any(_has_task(info) for info in infos):
+            shown.remove("TASK")
         for name in shown:
             table.add_column(
                 name,
                 no_wrap=True,
                 overflow=self.overflow,  # type: ignore[arg-type]
-                ratio={"NAME": 3, "HOLDER": 2, "TASK": 2}.get(name),
-                min_width={"NAME": 10, "HOLDER": None, "TASK": None}.get(name, 5),
+                ratio={"NAME": 3, "TASK": 2}.get(name),
+                width=NAME if name == "NAME" else None,  # the least, as it has a ratio
+                min_width=None if name in ("NAME", "TASK") else 5,
+                max_width=max(HOLDER, width // 5) if name == "HOLDER" else None,
                 justify="right" if name in ("AGE", "WAITERS") else "left",
             )
         for info in infos:
@@ -255,6 +262,11 @@ def pressed(keys: int | None, seconds: float) -> bytes | None:
         return None
     ready, _, _ = select.select([keys], [], [], seconds)
     return os.read(keys, 1) if ready else None
+
+
+def _has_task(info: LockInfo) -> bool:
+    held = shown_of(info)
+    return bool(held and task_text(held))
 
 
 def _holder(info: LockInfo, held: Holding) -> str:
