@@ -22,6 +22,7 @@ import pytest
 
 from django_redislock import locks
 from django_redislock.management import completion
+from django_redislock.management.presenting import HEADER
 from django_redislock.management.subcommands import SUBCOMMANDS
 from django_redislock.management.watching import Watcher, new_events
 from django_redislock.testing import EmbeddedServer
@@ -188,6 +189,52 @@ class Lines:
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
+
+
+# list
+
+
+def test_a_list_fits_its_terminal(hold):
+    names = ["x" * 512, "invoice:42", "日本" * 30]
+    for name in names:
+        hold(name, timeout=90)
+
+    with Terminal("list", columns=80) as terminal:
+        assert terminal.end() == 0
+    header, *lines = terminal.text.splitlines()[:4]
+
+    assert terminal.raw.count(b"\n") == 4
+    assert header.split() == [column for column in HEADER if column != "TASK"]
+    shown = sorted(line.split()[0] for line in lines)
+    assert all(map(re.fullmatch, ("inv.*", "x+…", "(日本)+日?…"), shown))
+    assert all(re.search(r" \d{16}$", line) for line in lines)
+    assert all(name in run_process("list").stdout for name in names)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_list_shows_tasks_where_there_are_any(hold, encoding):
+    hold("x" * 512, timeout=90)
+
+    with Child(TASK) as child:
+        child.expect("held")
+        with Terminal("list", columns=90, PYTHONIOENCODING=encoding) as terminal:
+            assert terminal.end() == 0
+        child.tell()
+        assert child.wait() == 0
+
+    assert terminal.text.split("\n")[0].split() == list(HEADER)
+    assert terminal.raw.count(b"\n") == 3
+    assert terminal.shows(r"^x +not renewed +mutex .* sync")
+    assert terminal.shows(r"^x{5,}(…|\.\.\.) +alive")
+
+
+def test_a_list_that_fits_is_shown_whole(hold):
+    hold("x", timeout=90)
+
+    with Terminal("list", columns=200) as terminal:
+        assert terminal.end() == 0
+
+    assert terminal.text.split("\n")[0].split() == list(HEADER)
 
 
 # show

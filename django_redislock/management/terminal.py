@@ -2,9 +2,11 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
+from itertools import accumulate
+from shutil import get_terminal_size
 from typing import Any, TypeAlias
 from unicodedata import combining, east_asian_width
 
@@ -14,6 +16,10 @@ from django.core.management.color import no_style
 Paint: TypeAlias = Callable[[str], str]
 Row: TypeAlias = tuple[Paint, Sequence[str]]
 """A line of a table: its colour, its cells."""
+Table: TypeAlias = Sequence[Sequence[str]]
+
+GAP = "  "
+"""What stands between two columns."""
 
 
 def choose_style(command: BaseCommand, options: dict[str, Any]) -> None:
@@ -71,19 +77,75 @@ def write(command: BaseCommand, text: str, paint: Paint = plain) -> None:
     command.stdout.write(paint(encodable(text, command.stdout)))
 
 
-def write_table(command: BaseCommand, header: Sequence[str], rows: Iterable[Row]) -> None:
+def write_table(
+    command: BaseCommand,
+    header: Sequence[str],
+    rows: Iterable[Row],
+    least: Mapping[str, int] | None = None,
+) -> None:
+    """On a terminal, columns that `least` names are cut where they don't fit, to no less."""
     heading: Row = command.style.MIGRATE_LABEL, header
     paints, cells = zip(heading, *rows, strict=True)
-    shown = [[encodable(cell, command.stdout) for cell in row] for row in cells]
+    shown: Table = [[encodable(cell, command.stdout) for cell in row] for row in cells]
+    if least and command.stdout.isatty():
+        mark = "…" if encodable("…", command.stdout) == "…" else "..."
+        shown = fitted(shown, get_terminal_size().columns, least, mark)
     for paint, line in zip(paints, aligned(shown), strict=True):
         command.stdout.write(paint(line))
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+def fitted(rows: Table, room: int, least: Mapping[str, int], mark: str) -> Table:
+    """Return `rows`, whose first is the header, in lines of so many columns if that can be had:
+    without a TASK where none has one, and with the longest cells cut, which end with `mark`."""
+    if excess(widths_of(rows), room) <= 0:
+        return rows
+    rows = without_tasks(rows)
+    widths = narrowed(dict(zip(rows[0], widths_of(rows), strict=True)), room, least)
+    return [
+        [cut(cell, widths[name], mark) for name, cell in zip(rows[0], row, strict=True)]
+        for row in rows
+    ]
+
+
+def without_tasks(rows: Table) -> Table:
+    place = rows[0].index("TASK")
+    if any(row[place] != "-" for row in rows[1:]):
+        return rows
+    return [[*row[:place], *row[place + 1 :]] for row in rows]
+
+
+def narrowed(widths: dict[str, int], room: int, least: Mapping[str, int]) -> dict[str, int]:
+    """Return `widths` with the widest of those that `least` names made narrower, until it fits."""
+    narrow = dict(widths)
+    for _ in range(excess(widths.values(), room)):
+        wide = [name for name, columns in least.items() if narrow.get(name, 0) > columns]
+        if not wide:
+            break
+        narrow[max(wide, key=narrow.__getitem__)] -= 1
+    return narrow
+
+
+def excess(widths: Collection[int], room: int) -> int:
+    """Return by how many columns a line is too wide."""
+    return sum(widths) + len(GAP) * (len(widths) - 1) - room
+
+
+def cut(text: str, columns: int, mark: str) -> str:
+    if width(text) <= columns:
+        return text
+    widths = accumulate(map(width, text))
+    return "".join(c for c, w in zip(text, widths, strict=True) if w + len(mark) <= columns) + mark
+
+
+def aligned(rows: Table) -> Iterator[str]:
+    widths = widths_of(rows)
     for row in rows:
         padded = (cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True))
-        yield "  ".join(padded).rstrip()
+        yield GAP.join(padded).rstrip()
+
+
+def widths_of(rows: Table) -> list[int]:
+    return [max(map(width, column)) for column in zip(*rows, strict=True)]
 
 
 def width(text: str) -> int:

@@ -13,6 +13,9 @@ from django_redislock.manager import LockManager
 
 HELP = "Show the active locks."
 
+LEAST = {"NAME": 8, "HOLDER": 8, "TASK": 6}
+"""How wide the columns stay that a terminal cuts."""
+
 
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
@@ -32,7 +35,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         for part in as_json(found):
             command.stdout.write(part, ending="")
     elif infos := tuple(found):
-        write_table(command, HEADER, as_rows(infos, command.style))
+        write_table(command, HEADER, as_rows(infos, command.style), LEAST)
     else:
         command.stdout.write("No active locks.")
 
