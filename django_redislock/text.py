@@ -20,12 +20,15 @@ _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.
 
 
 def printable(text: object) -> str:
-    """Return `text` with everything that is not printable as a backslash escape.
+    """Return `text` with everything that is not printable as a backslash escape, and so the
+    spaces of a text that has nothing else.
 
     So no control sequence reaches a terminal, no reversed text a reader, and
     no lone surrogate an encoder.
     """
     shown = str(text)
+    if shown and not shown.strip(" "):
+        return shown.replace(" ", r"\x20")
     if shown.isprintable():
         return shown
     return "".join(char if char.isprintable() else _escaped(char) for char in shown)

@@ -259,11 +259,12 @@ def test_numbers_for_the_script_know_no_locale(hold, viewer, settings):
     assert re.search(r'data-age="\d+\.\d{3}"', cell(page, "age"))
 
 
-def test_a_name_of_blanks_alone_is_a_dash_that_can_be_followed(hold, viewer):
+def test_a_name_of_spaces_alone_can_be_seen_and_followed(hold, viewer):
     hold("  ")
-    response = viewer.get(LIST)
-    [link] = re.findall(r'<th class="field-name"><a href="([^"]+)">-</a>', response.text)
-    assert viewer.get(html.unescape(link)).status_code == 200
+    shown = r"\x20\x20"
+    [link] = re.findall(rf'<a href="([^"]+)">{re.escape(shown)}</a>', viewer.get(LIST).text)
+    response = viewer.get(html.unescape(link))
+    assert response.context["title"] == shown
 
 
 def test_row_of_many_tells_of_the_first_and_counts_the_others(nothing_left_behind, viewer):

@@ -13,6 +13,10 @@ from django_redislock.text import parse_duration, printable, short_duration, sho
         ("abc\u202edef", "abc\\u202edef"),
         ("\ud800", "\\ud800"),
         ("日本 é", "日本 é"),
+        ("", ""),
+        ("  ", "\\x20\\x20"),
+        (" a", " a"),
+        (" \xa0", " \\xa0"),
     ],
 )
 def test_only_printable_characters_are_shown_as_they_are(text, shown):

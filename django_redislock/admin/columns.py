@@ -38,8 +38,6 @@ Column = Callable[[ActiveLock], Any]
 @admin.display(description=_("name"), ordering="name")
 def name(row: ActiveLock) -> Any:
     text = printable(row.name)
-    if not text.strip():
-        return None  # a dash, as blanks are no link that can be hit
     if len(text) <= LONG_NAME:
         return format_html("{}", text)  # of what is not safe Django strips the spaces
     return format_html('<span class="redislock-long" title="{}">{}</span>', text, text)
