@@ -104,6 +104,7 @@ def test_list_tells_who_holds_what(hold, viewer):
     lock = hold("invoice:42")
     (info,) = locks.active()
 
+    viewer.get(LIST, {"columns": ["fencing_token", "holder", "waiters"]})
     text = text_of(viewer.get(LIST))
 
     for expected in ("invoice:42", "mutex", f"{info.holder.host}:{info.holder.pid}"):

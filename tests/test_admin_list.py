@@ -271,6 +271,7 @@ def test_row_of_many_tells_of_the_first_and_counts_the_others(nothing_left_behin
     held = [locks.semaphore("x", 3, timeout=30) for _ in range(3)]
     assert all(each.acquire(blocking=False) for each in held)
 
+    viewer.get(LIST, {"columns": ["holder", "fencing_token"]})
     assert "(+2)" in cell(viewer.get(LIST), "holder")
     assert cell(viewer.get(LIST), "fencing_token") == str(held[0].fence_token)
     for each in held:

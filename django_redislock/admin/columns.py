@@ -168,7 +168,7 @@ CHOICES: tuple[Column, ...] = (
 before what tells of identity."""
 
 
-AT_FIRST_LEFT_OUT = (kind,)
+AT_FIRST_LEFT_OUT = (kind, fencing_token)
 
 
 def available() -> list[Column]:

@@ -1,5 +1,8 @@
 """The list of active locks in a browser: live refresh, what runs down, boxes, columns."""
 
+import json
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import User
 from selenium.webdriver.common.by import By
@@ -7,6 +10,8 @@ from selenium.webdriver.support.ui import Select
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
+from django_redislock.holder import info_text
+from django_redislock.primitives import core
 from django_redislock.text import short_duration
 
 from .browser import Tab
@@ -25,6 +30,26 @@ age.dataset.age = arguments[0];
 document.getElementById('content-main').append(age);
 return age;
 """
+
+HIDDEN_PIXELS = """
+const results = document.querySelector('.results');
+return results.scrollWidth - results.clientWidth;
+"""
+
+PLACE_OF_THE_FILTER = """
+const place = (selector) => document.querySelector(selector).getBoundingClientRect();
+const [filter, list] = [place('#changelist-filter'), place('.results')];
+if (filter.bottom <= list.top) return 'above';
+return filter.top >= list.bottom ? 'below' : 'beside';
+"""
+
+TASK = {
+    "host": "celery-worker-7d9f4",
+    "pid": 1860,
+    "thread": "ThreadPool-17",
+    "task_name": "shop.tasks.sync_account",
+    "task_id": "0b9d1c5e-5f8f-4c1e-9d0e-2a4d11b6a7c3",
+}
 
 
 def refresh_every(tab: Tab, seconds: int) -> None:
@@ -115,7 +140,7 @@ def test_what_changed_hands_after_it_was_checked_is_not_released(
     first = hold("invoice:42")
     hold("other")
     was = first.fence_token
-    tab.open(LIST)
+    tab.open(f"{LIST}?columns=fencing_token")
     box(tab, "invoice:42").click()
     first.release()
     second = hold("invoice:42")
@@ -278,6 +303,46 @@ def test_everything_can_be_reached_by_keyboard(tab: Tab, releaser: User, hold) -
         " summary)')].filter((each) => each.tabIndex < 0 && each.type !== 'hidden').length"
     )
     assert reached == 0
+
+
+@pytest.fixture
+def two_aliases(settings, hold, monkeypatch) -> None:
+    """Locks of the same names on each, that tasks hold, on a host with a long name."""
+    other = {**settings.CACHES["default"], "KEY_PREFIX": "other"}
+    settings.CACHES = {**settings.CACHES, "sessions-eu-central": other}
+    monkeypatch.setattr(core, "info_text", info_of_a_task)
+    for manager in (locks, locks.using("sessions-eu-central")):
+        for name, timeout in (("payout", 60), ("invoice:42", 3000), ("x" * 100, 90_000)):
+            hold(name, manager=manager, timeout=timeout)
+
+
+def info_of_a_task(*arguments: Any, **options: Any) -> str:
+    return json.dumps(json.loads(info_text(*arguments, **options)) | TASK)
+
+
+@pytest.mark.parametrize("sidebar", ["true", "false"])
+@pytest.mark.parametrize("language", ["en", "de", "zh-hans"])
+def test_all_columns_of_the_beginning_can_be_seen_at_once(
+    tab: Tab, releaser: User, two_aliases, language: str, sidebar: str
+) -> None:
+    tab.log_in(language, name="django_language")
+    tab.open(LIST)
+    tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', arguments[0])", sidebar)
+    for width in (1280, 1440, 1920):
+        tab.resize(width, 900)
+        tab.open(LIST)
+        assert tab.script(HIDDEN_PIXELS) == 0
+        assert not tab.scrolls_sideways()
+
+
+def test_the_filter_is_where_it_takes_no_room_from_the_list(tab: Tab, viewer: User, hold) -> None:
+    hold("invoice:42")
+    places = {}
+    for width in (1600, 1280, 768):
+        tab.resize(width, 900)
+        tab.open(LIST)
+        places[width] = tab.script(PLACE_OF_THE_FILTER)
+    assert places == {1600: "beside", 1280: "above", 768: "below"}
 
 
 @pytest.mark.parametrize("scripts", [True, False])
