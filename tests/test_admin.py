@@ -2,6 +2,7 @@ import html
 import json
 import re
 from threading import Thread
+from urllib.parse import urljoin
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -390,6 +391,17 @@ def test_history_outlives_the_lock(hold, releaser, name):
     text = text_of(releaser.get(f"{LIST}{quote_name(name)}/history/"))
 
     assert "Released by force." in text
+
+
+@pytest.mark.parametrize("name", ["a b/c", ".", "..", "_2E"])
+def test_a_locks_page_leads_to_its_history(hold, releaser, name):
+    hold(name)
+    here = f"{LIST}{quote_name(name)}/change/"
+
+    [href] = re.findall(r'<a href="([^"]+)" class="historylink"', text_of(releaser.get(here)))
+    response = releaser.get(urljoin(here, href))  # as a browser does, for which dots go up
+
+    assert response.context["object"].name == name
 
 
 @pytest.mark.parametrize("text", ["%00", "a%00", "x" * 513])

@@ -244,6 +244,7 @@ class ActiveLockAdmin(BaseAdmin):
             "chart": one.chart(seen),
             "keeps_history": conf.history,
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
+            "history_url": self._address("history", seen.name),
             "seen": Seen.dump(seen_of(seen.info, using_of(manager))) if seen.info else "",
             "may_release": self.has_release_permission(request) and seen.holders,
         }
