@@ -556,6 +556,16 @@ def test_no_mistake_in_another_alias_costs_a_page(hold, viewer, settings, entry,
         assert re.search(note, html.unescape(text_of(pages[0])))
 
 
+def test_boxes_of_one_name_on_two_aliases_are_told_apart(other_server, hold, releaser):
+    hold("x")
+    hold("x", manager=locks.using("other"))
+
+    labels = re.findall(r'class="action-select" aria-label="([^"]*)"', text_of(releaser.get(LIST)))
+
+    said = "Select this object for an action - x"
+    assert sorted(labels) == [said, f"{said} (other)"]
+
+
 # Release all that match
 
 

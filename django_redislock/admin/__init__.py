@@ -179,7 +179,7 @@ class ActiveLockAdmin(BaseAdmin):
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
             ACTION_CHECKBOX_NAME,
             Seen.dump(seen_of(lock.info, lock.using)),
-            djangos("Select this object for an action - {}").format(printable(lock.name)),
+            djangos("Select this object for an action - {}").format(_said(lock)),
         )
 
     # One lock
@@ -479,6 +479,13 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _url(self, page: str) -> str:
         return reverse(url_name(page), current_app=self.admin_site.name)
+
+
+def _said(lock: ActiveLock) -> str:
+    """Return what tells the lock from others of the list: its name, and an alias that is not
+    that of ``REDISLOCK_CACHE``."""
+    name = printable(lock.name)
+    return name if lock.using == locks.alias else f"{name} ({printable(lock.using)})"
 
 
 def _look(manager: LockManager, name: str) -> tuple[one.Look, LockManager]:
