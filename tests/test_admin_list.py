@@ -192,7 +192,7 @@ def test_state_tells_life_at_a_glance(hold, viewer):
     state = cell(viewer.get(LIST), "state")
 
     assert 'is-held"><span aria-hidden="true">●</span> alive</span>' in state
-    assert re.search(r"renewed \d\.\ds ago", state)
+    assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state)
 
 
 def test_lease_that_is_not_renewed_is_told_so(hold, viewer):

@@ -64,9 +64,13 @@ def _renewed(info: LockInfo, state: str) -> str:
     holding = shown_of(info)
     if holding is None or state not in ("held", "stale"):
         return ""
-    text = short_duration(holding.since_renewal)
-    said = gettext("renewed %(time)s ago") % {"time": text}
-    return format_html(' <span class="redislock-renewed">{}</span>', said)
+    before, after = gettext("renewed %(time)s ago").split("%(time)s")
+    return format_html(
+        ' <span class="redislock-renewed">{}{}{}</span>',
+        before,
+        _counted(holding.since_renewal),
+        after,
+    )
 
 
 @admin.display(description=pgettext_lazy("of a lock", "holder"), ordering="holder")
@@ -100,9 +104,11 @@ def _breakable(text: str) -> SafeString:
 @admin.display(description=pgettext_lazy("of a lock", "age"), ordering="age")
 def age(row: ActiveLock) -> str | None:
     holding = shown_of(row.info)
-    if holding is None:
-        return None
-    seconds = age_of(holding)
+    return _counted(age_of(holding)) if holding else None
+
+
+def _counted(seconds: float) -> SafeString:
+    """Return what the page's script counts on from."""
     return format_html('<span data-age="{}">{}</span>', _number(seconds), short_duration(seconds))
 
 

@@ -1,6 +1,7 @@
 """The list of active locks in a browser: live refresh, what runs down, boxes, columns."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ COUNT_REFRESHES = """
 window.refreshes = 0;
 document.addEventListener('redislock:refreshed', () => window.refreshes++);
 """
+
+COLOUR = "return getComputedStyle(document.getElementById('redislock-status')).color"
 
 ADD_AGE = """
 const age = document.createElement('p');
@@ -227,13 +230,16 @@ def test_refresh_that_fails_is_told_once_and_tried_again(tab: Tab, viewer: User,
     network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
     tab.cdp("Network.enable")
     tab.cdp("Network.emulateNetworkConditions", offline=True, **network)
+    usual = tab.script(COLOUR)
     tab.wait(lambda: "could not be refreshed" in status(tab))
+    assert tab.script(COLOUR) != usual
     assert lists(tab, "invoice:42")
 
     tab.cdp("Network.emulateNetworkConditions", offline=False, **network)
     lock.release()
 
     tab.wait(lambda: "refreshed again" in status(tab))
+    assert tab.script(COLOUR) == usual
     assert not lists(tab, "invoice:42")
 
 
@@ -260,6 +266,14 @@ def test_lease_and_age_run_by_the_browsers_clock(tab: Tab, viewer: User, hold) -
     age = tab.driver.find_element(By.CSS_SELECTOR, "[data-age]")
     assert float(left.text.rstrip("s")) < value - 1
     assert float(age.text.rstrip("s")) > 1
+
+
+def test_the_last_renewal_lies_back_ever_longer(tab: Tab, viewer: User, hold) -> None:
+    hold("invoice:42", timeout=60)
+    tab.open(LIST)
+    [state] = tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed")
+
+    tab.wait(lambda: re.fullmatch(r"renewed [2-9]\.\ds ago", state.text), "it to be counted")
 
 
 def test_lease_that_ran_out_says_so(tab: Tab, viewer: User, hold) -> None:

@@ -168,6 +168,7 @@
         if (failing !== failed) {
             status.textContent = failing ? choice.dataset.failed : choice.dataset.works;
         }
+        status.classList.toggle("is-failing", failing);
         failed = failing;
     }
 
