@@ -25,6 +25,14 @@ window.refreshes = 0;
 document.addEventListener('redislock:refreshed', () => window.refreshes++);
 """
 
+COUNT_FETCHES = """
+const theirs = window.fetch;
+window.fetches = 0;
+window.fetch = (...options) => (window.fetches++, theirs(...options));
+"""
+
+SELECT_ROWS = "getSelection().selectAllChildren(document.querySelector('.results tbody'))"
+
 COLOUR = "return getComputedStyle(document.getElementById('redislock-status')).color"
 
 ADD_AGE = """
@@ -274,6 +282,22 @@ def test_the_last_renewal_lies_back_ever_longer(tab: Tab, viewer: User, hold) ->
     [state] = tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed")
 
     tab.wait(lambda: re.fullmatch(r"renewed [2-9]\.\ds ago", state.text), "it to be counted")
+
+
+def test_refresh_waits_while_text_is_selected(tab: Tab, viewer: User, hold) -> None:
+    hold("invoice:42")
+    tab.open(LIST)
+    tab.script(SELECT_ROWS)
+    tab.script(COUNT_FETCHES)
+    refresh_every(tab, 2)
+    hold("report")
+
+    tab.wait(lambda: tab.script("return window.fetches") > 1, "two refreshes")
+    assert tab.script("return window.refreshes") == 0
+    assert "invoice:42" in tab.script("return getSelection().toString()")
+
+    tab.script("getSelection().removeAllRanges()")
+    tab.wait(lambda: lists(tab, "report"))
 
 
 def test_lease_that_ran_out_says_so(tab: Tab, viewer: User, hold) -> None:

@@ -174,6 +174,7 @@
 
     function swap(page) {
         if (Number(choice.value) === 0) return; // turned off meanwhile
+        if (isTextSelected()) return; // to be copied
         const chosen = selection();
         const focused = focus();
         SWAPPED.forEach((selector) => {
@@ -184,6 +185,12 @@
         if (elsewhere) select(chosen);
         focused?.();
         document.dispatchEvent(new CustomEvent("redislock:refreshed"));
+    }
+
+    function isTextSelected() {
+        const text = getSelection();
+        const results = find(".results");
+        return results && !text.isCollapsed && text.containsNode(results, true);
     }
 
     function swapRows(results) {
