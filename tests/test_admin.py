@@ -174,7 +174,7 @@ def test_strange_searches_find_nothing(hold, viewer, query):
 def test_list_has_pages(hold, viewer, monkeypatch):
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
     for number in range(5):
-        hold(f"n{number}")
+        hold(f"n{number}", timeout=40 + number)
 
     last = viewer.get(LIST, {"p": 3}).context["cl"]
 
