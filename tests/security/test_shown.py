@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -155,6 +155,7 @@ def test_in_the_terminal(tenant, examples):
 
     @fuzzed(examples)
     @given(strangers)
+    @example(Stranger("-j\xad\t\U0004970a", ["x"] * 6))
     def look(stranger):
         stranger.write(tenant)
         shown = list(outputs(stranger.name))

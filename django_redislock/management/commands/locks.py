@@ -11,7 +11,7 @@ from django_redislock.management.arguments import alias
 from django_redislock.management.subcommands import SUBCOMMANDS
 from django_redislock.management.terminal import choose_style, open_closed_streams, whoever_reads
 from django_redislock.manager import locks
-from django_redislock.text import error_text
+from django_redislock.text import error_text, printable
 
 
 class Command(BaseCommand):
@@ -27,11 +27,13 @@ class Command(BaseCommand):
         super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
+        complain_plainly(parser)
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
         for name, subcommand in SUBCOMMANDS.items():
             subparser = subparsers.add_parser(
                 name, help=subcommand.HELP, description=subcommand.HELP
             )
+            complain_plainly(subparser)
             subcommand.add_arguments(subparser)
             add_common_arguments(subparser)
 
@@ -47,6 +49,13 @@ class Command(BaseCommand):
             raise CommandError(error_text(told)) from None
         except ImproperlyConfigured as error:
             raise CommandError(error_text(error)) from None
+
+
+def complain_plainly(parser: CommandParser) -> None:
+    """Have what it says of arguments be printable, as a name that begins with a dash is taken for
+    one of them."""
+    complain = parser.error
+    parser.error = lambda message: complain(printable(message))  # type: ignore[method-assign]
 
 
 def add_common_arguments(parser: CommandParser) -> None:
