@@ -146,7 +146,7 @@ class Model:
         self.now_us += us
         for token in [token for token, each in self.holders.items() if each.expires <= self.now]:
             del self.holders[token]
-        for token in [token for token, each in self.grants.items() if each.expires < self.now]:
+        for token in [token for token, each in self.grants.items() if each.expires <= self.now]:
             del self.grants[token]
         if self._queue_expires < self.now:
             self.queue.clear()
