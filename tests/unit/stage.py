@@ -87,7 +87,9 @@ def staged(script: Script) -> Script:
     """The script as it is, but for the clock that it goes by."""
     source, times = re.subn(r"redis\.call\('TIME'\)", f"move_clock({TICK})", script.source)
     assert times == 1, f"{script.name} reads the time {times} times"
-    source = re.sub(r"'PEXPIRE', (.+?), ([\w.]+(?: - 1)?)\)", r"'PEXPIREAT', \1, now + \2)", source)
+    source = re.sub(
+        r"'PEXPIRE', (.+?), ([\w.]+(?: - 1)?)\)", r"'PEXPIREAT', \1, now + \2)", source
+    )
     assert "'PEXPIRE'" not in source, f"{script.name} sets an expiry that the stage can't read"
     return shown(script.name, source)
 
