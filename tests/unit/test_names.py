@@ -10,7 +10,14 @@ from django.utils.safestring import SafeString
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from django_redislock.names import MAX_BYTES, Template, arguments, check_name, fit_name
+from django_redislock.names import (
+    MAX_BYTES,
+    Template,
+    arguments,
+    check_name,
+    could_match,
+    fit_name,
+)
 
 any_text = st.text(alphabet=st.characters(codec=None))
 
@@ -212,3 +219,19 @@ class TestTemplate:
 
         template = Template("shop:{self.pk}", signature(Shop.sell))
         assert template.fill({"self": SimpleNamespace(pk=4)}) == "shop:4"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "can"),
+    [
+        ("*", True),
+        ("a*b?", True),
+        ("*" + "x" * MAX_BYTES, True),
+        ("x" * (MAX_BYTES + 1), False),
+        ("\ud800*", False),
+        ("a\n*", False),
+    ],
+    ids=ascii,
+)
+def test_a_pattern_can_match_a_name_or_not(pattern: str, can: bool) -> None:
+    assert could_match(pattern) is can
