@@ -22,7 +22,7 @@ SOON = 0.5
 less."""
 
 
-LATE = 60.0
+UNANSWERED = 60.0
 """Seconds for which a server may still read a request that got no answer."""
 
 
@@ -129,7 +129,7 @@ class Lease:
         renewal, and have the lease end so many seconds after that."""
         now = clock.now()
         self._unsure = min(seconds, self._unsure if now < self._unsure_until else math.inf)
-        self._unsure_until = now + LATE
+        self._unsure_until = now + UNANSWERED
 
     def surely(self, seconds: float, sent: float) -> float:
         """What remains of so many seconds from `sent`, whatever else the server may yet read."""

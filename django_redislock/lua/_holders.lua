@@ -26,8 +26,8 @@ local function is_time(text)
   return ms and ms >= 0 and ms < FENCE_ABOVE
 end
 
--- Of what is no time, 0: then it is looked at who holds.
-local function time_or_none(text)
+-- Of what is no such number, 0: then it is looked at who holds.
+local function bounded(text)
   return is_time(text) and tonumber(text) or 0
 end
 
@@ -50,8 +50,8 @@ local function load(token)
   mine = read_holder(mine)
   local live = mine and mine.expires > now
   return {
-    kind = kind or '', capacity = time_or_none(capacity), used = time_or_none(used),
-    soonest = soonest and time_or_none(soonest) or math.huge, latest = time_or_none(latest),
+    kind = kind or '', capacity = bounded(capacity), used = bounded(used),
+    soonest = soonest and bounded(soonest) or math.huge, latest = bounded(latest),
     mine = live and mine.lease > 0 and mine or nil,
     cooling = live and mine.lease == 0,
   }

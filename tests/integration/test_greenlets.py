@@ -9,7 +9,7 @@ from tests.tools import ROOT
 PROGRAM = """
 from gevent import monkey
 monkey.patch_all()
-import asyncio, time
+import asyncio
 import django, gevent
 from gevent.event import Event
 django.setup()
