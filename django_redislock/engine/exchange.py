@@ -17,7 +17,6 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..connection import AsyncClient, Client, Nodes
 from ..connection.nodes import AsyncNode, is_of_replica, is_redirection
-from .nearby import look_out, look_out_on_loop
 from .ops import Command, Parts
 from .pools import (
     PATIENCE,
@@ -97,11 +96,6 @@ def _pauses(until: float | None) -> Iterator[float]:
     while time.monotonic() < min(patience, until or patience):
         yield pause
         pause = min(pause * 2 or PAUSE, LONGEST_PAUSE)
-
-
-def _are_short(commands: Sequence[Command]) -> bool:
-    """Whether they are one script, which is answered at once: no wait, and not very many."""
-    return len(commands) == 1 and commands[0][0][0] == "EVALSHA"
 
 
 def _packed(commands: Sequence[Command]) -> bytes:
@@ -239,8 +233,6 @@ def _exchange(connection: Any, commands: Sequence[Command], until: float | None)
     try:
         # Where there is a limit, `pools` saw to that: what hangs would know none.
         connection.send_packed_command([_packed(commands)], check_health=until is None)
-        if _are_short(commands):
-            look_out(connection)
         return [_read(connection, until) for _ in commands]
     except BaseException:
         connection.disconnect()  # or what is unread would answer the next command
@@ -401,8 +393,6 @@ async def _asend_to_node(node: AsyncNode, commands: Sequence[Command], once: boo
 async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[Any]:
     try:
         await connection.send_packed_command([_packed(commands)])
-        if _are_short(commands):
-            look_out_on_loop(connection)
         return [await _aread(connection) for _ in commands]
     except BaseException as error:
         await connection.disconnect(nowait=True)  # or what is unread would answer the next command
