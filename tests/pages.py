@@ -104,10 +104,10 @@ def round_trips() -> Iterator[list[object]]:
     """What this thread asks of Redis meanwhile."""
     asked, ask, here = [], drivers.ask, current_thread()
 
-    def told(client, *rest):
+    def told(client, *rest, **options):
         if current_thread() is here:
             asked.append(rest)
-        return ask(client, *rest)
+        return ask(client, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drivers, "ask", told)

@@ -9,13 +9,14 @@ from threading import Lock, Thread
 from typing import Any, NoReturn, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import NoScriptError
+from redis.exceptions import ConnectionError, NoScriptError
 
 from ..connection import AsyncClient, Client
+from ..connection.dedicated import aclose, close, dedicated
 from ..exceptions import LockError
 from .exchange import aask, ask, is_elsewhere, keeper
 from .ops import SYNC, Ask, Batch, Call, Command, Flow, OnServer, Op, Pause, Wait
-from .pools import STANDING, seat
+from .pools import PATIENCE, STANDING, is_exhausted, seat
 
 T = TypeVar("T")
 
@@ -197,16 +198,49 @@ async def _aoutcome(there: OnServer[T]) -> T:
 
 
 def _call(client: Client, call: Call) -> Any:
-    [answer] = ask(client, [_by_digest(call)], call.limit)
+    if not call.vital:
+        return _run_script(client, call, PATIENCE)
+    try:
+        return _run_script(client, call, 0)
+    except ConnectionError as error:
+        # Waiters use all connections of the pool, and they wait for this release. It can't wait
+        # for them: the lease is no longer renewed.
+        extra = dedicated(client) if is_exhausted(error) else client
+        if extra is client:
+            raise
+    try:
+        return _run_script(extra, call, PATIENCE)
+    finally:
+        close(extra)
+
+
+def _run_script(client: Client, call: Call, patience: float) -> Any:
+    [answer] = ask(client, [_by_digest(call)], call.limit, patience=patience)
     if isinstance(answer, NoScriptError):
-        [answer] = ask(client, [_in_full(call)], call.limit)
+        [answer] = ask(client, [_in_full(call)], call.limit, patience=patience)
     return _good(answer)
 
 
 async def _acall(client: AsyncClient, call: Call) -> Any:
-    [answer] = await aask(client, [_by_digest(call)], call.limit, once=call.once)
+    if not call.vital:
+        return await _arun_script(client, call, PATIENCE)
+    try:
+        return await _arun_script(client, call, 0)
+    except ConnectionError as error:
+        extra = dedicated(client) if is_exhausted(error) else client  # see `_call`
+        if extra is client:
+            raise
+    try:
+        return await _arun_script(extra, call, PATIENCE)
+    finally:
+        await aclose(extra)
+
+
+async def _arun_script(client: AsyncClient, call: Call, patience: float) -> Any:
+    once = call.once
+    [answer] = await aask(client, [_by_digest(call)], call.limit, once=once, patience=patience)
     if isinstance(answer, NoScriptError):
-        [answer] = await aask(client, [_in_full(call)], call.limit, once=call.once)
+        [answer] = await aask(client, [_in_full(call)], call.limit, once=once, patience=patience)
     return _good(answer)
 
 

@@ -140,26 +140,37 @@ def _key(command: Command) -> str:
 # because only there can an answer be waited for no longer than a limit.
 
 
-def ask(client: Client, commands: Sequence[Command], limit: float | None) -> list[Any]:
-    """Raises redis-py's errors where there is no answer, by `limit` seconds if there is one."""
+def ask(
+    client: Client,
+    commands: Sequence[Command],
+    limit: float | None,
+    *,
+    patience: float = PATIENCE,
+) -> list[Any]:
+    """Raises redis-py's errors where there is no answer, by `limit` seconds if there is one.
+
+    If all connections of a pool are in use, it waits up to `patience` seconds for one.
+    """
     until = None if limit is None else time.monotonic() + limit
     if isinstance(client, Nodes):
-        return _ask_nodes(client, commands, until)
-    return _ask(client, commands, until)
+        return _ask_nodes(client, commands, until, patience)
+    return _ask(client, commands, until, patience)
 
 
-def _ask_nodes(nodes: Nodes, commands: Sequence[Command], until: float | None) -> list[Any]:
+def _ask_nodes(
+    nodes: Nodes, commands: Sequence[Command], until: float | None, patience: float
+) -> list[Any]:
     answers: list[Any] = [None] * len(commands)
     try:
         for node, places in _by_node(nodes, commands).items():
-            told = _ask(node, [commands[place] for place in places], until)
+            told = _ask(node, [commands[place] for place in places], until, patience)
             for place, answer in zip(places, told, strict=True):
                 answers[place] = answer
         return _after_redirections(
             commands,
             answers,
             {
-                place: _followed(nodes, commands[place], answers[place], until)
+                place: _followed(nodes, commands[place], answers[place], until, patience)
                 for place in _redirected(answers)
             },
         )
@@ -168,21 +179,25 @@ def _ask_nodes(nodes: Nodes, commands: Sequence[Command], until: float | None) -
         raise
 
 
-def _followed(nodes: Nodes, command: Command, answer: Any, until: float | None) -> Any:
+def _followed(
+    nodes: Nodes, command: Command, answer: Any, until: float | None, patience: float
+) -> Any:
     """What a command that was answered by a redirection is answered in the end."""
     for pause in _pauses(until):
         asked_once = nodes.redirected(answer)
         if asked_once:
-            _, answer = _ask(asked_once, [ASKING, command], until)
+            _, answer = _ask(asked_once, [ASKING, command], until, patience)
         else:
             time.sleep(pause)
-            [answer] = _ask(nodes.at(_key(command)), [command], until)
+            [answer] = _ask(nodes.at(_key(command)), [command], until, patience)
         if not is_redirection(answer):
             break
     return answer
 
 
-def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[Any]:
+def _ask(
+    client: Any, commands: Sequence[Command], until: float | None, patience: float
+) -> list[Any]:
     if client.connection:  # it sticks to one
         with _turn(client):
             return [_answer_of(client, command) for command in commands]
@@ -190,7 +205,7 @@ def _ask(client: Any, commands: Sequence[Command], until: float | None) -> list[
     plain = is_plain(pool)
     lent: list[Any] = []
     try:
-        connection = (plain and idle_of(pool)) or connection_of(pool, until)
+        connection = (plain and idle_of(pool)) or connection_of(pool, until, patience)
         lent = [connection]
         answers = _answers_by(connection, commands, until)
         if _leads_astray(answers):
@@ -264,16 +279,17 @@ async def aask(
     limit: float | None,
     *,
     once: bool = False,
+    patience: float = PATIENCE,
 ) -> list[Any]:
     """See ask(). `once`: not to be repeated, also by a client that does so."""
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
         if limit is None:
-            answers = await _aask(client, commands, once)
+            answers = await _aask(client, commands, once, patience)
         else:
             async with asyncio.timeout(limit):
-                answers = await _aask(client, commands, once)
+                answers = await _aask(client, commands, once, patience)
     except TimeoutError as error:
         if isinstance(client, Nodes):
             client.look_again()
@@ -284,51 +300,59 @@ async def aask(
     return answers
 
 
-async def _aask(client: AsyncClient, commands: Sequence[Command], once: bool) -> list[Any]:
+async def _aask(
+    client: AsyncClient, commands: Sequence[Command], once: bool, patience: float
+) -> list[Any]:
     if not isinstance(client, Nodes):
-        return await _aexchange(client, commands, once)
+        return await _aexchange(client, commands, once, patience)
     try:
-        return await _aask_nodes(client, commands, once)
+        return await _aask_nodes(client, commands, once, patience)
     except (ConnectionError, RedisTimeoutError):
         client.look_again()
         raise
 
 
-async def _aask_nodes(nodes: Nodes, commands: Sequence[Command], once: bool) -> list[Any]:
+async def _aask_nodes(
+    nodes: Nodes, commands: Sequence[Command], once: bool, patience: float
+) -> list[Any]:
     answers: list[Any] = [None] * len(commands)
     for node, places in _by_node(nodes, commands).items():
-        told = await _aexchange(node, [commands[place] for place in places], once)
+        told = await _aexchange(node, [commands[place] for place in places], once, patience)
         for place, answer in zip(places, told, strict=True):
             answers[place] = answer
     followed = {
-        place: await _afollowed(nodes, commands[place], answers[place], once)
+        place: await _afollowed(nodes, commands[place], answers[place], once, patience)
         for place in _redirected(answers)
     }
     return _after_redirections(commands, answers, followed)
 
 
-async def _afollowed(nodes: Nodes, command: Command, answer: Any, once: bool) -> Any:
+async def _afollowed(
+    nodes: Nodes, command: Command, answer: Any, once: bool, patience: float
+) -> Any:
     """See _followed()."""
     for pause in _pauses(None):
         asked_once = nodes.redirected(answer)
         if asked_once:
-            _, answer = await _aexchange(asked_once, [ASKING, command], once)
+            _, answer = await _aexchange(asked_once, [ASKING, command], once, patience)
         else:
             await asyncio.sleep(pause)
-            [answer] = await _aexchange(nodes.at(_key(command)), [command], once)
+            [answer] = await _aexchange(nodes.at(_key(command)), [command], once, patience)
         if not is_redirection(answer):
             break
     return answer
 
 
-async def _aexchange(client: Any, commands: Sequence[Command], once: bool) -> list[Any]:
+async def _aexchange(
+    client: Any, commands: Sequence[Command], once: bool, patience: float
+) -> list[Any]:
     began = time.monotonic()
     send = _asend_to_node if isinstance(client, AsyncNode) else _asend
     while True:
         try:
             return await send(client, commands, once)
         except ConnectionError as error:
-            if not is_exhausted(error) or time.monotonic() > began + PATIENCE:
+            if not is_exhausted(error) or time.monotonic() > began + patience:
                 raise
         await asyncio.sleep(PAUSE)
 

@@ -1,8 +1,8 @@
 """What locks ask of a client's connection pool, beyond what redis-py gives.
 
 A seat: at most half of the connections that a pool can have wait in a blocking pop; the rest
-is for those who release and renew. Waiters must never keep the very holder that they wait for
-from a connection. A waiter without a seat asks again and again instead.
+is for other requests. A waiter without a seat asks again and again instead. The renewal does not
+depend on the pool: see `connection.dedicated`.
 
 A connection in time: to connect can hang as long as the client's own socket timeouts let it.
 
@@ -34,6 +34,9 @@ PATIENCE = 2.0
 PAUSE = 0.005
 """Seconds until it is asked again."""
 
+POOL_ERRORS = "Too many connections", "No connection available"
+"""How the messages of a pool and of a blocking pool begin if all connections are in use."""
+
 _seated: WeakKeyDictionary[Any, set[object]] = WeakKeyDictionary()
 os.register_at_fork(after_in_child=_seated.clear)  # who sat in the parent does not sit here
 
@@ -60,10 +63,11 @@ def _seats(client: Any) -> int:
     return int(client.connection_pool.max_connections) // 2
 
 
-def connection_of(pool: Any, until: float | None) -> Any:
+def connection_of(pool: Any, until: float | None, patience: float = PATIENCE) -> Any:
     """A connection that is ready, by `until` on the monotonic clock (None: however long it
-    takes to connect). Raises redis-py's errors."""
-    patience = time.monotonic() + PATIENCE
+    takes to connect). Raises redis-py's errors. If all connections are in use, it waits up to
+    `patience` seconds for one."""
+    patience += time.monotonic()
     while True:
         try:
             return _get(pool) if until is None or _is_warm(pool) else _get_by(pool, until)
@@ -202,9 +206,9 @@ async def agive_back(pool: Any, connection: Any) -> None:
 
 
 def is_exhausted(error: ConnectionError) -> bool:
-    """Whether a pool had no connection left: not a word about the server."""
-    # redis-py has an error of its own for it, but not everywhere in all of its releases.
-    return isinstance(error, MaxConnectionsError) or "Too many connections" in str(error)
+    """Whether the pool had no connection left. Such an error says nothing about the server."""
+    # redis-py has a class for this error, but not all of its releases and pools use it.
+    return isinstance(error, MaxConnectionsError) or str(error).startswith(POOL_ERRORS)
 
 
 def _get(pool: Any) -> Any:

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import clock
 from ..connection import Server
+from ..connection.dedicated import aclose, close, dedicated, primary_address
 from ..holder import is_alive
 from ..text import error_text
 from . import flows, forks
@@ -240,6 +241,34 @@ class Bell:
         return self._silent.acquire(timeout=seconds)
 
 
+class Dedicated:
+    """The client by which one renewer reaches its server; see `dedicated()`.
+
+    Waiters may use up the connection pool. The renewal must not depend on it, or the holder that
+    all of them wait for would lose its lock.
+    """
+
+    def __init__(self) -> None:
+        self._client: Any = None
+        self._shared: Any = None
+        self._primary: Any = None
+
+    def client_for(self, shared: Any) -> tuple[Any, Any]:
+        """Return the client next to `shared`, and an earlier one that has to be closed or None."""
+        primary, old = primary_address(shared), None
+        if self._shared is not shared or self._primary != primary:
+            # The shared pool found another primary. The old connection may lead to the old one.
+            old = self.take()
+            self._client, self._shared, self._primary = dedicated(shared), shared, primary
+        return self._client, old
+
+    def take(self) -> Any:
+        """Forget the client, and return it if it has to be closed."""
+        client, shared = self._client, self._shared
+        self._client = self._shared = self._primary = None
+        return None if client is shared else client
+
+
 class ThreadBook(Book):
     def __init__(self, server: Server) -> None:
         super().__init__(server)
@@ -247,6 +276,7 @@ class ThreadBook(Book):
         self._starting = threading.RLock()  # a signal's handler may come in between
         self._on_round = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._connected = Dedicated()
 
     def wake(self) -> None:
         with self._starting:
@@ -266,6 +296,7 @@ class ThreadBook(Book):
         while True:
             self._awake.clear()
             if not self._awake.wait(self.seconds_to_next()) and self._ends():
+                self._disconnect()
                 return
             try:
                 self._round()
@@ -279,12 +310,20 @@ class ThreadBook(Book):
             self._thread = None
             return True
 
+    def _disconnect(self) -> None:
+        with self._on_round:
+            if client := self._connected.take():
+                close(client)
+
     def _round(self) -> None:
         with self._on_round:
             for errand in self.errands():
                 try:
                     with forks.gate:
-                        outcome = run(self.server.client, errand.flow)
+                        client, old = self._connected.client_for(self.server.client)
+                        if old:
+                            close(old)
+                        outcome = run(client, errand.flow)
                 except Exception as error:
                     errand.failed(error)
                 else:
@@ -305,6 +344,7 @@ class LoopBook(Book):
         super().__init__(server)
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._connected = Dedicated()
 
     def wake(self) -> None:
         self._awake.set()
@@ -314,6 +354,18 @@ class LoopBook(Book):
             self._task.add_done_callback(self._ended)
 
     async def _run(self) -> None:
+        try:
+            await self._rounds()
+        except asyncio.CancelledError:  # not GeneratorExit: after that nothing can be awaited
+            await self._disconnect()
+            raise
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        if client := self._connected.take():
+            await aclose(client)
+
+    async def _rounds(self) -> None:
         while True:
             self._awake.clear()
             if not await self._wait(self.seconds_to_next()) and self.is_idle():
@@ -346,7 +398,10 @@ class LoopBook(Book):
     async def _round(self) -> None:
         for errand in self.errands():
             try:
-                outcome = await arun(await self.server.async_client(), errand.flow)
+                client, old = self._connected.client_for(await self.server.async_client())
+                if old:
+                    await aclose(old)
+                outcome = await arun(client, errand.flow)
             except Exception as error:
                 errand.failed(error)
             else:

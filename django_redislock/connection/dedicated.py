@@ -1,0 +1,108 @@
+"""Connections that only the renewal uses, so that waiters cannot take them."""
+
+from contextlib import suppress
+from inspect import iscoroutinefunction
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import redis
+from redis import asyncio
+
+from .nodes import AsyncNode, Nodes
+
+
+def dedicated(client: Any) -> Any:
+    """Return a client of the same server that has connections of its own.
+
+    The new client ignores the connection limit of the given client's pool. It opens no connection
+    before its first request. The given client is returned if it cannot be copied: it keeps to a
+    single connection, or its pool makes connections in a way of its own.
+    """
+    if isinstance(client, Nodes):
+        return DedicatedNodes(client)
+    if isinstance(client, AsyncNode):
+        return AsyncNode(_node_like(client.node))
+    if _keeps_to_one_connection(client) or not _is_made_by_redis_py(client.connection_pool):
+        return client
+    if iscoroutinefunction(client.execute_command):
+        pool = asyncio.ConnectionPool(**_options(client.connection_pool))
+        return asyncio.Redis(connection_pool=pool)
+    return redis.Redis(connection_pool=redis.ConnectionPool(**_options(client.connection_pool)))
+
+
+class DedicatedNodes(Nodes):
+    """The same nodes as those of another `Nodes`, with connections of their own."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._clients: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def every(self) -> list[Any]:
+        return list(self._clients.values())
+
+    def at(self, key: str) -> Any:
+        return self._dedicated(self._nodes.at(key))
+
+    def redirected(self, answer: Exception) -> Any:
+        node = self._nodes.redirected(answer)
+        return node and self._dedicated(node)
+
+    def look_again(self) -> None:
+        self._nodes.look_again()
+
+    def _dedicated(self, client: Any) -> Any:
+        found = self._clients.get(client)
+        if found is None:
+            found = self._clients[client] = dedicated(client)
+        return found
+
+
+def primary_address(client: Any) -> Any:
+    """Return the primary that a Sentinel pool found last; None for other clients."""
+    return getattr(getattr(client, "connection_pool", None), "master_address", None)
+
+
+def close(client: Any) -> None:
+    """Close all connections of a client that `dedicated` made."""
+    for each in client.every() if isinstance(client, Nodes) else [client]:
+        with suppress(Exception):
+            each.connection_pool.disconnect()
+
+
+async def aclose(client: Any) -> None:
+    """Async version of `close()`."""
+    for each in client.every() if isinstance(client, Nodes) else [client]:
+        pool = each.node if isinstance(each, AsyncNode) else each.connection_pool
+        with suppress(Exception):
+            await pool.disconnect()
+
+
+def _keeps_to_one_connection(client: Any) -> bool:
+    return bool(client.connection or getattr(client, "single_connection_client", False))
+
+
+def _is_made_by_redis_py(pool: Any) -> bool:
+    """Whether the pool's class leaves it to redis-py how connections are made and handed out."""
+    methods = (getattr(type(pool), name, None) for name in ("make_connection", "get_connection"))
+    return all(getattr(each, "__module__", "").startswith("redis.") for each in methods)
+
+
+def _options(pool: Any) -> dict[str, Any]:
+    # A pool of Sentinel passes itself to its connections, which ask it for the primary. So they
+    # do without a Sentinel pool of their own.
+    options = {**pool.connection_kwargs, "connection_class": pool.connection_class}
+    enabled = getattr(pool, "maint_notifications_enabled", None)
+    if enabled and not enabled():
+        # A new pool would enable them again.
+        from redis.maint_notifications import MaintNotificationsConfig
+
+        options["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
+    return options
+
+
+def _node_like(node: Any) -> Any:
+    return type(node)(
+        server_type=node.server_type,
+        connection_class=node.connection_class,
+        **node.connection_kwargs,
+    )
