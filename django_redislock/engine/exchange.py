@@ -2,13 +2,14 @@
 several that keep the keys. What Redis answers by an error is an answer like others."""
 
 import asyncio
+import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from redis.client import NEVER_DECODE
@@ -32,8 +33,13 @@ from .pools import (
     is_plain,
 )
 
+T = TypeVar("T")
+
 LONGEST_MOVE = 5.0
 """Seconds for which a slot of a Cluster may be between two nodes, and its keys with neither."""
+
+LEAST_TIME_TO_REPLY = 0.25
+"""Seconds that Redis has to reply, however long it took to get a connection."""
 
 LONGEST_PAUSE = 0.05
 """Seconds until it is looked whether it has arrived."""
@@ -207,6 +213,8 @@ def _ask(
     try:
         connection = (plain and idle_of(pool)) or connection_of(pool, until, patience)
         lent = [connection]
+        if until is not None:  # the connection may have come late, as this process was stopped
+            until = max(until, time.monotonic() + LEAST_TIME_TO_REPLY)
         answers = _answers_by(connection, commands, until)
         if _leads_astray(answers):
             connection.disconnect()
@@ -255,12 +263,19 @@ def _exchange(connection: Any, commands: Sequence[Command], until: float | None)
 
 
 def _read(connection: Any, until: float | None) -> Any:
-    if until is not None and not connection.can_read(max(0, until - time.monotonic())):
+    if until is not None and not _has_arrived(connection, until):
         raise RedisTimeoutError("Redis did not answer in time")
     try:
         return connection.read_response(disable_decoding=True)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
+
+
+def _has_arrived(connection: Any, until: float) -> bool:
+    # A signal that arrives while the process waits can end the first look too early, also if the
+    # process was stopped. A reply that is there by then counts.
+    left = max(0, until - time.monotonic())
+    return bool(connection.can_read(left) or connection.can_read(0))
 
 
 def _answer_of(client: Any, command: Command) -> Any:
@@ -285,11 +300,7 @@ async def aask(
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
-        if limit is None:
-            answers = await _aask(client, commands, once, patience)
-        else:
-            async with asyncio.timeout(limit):
-                answers = await _aask(client, commands, once, patience)
+        answers = await _within(limit, _aask(client, commands, once, patience))
     except TimeoutError as error:
         if isinstance(client, Nodes):
             client.look_again()
@@ -298,6 +309,29 @@ async def aask(
         # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
         raise asyncio.CancelledError
     return answers
+
+
+async def _within(seconds: float | None, reply: Coroutine[Any, Any, T]) -> T:
+    """Await a reply. Raise `TimeoutError` if it has not arrived within `seconds`, if given.
+
+    If the event loop was busy when the time ended, the reply may have arrived since: nobody has
+    looked. So the loop gets as long again as it was late, to read what is there.
+    """
+    if seconds is None:
+        return await reply
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    async with asyncio.timeout(None) as timeout:
+
+        def expire() -> None:
+            now = loop.time()
+            timeout.reschedule(now + min(now - due, seconds))
+
+        timer = loop.call_at(due, expire)
+        try:
+            return await reply
+        finally:
+            timer.cancel()
 
 
 async def _aask(
@@ -359,42 +393,31 @@ async def _aexchange(
 
 async def _asend(client: Any, commands: Sequence[Command], once: bool) -> list[Any]:
     pool = client.connection_pool
-    if not client.connection and (connection := await idle_on_loop(pool)):
-        answers = await _asend_on(pool, connection, commands, once)
-    elif once:
-        answers = await _asend_once(pool, commands)
-    elif len(commands) == 1:
+    if client.connection and len(commands) == 1 and not once:  # it keeps to one connection
         answers = [await _aanswer_of(client, commands[0])]
+    elif connection := await idle_on_loop(pool):
+        try:
+            answers = await _asend_on(connection, commands, once)
+        finally:
+            await agive_back(pool, connection)
     else:
-        pipeline = client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*_encoded(command), **RAW)
-        answers = await pipeline.execute(raise_on_error=False)
+        connection = await connection_on_loop(pool)
+        try:
+            answers = await _asend_on(connection, commands, once)
+        finally:
+            await pool.release(connection)
     if _leads_astray(answers):
         await pool.disconnect(inuse_connections=False)
     return answers
 
 
-async def _asend_on(
-    pool: Any, connection: Any, commands: Sequence[Command], once: bool
-) -> list[Any]:
-    try:
-        if once or not _retries(connection):
-            return await _aexchange_by(connection, commands)
-        answers: list[Any] = await connection.retry.call_with_retry(
-            lambda: _aexchange_by(connection, commands), lambda error: connection.disconnect()
-        )
-        return answers
-    finally:
-        await agive_back(pool, connection)
-
-
-async def _asend_once(pool: Any, commands: Sequence[Command]) -> list[Any]:
-    connection = await connection_on_loop(pool)
-    try:
+async def _asend_on(connection: Any, commands: Sequence[Command], once: bool) -> list[Any]:
+    if once or not _retries(connection):
         return await _aexchange_by(connection, commands)
-    finally:
-        await pool.release(connection)
+    answers: list[Any] = await connection.retry.call_with_retry(
+        lambda: _aexchange_by(connection, commands), lambda error: connection.disconnect()
+    )
+    return answers
 
 
 async def _asend_to_node(node: AsyncNode, commands: Sequence[Command], once: bool) -> list[Any]:
@@ -426,10 +449,14 @@ async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[An
 
 
 async def _aread(connection: Any) -> Any:
+    # The connection's own timeout does not know of a busy event loop. Infinity turns it off.
+    reply = connection.read_response(disable_decoding=True, timeout=math.inf)
     try:
-        return await connection.read_response(disable_decoding=True)
+        return await _within(connection.socket_timeout, reply)
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
+    except TimeoutError as error:
+        raise RedisTimeoutError("Redis did not answer in time") from error
 
 
 async def _aanswer_of(client: Any, command: Command) -> Any:

@@ -261,7 +261,11 @@ class _Fetched:
             self.put_back()
 
     def wait(self, seconds: float) -> None:
-        self._is_away.acquire(timeout=seconds)
+        due = time.monotonic() + seconds
+        if not self._is_away.acquire(timeout=seconds):
+            # If this process was stopped meanwhile, so was the thread that connects. It gets as
+            # long again as this wait ended late.
+            self._is_away.acquire(timeout=min(time.monotonic() - due, seconds))
 
     def put_back(self) -> None:
         """If it has come. Who waited and who fetched may both do it, and one of them does."""

@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha1
 from types import SimpleNamespace
 from typing import Any
@@ -213,14 +214,13 @@ def test_a_vital_operation_that_fails_meanwhile_is_a_cancellation_to_the_flow() 
     assert seen == [asyncio.CancelledError]
 
 
-class Swallowing(redis.asyncio.Redis):
-    """A client that loses a cancellation and answers, as ``asyncio.wait_for`` could before
-    Python 3.12."""
+class Swallowing(redis.asyncio.Connection):
+    """A connection that loses a cancellation, as ``asyncio.wait_for`` could before Python 3.12."""
 
-    async def execute_command(self, *args: Any, **options: Any) -> Any:
+    async def connect(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
-        return await super().execute_command(*args, **options)
+        await super().connect()
 
 
 def test_a_cancellation_that_the_client_swallows_counts_nevertheless() -> None:
@@ -229,7 +229,8 @@ def test_a_cancellation_that_the_client_swallows_counts_nevertheless() -> None:
     def flow() -> Flow[None]:
         seen.append((yield call("a")))
 
-    cancelled_at_once(flow(), Swallowing)
+    made = partial(redis.asyncio.Redis.from_url, connection_class=Swallowing)
+    cancelled_at_once(flow(), SimpleNamespace(from_url=made))
     assert seen == []
 
 
