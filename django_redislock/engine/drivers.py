@@ -4,9 +4,10 @@ else in how they talk to Redis."""
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock, Thread
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError, NoScriptError
@@ -15,7 +16,7 @@ from ..connection import AsyncClient, Client
 from ..connection.dedicated import aclose, close, dedicated
 from ..exceptions import LockError
 from .exchange import aask, ask, is_elsewhere, keeper
-from .ops import SYNC, Ask, Batch, Call, Command, Flow, OnServer, Op, Pause, Wait
+from .ops import GIVE_UP, SYNC, Ask, Batch, Call, Command, Flow, OnServer, Op, Pause, Wait
 from .pools import PATIENCE, STANDING, is_exhausted, seat
 
 T = TypeVar("T")
@@ -45,8 +46,9 @@ def run(client: Client, flow: Flow[T]) -> T:
 
 
 async def arun(client: AsyncClient, flow: Flow[T]) -> T:
-    """See run(). A task that is cancelled while something vital is under way is cancelled when
-    that is done, and the flow knows the answer."""
+    """Async version of `run()`. If the task is cancelled while a vital call is under way, the flow
+    gets the answer first, and then the cancellation. Without an answer within `GIVE_UP` seconds,
+    or at a second cancellation, the flow gets the cancellation at once."""
     cancelled = False
     try:
         op = next(flow)
@@ -112,7 +114,7 @@ def _perform(client: Client, op: Op) -> Any:
 async def _aperform(client: AsyncClient, op: Op) -> Any:
     match op:
         case Call(vital=True, once=True):
-            return await _to_the_end(asyncio.ensure_future(_acall(client, op)))
+            return await _to_the_end(client, op)
         case Call(vital=True):
             return await _again_if_cancelled(client, op)
         case Call():
@@ -310,24 +312,38 @@ def text(value: str | bytes) -> str:
 
 
 async def _again_if_cancelled(client: AsyncClient, call: Call) -> Any:
-    """Ask, and if this task is cancelled meanwhile ask again, and be cancelled when the answer is
-    here: nothing more to do in the loop for who is not."""
+    """Make a call. If this task is cancelled meanwhile, make it once more, so that the flow learns
+    the answer. That takes at most `GIVE_UP` seconds, and a second cancellation ends it."""
     try:
         return await _acall(client, call)
     except asyncio.CancelledError as cancelled:
-        await _be_cancelled(asyncio.ensure_future(_acall(client, call)), cancelled)
+        limit = GIVE_UP if call.limit is None else min(call.limit, GIVE_UP)
+        try:
+            answer = await _acall(client, replace(call, limit=limit))
+        except Exception:
+            raise cancelled from None
+        raise _CancelledMeanwhile(answer) from cancelled
 
 
-async def _to_the_end(task: "asyncio.Task[T]") -> T:
-    """Let `task` finish even if this one is cancelled meanwhile, and be cancelled then."""
+async def _to_the_end(client: AsyncClient, call: Call) -> Any:
+    """Make a call that must not be repeated. If this task is cancelled meanwhile, wait at most
+    `GIVE_UP` seconds for the answer, and no longer than until a second cancellation."""
+    task = asyncio.ensure_future(_acall(client, call))
     try:
-        return await asyncio.shield(task)
+        await asyncio.wait([task])
     except asyncio.CancelledError as cancelled:
-        await _be_cancelled(task, cancelled)
+        try:
+            await asyncio.wait([task], timeout=GIVE_UP)
+        finally:
+            task.cancel()  # does nothing if it is done
+            task.add_done_callback(_forget_error)
+        if task.done() and not task.cancelled() and not task.exception():
+            raise _CancelledMeanwhile(task.result()) from cancelled
+        raise
+    return task.result()
 
 
-async def _be_cancelled(task: "asyncio.Task[Any]", cancelled: asyncio.CancelledError) -> NoReturn:
-    await asyncio.wait([task])
-    if task.exception():
-        raise cancelled
-    raise _CancelledMeanwhile(task.result()) from cancelled
+def _forget_error(task: "asyncio.Task[Any]") -> None:
+    """Keep asyncio from logging an error that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()

@@ -22,7 +22,7 @@ from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
 from ..text import printable
 from .drivers import text
 from .lease import Lease
-from .ops import SYNC, Batch, Call, Flow, Pause, Wait
+from .ops import GIVE_UP, SYNC, Batch, Call, Flow, Pause, Wait
 from .pools import PAUSE
 from .records import number, ours
 
@@ -38,9 +38,6 @@ a dead waiter runs out, all that died with it, or a moment later, are known to b
 
 PATIENCE = 5.0
 """Seconds that an answer may be late before its connection counts as dead."""
-
-GIVE_UP = 1.0
-"""Seconds that an acquisition that was broken off takes to give back what it may have got."""
 
 GRACE = 0.5
 """Seconds that the answer to what is asked at the very end of a wait may take."""
@@ -219,8 +216,12 @@ def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
         raise
     except BaseException as error:
         lease.end()
-        if not (yield from give_up(want, error)):
-            lease.book.give_back(lease, at_once=isinstance(error, TimeoutError))
+        released = False
+        try:
+            released = yield from give_up(want, error)
+        finally:  # a second interrupt or cancellation may end that too
+            if not released:
+                lease.book.give_back(lease, at_once=isinstance(error, TimeoutError))
         raise
     if lease.over:  # who wanted it was interrupted meanwhile, and looks no more
         yield from drop(lease)

@@ -12,6 +12,10 @@ Parts: TypeAlias = tuple[str | int | float, ...]
 Command: TypeAlias = tuple[Parts, ...]
 """What often comes again is a piece of its own, and packed once; the last piece is the rest."""
 
+GIVE_UP = 1.0
+"""Seconds to wait for the answer to a vital call after its task was cancelled, and for the release
+that follows an acquisition that failed."""
+
 SYNC = 1.0
 """Seconds in which the replicas that are wanted have to have what was written."""
 
@@ -31,7 +35,7 @@ class Call:
     """Seconds to wait for the answer, if less than the client would."""
 
     vital: bool = False
-    """To be finished even if the task that wants it is cancelled meanwhile."""
+    """To be finished even if its task is cancelled meanwhile, if that takes at most `GIVE_UP`."""
 
     once: bool = False
     """Not to be asked again, as it then could be about somebody else."""

@@ -16,7 +16,9 @@ from django_redislock.connection import server
 from django_redislock.engine import flows
 from django_redislock.engine.drivers import run
 from django_redislock.engine.renewal import loop_book, thread_book
+from django_redislock.lua import ACQUIRE
 from tests.conftest import leftovers
+from tests.faults.proxy import Proxy, runs
 from tests.tools import wait_until
 
 from .tools import afree, awaiting, free, until
@@ -268,3 +270,88 @@ class Pair:
         self.now = moment
         if moment == self.doomed_at:
             self.doomed.set()
+
+
+@pytest.fixture
+def proxied(alias_on, own_server):
+    """Locks of a server behind a proxy. Their client waits for replies without a time limit."""
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        yield alias_on(proxy.url, socket_timeout=None), proxy
+
+
+async def leave_while_frozen(own, proxy, cancellations):
+    """Cancel a task that leaves a block while Redis does not respond. Return the seconds that it
+    takes to end after the first cancellation."""
+
+    async def hold(inside, leaves):
+        async with own.lock("a", timeout=30):
+            inside.set()
+            await leaves.wait()
+
+    inside, leaves = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(hold(inside, leaves))
+    await inside.wait()
+    proxy.freeze()
+    leaves.set()
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    for _ in range(cancellations):
+        task.cancel()
+        await asyncio.sleep(0.1)
+    await asyncio.wait([task], timeout=30)
+    assert task.cancelled()
+    return time.monotonic() - began
+
+
+def test_a_cancelled_release_does_not_wait_long_for_redis(proxied):
+    own, proxy = proxied
+
+    async def use():
+        took = await leave_while_frozen(own, proxy, cancellations=1)
+        proxy.thaw()
+        await afree(own, "a")  # the renewal has released it
+        return took
+
+    assert asyncio.run(use()) < 2.5
+
+
+def test_a_release_that_is_cancelled_twice_ends_at_once(proxied, caplog):
+    own, proxy = proxied
+
+    async def use():
+        await own.acount()
+        before = asyncio.all_tasks()
+        took = await leave_while_frozen(own, proxy, cancellations=2)
+        await asyncio.sleep(0)
+        names = {task.get_name() for task in asyncio.all_tasks() - before}
+        assert names <= {"redislock-renewal"}
+        proxy.cut()  # what still waits for a reply fails
+        gc.collect()
+        proxy.thaw()
+        await afree(own, "a")
+        return took
+
+    assert asyncio.run(use()) < 0.8
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def test_an_acquisition_that_is_cancelled_twice_is_given_back(proxied):
+    own, proxy = proxied
+
+    async def use():
+        await own.acount()
+        asked = proxy.delay_reply(runs(ACQUIRE), 0.3)
+        task = asyncio.create_task(own.lock("a", timeout=30).aacquire())
+        while not asked.has_begun():  # noqa: ASYNC110  a proxy sets no event
+            await asyncio.sleep(0.01)
+        proxy.freeze()
+        task.cancel()
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        proxy.thaw()
+        await afree(own, "a")
+
+    asyncio.run(use())

@@ -47,9 +47,7 @@ async def acquire_and_release(lock):
 
 @pytest.mark.hurried
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "not connected"])
-def test_a_reply_to_acquire_that_arrived_while_the_event_loop_was_busy(
-    alias_on, proxy, connected
-):
+def test_a_reply_to_acquire_that_arrived_while_the_event_loop_was_busy(alias_on, proxy, connected):
     own = alias_on(proxy.url)
 
     async def use():
@@ -84,9 +82,7 @@ def test_a_socket_timeout_that_ends_while_the_event_loop_is_busy(
 
 @pytest.mark.parametrize("limits", [{"blocking_timeout": 0.1}, {}], ids=["limit", "socket"])
 @pytest.mark.hurried
-def test_a_busy_event_loop_does_not_hide_that_redis_does_not_respond(
-    alias_on, own_server, limits
-):
+def test_a_busy_event_loop_does_not_hide_that_redis_does_not_respond(alias_on, own_server, limits):
     own = alias_on(own_server.url, socket_timeout=LIMIT)
 
     async def use():
