@@ -285,7 +285,7 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
     mode: Mode = "set" if replace else "renew"
     wanted = lease.at_least(seconds) if replace else lease.left(sent) + seconds
     if replace:
-        lease.begin_to_set(sent + wanted)
+        lease.begin_to_set(wanted, sent)
     try:
         left = yield from renew(
             lease.keys,
@@ -303,9 +303,7 @@ def extend(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
         if replace:
             lease.end_to_set()
     if left:
-        lease.confirmed = True
-        lease.keep(sent + lease.surely(min(left, wanted), sent))
-        lease.book.add(lease)
+        lease.extended(sent + lease.surely(min(left, wanted), sent))
     return left > 0
 
 

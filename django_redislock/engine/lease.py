@@ -41,7 +41,7 @@ class Lease:
     confirmed = True
     _lost = _is_part = False
     _began = _set_at = 0.0
-    _set_to = _unsure = math.inf
+    _set_seconds = _unsure = math.inf
     _unsure_until = -math.inf
 
     def __init__(
@@ -99,25 +99,37 @@ class Lease:
 
     def renewed(self, sent: float, left: float) -> None:
         """What a renewal was answered: so much was left, which counts for no more than was known
-        or asked for, as the server's clock may have been set back, and may be set right again.
-        Where the holder set it at the same time, which of the two came last is not known."""
+        or asked for, as the server's clock may have been set back, and may be set right again."""
         most = max(self.deadline - sent, self.at_least(self.seconds))
-        self.confirmed = True
-        self.keep(sent + self.surely(min(left, most), sent))
+        seconds = self.surely(min(left, most), sent)
         if sent < self._set_at:
-            self.keep(min(self.deadline, self._set_to))
+            # The holder set the lease while this renewal was under way. If Redis executed the
+            # set first, the answer includes it. If it executes the set after the renewal, it does
+            # so after `sent`, and the lease lasts the seconds of the set from then on. So the
+            # lease lasts that long from `sent` in any order, however late the set arrives.
+            seconds = min(seconds, self._set_seconds)
+        self.confirmed = True
+        self.keep(sent + seconds)
+
+    def extended(self, deadline: float) -> None:
+        """Redis answered that the lease runs until `deadline` at least. The answer may come late:
+        then renewals that were answered before it have extended the lease further."""
+        self.confirmed = True
+        if deadline > self.deadline:
+            self.keep(deadline)
+        self.book.add(self)
 
     def left(self, now: float) -> float:
         """The seconds that it has left, of a turn those that it has once that is confirmed."""
         left = self.deadline - now
         return left if self.confirmed else max(left, self.seconds)
 
-    def begin_to_set(self, deadline: float) -> None:
-        """Its holder has it end then. From here on the server may do so at any time, so to make
-        it shorter counts at once."""
-        self._set_at, self._set_to = math.inf, deadline
-        if deadline < self.deadline:
-            self.keep(deadline)
+    def begin_to_set(self, seconds: float, sent: float) -> None:
+        """The holder asks Redis to let the lease end in so many seconds. Redis may do so at any
+        time from `sent` on, so a shorter lease counts at once."""
+        self._set_at, self._set_seconds = math.inf, seconds
+        if sent + seconds < self.deadline:
+            self.keep(sent + seconds)
             self.book.add(self)
 
     def end_to_set(self) -> None:

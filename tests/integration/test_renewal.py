@@ -22,7 +22,9 @@ from django_redislock.engine.drivers import run
 from django_redislock.engine.lease import Lease
 from django_redislock.engine.renewal import loop_book, thread_book
 from django_redislock.keys import Keys
+from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
+from tests.faults.proxy import Proxy, runs
 from tests.tools import Child, wait_until
 
 from .tools import (
@@ -485,6 +487,68 @@ def test_a_renewal_under_way_does_not_count_where_its_holder_makes_the_lease_sho
         assert lease.deadline - clock.now() <= 2
         lease.renewed(clock.now(), 30)
         assert lease.deadline - clock.now() > 2
+
+
+LATE = 4
+"""Seconds by which the answer to an extension is late. The lease is less than half as long."""
+
+EXTENSIONS = {
+    "reacquire": lambda lock: lock.reacquire(),
+    "extend": lambda lock: lock.extend(0.5),
+    "extend, replace": lambda lock: lock.extend(1.2, replace_ttl=True),
+}
+ASYNC_EXTENSIONS = {
+    "reacquire": lambda lock: lock.areacquire(),
+    "extend": lambda lock: lock.aextend(0.5),
+    "extend, replace": lambda lock: lock.aextend(1.2, replace_ttl=True),
+}
+
+
+@pytest.fixture
+def behind_proxy(alias_on, own_server):
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        yield alias_on(proxy.url, socket_timeout=None), proxy
+
+
+def extends(command):
+    """Whether the holder extends its lease. A renewal asks for exactly the lease's 1.5 seconds."""
+    return runs(RENEW)(command) and not any(part.endswith(b" 1500") for part in command)
+
+
+def sets_or_extends(kind):
+    if kind == "reacquire":
+        return lambda command: runs(RENEW)(command) and b"set" in command
+    return extends
+
+
+@pytest.mark.parametrize("kind", EXTENSIONS)
+def test_a_lease_is_renewed_while_its_extension_is_under_way(behind_proxy, kind):
+    own, proxy = behind_proxy
+    lost = []
+    with own.lock("a", timeout=1.5, on_lost=lost.append) as lock:
+        renewed(own, "a")  # the server knows the script
+        late = proxy.delay_reply(sets_or_extends(kind), LATE)
+        assert EXTENSIONS[kind](lock)
+        assert late.is_done()
+        assert not lock.lost
+    assert lost == []
+
+
+@pytest.mark.parametrize("kind", ASYNC_EXTENSIONS)
+def test_a_lease_is_renewed_while_its_extension_is_under_way_in_async_too(behind_proxy, kind):
+    own, proxy = behind_proxy
+    lost = []
+
+    async def use():
+        async with own.lock("a", timeout=1.5, on_lost=lost.append) as lock:
+            await arenewed(own, "a")
+            late = proxy.delay_reply(sets_or_extends(kind), LATE)
+            assert await ASYNC_EXTENSIONS[kind](lock)
+            assert late.is_done()
+            assert not lock.lost
+
+    asyncio.run(use())
+    assert lost == []
 
 
 def test_the_holder_takes_its_lease_to_end_before_the_server_does():
