@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,6 +125,16 @@ class Child:
             assert stream is not None
             with contextlib.suppress(BrokenPipeError):  # what it was told last, it never read
                 stream.close()
+
+
+@contextlib.contextmanager
+def no_new_threads() -> Iterator[None]:
+    """In the block, no thread of this process can be started."""
+    before = threading.stack_size(1 << 47)  # more than there are addresses
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
 
 
 @contextlib.contextmanager

@@ -209,6 +209,9 @@ def take(lease: Lease, want: Want, until: float | None) -> Flow[bool]:
     lease.book.reclaim(want.keys.name, want.token)
     try:
         granted = yield from acquire(want, until)
+        if granted and not granted.confirmed and not lease.book.can_renew():
+            want.renewed = False  # so it confirms the grant itself
+            granted = yield from acquire(want, until)
         if granted is None:
             return False
         lease.begin(granted.fence_token, granted.deadline, granted.confirmed)

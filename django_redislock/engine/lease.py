@@ -184,6 +184,11 @@ class Lease:
         return not others
 
     @property
+    def auto_renewal(self) -> bool:
+        """Whether the lease is to be renewed while its holder lives."""
+        return self._renewed
+
+    @property
     def entered(self) -> bool:
         return bool(self._entries)
 

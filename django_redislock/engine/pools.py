@@ -230,7 +230,10 @@ def _get_by(pool: Any, until: float) -> Any:
     # question whether it is there. A connection that comes too late goes back to its pool.
     fetched = _Fetched(pool)
     try:
-        threading.Thread(target=_fetch, args=(fetched,), daemon=True).start()
+        try:
+            threading.Thread(target=_fetch, args=(fetched,), daemon=True).start()
+        except RuntimeError:  # the interpreter shuts down: then without a limit
+            return _get(pool)
         fetched.wait(max(0.0, until - time.monotonic()))
         if not fetched.outcome:
             raise RedisTimeoutError("Redis did not let connect in time")

@@ -83,12 +83,32 @@ class Book:
         self._turn = -math.inf
 
     def wake(self) -> None:
+        """Wake the renewer, or start it. Raises `RuntimeError` if no thread can be started."""
         raise NotImplementedError
+
+    def is_running(self) -> bool:
+        raise NotImplementedError
+
+    def can_renew(self) -> bool:
+        """Return whether the renewer runs, or could be started."""
+        try:
+            if not self.is_running():
+                self.wake()
+        except RuntimeError:  # see `add`
+            return False
+        return True
 
     def add(self, lease: Lease) -> None:
         self._leases.add(weakref.ref(lease, self._leases.discard))
-        if lease.due < self._next:
+        if lease.due >= self._next:
+            return
+        try:
             self.wake()
+        except RuntimeError as error:
+            # No thread can be started: the interpreter shuts down, or the system has none left.
+            # The lock is held all the same, and the next lease tries again.
+            if lease.auto_renewal:
+                logger.warning("Lock is not renewed: name=%r reason=%s", lease.keys.name, error)
 
     def turn_taken(self) -> None:
         """Somebody who had waited was let in, and renews that soon."""
@@ -284,6 +304,9 @@ class ThreadBook(Book):
             if self._thread is None:
                 self._start()
 
+    def is_running(self) -> bool:
+        return self._thread is not None
+
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         try:
@@ -352,6 +375,9 @@ class LoopBook(Book):
             # In a context of its own: what it tells is no part of the request that began it.
             self._task = asyncio.create_task(self._run(), name=THREAD, context=Context())
             self._task.add_done_callback(self._ended)
+
+    def is_running(self) -> bool:
+        return self._task is not None
 
     async def _run(self) -> None:
         try:

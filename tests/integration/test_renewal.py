@@ -15,8 +15,9 @@ from functools import partial
 from itertools import count, islice
 
 import pytest
+import redis
 
-from django_redislock import LockLost, clock, locks
+from django_redislock import Lock, LockLost, clock, locks
 from django_redislock.engine import flows, renewal
 from django_redislock.engine.drivers import run
 from django_redislock.engine.lease import Lease
@@ -25,7 +26,7 @@ from django_redislock.keys import Keys
 from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
 from tests.faults.proxy import Proxy, runs
-from tests.tools import Child, wait_until
+from tests.tools import Child, no_new_threads, wait_until
 
 from .tools import (
     arenewed,
@@ -583,19 +584,69 @@ def test_a_renewal_counts_for_no_more_than_was_asked_for():
         assert 45 < lease.deadline - clock.now() <= 50
 
 
-def test_a_renewal_that_can_not_begin_fails_the_lock_and_no_later_one(own_locks, monkeypatch):
-    def fail(thread):
-        raise RuntimeError("can't start new thread")
-
-    lock = own_locks.lock("a", timeout=1.5)
-    own_locks.count()  # it is connected
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", fail)
-        with pytest.raises(RuntimeError):
-            lock.acquire()
-    assert own_locks.get("a") is None
-    with lock:
+def test_a_lock_is_acquired_without_renewal_if_no_thread_can_be_started(own_locks, caplog):
+    lock = own_locks.lock("a", timeout=1.5, blocking_timeout=5)
+    with no_new_threads():
+        assert lock.acquire()
+        assert lock.owned()
+    assert "Lock is not renewed: name='a'" in caplog.text
+    with own_locks.lock("b", timeout=1.5):  # the next lease starts the renewal of both
         renewed(own_locks, "a")
+    lock.release()
+    assert own_locks.get("a") is None
+
+
+def test_no_warning_without_auto_renewal_if_no_thread_can_be_started(own_locks, caplog):
+    with no_new_threads(), own_locks.lock("a", timeout=30, auto_renewal=False):
+        assert own_locks.get("a").ttl > 25
+    assert own_locks.get("a") is None
+    assert not caplog.text
+
+
+def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, own_redis):
+    """The renewal would confirm it, and without that it ends after two seconds."""
+    with (
+        redis.Redis.from_url(own_server.url) as first,
+        redis.Redis.from_url(own_server.url) as other,
+    ):
+        holder, waiter = Lock(first, "a", timeout=30), Lock(other, "a", timeout=30)
+        ready = threading.Event()
+
+        def hold():
+            with holder:
+                ready.set()
+                wait_until(lambda: own_redis.info("clients")["blocked_clients"])
+
+        held = start(hold)
+        assert ready.wait(60)
+        with no_new_threads():
+            assert waiter.acquire()
+        held.result(60)
+        time.sleep(2.5)
+        assert waiter.owned()
+        waiter.release()
+
+
+AT_EXIT = """
+import atexit
+from django_redislock import locks
+def use():
+    with locks.lock("a", timeout=30, blocking_timeout=5) as lock:
+        say(f"owned {lock.owned()}")
+    say(f"left {locks.get('a')}")
+    with locks.lock("a", timeout=30, auto_renewal=False, blocking=False) as lock:
+        say(f"owned {lock.owned()}")
+atexit.register(use)
+"""
+
+
+def test_a_lock_is_acquired_and_released_at_interpreter_exit():
+    with Child(AT_EXIT) as child:
+        assert child.expect("owned") == "True"
+        assert child.expect("left") == "None"
+        assert child.expect("owned") == "True"
+        assert child.wait() == 0
+    assert locks.get("a") is None
 
 
 def test_a_turn_is_confirmed_soon():

@@ -24,6 +24,7 @@ from django_redislock.engine.ops import Batch, Call, Each, Flow, Pause, Wait
 from django_redislock.lua import Script
 from tests.servers import Node
 from tests.servers.needs import needs
+from tests.tools import no_new_threads
 
 Runner = Callable[[Flow[Any]], Any]
 
@@ -129,15 +130,6 @@ def test_a_pool_that_is_reset_meanwhile_costs_no_answer() -> None:
         return answers
 
     assert with_async_client(use) == [None]
-
-
-@contextlib.contextmanager
-def no_new_threads() -> Iterator[None]:
-    before = threading.stack_size(1 << 47)  # more than there are addresses
-    try:
-        yield
-    finally:
-        threading.stack_size(before)
 
 
 def test_where_no_thread_can_be_started_the_caller_does_it_all(client: redis.Redis) -> None:
