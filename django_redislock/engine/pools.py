@@ -108,7 +108,12 @@ def is_plain(pool: Any) -> bool:
         and not pool.connection_kwargs.get("credential_provider")  # idle ones are told new ones
         and getattr(pool, "cache", None) is None  # its connections are proxies of others
         and hasattr(select, "poll")
+        and all(hasattr(pool, name) for name in _PRIVATE)
     )
+
+
+_PRIVATE = "_lock", "_available_connections", "_in_use_connections"
+"""What is used of a plain pool although redis-py may rename it. A pool without it is not plain."""
 
 
 _LOOKED_AT = (
@@ -122,23 +127,24 @@ _LOOKED_AT = (
 
 def idle_of(pool: Any) -> Any:
     """A connection of a plain pool that is ready now; None if the next one is not."""
-    connection = None
+    lent: list[Any] = []
     try:
         with pool._lock:
             if not pool._available_connections:
                 return None
-            connection = pool._available_connections[-1]
+            lent = pool._available_connections[-1:]
             del pool._available_connections[-1]  # and no pop(), after which one may strike
-            pool._in_use_connections.add(connection)
-        if not _asks_first(connection):
+            pool._in_use_connections.update(lent)
+        [connection] = lent
+        if hasattr(connection, "_sock") and not _asks_first(connection):
             if _is_ready(connection):
                 return connection
             connection.disconnect()
-    except BaseException:  # an interrupt
-        if connection:
-            pool.release(connection)
+        give_back(pool, lent, plain=True)
+    except BaseException:  # an interrupt, which may have struck inside of `give_back`
+        if lent:
+            give_back(pool, lent, plain=True)
         raise
-    pool.release(connection)
     return None
 
 
@@ -175,6 +181,8 @@ async def idle_on_loop(pool: Any) -> Any:
     if not is_plain(pool) or not pool._available_connections:
         return None
     connection = pool._available_connections[-1]
+    if not (hasattr(connection, "_reader") and hasattr(connection, "_writer")):
+        return None  # this release of redis-py has other names for them
     if not _is_ready_on_loop(connection):
         # redis-py 8 itself would not see that it was closed, where it listens for maintenance.
         await connection.disconnect(nowait=True)

@@ -1,9 +1,12 @@
 """Connections of a client's pool, which locks take and put back by a shorter way."""
 
+import re
 import select
+import shutil
 import time
 from contextlib import ExitStack, suppress
 from itertools import count
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -14,7 +17,7 @@ from redis.retry import Retry
 from django_redislock import Lock
 from django_redislock.engine import exchange, pools
 from testproject.settings import redis_database
-from tests.tools import wait_until
+from tests.tools import Child, wait_until
 
 from .tools import fetching, interrupt_at, start
 
@@ -97,6 +100,22 @@ def test_a_lock_finds_the_connection_that_a_cache_left_and_the_other_way_round(c
     assert is_all_there_is(client, connection)
 
 
+def test_an_interrupt_at_any_step_before_a_closed_connection_is_replaced(client, connection):
+    """The connection goes back to the pool, although it cannot be used as it is."""
+    lock, places, pool = Lock(client, "x", timeout=30), set(), client.connection_pool
+    for step in count(1):
+        for each in pool._available_connections:
+            each.disconnect()
+        asked = interrupt_at(step, pools.idle_of.__code__, pools.__file__)
+        with suppress(KeyboardInterrupt), asked as struck:
+            lock.locked()
+        assert is_all_there_is(client, connection), struck
+        if not struck:
+            break
+        places |= {*struck}
+    assert {"idle_of", "give_back"} <= places
+
+
 def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client, connection):
     lock, places = Lock(client, "x", timeout=30), set()
     files = exchange.__file__, pools.__file__
@@ -135,6 +154,37 @@ def test_an_interrupt_at_any_step_of_a_wait_for_a_connection_leaves_it_to_others
         if not struck:
             break
     assert step > 5
+
+
+USE = """
+import asyncio
+from django_redislock import locks
+async def use():
+    for _ in range(3):
+        async with locks.lock("a", timeout=30) as lock:
+            assert await lock.aowned()
+for _ in range(3):
+    with locks.lock("a", timeout=30) as lock:
+        assert lock.owned()
+asyncio.run(use())
+say("used")
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["_available_connections", "_in_use_connections", "_lock", "_sock", "_reader", "_writer"],
+)
+def test_a_release_of_redis_py_with_another_private_name_does_as_well(tmp_path, name):
+    package = tmp_path / "redis"
+    shutil.copytree(
+        Path(redis.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for module in package.rglob("*.py"):
+        code = module.read_text()
+        module.write_text(re.sub(rf"\b{name}\b", f"{name}_renamed", code))
+    with Child(USE, PYTHONPATH=str(tmp_path)) as child:
+        child.expect("used")
 
 
 def seats(client):
