@@ -6,7 +6,7 @@ from typing import Any
 
 from ..engine.flows import PATIENCE
 from ..engine.ops import Ask, Flow
-from .finding import Finding, Status
+from .finding import Finding
 from .told import NotTold, Told
 
 NEARLY_FULL = 0.9
@@ -18,11 +18,10 @@ OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 def eviction_policy(key: str) -> Flow[str]:
     """What the server that keeps `key` does when its memory is full. Raises redis-py's errors."""
-    # INFO, as CONFIG is often forbidden.
     [answer] = yield Ask((("INFO", "memory"),), PATIENCE, key)
     if isinstance(answer, Exception):
         raise answer
-    return _policy(Told(answer, {}))
+    return _policy(Told(answer))
 
 
 def _policy(told: Told) -> str:
@@ -52,51 +51,32 @@ def memory(told: Told) -> Finding:
     return Finding("memory", "warning", f"{part}: what then happens is said by eviction.", facts)
 
 
+SNAPSHOT_FAILED = (
+    "The last snapshot failed. By default, a server that is configured to save snapshots then "
+    "refuses all writes."
+)
+
+
 def persistence(told: Told) -> Finding:
+    """Judge what a restart loses. INFO does not tell ``appendfsync`` and ``save``."""
     aof = told.get("aof_enabled", "0") == "1"
-    facts: dict[str, Any] = {"aof": aof, "save": told.setting("save")}
-    if aof:
-        return _append_only_file(told, facts | {"appendfsync": told.setting("appendfsync")})
-    if not facts["save"]:
-        summary = "Nothing is written to disk: a restart of the server loses every lock."
-        return Finding("persistence", "warning", summary, facts)
-    return _snapshots(told, facts)
-
-
-FSYNC: dict[str, tuple[Status, str]] = {
-    "always": ("ok", "a restart loses nothing that was answered"),
-    "everysec": ("ok", "a crash of its machine loses the locks of about the last second"),
-    "no": ("warning", "a crash of its machine loses the locks of about the last 30 seconds"),
-}
-
-
-SNAPSHOT_FAILED = "The last snapshot failed: by default the server then refuses all writes."
-
-
-def _is_snapshot_done(told: Told) -> bool:
-    return told.get("rdb_last_bgsave_status", "ok") == "ok"
-
-
-def _append_only_file(told: Told, facts: dict[str, Any]) -> Finding:
-    if told.get("aof_last_write_status", "ok") != "ok":
-        summary = "The server could not write its append-only file, and refuses all writes."
-        return Finding("persistence", "failed", summary, facts)
-    if facts["save"] and not _is_snapshot_done(told):
-        return Finding("persistence", "warning", SNAPSHOT_FAILED, facts)
-    status, loss = FSYNC[facts["appendfsync"]]
-    summary = f"The server keeps an append-only file: {loss}."
-    return Finding("persistence", status, summary, facts)
-
-
-def _snapshots(told: Told, facts: dict[str, Any]) -> Finding:
     age = max(0, round(time.time()) - told.number("rdb_last_save_time"))
-    done = _is_snapshot_done(told)
-    facts |= {"last_snapshot_age": age, "last_snapshot_done": done}
+    done = told.get("rdb_last_bgsave_status", "ok") == "ok"
+    facts = {"aof": aof, "last_snapshot_age": age, "last_snapshot_done": done}
+    if aof and told.get("aof_last_write_status", "ok") != "ok":
+        summary = "The server could not write its append-only file and refuses all writes."
+        return Finding("persistence", "failed", summary, facts)
     if not done:
         return Finding("persistence", "warning", SNAPSHOT_FAILED, facts)
+    if aof:
+        summary = (
+            "The server keeps an append-only file. Its appendfsync setting, which INFO does not "
+            "tell, decides how many of the latest locks a crash of the machine loses."
+        )
+        return Finding("persistence", "ok", summary, facts)
     summary = (
-        f"The server writes snapshots only: a restart loses the locks of the time since the last "
-        f"one, {age} s ago, and brings back the leases that it saw."
+        "The server keeps no append-only file. A restart restores the leases of the last "
+        f"snapshot, if there is one, and loses every later lock. Last save: {age} s ago."
     )
     return Finding("persistence", "warning", summary, facts)
 
@@ -111,11 +91,13 @@ def replication(told: Told) -> Finding:
         summary = "This server is a replica: locks can be taken at its primary only."
         return Finding("replication", "failed", summary, facts)
     replicas = told.replicas()
-    wants_some = told.get("min_slaves_good_slaves", "")  # told by one with min-replicas-to-write
-    if not (replicas or told.number("connected_slaves") or wants_some):
+    # INFO has this field only if min-replicas-to-write is set. It does not tell the number set.
+    in_sync = told.get("min_slaves_good_slaves", "")
+    if not (replicas or told.number("connected_slaves") or in_sync):
         facts = {"role": role, "replicas": []}
         return Finding("replication", "ok", "A primary without replicas.", facts)
-    return _with_replicas(told, [_replica(told, each) for each in replicas])
+    described = [_replica(told, each) for each in replicas]
+    return _with_replicas(described, int(in_sync) if in_sync else None)
 
 
 def _replica(told: Told, replica: Any) -> dict[str, Any]:
@@ -127,29 +109,21 @@ def _replica(told: Told, replica: Any) -> dict[str, Any]:
     }
 
 
-def _with_replicas(told: Told, replicas: list[dict[str, Any]]) -> Finding:
-    needed = int(told.setting("min-replicas-to-write"))
-    longest = int(told.setting("min-replicas-max-lag"))
-    good = sum(each["state"] == "online" and each["lag"] <= longest for each in replicas)
-    facts = {
-        "role": "master",
-        "replicas": replicas,
-        "min_replicas_to_write": needed,
-        "min_replicas_max_lag": longest,
-    }
+def _with_replicas(replicas: list[dict[str, Any]], in_sync: int | None) -> Finding:
+    facts = {"role": "master", "replicas": replicas, "in_sync_replicas": in_sync}
     count = f"{len(replicas)} replica{'' if len(replicas) == 1 else 's'}, asynchronous"
-    if needed > good:
-        summary = f"{count}; {needed} must be in touch for a write, {good} are: it takes no locks."
+    if in_sync == 0:
+        summary = f"{count}: none is in sync, and min-replicas-to-write is set. It takes no locks."
         return Finding("replication", "failed", summary, facts)
-    if needed:
+    if in_sync:
         summary = (
-            f"{count}: a failover can lose the locks of its last moments. A primary that is cut "
-            f"off stops taking locks after {longest} s."
+            f"{count}, {in_sync} in sync: a failover can lose the latest locks. A primary that is "
+            "cut off soon stops taking locks, because min-replicas-to-write is set."
         )
         return Finding("replication", "ok", summary, facts)
     summary = (
-        f"{count}: a failover can lose the locks of its last moments, and a primary that is cut "
-        "off goes on taking locks that are lost then. Fencing tokens keep growing."
+        f"{count}: a failover can lose the latest locks. A primary that is cut off keeps taking "
+        "locks, and the failover loses those too. Fencing tokens keep growing."
     )
     return Finding("replication", "warning", summary, facts)
 

@@ -38,6 +38,7 @@ VARIES = {
     r"\b\d\d:\d\d:\d\d(?:,\d{3})?": r"\d\d:\d\d:\d\d(?:,\d{3})?",
     r"\b\d+(?:\.\d)?s\b": r"(?:\d+m )?\d+(?:\.\d)?s",
     r"\b\d+\.\d+ ms\b": r"\d+(?:\.\d+)? ms",
+    r"\b\d+ s ago\b": r"\d+ s ago",
 }
 """What differs from reader to reader, and what is as good as that on the page."""
 
