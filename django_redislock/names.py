@@ -4,8 +4,9 @@ import hashlib
 import re
 import reprlib
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
+from fnmatch import translate
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -17,6 +18,7 @@ MAX_BYTES = 512
 _DIGEST_CHARACTERS = 32
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _INDEX = re.compile(r"\[[^\]]*\]")
+_WILDCARDS = re.compile(r"[*?]*\*[*?]*")
 _WIDE = re.compile(r"\d{5}")
 
 
@@ -64,6 +66,21 @@ def could_match(pattern: str) -> bool:
     may have it in it."""
     literal = pattern.replace("*", "")
     return len(literal) <= MAX_BYTES and not _UNPRINTABLE.search(literal)
+
+
+def matcher(pattern: str | None) -> Callable[[str], bool]:
+    """Return a function that says whether a name matches `pattern`; None matches every name.
+
+    ``*`` stands for any run of characters, ``?`` for one character. ``*?*?`` means the same as
+    ``??*``, and is replaced by it: a regular expression takes much longer for the former.
+    """
+    if pattern is None:
+        return lambda name: True
+    if not could_match(pattern):
+        return lambda name: False
+    simple = _WILDCARDS.sub(lambda run: "?" * run.group().count("?") + "*", pattern)
+    compiled = re.compile(translate(simple.replace("[", "[[]")))  # no character classes
+    return lambda name: compiled.match(name) is not None
 
 
 def fit_name(text: str) -> str:

@@ -1,13 +1,12 @@
 """Reading what is held: one lock by name, or all of them, a page of each bucket at a time."""
 
-import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from redis.exceptions import ClusterCrossSlotError, ResponseError
 
@@ -16,7 +15,7 @@ from ..holder import read_info
 from ..info import Holding, LockInfo, Page, Waiter
 from ..keys import BUCKETS, Keys, LockKeys
 from ..lua import INSPECT, NAMES, PAGE, QUEUE, ROWS
-from ..names import check_name, could_match
+from ..names import check_name, could_match, matcher
 from ..text import printable
 from .ops import Batch, Call, Flow
 from .records import moment, number, ours, pairs, parsed, read_record, seconds
@@ -30,8 +29,12 @@ FIRST_PAGE = 10
 """The same of the first call: each of the next ones answers four times as many as the one
 before."""
 
-NAMED = 500
-"""Locks that one call for several buckets names at most."""
+ROWS_PER_ROUND_TRIP = 200
+"""Locks that one round trip reads at most. The server runs all calls of a round trip before it
+serves other clients, so this limits how long they wait."""
+
+NAMES_PER_ROUND_TRIP = 2000
+"""Names that one round trip reads at most, for the same reason."""
 
 LONGEST = 5.0
 """Seconds to wait for an answer: whoever looks on has other servers to look at."""
@@ -61,16 +64,11 @@ class Cursor:
         return is_new
 
 
+Ends: TypeAlias = dict[str, str]
+"""The names of locks, and in ms the ends of their last leases."""
+
 End: TypeAlias = tuple[float, int, str]
 """When the last lease of a lock ends, in ms, its bucket and its name: in that order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """Of the locks of a bucket that match, how many there are, and those that end first."""
-
-    total: int
-    first: list[End]
 
 
 def get(keys: Keys, name: str, limit: float | None = None) -> Flow[LockInfo | None]:
@@ -85,25 +83,22 @@ def holds(keys: Keys, name: str, token: str, limit: float | None = None) -> Flow
 
 
 def count(keys: Keys) -> Flow[int]:
-    known = yield from _ends(keys, range(BUCKETS), 0)
-    return sum(ends.total for ends in known.values())
+    pages = yield from _in_one_call_or_many(keys, partial(_names, cursors=beginning(""), limit=0))
+    return sum(held for held, _ in pages)
 
 
 def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
-    """Of the locks whose names match, those from `start` to `stop` in the order in which their
-    leases end. In one round trip where one call can look at all buckets and tell of as many."""
+    """Return the locks from `start` to `stop` whose names match, in the order in which their
+    leases end. Take one round trip if no pattern is given and `stop` is small."""
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
-    if pattern is None and stop <= MOST and not keys.apart:
-        try:
-            return (yield from _first_of_all(keys, start, stop))
-        except ResponseError as error:
-            if not _tells_of_slots(error):
-                raise
-    return (yield from _first_by_name(keys, pattern, start, stop))
+    read = partial(_ending_first, pattern=pattern, start=start, stop=stop)
+    return (yield from _in_one_call_or_many(keys, read))
 
 
-def _first_of_all(keys: Keys, start: int, stop: int) -> Flow[Page]:
+def _ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
+    if pattern is not None or stop > MOST or keys.apart:
+        return (yield from _first_by_name(keys, pattern, start, stop))
     buckets = tuple(chain.from_iterable(map(keys.inspect, range(BUCKETS))))
     answer = yield Call(PAGE, buckets, (start, stop, conf.history), limit=LONGEST)
     now, total, rows = parsed(answer)
@@ -111,53 +106,62 @@ def _first_of_all(keys: Keys, start: int, stop: int) -> Flow[Page]:
 
 
 def _first_by_name(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
-    """In two round trips, or three where most of the first are of one bucket: names first."""
-    pieces: tuple[str, ...] = () if pattern is None else _pieces(pattern)
-    # Names are spread evenly over the buckets, but which of them end first need not be.
-    of_each = min(stop, stop // BUCKETS * 2 + FIRST_PAGE)
-    known = yield from _ends(keys, range(BUCKETS), of_each, pieces)
-    first = _first(known.values(), stop)
-    cut_short = [bucket for bucket, ends in known.items() if _is_cut_short(ends, first, stop)]
-    if cut_short:
-        known |= yield from _ends(keys, cut_short, stop, pieces)
-        first = _first(known.values(), stop)
+    """Read names until the first `stop` are known, or all names if a pattern is given, because
+    all that match are counted. Then read the locks."""
+    matches, cursors, total = matcher(pattern), beginning(""), 0
+    first: list[End] = []
+    while cursors:
+        limit = NAMES_PER_ROUND_TRIP // len(cursors)
+        if pattern is None:  # names are spread evenly over the buckets
+            limit = min(limit, stop // BUCKETS * 2 + FIRST_PAGE)
+        is_start = not any(cursor.start for cursor in cursors)
+        pages = yield from _names(keys, cursors, limit)
+        found = [
+            (float(end), cursor.bucket, name)
+            for cursor, (_, ends) in zip(cursors, pages, strict=True)
+            for name, end in ends.items()
+            if matches(name) and cursor.tell(name)
+        ]
+        if pattern is not None:
+            total += len(found)
+        elif is_start:
+            total = sum(held for held, _ in pages)
+        first = sorted(first + found)[:stop]
+        cursors = [cursor for cursor in cursors if cursor.start]
+        if pattern is None and len(first) == stop:
+            last = first[-1][:2] if first else (0.0, 0)
+            cursors = [each for each in cursors if (float(each.start), each.bucket) < last]
     names = [name for _, _, name in first[start:]]
-    infos = yield from several(keys, names)
+    infos = yield from _several(keys, names)
     order = {name: place for place, name in enumerate(names)}
-    found = sorted(infos, key=lambda info: order[info.name])
-    return Page(tuple(found), sum(ends.total for ends in known.values()))
+    return Page(tuple(sorted(infos, key=lambda info: order[info.name])), total)
 
 
-def _ends(
-    keys: Keys, buckets: Sequence[int], limit: int, pieces: tuple[str, ...] = ()
-) -> Flow[dict[int, Ends]]:
-    args: tuple[str | int, ...] = (limit, *pieces, conf.history)
-
-    def batch(apart: bool) -> Batch:
-        # To look for a pattern takes long, and others get in between two calls.
-        at_once = 1 if apart or pieces else max(1, NAMED // max(1, limit))
-        some = [tuple(map(keys.history, part)) for part in _in_parts(buckets, at_once)]
-        calls = [Call(NAMES, tuple(chain.from_iterable(each)), args) for each in some]
-        return Batch(tuple(calls), LONGEST)
-
-    told = chain.from_iterable((yield from _of_many_buckets(keys, batch)))
-    return {
-        bucket: Ends(total, [(float(end), bucket, name) for name, end in pairs(flat).items()])
-        for bucket, (total, flat) in zip(buckets, told, strict=True)
-    }
+def _names(keys: Keys, cursors: Sequence[Cursor], limit: int) -> Flow[list[tuple[int, Ends]]]:
+    """Read the next names of some buckets in one round trip. Return of each bucket how many locks
+    are held, and the names with the ends of their leases."""
+    calls = []
+    for some in _in_parts(cursors, 1 if keys.apart else BUCKETS):
+        buckets = chain.from_iterable(keys.history(cursor.bucket) for cursor in some)
+        pages = chain.from_iterable((cursor.start, cursor.ended) for cursor in some)
+        calls.append(Call(NAMES, tuple(buckets), (limit, *pages, conf.history)))
+    answers = yield Batch(tuple(calls), LONGEST)
+    found = []
+    for cursor, page in zip(cursors, chain.from_iterable(map(parsed, answers)), strict=True):
+        held, cursor.start, cursor.ended, flat = page
+        found.append((held, pairs(flat)))
+    return found
 
 
-def _of_many_buckets(keys: Keys, batch: Callable[[bool], Batch]) -> Flow[list[Any]]:
-    """What a batch is answered whose calls are for many buckets each or, where those have to be
-    asked apart, for one. A server of a Cluster has one slot in a call, also where its client knows
-    of no Cluster."""
+def _in_one_call_or_many(keys: Keys, read: Callable[[Keys], Flow[T]]) -> Flow[T]:
+    """Read several buckets in each call, or one bucket in each if the server refuses that. A
+    server of a Cluster allows one slot in a call, even if its client does not know the Cluster."""
     try:
-        answers = yield batch(keys.apart)
+        return (yield from read(keys))
     except ResponseError as error:
-        if not _tells_of_slots(error):
+        if keys.apart or not _tells_of_slots(error):
             raise
-        answers = yield batch(True)
-    return [parsed(answer) for answer in answers]
+    return (yield from read(replace(keys, apart=True)))
 
 
 def _tells_of_slots(error: ResponseError) -> bool:
@@ -165,30 +169,21 @@ def _tells_of_slots(error: ResponseError) -> bool:
     return isinstance(error, ClusterCrossSlotError) or str(error).startswith("CROSSSLOT")
 
 
-def _first(known: Iterable[Ends], stop: int) -> list[End]:
-    return sorted(chain.from_iterable(ends.first for ends in known))[:stop]
-
-
-def _is_cut_short(ends: Ends, first: list[End], stop: int) -> bool:
-    """Whether a bucket may have more of the first ones than it told."""
-    is_all = len(ends.first) >= min(ends.total, stop)
-    return not is_all and (len(first) < stop or ends.first[-1:] <= first[-1:])
-
-
 def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
-    """What is known of these locks, in no order, in one round trip."""
-    if not names:
-        return []
+    """What is known of these locks, in no order."""
+    return (yield from _in_one_call_or_many(keys, partial(_several, names=names)))
 
-    def batch(apart: bool) -> Batch:
+
+def _several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
+    infos: list[LockInfo] = []
+    for some in _in_parts(list(map(keys.of, names)), ROWS_PER_ROUND_TRIP):
         by_bucket: dict[int, list[LockKeys]] = {}
-        for each in map(keys.of, names):
-            by_bucket.setdefault(each.bucket if apart else 0, []).append(each)
-        parts = [part for some in by_bucket.values() for part in _in_parts(some, MOST)]
-        return Batch(tuple(map(_rows, parts)), LONGEST)
-
-    answers = yield from _of_many_buckets(keys, batch)
-    return [info for answer in answers for info in _lock_infos(*answer)]
+        for each in some:
+            by_bucket.setdefault(each.bucket if keys.apart else 0, []).append(each)
+        parts = [part for there in by_bucket.values() for part in _in_parts(there, MOST)]
+        answers = yield Batch(tuple(map(_rows, parts)), LONGEST)
+        infos += [info for answer in answers for info in _lock_infos(*parsed(answer))]
+    return infos
 
 
 def _in_parts(whole: Sequence[T], size: int) -> list[Sequence[T]]:
@@ -210,25 +205,14 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     return tuple(waiter for waiter in waiters if waiter)
 
 
-def _pieces(pattern: str) -> tuple[str, ...]:
-    """What stands between the stars, as patterns of Lua, but for question marks."""
-    return tuple("".join(map(_literal, piece)) for piece in re.split(r"\*+", pattern))
-
-
-def _literal(char: str) -> str:
-    if char == "\0":
-        return "%z"
-    plain = char == "?" or char.isalnum() or not char.isascii()
-    return char if plain else f"%{char}"
-
-
-def beginning() -> list[Cursor]:
-    return [Cursor(bucket) for bucket in range(BUCKETS)]
+def beginning(start: str = "-inf") -> list[Cursor]:
+    return [Cursor(bucket, start) for bucket in range(BUCKETS)]
 
 
 def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[Cursor]]]:
     """The next locks of all buckets in one round trip, and the cursors of those that have more."""
-    answers = yield Batch(tuple(_call(keys, cursor) for cursor in cursors))
+    most = ROWS_PER_ROUND_TRIP // len(cursors)
+    answers = yield Batch(tuple(_call(keys, cursor, most) for cursor in cursors))
     infos: list[LockInfo] = []
     for cursor, answer in zip(cursors, answers, strict=True):
         now, cursor.start, cursor.ended, rows = parsed(answer)
@@ -237,8 +221,8 @@ def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[C
     return infos, [cursor for cursor in cursors if cursor.start]
 
 
-def _call(keys: Keys, cursor: Cursor) -> Call:
-    args = (cursor.start, cursor.ended, cursor.limit, conf.history)
+def _call(keys: Keys, cursor: Cursor, most: int) -> Call:
+    args = (cursor.start, cursor.ended, min(cursor.limit, most), conf.history)
     return Call(INSPECT, keys.inspect(cursor.bucket), args)
 
 

@@ -129,7 +129,7 @@ class Release:
             self.row(),
             self.rows("inspect", page, "-inf", 0, 10),
             self.waiters(self.tell("queue", waiting, 10)[1]),
-            self.tell("names", bucket, 10),
+            self.names(bucket),
             self.tell("history", bucket, "a", 10)[1:],
         )
         return [line for answer in answers for line in lines(answer)]
@@ -148,6 +148,13 @@ class Release:
         if self.name == "previous":
             return lines(rows)
         return [line for row in rows for line in row_lines(now, *row)]
+
+    def names(self, bucket: tuple[str, ...]) -> Any:
+        """How many locks are held, and their names with the ends of their leases."""
+        if self.name == "previous":
+            return self.tell("names", bucket, 10)
+        [[held, _, _, names]] = self.tell("names", bucket, 10, "", "")
+        return [[held, names]]
 
     def waiters(self, told: Any) -> Any:
         """When each came, and its record."""

@@ -101,9 +101,14 @@ class Lock:
         keys = [each.lock for each in locks] + [each.waiting for each in locks]
         return parsed(self.ask(ROWS, (*keys, A.history), *names))
 
-    def names(self, limit: int, *pieces: str) -> Any:
-        [[count, flat]] = parsed(self.ask(NAMES, KEYS.history(A.bucket), limit, *pieces))
-        return count, list(pairs(flat))
+    def names(self, limit: int, start: str = "", told: str = "") -> tuple[int, list[str]]:
+        held, _, names = self.page_of_names(start, told, limit)
+        return held, names
+
+    def page_of_names(self, start: str, told: str, limit: int) -> Any:
+        answer = self.ask(NAMES, KEYS.history(A.bucket), limit, start, told)
+        [[held, *cursor, flat]] = parsed(answer)
+        return held, cursor, list(pairs(flat))
 
     def page(self, start: int, stop: int) -> tuple[int, list[str]]:
         """Of all buckets how many there are, and the names of a page."""
@@ -765,30 +770,37 @@ def test_names_are_told_in_the_order_in_which_their_leases_end(lock: Lock) -> No
     assert lock.names(0) == (3, [])
 
 
-@pytest.mark.parametrize(
-    ("pieces", "found"),
-    [
-        (["ab"], ["ab"]),
-        (["a", ""], ["a", "ab", "aba", "abcabd"]),
-        (["", "b"], ["ab", "b"]),
-        (["", "b", ""], ["ab", "aba", "abcabd", "b"]),
-        (["ab", "ab", ""], ["abcabd"]),
-        (["a", "b", "d"], ["abcabd"]),
-        (["a", "x", "d"], []),
-        (["ab", "ba"], []),
-        (["", "", ""], ["a", "ab", "aba", "abcabd", "b"]),
-    ],
-    ids=str,
-)
-def test_names_match_by_pieces(lock: Lock, pieces: list[str], found: list[str]) -> None:
-    hold_names(lock, ["a", "ab", "aba", "abcabd", "b"])
-    assert lock.names(10, *pieces) == (len(found), found)
+def name_pages(lock: Lock, limit: int) -> Iterator[list[str]]:
+    cursor, more = ["", ""], True
+    while more:
+        _, cursor, names = lock.page_of_names(*cursor, limit)
+        yield names
+        more = bool(cursor[0])
 
 
-def test_all_names_that_match_are_counted_and_a_part_is_told(lock: Lock) -> None:
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
+def test_pages_of_names_have_each_name_once(lock: Lock, neighbours: list[str], limit: int) -> None:
+    found = list(name_pages(lock, limit))
+    assert [name for page in found for name in page] == neighbours
+    assert len(found) == 5 // limit + 1
+
+
+@pytest.mark.parametrize("renewed", [[0], [1], [0, 1], [2], [0, 2]])
+def test_pages_of_names_miss_no_name_if_a_lock_is_renewed_between_two_pages(
+    lock: Lock, neighbours: list[str], renewed: list[int]
+) -> None:
+    found = []
+    for page in name_pages(lock, 2):
+        found += page
+        if len(found) == 2:
+            lock.client.zadd(A.index, {neighbours[place]: 9.2e12 for place in renewed})
+    assert set(found) == set(neighbours)
+
+
+def test_names_leave_out_locks_whose_lease_expired(lock: Lock) -> None:
     names = [f"n{number:04}" for number in range(1500)]
-    lock.client.zadd(A.index, dict.fromkeys(names, 9e12))
-    assert lock.names(2, "n", "") == (1500, names[:2])
+    lock.client.zadd(A.index, dict.fromkeys(names, 5) | {"held": 9e12})
+    assert lock.names(10) == (1, ["held"])
 
 
 # page
@@ -1147,15 +1159,15 @@ def test_names_and_rows_tell_any_text(lock: Lock) -> None:
     lock.client.zadd(A.index, {odd: end})
     record = lock.client.hget(A.lock, "h:x")
     lock.client.hset(A.lock, mapping={f"h:{odd}": record, "h:y": "\n"})
-    assert lock.names(10)[1] == lock.names(10, "a", "")[1] == ["a", odd]
+    assert lock.names(10)[1] == ["a", odd]
     assert lock.holders() == sorted(["x", odd])
 
 
-def test_names_that_are_too_long_match_nothing(lock: Lock) -> None:
+def test_names_that_are_too_long_are_left_out(lock: Lock) -> None:
     lock.acquire("x")
     end = lock.client.zscore(A.index, "a")
     lock.client.zadd(A.index, {"a" * 513: end, "a" * 512: end})
-    assert lock.names(10, "a", "") == (2, ["a", "a" * 512])
+    assert lock.names(10) == (3, ["a", "a" * 512])
 
 
 def test_rows_pass_on_what_may_not_be_read(lock: Lock) -> None:
