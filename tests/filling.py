@@ -2,7 +2,28 @@
 
 import redis
 
-from django_redislock.keys import Keys
+from django_redislock.keys import BUCKETS, Keys
+
+FILL_HISTORY = """
+local now = redis.call('TIME')[1] * 1000
+for _, stream in ipairs({'ended', 'broken', 'refused'}) do
+  local fields = redis.call('XREVRANGE', KEYS[1] .. stream, '+', '-', 'COUNT', 1)[1][2]
+  redis.call('DEL', KEYS[2] .. stream)
+  for number = 1, ARGV[1] do
+    local at = now - (ARGV[1] - number) * 50
+    for i = 1, #fields, 2 do
+      if fields[i] == 'name' then fields[i + 1] = 'lock ' .. number % 50 .. ' of ' .. KEYS[2] end
+      if fields[i] == 'token' then fields[i + 1] = 'token' .. number end
+      if fields[i] == 'at' then fields[i + 1] = string.format('%.0f', at) end
+      if fields[i] == 'holder' then
+        local info = string.match(fields[i + 1], '{.*$')
+        fields[i + 1] = string.format('1 %.0f %.0f %.0f 0 60000 ', at, at * 1000, at - 40) .. info
+      end
+    end
+    redis.call('XADD', KEYS[2] .. stream, '*', unpack(fields))
+  end
+end
+"""
 
 NO_TASK = b'"task_id":null'
 
@@ -22,3 +43,12 @@ def fill(client: redis.Redis, prefix: str, model: str, names: list[str]) -> None
         if number % 5000 == 0:
             batch.execute()
     batch.execute()
+
+
+def fill_history(client: redis.Redis, prefix: str, model: str, count: int) -> None:
+    """Fill each stream of the history with `count` events. The model is a lock of which one
+    holding was released, one was force-released and one acquisition was refused."""
+    keys = Keys(prefix)
+    for bucket in sorted(range(BUCKETS), key=lambda each: each == keys.of(model).bucket):
+        _, _, history = keys.history(bucket)
+        client.eval(FILL_HISTORY, 2, keys.of(model).history, history, count)

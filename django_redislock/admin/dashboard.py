@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,8 +14,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ..conf import conf
+from ..connection import server
+from ..engine import past
+from ..engine.drivers import run
+from ..engine.past import Recent
 from ..info import Event, Holding, LockInfo, Rates
-from ..keys import Keys
 from ..manager import LockManager
 from ..text import printable, read_at, short_duration
 from . import timeline
@@ -38,9 +41,9 @@ CONTENDED = 20
 LOCKS = 1000
 """Locks that are asked for, those whose leases end first."""
 
-EVENTS = 48_000
-"""Events that are asked for, the latest. With `REDISLOCK_HISTORY` at its default these are all, so
-no ordinary one stands in the way of one that went wrong."""
+EVENTS = 1200
+"""Events that are read of each stream of each bucket, the latest. With `REDISLOCK_HISTORY` at its
+default no stream has more."""
 
 STALE = 50
 """Stale locks that are listed."""
@@ -91,9 +94,13 @@ class Look:
     now: datetime
     total: int
     infos: tuple[LockInfo, ...]
-    events: tuple[Event, ...]
+    recent: Recent
     rates: Rates
     stories: dict[str, Story]
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return self.recent.events
 
     @property
     def scale(self) -> Scale:
@@ -101,16 +108,24 @@ class Look:
 
 
 def look(manager: LockManager, minutes: int) -> Look:
-    """Ask Redis, in six round trips at most, whatever there is."""
+    """Read what the page shows. The events go back to the start of the period, and those that
+    went wrong for an hour."""
     page = manager.page(stop=LOCKS)
-    events = manager.history(limit=EVENTS) if conf.history else ()
+    recent = _recent(manager, minutes) if conf.history else Recent((), None, None)
+    events = recent.events
     rates = manager.rates()
     now = _now(page.infos, events)
     since = now - timedelta(minutes=minutes)
     stories = _stories(page.infos, [event for event in events if event.at >= since])
     if page.total > len(page.infos):
         _complete(manager, stories, now, since)
-    return Look(minutes, now, page.total, page.infos, events, rates, stories)
+    return Look(minutes, now, page.total, page.infos, recent, rates, stories)
+
+
+def _recent(manager: LockManager, minutes: int) -> Recent:
+    there = server(manager.alias)
+    age, hour = (timedelta(minutes=each + 1) for each in (minutes, past.MINUTES))
+    return run(there.client, past.recent(there.keys, age, hour, EVENTS))
 
 
 def minutes_of(text: str | None) -> int:
@@ -246,7 +261,7 @@ def chart(seen: Look, address: Address) -> tuple[Timeline | None, list[NameRow]]
         return None, []
     rows = [_row(story, seen, address) for story in stories]
     drawn = timeline.draw(rows, seen.scale, waits=BELOW)
-    reach = reach_of(seen.events)
+    reach = seen.recent.reach
     if reach and reach > seen.scale.start:
         drawn.unknown = seen.scale.x(reach)
     return drawn, [_name_row(story, seen, address) for story in stories]
@@ -448,42 +463,14 @@ def _figures_text(minute: str, counts: Sequence[int], there: Sequence[str]) -> s
 # How far back
 
 
-def reach_of(events: Sequence[Event]) -> datetime | None:
-    """Return from when on all events are there; None if none was dropped yet.
-
-    Each bucket keeps its own latest of each sort, so the busiest of them reaches back least.
-    """
-    sorts: dict[tuple[int, str], list[Event]] = defaultdict(list)
-    keys = Keys("")
-    buckets: dict[str, int] = {}
-    for event in events:
-        bucket = buckets.setdefault(event.name, keys.of(event.name).bucket)
-        sorts[bucket, _sort(event)].append(event)
-    full = [each[-1].at for each in sorts.values() if _is_full(each)]
-    cut = [events[-1].at] if len(events) >= EVENTS else []
-    return max(full + cut, default=None)
-
-
-def _sort(event: Event) -> str:
-    if event.outcome in WENT_WRONG:
-        return "broken"
-    return "refused" if event.outcome in ("refused", "skipped") else "ended"
-
-
-def _is_full(events: Sequence[Event]) -> bool:
-    """A stream is cut in blocks; a loss is noted when it happens and when its holder comes."""
-    noted = len(events) + sum(event.outcome == "lost" for event in events if event.acquired_at)
-    return noted >= conf.history * 0.9
-
-
 def reach_text(seen: Look) -> str:
     """Return in a sentence how far back what is kept goes; nothing if nothing is kept."""
     if not conf.history:
         return ""
-    if not seen.events:
+    if seen.recent.oldest is None:
         return _("No events are kept yet.")
-    reach = reach_of(seen.events)
-    since = clock(reach or seen.events[-1].at, seen.now)
+    reach = seen.recent.reach
+    since = clock(reach or seen.recent.oldest, seen.now)
     if reach is None:
         return _("The events kept go back to %(time)s; none was dropped yet.") % {"time": since}
     text = _(

@@ -239,7 +239,8 @@ def test_what_was_lost_counts_once(manager, late):
         assert manager.history(limit=limit) == known[:limit]
 
 
-def test_the_past_of_all_costs_one_round_trip_and_of_one_a_single_call(redis_server):
+def test_a_short_history_costs_one_round_trip_and_of_one_lock_a_single_call(redis_server):
+    redis_server.flushdb()
     with locks.lock("a"):
         pass
     locks.history()  # from here on the server knows the script

@@ -170,7 +170,8 @@ OPERATIONS = {
 
 @pytest.fixture
 def known(redis_server):
-    """The server knows the scripts, and the client is connected."""
+    """The server knows the scripts and has a short history, and the client is connected."""
+    redis_server.flushdb()
     with held(reentrant=True) as each:
         each.extend(5)
         for ask in (locks.count, locks.page, locks.history, locks.rates, locks.ping):

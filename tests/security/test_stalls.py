@@ -1,6 +1,7 @@
 """No search or listing may keep other clients of the server waiting, whatever its pattern."""
 
 import random
+from contextlib import ExitStack
 from itertools import islice
 
 import pytest
@@ -8,9 +9,10 @@ import redis
 
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
-from tests.filling import fill
-from tests.pages import LIST, user_with
-from tests.stalls import Stalls
+from tests.filling import fill, fill_history
+from tests.pages import DASHBOARD, LIST, user_with
+from tests.stalls import Stall, Stalls
+from tests.tools import Child
 
 pytestmark = pytest.mark.django_db
 
@@ -19,6 +21,9 @@ SERVER_SECONDS = 0.05
 
 WAIT_SECONDS = 1.0
 """Longest time that a second client may wait. It includes the scheduling of two processes."""
+
+PAGE_MEGABYTES = 60
+"""How much memory the dashboard may take."""
 
 PATTERNS = {
     "any characters, then a letter": "*" + "?" * 250 + "b*",
@@ -50,13 +55,89 @@ def test_no_search_keeps_a_second_client_waiting(settings, count, size):
             operations[what] = lambda pattern=pattern: locks.page(pattern)
         with Stalls(server.url) as stalls:
             found = {what: stalls.of(do, below=SERVER_SECONDS) for what, do in operations.items()}
-    for what, stall in found.items():
+    check(f"{count:,} names of {size} bytes", found)
+
+
+def test_a_full_history_keeps_no_second_client_waiting(settings):
+    viewer = user_with("view_activelock")
+    with EmbeddedServer() as server:
+        cache = {**settings.CACHES["default"], "LOCATION": server.url}
+        settings.CACHES = {**settings.CACHES, "default": cache}
+        full_history(server.url)
+        operations = {
+            "dashboard": lambda: viewer.get(DASHBOARD, {"minutes": 60}),
+            "history": lambda: locks.history(),
+            "history of one lock": lambda: locks.history("model"),
+            "whole history": lambda: locks.history(limit=48_000),
+            "rates": lambda: locks.rates(),
+        }
+        with Stalls(server.url) as stalls:
+            found = {what: stalls.of(do, below=SERVER_SECONDS) for what, do in operations.items()}
+    check("full history", found)
+
+
+PAGE = """
+import threading, time, psutil
+from django.conf import settings
+from django.test import Client
+session, address = sys.argv[1:]
+settings.ALLOWED_HOSTS = ["testserver"]
+client = Client()
+client.cookies[settings.SESSION_COOKIE_NAME] = session
+assert client.get(address).status_code == 200  # imports what a page needs
+say("ready")
+hear()
+memory = psutil.Process().memory_info
+before, peak, is_done = memory().rss, 0, threading.Event()
+def watch():
+    global peak
+    while not is_done.wait(0.005):
+        peak = max(peak, memory().rss)
+watching = threading.Thread(target=watch)
+watching.start()
+response = client.get(address)
+is_done.set()
+watching.join()
+say(f"page {response.status_code} {len(response.content)} {(peak - before) / 1e6:.1f}")
+"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_dashboard_of_a_full_history_takes_little_memory(settings):
+    session = user_with("view_activelock").cookies["sessionid"].value
+    with EmbeddedServer() as server, ExitStack() as stack:
+        cache = {**settings.CACHES["default"], "LOCATION": server.url}
+        settings.CACHES = {**settings.CACHES, "default": cache}
+        address = f"{DASHBOARD}?minutes=60"
+        child = stack.enter_context(Child(PAGE, session, address, REDIS_URL=server.url))
+        child.expect("ready")
+        full_history(server.url)
+        child.tell()
+        status, _, megabytes = child.expect("page").split()
+    print(f"the dashboard took {megabytes} MB")
+    assert status == "200"
+    assert float(megabytes) < PAGE_MEGABYTES
+
+
+def full_history(url: str) -> None:
+    """Fill the history with what is kept at most, each event with nearly the longest metadata."""
+    options = {"timeout": 60, "auto_renewal": False, "metadata": {"note": "x" * 3900}}
+    with locks.lock("model", **options):
+        assert not locks.lock("model", **options).acquire(blocking=False)
+    assert locks.lock("model", **options).acquire()
+    assert locks.force_release("model")
+    with redis.Redis.from_url(url) as client:
+        fill_history(client, "testproject:redislock", "model", 1000)
+
+
+def check(about: str, stalls: dict[str, Stall]) -> None:
+    for what, stall in stalls.items():
         print(
-            f"{count:,} names of {size} bytes, {what}: server {stall.server * 1000:.1f} ms, "
+            f"{about}, {what}: server {stall.server * 1000:.1f} ms, "
             f"second client {stall.second_client * 1000:.1f} ms"
         )
-    assert {what: stall for what, stall in found.items() if stall.server > SERVER_SECONDS} == {}
-    assert {w: stall for w, stall in found.items() if stall.second_client > WAIT_SECONDS} == {}
+    assert {w: stall for w, stall in stalls.items() if stall.server > SERVER_SECONDS} == {}
+    assert {w: stall for w, stall in stalls.items() if stall.second_client > WAIT_SECONDS} == {}
 
 
 def held_locks(url: str, count: int, size: int) -> list[str]:

@@ -130,7 +130,7 @@ class Release:
             self.rows("inspect", page, "-inf", 0, 10),
             self.waiters(self.tell("queue", waiting, 10)[1]),
             self.names(bucket),
-            self.tell("history", bucket, "a", 10)[1:],
+            self.events(bucket),
         )
         return [line for answer in answers for line in lines(answer)]
 
@@ -155,6 +155,14 @@ class Release:
             return self.tell("names", bucket, 10)
         [[held, _, _, names]] = self.tell("names", bucket, 10, "", "")
         return [[held, names]]
+
+    def events(self, bucket: tuple[str, ...]) -> Any:
+        """What ended, what was broken, what was refused, and the rates."""
+        if self.name == "previous":
+            return self.tell("history", bucket, "a", 10)[1:]
+        _, *streams, _ = self.tell("history", bucket, "a", 10, 0, *["+", ""] * 3)
+        *_, rates = self.tell("history", bucket, "a", 0, 0, *["", ""] * 3)
+        return [*(entries for _, _, entries, _, _ in streams), rates]
 
     def waiters(self, told: Any) -> Any:
         """When each came, and its record."""

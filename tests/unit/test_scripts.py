@@ -1,5 +1,6 @@
 """Each script keeps the contract of its header: what it answers, and what it leaves in Redis."""
 
+import json
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from django_redislock import LockInfo, lua
 from django_redislock.engine.listing import _lock_infos
 from django_redislock.engine.records import pairs, parsed
+from django_redislock.holder import info_text
 from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import (
     ACQUIRE,
@@ -55,6 +57,7 @@ class Lock:
     def __init__(self, client: redis.Redis, kept: int = 0) -> None:
         self.client = client
         self.kept = kept
+        self.info = '{"is":"unread"}'
 
     def ask(self, script: Script, keys: tuple[str, ...], *args: str | int) -> Any:
         try:
@@ -74,7 +77,7 @@ class Lock:
         predecessor: str = "",
     ) -> Any:
         what = (kind, capacity, weight, lease, 2000, "a", token)
-        return self.ask(ACQUIRE, A.all, *what, alive, predecessor, '{"is":"unread"}')
+        return self.ask(ACQUIRE, A.all, *what, alive, predecessor, self.info)
 
     def release(self, token: str, at_least: int = 0, *, fence: int = 0) -> Any:
         return self.ask(RELEASE, A.all, "a", token, at_least, fence)
@@ -124,9 +127,24 @@ class Lock:
 
     def past(self, name: str = "", limit: int = 10) -> tuple[list[Fields], list[Fields], Fields]:
         """What ended and what was refused, the latest first, and the rates."""
-        _, *streams, rates = parsed(self.ask(HISTORY, KEYS.history(A.bucket), name, limit))
-        ended, broken, refused = ([pairs(entry) for entry in stream] for stream in streams)
+        streams, _ = self.read_history(name, limit)
+        _, rates = self.read_history(name, 0, before="")
+        ended, broken, refused = ([pairs(entry) for entry in stream[2]] for stream in streams)
         return ended + broken, refused, pairs(rates)
+
+    def read_history(
+        self,
+        name: str = "",
+        count: int = 10,
+        *,
+        brief: int = 0,
+        before: str = "+",
+        age: int | str = "",
+    ) -> Any:
+        """The answers for the streams, each read from `before` on, and the rates."""
+        args = (name, count, brief, *[before, age] * 3)
+        _, *streams, rates = parsed(self.ask(HISTORY, KEYS.history(A.bucket), *args))
+        return streams, rates
 
     def ends(self) -> list[tuple[str, str]]:
         """Whose holdings ended, and how: those that did as they should, then the others."""
@@ -1048,10 +1066,53 @@ def test_the_history_of_one_name_is_found_among_others(told: Lock) -> None:
         told.ask(RELEASE, KEYS.of(other).all, other, f"t{number}", 0, 1)
     told.acquire("last")
     told.release("last")
-    ended, _, _ = told.past("a")
-    assert [each["token"] for each in ended] == ["last", "first"]
-    assert [each["token"] for each in told.past("a", limit=1)[0]] == ["last"]
     assert len(told.past(limit=300)[0]) == 300
+    found, before = [], "+"
+    for _ in range(5):
+        [[more, before, entries, *_], *_], _ = told.read_history("a", 100, before=before)
+        found += [pairs(entry)["token"] for entry in entries]
+    assert found == ["last", "first"]
+    assert more == 0
+
+
+def test_the_history_is_read_back_to_an_age(told: Lock) -> None:
+    told.acquire("x")
+    told.release("x")
+    [key] = told.client.keys(f"{A.history}ended")
+    [(_, fields)] = told.client.xrange(key)
+    told.client.delete(key)
+    now = int(time.time() * 1000)
+    for minutes in (50, 40, 30, 20, 10):
+        told.client.xadd(key, fields | {"at": minutes}, id=f"{now - minutes * 60_000}-0")
+    [[more, _, entries, length, oldest], *_], _ = told.read_history(age=35 * 60_000, brief=1)
+    assert [pairs(entry)["at"] for entry in entries] == ["10", "20", "30"]
+    assert more == 0
+    assert (length, pairs(oldest)["at"]) == (5, "50")
+
+
+METADATA = {"a": [1, ',"renewed":', {"metadata": 2, "renewed": 3}], 'b,"metadata":': "c"}
+
+
+def test_a_brief_history_has_no_metadata(told: Lock) -> None:
+    told.info = info_text(METADATA, renewed=True, on_conflict="skip", task=(',"metadata":', '"'))
+    told.acquire("x")
+    told.acquire("refused")
+    told.force()
+    told.acquire("y")
+    told.release("y")
+    told.info = '{"is":"unread"}'
+    told.acquire("z")
+    told.release("z")
+    (ended, broken, refused), _ = told.read_history(brief=1)
+    full = json.loads(info_text(METADATA, renewed=True, on_conflict="skip", task=("", "")))
+    told_of = full | {"task_name": ',"metadata":', "task_id": '"'}
+    del told_of["metadata"]
+    z, y = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in ended[2])
+    assert (z, y) == ({"is": "unread"}, told_of)
+    [x] = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in broken[2])
+    assert x == told_of
+    assert [json.loads(pairs(entry)["info"]) for entry in refused[2]] == [told_of]
+    assert pairs(ended[4]) == pairs(ended[2][-1])
 
 
 def test_the_history_is_bounded(told: Lock) -> None:
