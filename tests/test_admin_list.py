@@ -650,6 +650,20 @@ def test_no_form_releases_more_than_the_bound(hold, releaser, monkeypatch):
     assert all(lock.owned() for lock in held)
 
 
+def test_no_form_names_very_many_holders(releaser, round_trips):
+    seen = json.dumps([(f"n{number}", 1) for number in range(5001)])
+    releaser.get(LIST)
+    round_trips.clear()
+
+    assert releaser.post(RELEASE, {"seen": seen}).status_code == 400
+    selected = {"action": "release_selected", "_selected_action": [seen]}
+    assert releaser.post(LIST, selected).status_code == 400
+    assert confirm(releaser, seen).status_code == 400
+
+    # The action alone reads the list before the form.
+    assert len(round_trips) == 1
+
+
 def test_nothing_matches_any_more(hold, releaser):
     done = ask_for_all(releaser, told="3", q="x")
 

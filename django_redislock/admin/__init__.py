@@ -330,7 +330,7 @@ class ActiveLockAdmin(BaseAdmin):
     def release_selected(self, request: HttpRequest, rows: LockRows) -> HttpResponse:
         """Ask for confirmation; only `release_view` releases."""
         self._require_release(request)
-        return self._ask(request, Seen.parse(*request.POST.getlist(ACTION_CHECKBOX_NAME)))
+        return self._ask(request, self._seen_in(*request.POST.getlist(ACTION_CHECKBOX_NAME)))
 
     @plain_when_redis_is_away
     def release_view(self, request: HttpRequest) -> HttpResponse:
@@ -340,7 +340,7 @@ class ActiveLockAdmin(BaseAdmin):
             return HttpResponseRedirect(self._list_url())
         if "all" in request.POST:
             return self._ask_for_all(request)
-        seen = Seen.parse(request.POST.get("seen", ""))
+        seen = self._seen_in(request.POST.get("seen", ""))
         if "confirmed" not in request.POST:
             return self._ask(request, seen)
         if len(seen) > self.release_max:
@@ -350,6 +350,13 @@ class ActiveLockAdmin(BaseAdmin):
             self._warn(request, [text])
             return HttpResponseRedirect(self._list_url(request.GET))
         return self._release(request, seen)
+
+    def _seen_in(self, *texts: str) -> list[Seen]:
+        """Read the holders that a form names. A page of the list has far fewer than this bound."""
+        seen, most = Seen.parse(*texts), self.release_max * 10
+        if len(seen) > most:
+            raise BadRequest(f"A form names at most {most} holders, got {len(seen)}")
+        return seen
 
     def _require_release(self, request: HttpRequest) -> None:
         if not self.has_release_permission(request):

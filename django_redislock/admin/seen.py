@@ -86,7 +86,7 @@ class Look:
 
 
 def look_again(seen: Sequence[Seen]) -> Look:
-    """Ask Redis for all that were seen: one round trip for each alias."""
+    """Ask Redis for all that were seen, alias by alias."""
     look = Look()
     for using in dict.fromkeys(one.using for one in seen):
         there = [one for one in seen if one.using == using]
