@@ -1,12 +1,15 @@
 import html
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Thread
 from urllib.parse import urljoin
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -390,7 +393,7 @@ def test_history_outlives_the_lock(hold, releaser, name):
 
     text = text_of(releaser.get(f"{LIST}{quote_name(name)}/history/"))
 
-    assert "Released by force." in text
+    assert "Force-released." in text
 
 
 @pytest.mark.parametrize("name", ["a b/c", ".", "..", "_2E"])
@@ -408,6 +411,122 @@ def test_a_locks_page_leads_to_its_history(hold, releaser, name):
 def test_what_is_no_name_has_no_history(releaser, text):
     # PostgreSQL would raise for the first two.
     assert releaser.get(f"{LIST}{text}/history/").status_code == 404
+
+
+# The trace of a release
+
+
+REFUSE = """
+CREATE TRIGGER no_more BEFORE INSERT ON django_admin_log
+WHEN (SELECT count(*) FROM django_admin_log) >= %d
+BEGIN SELECT RAISE(ABORT, 'attempt to write a readonly database'); END
+"""
+
+
+@contextmanager
+def log_table_refuses_after(count: int) -> Iterator[None]:
+    """Let the database refuse each new entry of the log of admin actions after the first ones."""
+    with connection.cursor() as cursor:
+        cursor.execute(REFUSE % count)
+        try:
+            yield
+        finally:
+            cursor.execute("DROP TRIGGER no_more")
+
+
+def entries() -> dict[str, str]:
+    return dict(LogEntry.objects.values_list("object_id", "change_message"))
+
+
+@pytest.fixture
+def atomic_requests(monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+
+def test_nothing_is_released_if_the_log_refuses_the_entry(hold, releaser, caplog):
+    lock = hold("x")
+
+    with log_table_refuses_after(0):
+        done = confirm(releaser, seen(lock))
+
+    assert lock.owned()
+    refusal, nothing = messages_of(done)
+    assert refusal.startswith("1 lock was not released, because its release could not be written")
+    assert "“x”" in refusal
+    assert nothing == "Nothing was released."
+    assert "Lock not force-released in the admin" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_release_is_logged_if_the_log_refuses_a_later_one(hold, releaser, atomic_requests):
+    held = [hold(name) for name in ("a", "b", "c")]
+
+    with log_table_refuses_after(2):
+        confirm(releaser, seen(*held))
+
+    assert set(entries()) == {"a", "b"}
+    assert [lock.owned() for lock in held] == [False, False, True]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_error_at_the_third_release_does_not_roll_back_the_log(
+    hold, releaser, atomic_requests, monkeypatch
+):
+    held, log_change = [hold(name) for name in ("a", "b", "c")], ActiveLockAdmin.log_change
+
+    def fail_for_c(self, request, lock, message):
+        if lock.name == "c":
+            raise RuntimeError("no audit trail")
+        return log_change(self, request, lock, message)
+
+    monkeypatch.setattr(ActiveLockAdmin, "log_change", fail_for_c)
+    releaser.raise_request_exception = False
+    response = confirm(releaser, seen(*held))
+
+    assert response.status_code == 500
+    assert set(entries()) == {"a", "b"}
+    assert [lock.owned() for lock in held] == [False, False, True]
+
+
+def test_the_entry_says_requested_until_redis_has_answered(hold, releaser, monkeypatch):
+    lock, seen_by_listener = hold("x"), []
+
+    def listener(**_told):
+        seen_by_listener.append(entries()["x"])
+
+    lock_force_released.connect(listener)
+    try:
+        confirm(releaser, seen(lock))
+    finally:
+        lock_force_released.disconnect(listener)
+
+    [before] = seen_by_listener
+    assert before.startswith("Force-release requested. Held by ")
+    assert entries()["x"].startswith("Force-released. Held by ")
+
+
+def test_a_release_is_logged_without_the_lock_token(hold, releaser, caplog):
+    lock = hold("x")
+    token = locks.get("x").token
+
+    confirm(releaser, seen(lock))
+
+    [record] = [each for each in caplog.records if "Force-releasing" in each.message]
+    assert record.name == "django_redislock"
+    assert record.levelname == "WARNING"
+    assert "name='x' using='default' user='view_activelock-release_activelock'" in record.message
+    assert f"fence_token={lock.fence_token}" in record.message
+    assert token not in caplog.text
+    assert token not in entries()["x"]
+
+
+def test_a_subclass_may_write_no_entries(hold, releaser, monkeypatch):
+    lock = hold("x")
+    monkeypatch.setattr(ActiveLockAdmin, "log_change", lambda *args: None)
+
+    confirm(releaser, seen(lock))
+
+    assert not lock.owned()
 
 
 # Who may

@@ -469,7 +469,7 @@ def test_locks_of_all_aliases_are_in_one_list(other_server, hold, releaser):
     confirm(releaser, confirmation.context["seen"])
     assert not there.owned()
     assert listed(releaser) == ["here"]
-    assert LogEntry.objects.get().change_message.startswith("Released by force on other. ")
+    assert LogEntry.objects.get().change_message.startswith("Force-released on other. ")
 
 
 def test_pages_go_through_all_aliases(other_server, hold, viewer, monkeypatch):

@@ -6,6 +6,7 @@ for users, permissions and the log of admin actions.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
@@ -19,6 +20,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ORDER_VAR
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied
+from django.db import DatabaseError, InterfaceError, connections, router, transaction
 from django.forms import Media, Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
@@ -45,6 +47,9 @@ from .seen import Look, Seen, look_again, seen_of
 from .verdict import state_text, verdict
 from .wanted import LockRows
 from .wording import (
+    LOG_DONE,
+    LOG_GONE,
+    LOG_REQUESTED,
     alias_away_text,
     away_text,
     change_text,
@@ -55,14 +60,22 @@ from .wording import (
     log_text,
     quorum_text,
     released_text,
+    unlogged_text,
 )
 
 if TYPE_CHECKING:
+    from django.contrib.admin.models import LogEntry
+
     BaseAdmin = admin.ModelAdmin[ActiveLock]
 else:
     BaseAdmin = admin.ModelAdmin
 
+logger = logging.getLogger("django_redislock")
+
 TEMPLATES = "admin/django_redislock/activelock"
+
+LOG_ERRORS = (DatabaseError, InterfaceError, ValueError)
+"""Errors of a log table that takes no entry. PostgreSQL's driver raises `ValueError` for a NUL."""
 
 REFRESH_SECONDS = (2, 5, 15)
 
@@ -316,11 +329,16 @@ class ActiveLockAdmin(BaseAdmin):
     # Release
 
     def get_urls(self) -> list[URLPattern]:
-        pages = {"release": self.release_view, "dashboard": self.dashboard_view}
-        own = [
-            path(f"{page}/", self.admin_site.admin_view(view), name=f"{URL_PREFIX}{page}")
-            for page, view in pages.items()
-        ]
+        release = self.admin_site.admin_view(self.release_view)
+        # Each log entry must be durable before its lock is released, so ATOMIC_REQUESTS must not
+        # put the whole view into one transaction, whichever database has the log.
+        for alias in connections:
+            release = transaction.non_atomic_requests(using=alias)(release)
+        pages = {
+            "release": release,
+            "dashboard": self.admin_site.admin_view(self.dashboard_view),
+        }
+        own = [path(f"{page}/", view, name=f"{URL_PREFIX}{page}") for page, view in pages.items()]
         return [*own, *super().get_urls()]
 
     @admin.action(
@@ -412,24 +430,70 @@ class ActiveLockAdmin(BaseAdmin):
     def _release(self, request: HttpRequest, seen: Sequence[Seen]) -> HttpResponse:
         look = look_again(seen)
         released: list[tuple[Seen, Holding]] = []
+        unlogged: list[tuple[Seen, Exception]] = []
         try:
             for one, holding in look.held:
-                if self._release_one(request, one, holding):
+                try:
+                    entry = self._log_request(request, one, holding)
+                except LOG_ERRORS as error:
+                    unlogged.append((one, error))
+                    continue
+                if self._release_one(request, one, holding, entry):
                     released.append((one, holding))
                 else:
                     look.gone.append((one, None))
         except RedisError as error:
             self.message_user(request, away_text(error), messages.ERROR)
+        if unlogged:
+            self.message_user(request, unlogged_text(unlogged), messages.ERROR)
         self.message_user(request, released_text(released), level_of(released))
         if released and look.has_quorum:
             self._warn(request, [quorum_text()])
         return self._back(request, look)
 
-    def _release_one(self, request: HttpRequest, seen: Seen, holding: Holding) -> bool:
-        if not seen.manager.force_release(seen.name, holding.token, user=request.user):
-            return False
-        self.log_change(request, ActiveLock(name=seen.name), log_text(seen, holding))
-        return True
+    def _log_request(self, request: HttpRequest, seen: Seen, holding: Holding) -> LogEntry | None:
+        """Write down a release before it happens, in Django's log of admin actions and to the
+        logger `django_redislock`. Return the entry.
+
+        Raises one of `LOG_ERRORS` if the entry cannot be written.
+        """
+        # Not before the apps are loaded.
+        from django.contrib.admin.models import LogEntry
+
+        user = request.user.get_username()
+        fields = (seen.name, seen.manager.alias, user, holding.fence_token)
+        try:
+            # A transaction of its own or, if somebody has opened one already, a savepoint.
+            with transaction.atomic(using=router.db_for_write(LogEntry)):
+                text = log_text(seen, holding, LOG_REQUESTED)
+                entry = self.log_change(request, ActiveLock(name=seen.name), text)
+        except LOG_ERRORS:
+            logger.exception(
+                "Lock not force-released in the admin, because the log of admin actions cannot be"
+                " written: name=%r using=%r user=%r fence_token=%d",
+                *fields,
+            )
+            raise
+        logger.warning(
+            "Force-releasing a lock in the admin: name=%r using=%r user=%r fence_token=%d", *fields
+        )
+        return entry
+
+    def _release_one(
+        self, request: HttpRequest, seen: Seen, holding: Holding, entry: LogEntry | None
+    ) -> bool:
+        """Release the lock for that holder, complete the log entry, and return whether the holder
+        still had the lock."""
+        released = bool(seen.manager.force_release(seen.name, holding.token, user=request.user))
+        if entry is not None:  # a subclass may write no entries
+            entry.change_message = log_text(seen, holding, LOG_DONE if released else LOG_GONE)
+            try:
+                with transaction.atomic(using=router.db_for_write(type(entry), instance=entry)):
+                    entry.save(update_fields=["change_message"])
+            except LOG_ERRORS:
+                # The entry says still that the release was requested.
+                logger.exception("Log entry of a release not completed: name=%r", seen.name)
+        return released
 
     def _back(self, request: HttpRequest, look: Look) -> HttpResponse:
         """Return to the list, and say who was left alone there."""

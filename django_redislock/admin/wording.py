@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 from ..info import Holding, LockInfo
 from ..manager import locks
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
-from .joining import sentences
+from .joining import listed, sentences
 from .states import LABELS, MARKS, state_of_holding
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ NAMES_IN_MESSAGE = 5
 
 RENEWED_AFTER = 1 / 3
 """The part of a lease after which it is renewed."""
+
+LOG_REQUESTED = "Force-release requested"
+LOG_DONE = "Force-released"
+LOG_GONE = "Not released, because the holder no longer had the lock"
+"""How a log entry begins: before the release, and after it."""
 
 Released = Sequence[tuple["Seen", Holding]]
 """The holders that were released."""
@@ -89,13 +94,13 @@ def _who(holder: str, fence_token: int) -> str:
     return _("%(holder)s (fencing token %(fence)s)") % facts
 
 
-def log_text(seen: Seen, holding: Holding) -> str:
-    """Return the line for the log of admin actions: plain text, in one language as logs are."""
+def log_text(seen: Seen, holding: Holding, event: str) -> str:
+    """Return the text of an entry in the log of admin actions, which is always in English."""
     task = task_text(holding)
     held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
     where = f" on {printable(seen.using)}" if seen.using not in ("", locks.alias) else ""
     return (
-        f"Released by force{where}. Held by {held_by} for {age_text(holding)};"
+        f"{event}{where}. Held by {held_by} for {age_text(holding)};"
         f" fencing token {fence_text(holding)}."
     )
 
@@ -161,6 +166,26 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
     if len(renewed) < len(held):
         texts += [_("Who held without renewal learns only when it releases or asks.")]
     return sentences(texts)
+
+
+def unlogged_text(unlogged: Sequence[tuple[Seen, Exception]]) -> str:
+    """Return which locks were not released, because nothing could be written to the log."""
+    names = [f"“{printable(seen.name)}”" for seen, _error in unlogged[:NAMES_IN_MESSAGE]]
+    if len(unlogged) > NAMES_IN_MESSAGE:
+        names += ["…"]
+    facts = {
+        "count": len(unlogged),
+        "names": listed(names),
+        "error": type(unlogged[0][1]).__name__,
+    }
+    text = ngettext(
+        "%(count)d lock was not released, because its release could not be written to the log of "
+        "admin actions (%(error)s): %(names)s.",
+        "%(count)d locks were not released, because their release could not be written to the "
+        "log of admin actions (%(error)s): %(names)s.",
+        len(unlogged),
+    )
+    return text % facts
 
 
 def quorum_text() -> str:
