@@ -308,11 +308,14 @@ class LockManager:
             self._keys.of(check_name(name)),
             values.at_least("at_least_for", at_least_for),
         )
-        return self._run(flows.release(keys, values.token("token", token), at_least_for=stays))
+        return self._run(
+            flows.release(keys, values.reported_token("token", token), at_least_for=stays)
+        )
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))
-        return flows.force_release(keys, None if token is None else values.token("token", token))
+        chosen = None if token is None else values.reported_token("token", token)
+        return flows.force_release(keys, chosen)
 
     def _tell_forced(self, name: str, tokens: tuple[str, ...], user: object) -> int:
         if tokens:

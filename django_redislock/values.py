@@ -154,6 +154,17 @@ def token(argument: str, value: object) -> str:
     return value
 
 
+def reported_token(argument: str, value: object) -> str:
+    """Return a lock token that Redis reported.
+
+    Another program may write records, too, so the token can be any text. Such a record must still
+    be possible to release.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    return token(argument, value)
+
+
 def metadata(argument: str, value: object) -> dict[str, Any]:
     """What can be told of a holder: a mapping of names to whatever JSON can take."""
     if value is None:

@@ -424,7 +424,7 @@ def _renewing(locks: Sequence[LockKeys], mode: Mode, wanted: Sequence[tuple[str,
 
 def force_release(keys: LockKeys, token: str | None) -> Flow[tuple[str, ...]]:
     """The tokens of those who were released: all who held it, or `token`'s holder only."""
-    args = (keys.name, token or "", conf.history)
+    args = (keys.name, "" if token is None else f"h:{token}", conf.history)
     # With a limit, so that no client repeats it: by the second time the next may hold it.
     gone: list[Any] = yield Call(FORCE, keys.all, args, limit=PATIENCE, vital=True, once=True)
     return tuple(text(token) for token in gone)

@@ -1,7 +1,8 @@
 -- Release a lock for its holder, or holders, and hand it to the next who waits.
 --
 -- KEYS  lock, queue, waiting, index, grants, history
--- ARGV  name, token ('' for every holder), kept
+-- ARGV  name, field of the holder in the hash of the lock ('' for every holder), kept. A field and
+--       not a token, because another program may have written a holder whose token is empty.
 --
 -- Answer  the tokens of those who held it and no longer do
 
@@ -20,7 +21,7 @@ local gone, last_end = {}, 0
 local fields = redis.call('HGETALL', lock)
 for i = 1, #fields, 2 do
   local token = string.match(fields[i], '^h:(.*)$')
-  if token and (chosen == '' or chosen == token) then
+  if token and (chosen == '' or chosen == fields[i]) then
     redis.call('HDEL', lock, fields[i])
     redis.call('DEL', grants .. token .. ':' .. name) -- it may not know of its turn yet
     local holder = read_holder(fields[i + 1])

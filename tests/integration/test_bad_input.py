@@ -61,6 +61,7 @@ TOKENS = [
     (b"\xff", ValueError, "token"),
     (5, TypeError, "5"),
 ]
+NOT_TEXT = TOKENS[-2:]
 FLAGS = [("yes", TypeError, "'yes'"), (1, TypeError, "1")]
 
 
@@ -158,12 +159,17 @@ def test_tokens(token, error, told):
     uses = [
         lambda: locks.lock("a").acquire(token=token),
         lambda: asyncio.run(locks.lock("a").aacquire(token=token)),
-        lambda: locks.force_release("a", token),
     ]
     for use in uses:
         with pytest.raises(error, match="token") as caught:
             use()
         caught.match(told)
+
+
+@pytest.mark.parametrize(("token", "error", "told"), NOT_TEXT, ids=ids(NOT_TEXT))
+def test_a_token_to_force_release_must_be_text(token, error, told):
+    with pytest.raises(error, match=told):
+        locks.force_release("a", token)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 scripts write it. It hides no other lock, keeps none from being held, and ends nothing."""
 
 import asyncio
+import json
 from contextlib import suppress
 
 import pytest
@@ -12,6 +13,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import Lock, locks
 from django_redislock.keys import BUCKETS
+from tests.pages import LIST
 
 from .forging import (
     INFOS,
@@ -309,3 +311,61 @@ def test_a_client_that_was_told_to_decode_reads_all_the_same(tenant, settings):
 
 async def _actives(manager):
     return [info async for info in manager.aactive()]
+
+
+ODD_TOKENS = ["", "a b", "x:y", "é", "x" * 200, "a\nb"]
+
+
+def plant(tenant, token):
+    """Write a holder with that token, which no lock of ours would have. Return the lock's name."""
+    name = beside(GOOD, f"planted {ODD_TOKENS.index(token)}")
+    keys, end = keys_of(name), tenant.now + 60_000
+    facts = {"kind": "mutex", "capacity": 1, "used": 1, "soonest": end, "latest": end}
+    tenant.client.hset(keys.lock, mapping=facts | {f"h:{token}": tenant.holder()})
+    tenant.client.zadd(keys.index, {name: end})
+    return name
+
+
+def test_the_admin_releases_a_holder_with_an_odd_token(tenant, operator):
+    names = [plant(tenant, token) for token in ODD_TOKENS]
+    held = {info.name: info.fence_token for info in locks.active()}
+    assert held.keys() == set(names)
+
+    ours = locks.lock(GOOD)
+    assert ours.acquire()
+    seen = [*held.items(), (GOOD, ours.fence_token)]
+    response = operator.post(f"{LIST}release/", {"seen": json.dumps(seen), "confirmed": "yes"})
+
+    assert response.status_code == 302
+    assert not ours.owned()
+    assert locks.count() == 0
+
+
+@pytest.mark.parametrize("token", ODD_TOKENS)
+def test_the_command_releases_a_holder_with_an_odd_token(tenant, token):
+    name = plant(tenant, token)
+
+    assert f"Released {name}" in command("release", name, "--yes")
+    assert locks.get(name) is None
+
+
+def test_the_command_releases_all_holders_whatever_their_tokens(tenant):
+    names = [plant(tenant, token) for token in ODD_TOKENS]
+
+    printed = command("release", "--all", "--yes")
+
+    assert all(f"Released {name}" in printed for name in names)
+    assert locks.count() == 0
+
+
+def test_the_holder_with_an_empty_token_is_released_alone(tenant):
+    pool = locks.semaphore(GOOD, 2)
+    with pool:
+        keys = keys_of(GOOD)
+        tenant.client.hset(keys.lock, mapping={"h:": tenant.holder(), "used": 2})
+        assert len(locks.get(GOOD).holders) == 2
+
+        assert locks.force_release(GOOD, "") == 1
+
+        assert pool.owned()
+        assert len(locks.get(GOOD).holders) == 1

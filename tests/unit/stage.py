@@ -385,8 +385,8 @@ class Stage:
                 return model.acquire(token, *asked, alive, predecessor)  # type: ignore[arg-type]
             case "release", [_, token, at_least, _, _]:
                 return model.release(token, at_least, remembered=remembered)  # type: ignore[arg-type]
-            case "force", [_, token, _]:
-                return sorted(model.force(token))  # type: ignore[arg-type]
+            case "force", [_, field, _]:
+                return sorted(model.force(str(field).removeprefix("h:")))  # type: ignore[arg-type]
         raise AssertionError(f"the model does not know {call}")
 
     # What stands in Redis

@@ -119,7 +119,8 @@ class Release:
         return self.ask("fence", own, "a", token, fence)
 
     def force(self, token: str = "") -> Any:
-        return self.ask("force", self.a.all, "a", token)
+        field = "" if self.name == "previous" or not token else "h:"
+        return self.ask("force", self.a.all, "a", field + token)
 
     def told(self) -> list[Any]:
         """All that its scripts tell, but for the time, as lines."""

@@ -89,7 +89,7 @@ class Lock:
         return self.ask(FENCE, (A.index, A.lock, A.history), "a", token, fence)
 
     def force(self, token: str = "") -> Any:
-        return self.ask(FORCE, A.all, "a", token)
+        return self.ask(FORCE, A.all, "a", f"h:{token}" if token else "")
 
     def inspect(self, start: str, told: str, limit: int) -> Any:
         answer = self.ask(INSPECT, KEYS.inspect(A.bucket), start, told, limit)
