@@ -41,9 +41,10 @@ from ..text import printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
 from .parties import Link
+from .restrictions import LockQuery, LockTest, permits
 from .results import result_links
 from .rows import LockChangeList
-from .seen import Look, Seen, look_again, seen_of
+from .seen import Look, Seen, lock_row, look_again, seen_of
 from .verdict import state_text, verdict
 from .wanted import LockRows
 from .wording import (
@@ -54,6 +55,7 @@ from .wording import (
     away_text,
     change_text,
     confirmation_row,
+    denied_text,
     gone_text,
     learnt_text,
     level_of,
@@ -138,10 +140,45 @@ class ActiveLockAdmin(BaseAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_release_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may release: a permission of its own, and seeing comes before it."""
+    def has_release_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether the user may release a lock, or locks in general if `obj` is None.
+
+        The user needs the permission `release_activelock`, and must be allowed to see the lock.
+        """
         may = request.user.has_perm("django_redislock.release_activelock")
-        return may and self.has_view_permission(request)
+        return may and permits(self.has_view_permission, request, obj)
+
+    def get_queryset(self, request: HttpRequest) -> LockQuery:  # type: ignore[override]
+        """Return the locks that the user may see. A subclass can narrow it by `filter()`,
+        `exclude()` and `none()`; lookups can use `name` and `using`, the cache alias."""
+        return LockQuery()
+
+    def view_test(self, request: HttpRequest) -> LockTest | None:
+        """Return what tells whether the user may see a lock, or None if the user may see all."""
+        query = self.get_queryset(request)
+        if not isinstance(query, LockQuery):
+            raise ImproperlyConfigured(
+                f"{type(self).__name__}.get_queryset() must return super().get_queryset(request),"
+                f" narrowed by filter(), exclude() or none(), not {type(query).__name__}."
+            )
+        is_plain = type(self).has_view_permission is admin.ModelAdmin.has_view_permission
+        if is_plain and not query.conditions:
+            return None
+        return lambda lock: (
+            query.matches(lock) and permits(self.has_view_permission, request, lock)
+        )
+
+    def _release_test(self, request: HttpRequest) -> LockTest | None:
+        """Return what tells whether the user may release a lock, or None if the user may release
+        all."""
+        may_view = self.view_test(request)
+        is_plain = type(self).has_release_permission is ActiveLockAdmin.has_release_permission
+        if is_plain and may_view is None:
+            return None
+        return lambda lock: (
+            (may_view is None or may_view(lock))
+            and permits(self.has_release_permission, request, lock)
+        )
 
     # The list
 
@@ -199,12 +236,15 @@ class ActiveLockAdmin(BaseAdmin):
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
-    ) -> ActiveLock:
-        """Return the lock of that name, held or not: its history outlives it."""
+    ) -> ActiveLock | None:
+        """Return the lock of that name, even if it is free, because its history outlives it.
+        Return None if `get_queryset()` leaves it out."""
         try:
-            return ActiveLock(name=check_name(object_id))
-        except ValueError as error:  # not every database takes what is no name at all
+            name = check_name(object_id)
+        except ValueError as error:  # not every database accepts a text that cannot be a name
             raise Http404 from error
+        lock = lock_row(name, None, _manager_of(request))
+        return lock if self.get_queryset(request).matches(lock) else None
 
     @plain_when_redis_is_away
     def change_view(
@@ -219,6 +259,9 @@ class ActiveLockAdmin(BaseAdmin):
             seen, manager = look(manager, name)
         except ValueError:  # an address can ask for what is no name at all
             seen = None
+        may_view = self.view_test(request)
+        if may_view and not may_view(lock_row(name, seen.info if seen else None, manager)):
+            raise PermissionDenied
         if seen is None or seen.is_unknown:
             self._warn(request, [alias_away_text(*each) for each in away])
             text = _("“%(name)s” is not locked now.") % {"name": printable(name)}
@@ -236,7 +279,10 @@ class ActiveLockAdmin(BaseAdmin):
     ) -> dict[str, Any]:
         link = self._link(request, seen.task_ids)
         queue, past = one.queue_rows(seen, link), one.past_rows(seen, link)
-        row = ActiveLock.of(seen.info) if seen.info else ActiveLock(name=seen.name)
+        row = lock_row(seen.name, seen.info, manager)
+        may_release = self.has_release_permission(request)
+        if test := self._release_test(request):
+            may_release = may_release and test(row)
         return {
             "title": printable(seen.name),
             "original": row,
@@ -259,7 +305,7 @@ class ActiveLockAdmin(BaseAdmin):
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
             "history_url": self._address("history", seen.name),
             "seen": Seen.dump(seen_of(seen.info, using_of(manager))) if seen.info else "",
-            "may_release": self.has_release_permission(request) and seen.holders,
+            "may_release": may_release and seen.holders,
         }
 
     def _link(self, request: HttpRequest, task_ids: Iterable[str]) -> Link:
@@ -275,6 +321,11 @@ class ActiveLockAdmin(BaseAdmin):
             raise PermissionDenied
         manager = _manager_of(request)
         seen = dashboard.look(manager, dashboard.minutes_of(request.GET.get("minutes")))
+        if may_view := self.view_test(request):
+            infos = {info.name: info for info in seen.infos}
+            seen = dashboard.restricted(
+                seen, lambda name: may_view(lock_row(name, infos.get(name), manager))
+            )
         return self._page(request, "dashboard", **self._dashboard(request, seen, manager))
 
     def _dashboard(
@@ -306,7 +357,8 @@ class ActiveLockAdmin(BaseAdmin):
             "names": names,
             "more_names": max(len(seen.stories) - len(names), 0),
             "contention": dashboard.contention(seen, address),
-            "rates": dashboard.rate_chart(seen.rates),
+            # The counts are of all locks, so whoever may not see all does not get them.
+            "rates": None if seen.shows else dashboard.rate_chart(seen.rates),
             "reach": dashboard.reach_text(seen),
             "kept": conf.history,
         }
@@ -399,7 +451,7 @@ class ActiveLockAdmin(BaseAdmin):
     ) -> HttpResponse:
         """Show who would be released, and what changed since they were seen; `more` are known to
         match beside them."""
-        look = look_again(seen)
+        look = self._look_again(request, seen)
         if look.away and not (look.held or look.gone):
             raise look.away[0][1]
         held = look.held[: self.release_max]
@@ -408,6 +460,7 @@ class ActiveLockAdmin(BaseAdmin):
         if not held:
             self._warn(request, notes)
             return self._nothing_to_release(request, look)
+        notes += [denied_text(look.denied)] if look.denied else []
         return self._page(
             request,
             "release_confirmation",
@@ -428,7 +481,7 @@ class ActiveLockAdmin(BaseAdmin):
         return self._back(request, look)
 
     def _release(self, request: HttpRequest, seen: Sequence[Seen]) -> HttpResponse:
-        look = look_again(seen)
+        look = self._look_again(request, seen)
         released: list[tuple[Seen, Holding]] = []
         unlogged: list[tuple[Seen, Exception]] = []
         try:
@@ -450,6 +503,13 @@ class ActiveLockAdmin(BaseAdmin):
         if released and look.has_quorum:
             self._warn(request, [quorum_text()])
         return self._back(request, look)
+
+    def _look_again(self, request: HttpRequest, seen: Sequence[Seen]) -> Look:
+        """Return what became of the holders; `PermissionDenied` if the user may release none."""
+        look = look_again(seen, self._release_test(request))
+        if look.denied and not (look.held or look.gone or look.away):
+            raise PermissionDenied
+        return look
 
     def _log_request(self, request: HttpRequest, seen: Seen, holding: Holding) -> LogEntry | None:
         """Write down a release before it happens, in Django's log of admin actions and to the
@@ -497,6 +557,8 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _back(self, request: HttpRequest, look: Look) -> HttpResponse:
         """Return to the list, and say who was left alone there."""
+        if look.denied:
+            self._warn(request, [denied_text(look.denied)])
         self._warn(request, [alias_away_text(*each) for each in look.away])
         if look.gone:
             self._warn(request, [gone_text(look.gone)])

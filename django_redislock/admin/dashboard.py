@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from statistics import median
 
 from django.utils import timezone
@@ -98,6 +99,9 @@ class Look:
     rates: Rates
     stories: dict[str, Story]
 
+    shows: Callable[[str], bool] | None = None
+    """Whether the user may see the lock of that name; None if the user may see all."""
+
     @property
     def events(self) -> tuple[Event, ...]:
         return self.recent.events
@@ -126,6 +130,22 @@ def _recent(manager: LockManager, minutes: int) -> Recent:
     there = server(manager.alias)
     age, hour = (timedelta(minutes=each + 1) for each in (minutes, past.MINUTES))
     return run(there.client, past.recent(there.keys, age, hour, EVENTS))
+
+
+def restricted(seen: Look, may_view: Callable[[str], bool]) -> Look:
+    """Return what a user may see of it who may not see all locks.
+
+    The events are kept, because only all of them together tell how far back they go.
+    """
+    shows = {name: may_view(name) for name in {*seen.stories, *(i.name for i in seen.infos)}}
+    infos = tuple(info for info in seen.infos if shows[info.name])
+    return replace(
+        seen,
+        total=seen.total - (len(seen.infos) - len(infos)),
+        infos=infos,
+        stories={name: story for name, story in seen.stories.items() if shows[name]},
+        shows=cache(may_view),
+    )
 
 
 def minutes_of(text: str | None) -> int:
@@ -217,8 +237,12 @@ class TroubleRow:
 
 def troubles(seen: Look) -> list[Event]:
     """Return what went wrong in the minutes that are counted, the latest first."""
-    since = seen.rates.minutes[0]
-    return [each for each in seen.events if each.outcome in WENT_WRONG and each.at >= since]
+    since, shows = seen.rates.minutes[0], seen.shows
+    return [
+        each
+        for each in seen.events
+        if each.outcome in WENT_WRONG and each.at >= since and (not shows or shows(each.name))
+    ]
 
 
 def trouble_rows(

@@ -54,13 +54,13 @@ class LockChangeList(ChangeList):
 
     @property
     def is_sifted(self) -> bool:
-        return bool(self.wanted.conditions or self.wanted.order)
+        return self.wanted.is_sifted
 
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         # Django asks again for the rows when an action is posted.
         if not hasattr(self, "rows"):
             self._set_filters(request)
-            self.wanted = self._wanted()
+            self.wanted = self._wanted(request)
             self.rows = self.wanted.rows(*self._bounds())
         return self.rows
 
@@ -88,7 +88,7 @@ class LockChangeList(ChangeList):
         self.has_active_filters = any(each.is_set() for each in self.filters)
         self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self, request: HttpRequest) -> Wanted:
         return Wanted(
             managers=self._managers(),
             pattern=as_pattern(self.query),
@@ -96,6 +96,7 @@ class LockChangeList(ChangeList):
             order=self._order(),
             most=self.model_admin.list_max,  # type: ignore[attr-defined]
             depth=self.model_admin.page_depth,  # type: ignore[attr-defined]
+            may_view=self.model_admin.view_test(request),  # type: ignore[attr-defined]
         )
 
     def _managers(self) -> Sequence[LockManager]:

@@ -13,8 +13,10 @@ from redis.exceptions import RedisError
 
 from ..info import Holding, LockInfo
 from ..manager import LockManager, locks
+from ..models import ActiveLock
 from ..names import check_name
 from ..text import holder_text, printable
+from .restrictions import LockTest
 
 LONGEST_HOLDER = 200
 """Characters of what a form carries of a holder."""
@@ -60,6 +62,17 @@ class Seen:
     def manager(self) -> LockManager:
         return locks.using(self.using or None)
 
+    def lock(self, info: LockInfo | None) -> ActiveLock:
+        """Return the lock as a permission method of the admin gets it."""
+        return lock_row(self.name, info, self.manager)
+
+
+def lock_row(name: str, info: LockInfo | None, manager: LockManager) -> ActiveLock:
+    """Return a lock that is held or, without `info`, one that may be free."""
+    row = ActiveLock.of(info) if info else ActiveLock(name=name)
+    row.using = manager.alias
+    return row
+
 
 def seen_of(info: LockInfo, using: str = "") -> list[Seen]:
     return [
@@ -81,12 +94,18 @@ class Look:
     away: list[tuple[str, Exception]] = field(default_factory=list)
     """The aliases that could not be asked, and why."""
 
+    denied: int = 0
+    """How many holders the user may not release. Nothing is told of them."""
+
     has_quorum: bool = False
     """Whether any who still holds has but one server's part of a quorum."""
 
 
-def look_again(seen: Sequence[Seen]) -> Look:
-    """Ask Redis for all that were seen, alias by alias."""
+def look_again(seen: Sequence[Seen], may_release: LockTest | None = None) -> Look:
+    """Ask Redis for all holders that were seen.
+
+    Holders that `may_release` rejects are only counted; None means that all may be released.
+    """
     look = Look()
     for using in dict.fromkeys(one.using for one in seen):
         there = [one for one in seen if one.using == using]
@@ -96,7 +115,11 @@ def look_again(seen: Sequence[Seen]) -> Look:
             look.away.append((there[0].manager.alias, error))
             continue
         for one in there:
-            _sort_out(look, one, infos.get(one.name))
+            info = infos.get(one.name)
+            if may_release and not may_release(one.lock(info)):
+                look.denied += 1
+            else:
+                _sort_out(look, one, info)
     return look
 
 

@@ -78,10 +78,19 @@ class Wanted:
     depth: int
     """How far one can page where nothing is filtered."""
 
+    may_view: Callable[[ActiveLock], bool] | None = None
+    """Whether the user may see a lock; None if the user may see all. The others count as if they
+    did not exist."""
+
+    @property
+    def is_sifted(self) -> bool:
+        """Whether the rows are picked one by one from the locks that were looked at."""
+        return bool(self.conditions or self.order or self.may_view)
+
     def rows(self, start: int, stop: int) -> LockRows:
         """Ask for the rows from `start` to `stop`; redis-py's errors or
         `ImproperlyConfigured` if no alias answers."""
-        if self.conditions or self.order:
+        if self.is_sifted:
             return self._sifted()
         if len(self.managers) == 1:
             return self._page(start, min(stop, self.depth))
@@ -98,6 +107,10 @@ class Wanted:
 
     def _sifted(self) -> LockRows:
         rows, held, away = self._ask(0, self.most)
+        if self.may_view:
+            visible = [row for row in rows if self.may_view(row)]
+            held -= len(rows) - len(visible)
+            rows = visible
         found = [row for row in rows if all(fits(row) for fits in self.conditions)]
         rows_in_order = in_order(found, self.order)
         return LockRows(rows_in_order, 0, len(found), held, len(found), rows, away)

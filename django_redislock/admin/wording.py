@@ -188,6 +188,15 @@ def unlogged_text(unlogged: Sequence[tuple[Seen, Exception]]) -> str:
     return text % facts
 
 
+def denied_text(count: int) -> str:
+    """Return that holders were left out, without a word of which."""
+    return ngettext(
+        "%(count)d holder was left out, because you may not release its lock.",
+        "%(count)d holders were left out, because you may not release their locks.",
+        count,
+    ) % {"count": count}
+
+
 def quorum_text() -> str:
     return _(
         "What is one server's part of a quorum stays held until most of its servers let go of it."
