@@ -137,6 +137,37 @@ def test_stale_holders_are_told(viewer):
     assert len(rects(chart, "stale")) == 1
 
 
+def test_a_lock_that_is_held_now_is_drawn_so_though_it_just_changed_hands(
+    redis_server, hold, viewer
+):
+    # Several short holds end when the one that is held now begins.
+    with locks.lock("x"):
+        pass
+    make_past(redis_server, "x", times=5, seconds=0.1, step=lambda n: n / 10)
+    hold("x")
+
+    chart = charts_of(viewer.get(DASHBOARD))[HOLDS]
+
+    [now] = rects(chart, "held")
+    assert "many" not in now.get("class")
+    assert "held now" in now.findtext("title")
+    [before] = rects(chart, "released")
+    assert "many" in before.get("class")
+
+
+def test_holders_of_a_semaphore_are_drawn_as_held_now_together(viewer):
+    slots = [locks.semaphore("pool", 3) for _ in range(2)]
+    with slots[0], slots[1]:
+        with locks.semaphore("pool", 3):
+            pass
+        chart = charts_of(viewer.get(DASHBOARD))[HOLDS]
+
+    [now] = rects(chart, "held")
+    assert "many" not in now.get("class")
+    assert now.findtext("title").endswith(": 2 held now")
+    assert len(rects(chart, "released")) == 1
+
+
 # What went wrong
 
 

@@ -68,6 +68,9 @@ class Span:
     weight: int = 0
     """How much it matters: of spans that are drawn as one, the weightiest is marked."""
 
+    is_running: bool = False
+    """Whether it is not over yet. It is then drawn as one with its like only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bar:
@@ -116,19 +119,25 @@ class Tick:
 
 
 def bars(spans: Iterable[Span], scale: Scale, gap: float = 0.0) -> list[Bar]:
-    """Return what is drawn of `spans`, with those nearer than `gap` percents as one bar."""
-    found: list[Bar] = []
+    """Return what is drawn of `spans`, with those nearer than `gap` percents as one bar.
+
+    A span that is running keeps its colour: it is never one bar with spans that are over. Running
+    spans come last, so that they are drawn on top.
+    """
+    groups: dict[str, list[Bar]] = {"": []}
     for span in sorted(filter(scale.shows, spans), key=_start):
+        found = groups.setdefault(span.what if span.is_running else "", [])
         bar = _bar(span, scale)
         if found and _touch(found[-1], bar, gap):
             found[-1] = _together(found[-1], bar)
         else:
             found.append(bar)
-    return found
+    return [bar for found in groups.values() for bar in found]
 
 
 def fitted(rows: Sequence[Sequence[Span]], scale: Scale, most: int) -> list[list[Bar]]:
-    """Return the bars of each row, `most` of them at most, but for one in each row.
+    """Return the bars of each row, `most` of them at most, but for a few in each row: one of what
+    is over, and one of each sort that is running.
 
     What has the most bars is drawn more coarsely first, so that a busy row takes nothing from
     the others.

@@ -111,7 +111,9 @@ def draw(
 
 
 def _rect(bar: Bar, top: int, tall: int) -> Rect:
-    return Rect(bar.x, top, bar.width, tall, bar.what, bar.is_many, _title(bar))
+    # Several who hold it now are not near to each other but hold it together.
+    is_many = bar.is_many and not bar.first.is_running
+    return Rect(bar.x, top, bar.width, tall, bar.what, is_many, _title(bar))
 
 
 def _marks(found: Iterable[Bar], scale: Scale, middle: int, mark_all: bool) -> list[Mark]:
@@ -165,7 +167,7 @@ def span_of_holding(holding: Holding, now: datetime) -> Span:
     what = "stale" if holding.is_stale else "held"
     start = min(holding.acquired_at, now)
     text = partial(_held_text, holding.holder, start, now, what)
-    return Span(start, now, what, text, outcome(what).weight)
+    return Span(start, now, what, text, outcome(what).weight, is_running=True)
 
 
 def wait_of_event(event: Event) -> Span | None:

@@ -80,6 +80,17 @@ def test_one_bar_for_several_has_the_colour_of_most_and_the_mark_of_the_weightie
     assert (bar.what, bar.weightiest) == ("released", several[3])
 
 
+def test_what_is_running_is_never_one_bar_with_what_is_over():
+    running = Span(NOON + timedelta(minutes=30), HOUR.end, "held", is_running=True)
+    over = [span(29.9, 30), span(10, 40)]
+
+    before, now = bars([running, *over], HOUR, gap=100)
+
+    assert set(before.spans) == set(over)
+    assert now.spans == (running,)
+    assert (now.what, now.x) == ("held", 50)
+
+
 def test_a_busy_row_takes_nothing_from_the_others():
     quiet = [span(n * 10, n * 10 + 5) for n in range(6)]
     busy = [span(n / 100, n / 100 + 0.001) for n in range(6000)]
