@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from .info import Holder
 from .values import is_deep
@@ -62,6 +62,10 @@ Task: TypeAlias = tuple[str | None, str | None]
 """A Celery task's name and id."""
 
 
+Renewal: TypeAlias = bool | Literal["later"]
+"""Whether a holder renews its lease: yes, no, or only once its `at_least_for` has passed."""
+
+
 class Told(NamedTuple):
     """What a holder says of itself."""
 
@@ -69,12 +73,13 @@ class Told(NamedTuple):
     metadata: Mapping[str, Any]
     renewed: bool
     on_conflict: str
+    renews_later: bool
 
 
 def info_text(
     metadata: Mapping[str, Any],
     *,
-    renewed: bool,
+    renewed: Renewal,
     on_conflict: str = "",
     task: Task | None = None,
 ) -> str:
@@ -93,7 +98,7 @@ def _who(host: str, pid: int, thread: str, task_name: str | None) -> str:
 
 
 @lru_cache(maxsize=64)
-def _what(metadata: str, renewed: bool, on_conflict: str) -> str:
+def _what(metadata: str, renewed: Renewal, on_conflict: str) -> str:
     about = _as_json({"renewed": renewed, "on_conflict": on_conflict})
     return f',"metadata":{metadata},{about[1:]}'
 
@@ -104,9 +109,8 @@ _as_json = json.JSONEncoder(separators=(",", ":")).encode
 def read_info(text: str) -> Told:
     """What `info_text` told; whatever is not as that writes it is left out."""
     told = _told(text) if len(text) <= REMEMBERED else _told.__wrapped__(text)
-    holder, metadata, renewed, on_conflict = told
     # Whoever asked may change what is its own, and not what is remembered.
-    return Told(holder, deepcopy(metadata) if metadata else {}, renewed, on_conflict)
+    return told._replace(metadata=deepcopy(told.metadata) if told.metadata else {})
 
 
 @lru_cache(maxsize=256)
@@ -124,6 +128,7 @@ def _told(text: str) -> Told:
         metadata if isinstance(metadata, dict) and not is_deep(metadata) else {},
         told.get("renewed") is True,
         on_conflict if isinstance(on_conflict, str) else "",
+        told.get("renewed") == "later",
     )
 
 

@@ -64,8 +64,11 @@ class Holding:
     """What the holder chose to tell. Untrusted, like the lock's name."""
 
     renewed: bool
-    """Whether the holder renews its lease for as long as it lives. False too where an
-    `at_least_for` longer than its `timeout` is the lease: that first runs down, renewed or not."""
+    """Whether the holder renews its lease for as long as it runs. Also False if `renews_later`."""
+
+    renews_later: bool = False
+    """Whether the lease is an `at_least_for` that is longer than `timeout`. The holder renews it,
+    but Redis does not show that before the `at_least_for` has passed."""
 
     @property
     def since_renewal(self) -> float:
@@ -138,6 +141,10 @@ class LockInfo:
     @property
     def renewed(self) -> bool | None:
         return self.first.renewed if self.first else None
+
+    @property
+    def renews_later(self) -> bool | None:
+        return self.first.renews_later if self.first else None
 
     @property
     def is_stale(self) -> bool:

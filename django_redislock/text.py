@@ -82,12 +82,45 @@ def read_at(holding: "Holding") -> datetime:
     return holding.expires_at - timedelta(seconds=holding.ttl)
 
 
+RENEWAL_DUE = 1 / 3
+"""The part of a lease after which its renewal is due."""
+
+GRACE_SECONDS = 1.0
+GRACE = 1 / 20
+"""How late a renewal can be before it counts as overdue. It is seconds or a part of the lease,
+whichever is more, because a busy machine explains that."""
+
+
+def renewal_interval(holding: "Holding") -> float:
+    """Return the seconds between two renewals."""
+    return holding.timeout * RENEWAL_DUE
+
+
+def overdue_for(holding: "Holding") -> float:
+    """Return for how many seconds a renewal has been due."""
+    return max(holding.since_renewal - renewal_interval(holding), 0.0)
+
+
+def is_overdue(holding: "Holding") -> bool:
+    """Return whether a renewal is overdue. A holder that is stale is overdue, too."""
+    if not holding.renewed or not holding.timeout:
+        return False
+    grace = max(GRACE_SECONDS, holding.timeout * GRACE)
+    return holding.is_stale or overdue_for(holding) > grace
+
+
+def was_extended(holding: "Holding") -> bool:
+    """Return whether the holder has had the lock for longer than its first lease."""
+    return age(holding) > holding.timeout
+
+
 def shown_of(info: "LockInfo") -> "Holding | None":
-    """Return the holder that a line about the lock tells of: the first whose renewal is overdue,
-    else the first that does not only cool down."""
+    """Return the holder that a line about the lock shows: the first that is stale, else the first
+    whose renewal is overdue, else the first that has not released it yet."""
     stale = (each for each in info.holders if each.is_stale)
+    overdue = (each for each in info.holders if is_overdue(each))
     held = (each for each in info.holders if each.timeout)
-    return next(stale, next(held, info.first))
+    return next(stale, next(overdue, next(held, info.first)))
 
 
 def holder_text(told: "Holding | Waiter | Event") -> str:

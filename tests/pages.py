@@ -99,6 +99,25 @@ def make_past(
     pipe.execute()
 
 
+def postpone(server: redis.Redis, name: str, *, seconds: float) -> None:
+    """Let the renewal of a lock appear to be so many seconds older, and the lock as well."""
+    _rewrite(server, name, expires=-seconds, acquired=-seconds)
+
+
+def acquired_before(server: redis.Redis, name: str, *, seconds: float) -> None:
+    """Let a lock appear to have been acquired so many seconds earlier."""
+    _rewrite(server, name, acquired=-seconds)
+
+
+def _rewrite(server: redis.Redis, name: str, *, expires: float = 0, acquired: float = 0) -> None:
+    [key] = server.scan_iter(f"*:lock:{name}")
+    for field, record in server.hgetall(key).items():
+        if field.startswith("h:"):
+            weight, end, fence, start, rest = record.split(" ", 4)
+            end, start = int(end) + int(expires * 1000), int(start) + int(acquired * 1000)
+            server.hset(key, field, f"{weight} {end} {fence} {start} {rest}")
+
+
 @contextmanager
 def round_trips() -> Iterator[list[object]]:
     """What this thread asks of Redis meanwhile."""

@@ -191,7 +191,7 @@ def test_state_tells_life_at_a_glance(hold, viewer):
 
     state = cell(viewer.get(LIST), "state")
 
-    assert 'is-held"><span aria-hidden="true">●</span> alive</span>' in state
+    assert 'is-held"><span aria-hidden="true">●</span> held</span>' in state
     assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state)
 
 
@@ -230,7 +230,7 @@ def test_who_holds_is_told_before_who_only_cools_down(viewer):
     with locks.semaphore("x", 2):
         cooling.release()
         page = viewer.get(LIST)
-        assert "●</span> alive" in cell(page, "state")
+        assert "●</span> held" in cell(page, "state")
         assert "<meter" in cell(page, "lease")
         assert listed(viewer, state="held") == ["x"]
         assert listed(viewer, state="cooldown") == []

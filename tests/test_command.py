@@ -94,7 +94,7 @@ def test_table_has_a_line_for_each_lock(hold):
     header, line = call("list").splitlines()
 
     assert " ".join(header.split()) == "NAME STATE KIND HOLDER TASK AGE LEFT WAITERS FENCE"
-    assert line.startswith("invoice:42  alive  mutex  ")
+    assert line.startswith("invoice:42  held   mutex  ")
     assert f"{info.holder.host}:{info.holder.pid}" in line
     assert line.endswith(f" 0        {lock.fence_token}")
     assert lock.token not in line
@@ -312,11 +312,13 @@ def test_what_would_be_released_tells_whether_its_holder_lives(hold):
         told = call("release", "--all", "--dry-run")
     locks.force_release("daily")
 
-    assert re.search(r"^Would release lives \(.* for \S+s; alive, renewed \S+s ago\)$", told, re.M)
+    assert re.search(r"^Would release lives \(.* for \S+s; renewed \S+s ago\)$", told, re.M)
     assert re.search(
-        r"^Would release stuck \(.* for \S+s; STALE, last renewed \S+s ago\)$", told, re.M
+        r"^Would release stuck \(.* for \S+s; STALE, renewal overdue, last renewed \S+s ago\)$",
+        told,
+        re.M,
     )
-    assert re.search(r"^Would release once \(.* for \S+s; not renewed so far\)$", told, re.M)
+    assert re.search(r"^Would release once \(.* for \S+s; not renewed\)$", told, re.M)
     assert re.search(r"^Would release daily \(.*, released; cools down for \d+s\)$", told, re.M)
 
 
@@ -355,9 +357,7 @@ def test_asks_on_a_terminal(hold, answer, status):
     returncode, text = run_on_terminal(answer, "release", "x")
 
     assert returncode == status
-    told = re.match(
-        r"To be released: x \(.*; alive, renewed \S+s ago\)\r?\n(.*)\r?\nRelease 1\?", text
-    )
+    told = re.match(r"To be released: x \(.*; renewed \S+s ago\)\r?\n(.*)\r?\nRelease 1\?", text)
     assert told
     assert "goes on until it notices" in told[1]
     assert (locks.get("x") is None) == (status == 0)

@@ -239,17 +239,25 @@ class Texts(HTMLParser):
 
 HEADINGS = {
     "de": {
-        "list 0": ["Aktive Sperren", "Zustand", "Inhaber", "Lease", "Wartende", "Spalten", "lebt"],
+        "list 0": [
+            "Aktive Sperren",
+            "Zustand",
+            "Inhaber",
+            "Lease",
+            "Wartende",
+            "Spalten",
+            "gehalten",
+        ],
         "lock 0": ["Inhaber", "Warteschlange", "Zeitverlauf", "Die letzten Inhaber"],
-        "lock 4": ["Überfällig: Freigabe wahrscheinlich sicher."],
+        "lock 4": ["überfällig"],
         "dashboard 0": ["Dashboard der Sperren", "Jetzt überfällig", "In der letzten Stunde"],
         "release 0": ["Sperren freigeben", "Was eine erzwungene Freigabe nicht kann"],
         "release 1": ["Aktive Sperren"],
     },
     "zh_Hans": {
-        "list 0": ["活动锁", "状态", "持有者", "租约", "等待者", "列", "存活"],
+        "list 0": ["活动锁", "状态", "持有者", "租约", "等待者", "列", "持有"],
         "lock 0": ["持有者", "等待队列", "时间线", "最近的持有记录"],
-        "lock 4": ["逾期：释放大概是安全的。"],  # noqa: RUF001  a full-width one
+        "lock 4": ["逾期"],
         "dashboard 0": ["锁仪表盘", "当前逾期", "过去一小时"],
         "release 0": ["释放锁", "强制释放做不到什么"],
         "release 1": ["活动锁"],

@@ -17,10 +17,12 @@ from django_redislock.models import ActiveLock
 from .pages import (
     HOSTILE,
     LIST,
+    acquired_before,
     charts_of,
     make_past,
     marks,
     place,
+    postpone,
     rects,
     round_trips,
     text_of,
@@ -98,14 +100,16 @@ def test_page_says_in_a_sentence_how_the_lock_stands(hold, wait, viewer):
     )
 
 
-def test_a_holder_at_work_is_not_safe_to_release(hold, viewer):
+def test_a_holder_that_renews_is_not_safe_to_release(hold, viewer):
     hold("invoice", timeout=30)
 
     response = page(viewer, "invoice")
 
-    assert response.context["verdict"].level == "alive"
-    assert "Alive: not safe to release." in words_of(response)
-    assert "at its next renewal, within 10s" in words_of(response)
+    assert response.context["verdict"].level == "held"
+    words = words_of(response)
+    assert "In use: releasing is not safe." in words
+    assert "It may still hang, so check the process." in words
+    assert "the holder is notified within 10s" in words
 
 
 def test_a_holder_that_is_stopped_is_stale(viewer):
@@ -114,8 +118,13 @@ def test_a_holder_that_is_stopped_is_stale(viewer):
 
     words = words_of(response)
     assert response.context["verdict"].level == "stale"
-    assert re.search(r"Held by .* for [\d.]+s; last renewed [\d.]+s ago; nobody waits", words)
-    assert "Once you know that its process is gone, a release is safe." in words
+    assert re.search(
+        r"Held by .* for [\d.]+s; renewal overdue: last renewed [\d.]+s ago, was due every 2.0s;"
+        r" nobody waits",
+        words,
+    )
+    assert re.search(r"Renewal overdue for [\d.]+s: check the process first\.", words)
+    assert "Release the lock only if its process is gone." in words
     assert rects(charts_of(response)[TIMELINE], "stale")
 
 
@@ -125,7 +134,51 @@ def test_of_a_lease_that_is_not_renewed_nothing_tells(hold, viewer):
     response = page(viewer, "fixed")
 
     assert response.context["verdict"].level == "unknown"
-    assert re.search(r"not renewed, ends in \d+s; nobody waits", words_of(response))
+    assert re.search(r"not renewed, expires in \d+s; nobody waits", words_of(response))
+    assert "Automatic renewal is off" in words_of(response)
+
+
+def test_a_renewal_that_is_overdue_is_told_before_the_holder_is_stale(redis_server, hold, viewer):
+    hold("late", timeout=90)
+    postpone(redis_server, "late", seconds=35)
+
+    words, listed = words_of(page(viewer, "late")), words_of(viewer.get(LIST))
+
+    assert "renewal overdue: last renewed 35s ago, was due every 30s; nobody waits." in words
+    assert "Renewal overdue for 5." in words
+    assert "s: check the process first." in words
+    assert "In use" not in words
+    assert "△ overdue renewed 35s ago" in listed
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(90, 31), (6, 2.5), (30, 11)])
+def test_a_renewal_that_is_a_little_late_is_not_overdue(
+    redis_server, hold, viewer, timeout, seconds
+):
+    hold("busy", timeout=timeout)
+    postpone(redis_server, "busy", seconds=seconds)
+
+    assert page(viewer, "busy").context["verdict"].level == "held"
+
+
+def test_of_an_at_least_for_that_is_longer_renewal_starts_later(redis_server, hold, viewer):
+    hold("daily", timeout=30, at_least_for=60)
+
+    words, listed = words_of(page(viewer, "daily")), words_of(viewer.get(LIST))
+
+    assert re.search(r"renewal starts later, expires in \d+s", words)
+    assert "Renewal starts later: not known whether releasing is safe." in words
+    assert "Automatic renewal is off" not in words
+    assert "○ not yet renewed" in listed
+    assert locks.get("daily").renews_later
+
+    # As after 120 s: the 60 s have passed, so the 20 s that are left are of a renewal.
+    postpone(redis_server, "daily", seconds=40)
+    acquired_before(redis_server, "daily", seconds=80)
+
+    words = words_of(page(viewer, "daily"))
+    assert re.search(r"renewed before, expires in \d+s unless it is renewed again", words)
+    assert "Renewed before: check the process first." in words
 
 
 def test_a_lock_that_cools_down_has_been_let_go(hold, viewer):
@@ -213,7 +266,7 @@ def test_every_holder_is_shown(viewer):
     cards = response.context["cards"]
     shown = [{label: value for label, value, _ in card.facts} for card in cards]
     assert "Held by 3, the longest for" in words_of(response)
-    assert "3 holders are at work" in words_of(response)
+    assert "The processes of 3 holders are running" in words_of(response)
     assert [facts["Fencing token"] for facts in shown] == fences
 
 

@@ -29,6 +29,7 @@ from django_redislock.testing import EmbeddedServer
 from django_redislock.text import age, holder_text
 
 from .integration.tools import hanging, start, waiting
+from .pages import postpone
 from .test_command import MANAGE, call, run, run_process
 from .tools import ROOT, Child, wait_until
 
@@ -225,7 +226,7 @@ def test_a_list_shows_tasks_where_there_are_any(hold, encoding):
     assert terminal.text.split("\n")[0].split() == list(HEADER)
     assert terminal.raw.count(b"\n") == 3
     assert terminal.shows(r"^x +not renewed +mutex .* sync")
-    assert terminal.shows(r"^x{5,}(…|\.\.\.) +alive")
+    assert terminal.shows(r"^x{5,}(…|\.\.\.) +held")
 
 
 def test_a_list_that_fits_is_shown_whole(hold):
@@ -248,7 +249,7 @@ def test_show_says_who_holds_and_that_it_lives(hold):
     assert (done.returncode, done.stderr) == (0, "")
     first, *lines = done.stdout.splitlines()
     assert re.fullmatch(
-        rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+; its lease is renewed\.",
+        rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+; renewed \S+ ago\.",
         first,
     )
     assert f"  fence     {lock.fence_token}" in lines
@@ -263,8 +264,21 @@ def test_show_says_that_a_holder_is_dead():
         text, as_json = call("show", "stuck"), facts("show", "stuck")
 
     assert f":{pid}, for " in text
-    assert "a renewal is overdue: that holder is dead, paused, or can't reach Redis" in text
+    assert re.search(r"Renewal overdue for \S+: check the process first\.", text)
+    assert "The holder is dead or paused, or cannot reach Redis." in text
     assert as_json["holders"][0]["is_stale"]
+
+
+def test_show_says_that_a_renewal_is_overdue_before_the_holder_is_stale(redis_server, hold):
+    hold("late", timeout=90)
+    postpone(redis_server, "late", seconds=35)
+
+    text = call("show", "late")
+
+    assert "; renewal overdue, last renewed 35s ago." in text
+    assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\. ", text, re.M)
+    assert "Renewal was due every 30s. The holder may be busy" in text
+    assert re.search("^late +overdue ", call("list"), re.M)
 
 
 def test_show_says_what_just_runs_down_or_cools_down(hold):
@@ -272,7 +286,7 @@ def test_show_says_what_just_runs_down_or_cools_down(hold):
     lock = hold("daily", at_least_for=20)
     lock.release()
 
-    assert "s, as it is not renewed so far.\n" in call("show", "once")
+    assert "Not known whether releasing is safe: automatic renewal is off." in call("show", "once")
     cooling = call("show", "daily")
     assert "(mutex) was released, and stays taken for another 19s." in cooling
     assert "held for" not in cooling
@@ -285,10 +299,10 @@ def test_show_does_not_say_that_nobody_renews_what_may_be_renewed(hold):
     wait_until(lambda: age(locks.get("daily").first) > 2)
     later = call("show", "daily")
 
-    assert "s, as it is not renewed so far.\n" in first
-    assert "s of 2.0s left, not renewed so far\n" in first
-    assert "s, unless it is renewed again.\n" in later
-    assert "s of 2.0s left, was renewed\n" in later
+    assert "Renewal starts later (at_least_for): not known whether releasing is safe." in first
+    assert "s of 2.0s left, renewal starts later\n" in first
+    assert "Renewed before: check the process first." in later
+    assert "s of 2.0s left, renewed before\n" in later
 
 
 def test_show_says_how_who_holds_stands_before_who_only_cools_down(nothing_left_behind):
@@ -296,7 +310,7 @@ def test_show_says_how_who_holds_stands_before_who_only_cools_down(nothing_left_
     assert cooling.acquire()
     with locks.semaphore("export", 2):
         cooling.release()
-        assert "; its lease is renewed." in call("show", "export")
+        assert "In use: releasing is not safe." in call("show", "export")
     locks.force_release("export")
 
 

@@ -62,7 +62,7 @@ def state(row: ActiveLock) -> str:
 
 def _renewed(info: LockInfo, state: str) -> str:
     holding = shown_of(info)
-    if holding is None or state not in ("held", "stale"):
+    if holding is None or state not in ("held", "overdue", "stale"):
         return ""
     before, after = gettext("renewed %(time)s ago").split("%(time)s")
     return format_html(

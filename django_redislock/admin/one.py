@@ -107,7 +107,7 @@ def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
     return HolderCard(
         level=level,
         word=word,
-        mark={"alive": "held", "stale": "stale"}.get(level, ""),
+        mark=level if level in ("held", "stale") else "",
         left=round(min(max(holding.ttl, 0.0), holding.timeout or holding.ttl), 3),
         timeout=round(holding.timeout or holding.ttl, 3),
         left_text=left if holding.timeout else short_duration(holding.ttl),
@@ -119,7 +119,8 @@ def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
 def _life(holding: Holding) -> tuple[str, str]:
     state = state_of_holding(holding)
     word = pgettext("of a lock", "cools down") if state == "cooldown" else str(LABELS[state])
-    return {"held": "alive", "unrenewed": "unknown"}.get(state, state), word
+    levels = {"overdue": "stale", "unrenewed": "unknown", "later": "unknown"}
+    return levels.get(state, state), word
 
 
 def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str]]:

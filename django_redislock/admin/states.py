@@ -6,18 +6,28 @@ from django.utils.functional import Promise
 from django.utils.translation import pgettext_lazy
 
 from ..info import Holding, LockInfo
-from ..text import shown_of
+from ..text import is_overdue, shown_of
 
 LABELS: dict[str, str | Promise] = {
     "stale": pgettext_lazy("of a lock", "stale"),
+    "overdue": pgettext_lazy("of a lock", "overdue"),
     "unrenewed": pgettext_lazy("of a lock", "not renewed"),
-    "held": pgettext_lazy("of a lock", "alive"),
+    "later": pgettext_lazy("of a lock", "not yet renewed"),
+    "held": pgettext_lazy("of a lock", "held"),
     "cooldown": pgettext_lazy("of a lock", "cooldown"),
     "waiting": pgettext_lazy("of a lock", "waiting"),
 }
 """What a state is called; who needs attention comes first."""
 
-MARKS = {"stale": "▲", "unrenewed": "○", "held": "●", "cooldown": "◆", "waiting": "…"}
+MARKS = {
+    "stale": "▲",
+    "overdue": "△",
+    "unrenewed": "○",
+    "later": "○",
+    "held": "●",
+    "cooldown": "◆",
+    "waiting": "…",
+}
 
 RANKS = {state: rank for rank, state in enumerate(LABELS)}
 
@@ -36,6 +46,10 @@ def state_of_holding(holding: Holding) -> str:
         return "cooldown"
     if holding.is_stale:
         return "stale"
+    if is_overdue(holding):
+        return "overdue"
+    if holding.renews_later:
+        return "later"
     return "held" if holding.renewed else "unrenewed"
 
 

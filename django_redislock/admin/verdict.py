@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from ..info import Holding
-from ..text import age, short_duration
+from ..text import (
+    age,
+    is_overdue,
+    overdue_for,
+    renewal_interval,
+    short_duration,
+    was_extended,
+)
 from .joining import sentences
 from .timeline import who
-from .wording import learns_within, quorum_text
+from .wording import quorum_text
 
 if TYPE_CHECKING:
     from .one import Look
@@ -23,7 +31,7 @@ class Verdict:
     """Whether it is safe to release, as far as that is known."""
 
     level: str
-    """``"alive"``, ``"stale"``, ``"unknown"``, ``"cooldown"``, ``"waiting"`` or ``"free"``."""
+    """``"held"``, ``"stale"``, ``"unknown"``, ``"cooldown"``, ``"waiting"`` or ``"free"``."""
 
     head: str
 
@@ -61,31 +69,43 @@ def _held_text(seen: Look) -> str:
 def _renewal_text(seen: Look) -> str:
     if not seen.info or not seen.info.first or seen.info.state == "cooldown":
         return ""
-    stale = [holding for holding in seen.holders if holding.is_stale]
-    if stale:
-        return _stale_text(stale, seen)
+    overdue = [holding for holding in seen.holders if is_overdue(holding)]
+    if overdue:
+        return _overdue_text(overdue, seen)
     ages = [ago for holding in seen.holders if (ago := renewed_ago(holding)) is not None]
     if not ages:
-        left = short_duration(max(holding.ttl for holding in seen.holders))
-        return _("not renewed, ends in %(time)s") % {"time": left}
+        return _unrenewed_text(seen.holders)
     if len(seen.holders) > 1:
         return _("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}
     return _("renewed %(time)s ago") % {"time": short_duration(ages[0])}
 
 
-def _stale_text(stale: list[Holding], seen: Look) -> str:
-    silent = short_duration(max(renewed_ago(holding) or 0.0 for holding in stale))
+def _overdue_text(overdue: list[Holding], seen: Look) -> str:
+    longest = max(overdue, key=overdue_for)
+    told = {
+        "count": len(overdue),
+        "ago": short_duration(longest.since_renewal),
+        "interval": short_duration(renewal_interval(longest)),
+    }
     if len(seen.holders) == 1:
-        return _("last renewed %(time)s ago") % {"time": silent}
-    told = {"count": len(stale), "time": silent}
-    return (
-        ngettext(
-            "%(count)d is stale, last renewed %(time)s ago",
-            "%(count)d are stale, one last renewed %(time)s ago",
-            len(stale),
+        text = _("renewal overdue: last renewed %(ago)s ago, was due every %(interval)s")
+    else:
+        text = ngettext(
+            "%(count)d renewal is overdue: last renewed %(ago)s ago, was due every %(interval)s",
+            "%(count)d renewals are overdue, one of them last renewed %(ago)s ago, was due every "
+            "%(interval)s",
+            len(overdue),
         )
-        % told
-    )
+    return text % told
+
+
+def _unrenewed_text(holders: Sequence[Holding]) -> str:
+    told = {"time": short_duration(max(holding.ttl for holding in holders))}
+    if not all(holding.renews_later for holding in holders):
+        return _("not renewed, expires in %(time)s") % told
+    if any(was_extended(holding) for holding in holders):
+        return _("renewed before, expires in %(time)s unless it is renewed again") % told
+    return _("renewal starts later, expires in %(time)s") % told
 
 
 def _waiting_text(seen: Look) -> str:
@@ -126,13 +146,13 @@ def _verdict(seen: Look) -> Verdict:
         return Verdict("waiting", _("Between two holders."), text)
     if seen.info.state == "cooldown":
         return _cooling(seen.info.first)
-    stale = [holding for holding in seen.holders if holding.is_stale]
-    alive = [holding for holding in seen.holders if holding.renewed and not holding.is_stale]
-    if stale and len(stale) < len(seen.holders):
-        return _some_stale(stale, seen)
-    if stale:
-        return _stale(stale)
-    return _alive(alive) if alive else _unknown(seen)
+    overdue = [holding for holding in seen.holders if is_overdue(holding)]
+    if overdue and len(overdue) < len(seen.holders):
+        return _some_overdue(overdue, seen)
+    if overdue:
+        return _overdue(overdue)
+    renewed = [holding for holding in seen.holders if holding.renewed]
+    return _in_use(renewed) if renewed else _unrenewed(seen.holders)
 
 
 def _cooling(holding: Holding) -> Verdict:
@@ -144,55 +164,90 @@ def _cooling(holding: Holding) -> Verdict:
     return Verdict("cooldown", pgettext("of a lock", "Cools down."), text % told)
 
 
-def _stale(stale: list[Holding]) -> Verdict:
-    ago = max(renewed_ago(holding) or 0.0 for holding in stale)
-    left = max(holding.ttl for holding in stale)
+def _overdue(overdue: list[Holding]) -> Verdict:
+    longest = max(overdue, key=overdue_for)
+    told = {
+        "count": len(overdue),
+        "overdue": short_duration(overdue_for(longest)),
+        "ago": short_duration(longest.since_renewal),
+        "interval": short_duration(renewal_interval(longest)),
+        "left": short_duration(max(holding.ttl for holding in overdue)),
+    }
     text = ngettext(
-        "The holder has not renewed its lease for %(ago)s: it is dead or paused, or cannot reach "
-        "Redis. Once you know that its process is gone, a release is safe. Left alone, the lease "
-        "ends in %(left)s.",
-        "%(count)d holders have not renewed their leases, one for %(ago)s: they are dead or "
-        "paused, or cannot reach Redis. Once you know that their processes are gone, a release "
-        "is safe. Left alone, the last lease ends in %(left)s.",
-        len(stale),
+        "The lease was last renewed %(ago)s ago, and its renewal was due every %(interval)s. The "
+        "holder is dead or paused, or cannot reach Redis. Release the lock only if its process "
+        "is gone. If you do nothing, the lease expires in %(left)s.",
+        "%(count)d leases were not renewed, one of them for %(ago)s, and its renewal was due "
+        "every %(interval)s. The holders are dead or paused, or cannot reach Redis. Release the "
+        "lock only if their processes are gone. If you do nothing, the last lease expires in "
+        "%(left)s.",
+        len(overdue),
     )
-    told = {"count": len(stale), "ago": short_duration(ago), "left": short_duration(left)}
-    return Verdict("stale", _("Stale: probably safe to release."), text % told)
+    if not any(holding.is_stale for holding in overdue):
+        text = ngettext(
+            "The lease was last renewed %(ago)s ago, and its renewal was due every %(interval)s. "
+            "The holder may be busy, paused or dead, or may not reach Redis. Check its process, "
+            "and do not release the lock while it runs. If you do nothing, the lease expires in "
+            "%(left)s.",
+            "%(count)d leases were not renewed, one of them for %(ago)s, and its renewal was due "
+            "every %(interval)s. The holders may be busy, paused or dead, or may not reach "
+            "Redis. Check their processes, and do not release the lock while they run. If you "
+            "do nothing, the last lease expires in %(left)s.",
+            len(overdue),
+        )
+    head = _("Renewal overdue for %(overdue)s: check the process first.")
+    return Verdict("stale", head % told, text % told)
 
 
-def _some_stale(stale: list[Holding], seen: Look) -> Verdict:
+def _some_overdue(overdue: list[Holding], seen: Look) -> Verdict:
     text = ngettext(
-        "%(stale)d of %(all)d holders has not renewed its lease. That lease ends by itself; a "
-        "release takes the lock from the others too, who are at work.",
-        "%(stale)d of %(all)d holders have not renewed their leases. Their leases end by "
-        "themselves; a release takes the lock from the others too, who are at work.",
-        len(stale),
+        "%(overdue)d of %(all)d holders has not renewed its lease in time. That lease expires by "
+        "itself. A release takes the lock from the other holders, too.",
+        "%(overdue)d of %(all)d holders have not renewed their leases in time. Those leases "
+        "expire by themselves. A release takes the lock from the other holders, too.",
+        len(overdue),
     )
-    told = {"stale": len(stale), "all": len(seen.holders)}
-    return Verdict("stale", _("Some holders are stale."), text % told)
+    told = {"overdue": len(overdue), "all": len(seen.holders)}
+    return Verdict("stale", _("Some renewals are overdue."), text % told)
 
 
-def _alive(alive: list[Holding]) -> Verdict:
+def _in_use(renewed: list[Holding]) -> Verdict:
     text = ngettext(
-        "The holder is at work: it renewed its lease %(ago)s ago. After a release it goes on "
-        "beside the next one until it notices, at its next renewal, within %(third)s.",
-        "%(count)d holders are at work, and one renewed its lease %(ago)s ago. After a release "
-        "they go on beside the next ones until they notice, at their next renewals, within "
-        "%(third)s.",
-        len(alive),
+        "The process of the holder is running: it renewed the lease %(ago)s ago. It may still "
+        "hang, so check the process. If you release the lock, the holder is notified within "
+        "%(interval)s, and runs alongside the next one until then.",
+        "The processes of %(count)d holders are running: one renewed its lease %(ago)s ago. They "
+        "may still hang, so check the processes. If you release the lock, these holders are "
+        "notified within %(interval)s, and run alongside the next ones until then.",
+        len(renewed),
     )
     told = {
-        "count": len(alive),
-        "ago": short_duration(min(renewed_ago(holding) or 0.0 for holding in alive)),
-        "third": short_duration(max(map(learns_within, alive))),
+        "count": len(renewed),
+        "ago": short_duration(min(holding.since_renewal for holding in renewed)),
+        "interval": short_duration(max(map(renewal_interval, renewed))),
     }
-    return Verdict("alive", _("Alive: not safe to release."), text % told)
+    return Verdict("held", _("In use: releasing is not safe."), text % told)
 
 
-def _unknown(seen: Look) -> Verdict:
-    text = _(
-        "The lease is not renewed, so it does not tell whether the holder is still at work. It "
-        "ends by itself in %(left)s."
-    )
-    told = {"left": short_duration(max(holding.ttl for holding in seen.holders))}
-    return Verdict("unknown", _("Not known whether it is safe to release."), text % told)
+def _unrenewed(holders: Sequence[Holding]) -> Verdict:
+    told = {"left": short_duration(max(holding.ttl for holding in holders))}
+    if not all(holding.renews_later for holding in holders):
+        head = _("Not known whether releasing is safe.")
+        text = _(
+            "Automatic renewal is off, so the lease does not show whether the holder is running. "
+            "It expires in %(left)s."
+        )
+    elif any(was_extended(holding) for holding in holders):
+        head = _("Renewed before: check the process first.")
+        text = _(
+            "The at_least_for of the lock has passed, and the holder has renewed the lease since "
+            "then. It expires in %(left)s unless it is renewed again."
+        )
+    else:
+        head = _("Renewal starts later: not known whether releasing is safe.")
+        text = _(
+            "The lock has an at_least_for that is longer than its timeout. Until that has "
+            "passed, the lease does not show whether the holder is running. It expires in "
+            "%(left)s unless it is renewed then."
+        )
+    return Verdict("unknown", head, text % told)

@@ -11,7 +11,16 @@ from django.utils.translation import ngettext
 
 from ..info import Holding, LockInfo
 from ..manager import locks
-from ..text import age, error_text, holder_text, printable, short_duration, task_text
+from ..text import (
+    age,
+    error_text,
+    holder_text,
+    is_overdue,
+    printable,
+    renewal_interval,
+    short_duration,
+    task_text,
+)
 from .joining import listed, sentences
 from .states import LABELS, MARKS, state_of_holding
 
@@ -20,9 +29,6 @@ if TYPE_CHECKING:
     from .wanted import LockRows
 
 NAMES_IN_MESSAGE = 5
-
-RENEWED_AFTER = 1 / 3
-"""The part of a lease after which it is renewed."""
 
 LOG_REQUESTED = "Force-release requested"
 LOG_DONE = "Force-released"
@@ -69,13 +75,9 @@ def learns_text(holding: Holding) -> str:
         return _("it has released already")
     if not holding.renewed:
         return _("when it releases, or asks")
-    if holding.is_stale:
+    if is_overdue(holding):
         return _("not known: its renewal is overdue")
-    return _("within %(seconds)s") % {"seconds": short_duration(learns_within(holding))}
-
-
-def learns_within(holding: Holding) -> float:
-    return holding.timeout * RENEWED_AFTER
+    return _("within %(seconds)s") % {"seconds": short_duration(renewal_interval(holding))}
 
 
 def change_text(seen: Seen, info: LockInfo | None) -> str:
@@ -158,7 +160,7 @@ def _released(released: Released) -> str:
 def learnt_text(holdings: Iterable[Holding]) -> str:
     """Return by when the holders know that their locks are lost, and what they do until then."""
     held = [each for each in holdings if each.timeout]
-    renewed = [learns_within(each) for each in held if each.renewed]
+    renewed = [renewal_interval(each) for each in held if each.renewed]
     texts = []
     if renewed:
         facts = {"seconds": short_duration(max(renewed))}

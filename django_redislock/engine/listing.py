@@ -295,4 +295,5 @@ def _holding(token: str, told: str, now: int) -> Holding | None:
         holder=said.holder,
         metadata=said.metadata,
         renewed=said.renewed,
+        renews_later=said.renews_later,
     )

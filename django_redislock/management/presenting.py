@@ -14,11 +14,13 @@ from django_redislock.management.terminal import Paint, Row, plain
 from django_redislock.text import (
     age,
     holder_text,
+    is_overdue,
     printable,
     short_duration,
     shown_metadata,
     shown_of,
     task_text,
+    was_extended,
 )
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
@@ -59,17 +61,25 @@ def state_text(info: LockInfo) -> str:
     if info.state != "held":
         return printable(info.state)
     held = shown_of(info)
-    return "alive" if held and held.renewed else "not renewed"
+    if held is None:
+        return printable(info.state)
+    if is_overdue(held):
+        return "overdue"
+    if held.renews_later:
+        return "not yet renewed"
+    return "held" if held.renewed else "not renewed"
 
 
-def outlives_lease(holding: Holding) -> bool:
-    """Whether it has been held for longer than its lease, so that somebody did renew that: with
-    an `at_least_for` longer than the lease it is not told whether the holder does."""
-    return age(holding) > holding.timeout
-
-
-def unrenewed_text(holding: Holding) -> str:
-    return "was renewed" if outlives_lease(holding) else "not renewed so far"
+def renewal_text(holding: Holding) -> str:
+    """Return in a few words whether the lease is renewed."""
+    ago = short_duration(holding.since_renewal)
+    if is_overdue(holding):
+        return f"renewal overdue, last renewed {ago} ago"
+    if holding.renewed:
+        return f"renewed {ago} ago"
+    if was_extended(holding):
+        return "renewed before"
+    return "renewal starts later" if holding.renews_later else "not renewed"
 
 
 def as_json(infos: Iterable[LockInfo]) -> Iterator[str]:
@@ -163,21 +173,14 @@ def release_text(name: str, holding: Holding) -> str:
         left = short_duration(holding.ttl)
         token = f"fencing token {holding.fence_token}"
         return f"{printable(name)} ({token}, released; cools down for {left})"
-    return f"{printable(name)} ({_by_text(holding)}; {life_text(holding)})"
+    stale = "STALE, " if holding.is_stale else ""
+    return f"{printable(name)} ({_by_text(holding)}; {stale}{renewal_text(holding)})"
 
 
 def _by_text(holding: Holding) -> str:
     task = task_text(holding)
     by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
     return f"fencing token {holding.fence_token}, held by {by} for {short_duration(age(holding))}"
-
-
-def life_text(holding: Holding) -> str:
-    """Return whether the holder lives, as far as its lease tells that."""
-    ago = short_duration(holding.since_renewal)
-    if holding.is_stale:
-        return f"STALE, last renewed {ago} ago"
-    return f"alive, renewed {ago} ago" if holding.renewed else unrenewed_text(holding)
 
 
 def _plain(value: object) -> str:

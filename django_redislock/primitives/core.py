@@ -29,7 +29,7 @@ from ..engine.lease import Lease, held_by, remember
 from ..engine.ops import Flow, OnServer
 from ..engine.renewal import Book
 from ..exceptions import LockError, LockLost, LockNotOwnedError
-from ..holder import Anybody, Owner, current_owner, info_text
+from ..holder import Anybody, Owner, Renewal, current_owner, info_text
 from ..info import LockInfo
 from ..keys import LockKeys
 from ..names import check_name
@@ -377,8 +377,11 @@ class Core:
     def _want(
         self, keys: LockKeys, token: str, seconds: float | None = None, info: str = ""
     ) -> flows.Want:
-        # A lease that is the least time runs down at first: as one does that nobody renews.
-        told = self.auto_renewal and self.at_least_for <= self.timeout
+        # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
+        # extend it, so Redis does not show them before it has passed.
+        told: Renewal = self.auto_renewal
+        if self.auto_renewal and self.at_least_for > self.timeout:
+            told = "later"
         return flows.Want(
             keys=keys,
             token=token,
@@ -393,7 +396,7 @@ class Core:
             min_replicas=self.min_replicas,
         )
 
-    def _info(self, renewed: bool) -> str:
+    def _info(self, renewed: Renewal) -> str:
         return info_text(self.metadata, renewed=renewed, on_conflict=self.on_conflict)
 
     def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:

@@ -14,7 +14,7 @@ from ..engine.lease import held_here
 from ..engine.ops import Flow
 from ..engine.renewal import THREAD, Book, LoopBook, ThreadBook, loop_of
 from ..exceptions import LockError, LockNotOwnedError
-from ..holder import Anybody, Task, info_text
+from ..holder import Anybody, Renewal, Task, info_text
 from ..info import LockInfo
 from ..keys import LockKeys
 from ..manager import locks
@@ -79,7 +79,7 @@ def of_another(lock: BaseLock, task: Task) -> BaseLock:
         0,
     )
 
-    def say(renewed: bool) -> str:
+    def say(renewed: Renewal) -> str:
         about = other.on_conflict
         return info_text(other.metadata, renewed=renewed, on_conflict=about, task=task)
 

@@ -37,7 +37,7 @@ def test_what_is_told_is_read_again() -> None:
     said = read_info(info_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
     thread = threading.current_thread().name
     holder = Holder(host=socket.gethostname(), pid=os.getpid(), thread=thread)
-    assert said == (holder, {"order": [1, "ä"]}, True, "skip")
+    assert said == (holder, {"order": [1, "ä"]}, True, "skip", False)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"orders": {"a": [1]}}])
@@ -81,7 +81,7 @@ def test_a_task_of_celery_is_told() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"h"', "[" * 100_000])
 def test_what_is_no_object_tells_of_nobody(text: str) -> None:
-    assert read_info(text) == (Holder(), {}, False, "")
+    assert read_info(text) == (Holder(), {}, False, "", False)
 
 
 @pytest.mark.parametrize(

@@ -14,19 +14,22 @@ from django_redislock.management.presenting import (
     lock_facts,
     metadata_text,
     moment_text,
-    outlives_lease,
+    renewal_text,
     told_facts,
-    unrenewed_text,
 )
 from django_redislock.management.terminal import Paint, plain, write, write_table
 from django_redislock.manager import LockManager
 from django_redislock.text import (
     age,
     holder_text,
+    is_overdue,
+    overdue_for,
     printable,
+    renewal_interval,
     short_duration,
     shown_of,
     task_text,
+    was_extended,
 )
 
 HELP = "Show one lock: who holds it, who waits, and what became of it before."
@@ -117,6 +120,8 @@ def sentences(known: Known) -> Sequence[str]:
     if known.info is None:
         return [f"{shown} is free."]
     said = [f"{shown} {state_text(known.info)}"]
+    if known.info.state == "held" and (held := shown_of(known.info)):
+        said.append(advice(held))
     waiters = known.info.waiters
     if known.queue and waiters:
         longest = short_duration(max(waiter.waited for waiter in known.queue))
@@ -133,16 +138,31 @@ def state_text(info: LockInfo) -> str:
     if info.state == "cooldown":
         return f"({info.kind}) was released, and stays taken for another {left}."
     since = f"({info.kind}) is held by {by_text(info)}, for {short_duration(age(held))}"
-    if held.is_stale:
+    return f"{since}; {renewal_text(held)}."
+
+
+def advice(holding: Holding) -> str:
+    """Return whether releasing the lock is safe, as the admin's page of the lock says."""
+    left, interval = short_duration(holding.ttl), short_duration(renewal_interval(holding))
+    if is_overdue(holding):
+        overdue = short_duration(overdue_for(holding))
+        state = "is dead or paused, or cannot reach Redis"
+        if not holding.is_stale:
+            state = "may be busy, paused or dead, or may not reach Redis"
         return (
-            f"{since}, but a renewal is overdue: that holder is dead, paused, or can't reach"
-            f" Redis. Its lease ends in {left}."
+            f"Renewal overdue for {overdue}: check the process first. Renewal was due every"
+            f" {interval}. The holder {state}. The lease expires in {left}."
         )
-    if held.renewed:
-        return f"{since}; its lease is renewed."
-    if outlives_lease(held):
-        return f"{since}; its lease ends in {left}, unless it is renewed again."
-    return f"{since}; its lease ends in {left}, as it is not renewed so far."
+    if holding.renewed:
+        return "In use: releasing is not safe. The process is running, but it may hang."
+    if not holding.renews_later:
+        text = "Not known whether releasing is safe: automatic renewal is off."
+        return f"{text} The lease expires in {left}."
+    if was_extended(holding):
+        text = "Renewed before: check the process first."
+        return f"{text} The lease expires in {left} unless it is renewed again."
+    text = "Renewal starts later (at_least_for): not known whether releasing is safe."
+    return f"{text} The lease expires in {left} unless it is renewed then."
 
 
 def by_text(info: LockInfo) -> str:
@@ -172,10 +192,7 @@ def lease_text(holding: Holding) -> str:
     left = short_duration(holding.ttl)
     if not holding.timeout:
         return f"released; cools down for {left}"
-    lasts = f"{left} of {short_duration(holding.timeout)} left"
-    if holding.is_stale:
-        return f"{lasts}, renewal overdue"
-    return f"{lasts}, renewed" if holding.renewed else f"{lasts}, {unrenewed_text(holding)}"
+    return f"{left} of {short_duration(holding.timeout)} left, {renewal_text(holding)}"
 
 
 def share_label(info: LockInfo) -> str:
