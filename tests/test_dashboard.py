@@ -7,6 +7,7 @@ from dataclasses import replace
 from threading import Thread
 
 import pytest
+import redis
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -15,6 +16,7 @@ from django_redislock import LockLost, locks
 from django_redislock.admin import dashboard
 from django_redislock.engine import listing
 
+from .filling import fill
 from .pages import (
     DASHBOARD,
     HOSTILE,
@@ -24,6 +26,7 @@ from .pages import (
     marks,
     minutes_ago,
     place,
+    postpone,
     rects,
     round_trips,
     text_of,
@@ -703,6 +706,42 @@ def test_a_cache_that_is_away_is_told(viewer, other):
     assert response.status_code == 503
     assert "The locks of “away” can't be read: " in html.unescape(text_of(response))
     assert viewer.get(dict(response.context["aliases"])["default"]).status_code == 200
+
+
+def test_stale_locks_that_were_not_all_looked_at_have_a_plus(redis_server, hold, viewer):
+    hold("model", timeout=90)
+    postpone(redis_server, "model", seconds=60)
+    told = redis_server.connection_pool.connection_kwargs
+    with redis.Redis(host=told["host"], port=told["port"], db=told["db"]) as client:
+        fill(client, locks._keys.prefix, "model", [f"stale:{number}" for number in range(1500)])
+        words = words_of(viewer.get(DASHBOARD))
+        client.flushdb()
+
+    assert "held 1501" in words
+    assert "stale 1000+" in words
+    assert "50 of 1000+ are listed." in words
+
+
+def test_stale_locks_that_were_all_looked_at_have_no_plus(redis_server, hold, viewer):
+    hold("x", timeout=90)
+    postpone(redis_server, "x", seconds=60)
+
+    words = words_of(viewer.get(DASHBOARD))
+
+    assert "stale 1 " in words
+    assert "1+" not in words
+
+
+def test_it_says_that_losses_may_be_counted_twice(hold, viewer):
+    lost = hold("x")
+    locks.force_release("x")
+    before = words_of(viewer.get(DASHBOARD))
+    with pytest.raises(LockLost):
+        lost.release()
+    after = words_of(viewer.get(DASHBOARD))
+
+    assert "it is also counted there" not in before
+    assert "“Lost” counts holders that came back after their hold had ended." in after
 
 
 @pytest.mark.parametrize("alias", ["nonsense", "\x00"])

@@ -349,6 +349,8 @@ class ActiveLockAdmin(BaseAdmin):
             "looked_at": len(seen.infos),
             "waiting": dashboard.waiting(seen),
             "stale_locks": dashboard.stale(seen),
+            # Only some of the locks were looked at: there may be more that wait or are stale.
+            "or_more": "+" if seen.total > len(seen.infos) else "",
             "stale": stale[: dashboard.STALE],
             "stale_count": len(stale),
             "troubles": dashboard.trouble_rows(told, seen.now, address, link),

@@ -425,6 +425,12 @@ class RateChart:
     height: int
     rows: list[tuple[str, list[int]]]
 
+    @property
+    def counts_losses_twice(self) -> bool:
+        """Whether losses may also be counted as expired or forced holds."""
+        there = {series.what for series in self.series}
+        return "lost" in there and bool(there & {"expired", "forced"})
+
 
 BAND = 64
 """Height of one series, with its heading."""

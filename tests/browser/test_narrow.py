@@ -65,3 +65,27 @@ def test_times_of_a_chart_do_not_run_into_each_other(tab: Tab, hold) -> None:
         assert all(left > right for (_, right), (left, _) in pairwise(times))
     assert min(shown[768], shown[390]) > 2
     assert shown[1280] >= 6
+
+
+LAST_TIME = """
+const texts = [...document.querySelectorAll('.redislock-timeline .redislock-chart > text')];
+const last = texts.filter((text) => text.getBoundingClientRect().width).pop();
+last.setAttribute('x', '96%');  // as far to the right as a time is centered
+last.setAttribute('text-anchor', 'middle');
+last.textContent = '00:00:00';
+return [
+    last.getBoundingClientRect().right,
+    document.documentElement.clientWidth,
+];
+"""
+
+
+def test_the_last_time_of_a_chart_does_not_run_out_of_the_page(tab: Tab, hold) -> None:
+    hold("invoice:42").release()
+    hold("invoice:42")
+    for width in (1280, 768, 390):
+        tab.resize(width, HEIGHT)
+        for address in (DASHBOARD, path_of("invoice:42")):
+            tab.open(address)
+            right, edge = tab.script(LAST_TIME)
+            assert right <= edge, (width, address)
