@@ -5,7 +5,6 @@ It is Django's makemessages and compilemessages, so GNU gettext has to be there.
 
 import ast
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import chdir
 from dataclasses import dataclass, field
@@ -14,14 +13,13 @@ from pathlib import Path
 from django.core.management import call_command
 from django.core.management.commands import makemessages
 
+from . import programs
 from .tools import ROOT
 
 PACKAGE = ROOT / "django_redislock"
 
 LANGUAGES = {"de": "de", "zh_Hans": "zh-hans"}
 """The folders of the catalogs, and what Django calls their languages."""
-
-HAS_GETTEXT = all(map(shutil.which, ("xgettext", "msguniq", "msgmerge", "msgattrib", "msgfmt")))
 
 DATE = re.compile(r'^"POT-Creation-Date:.*\n', re.MULTILINE)
 
@@ -44,13 +42,20 @@ class Command(makemessages.Command):
 
 def extract(package: Path) -> None:
     """Let each catalog have the texts that the package's sources have, and no other."""
+    _require_gettext()
     options = {"no_location": True, "no_obsolete": True, "verbosity": 0}
     with chdir(package):
         call_command(Command(), locale=list(LANGUAGES), **options)
 
 
+def _require_gettext() -> None:
+    for program in programs.GETTEXT:
+        programs.find(program)
+
+
 def compile_all(folder: Path) -> None:
     """Compile each catalog in it, as Django does."""
+    _require_gettext()
     with chdir(folder):
         call_command("compilemessages", verbosity=0)
 

@@ -16,6 +16,7 @@ import pytest
 
 from django_redislock.testing import EmbeddedServer
 
+from .programs import Missing
 from .servers import Node
 
 _resources = contextlib.ExitStack()
@@ -44,6 +45,24 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 def pytest_unconfigure() -> None:
     _resources.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    return (yield from _skip_if_missing())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    return (yield from _skip_if_missing())
+
+
+def _skip_if_missing() -> Generator[None]:
+    """Skip a test that needs a program which is not installed."""
+    try:
+        return (yield)
+    except Missing as missing:
+        pytest.skip(str(missing))
 
 
 def _hands_out_tests(config: pytest.Config) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from .programs import PACKAGES
 from .tools import ROOT, Child
 
 LEAVES_A_KEY = """
@@ -32,6 +33,28 @@ def test_known(): assert False
 """
 
 SKIPS_ALL = "import pytest; pytest.skip('no server', allow_module_level=True)"
+
+NEEDS_PROGRAMS = """
+import pytest
+from tests.programs import PACKAGES, find
+from tests.servers import Node
+from tests.servers.clock import Clock
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory):
+    return Clock(tmp_path_factory.mktemp("clock") / "clock")
+
+def test_with_a_clock(clock): ...
+
+def test_with_a_clock_too(clock): ...
+
+def test_with_tls():
+    with Node("redis-7.0"): ...
+
+@pytest.mark.parametrize("program", PACKAGES)
+def test_with_a_program(program):
+    find(program)
+"""
 
 
 def pytest_run(
@@ -65,6 +88,19 @@ def test_a_laptop_may_skip(tmp_path: Path) -> None:
     done = pytest_run(tmp_path, SKIPS, SKIPS_ALL)
     assert "2 skipped, 1 xfailed" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0
+
+
+def test_without_its_program_a_test_is_skipped(tmp_path: Path) -> None:
+    done = pytest_run(tmp_path, NEEDS_PROGRAMS, PATH=os.devnull)
+    assert f"{len(PACKAGES) + 3} skipped" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+def test_under_ci_a_missing_program_is_a_failure(tmp_path: Path) -> None:
+    done = pytest_run(tmp_path, NEEDS_PROGRAMS, CI="true", PATH=os.devnull)
+    counts = f"{len(PACKAGES) + 1} failed, 2 errors"
+    assert counts in done.stdout, done.stdout + done.stderr
+    assert "redis-server is missing: apt-get install redis-server" in done.stdout
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from django_redislock.admin import ActiveLockAdmin
 from django_redislock.manager import KINDS
 
 from .messages import (
-    HAS_GETTEXT,
     LANGUAGES,
     PACKAGE,
     Message,
@@ -31,9 +30,6 @@ from .messages import (
 from .pages import DASHBOARD, LIST, text_of, user_with
 from .tools import stopped_holder, wait_until
 
-needs_gettext = pytest.mark.skipif(
-    not HAS_GETTEXT, reason="GNU gettext is missing: apt-get install gettext"
-)
 in_each_language = pytest.mark.parametrize("language", LANGUAGES)
 
 PLACEHOLDER = re.compile(r"%\((\w+)\)([sd])|\{(\w+)\}|(%%)")
@@ -57,14 +53,12 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@needs_gettext
 @in_each_language
 def test_the_catalog_has_just_the_texts_that_there_are(extracted: Path, language: str) -> None:
     found = messages(catalog(extracted, language))
     assert found == messages(catalog(PACKAGE, language)), "make messages, and translate"
 
 
-@needs_gettext
 @in_each_language
 def test_the_compiled_catalog_is_up_to_date(extracted: Path, language: str) -> None:
     fresh, shipped = (
@@ -349,7 +343,6 @@ DATA = re.compile(
 """What is of no language: durations, kinds, aliases, threads, users, what was searched for."""
 
 
-@needs_gettext
 @pytest.mark.django_db
 @pytest.mark.usefixtures("busy", "stale")
 def test_every_text_can_be_translated(marked: str, monkeypatch) -> None:

@@ -1,11 +1,12 @@
 """axe-core, which finds what keeps people from using a page. npm fetches it; it ships nowhere."""
 
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.programs import find
 
 from .browser import Tab
 
@@ -42,10 +43,10 @@ def source() -> str:
 
 
 def _install() -> None:
-    if not shutil.which("npm"):
-        pytest.skip("npm is missing, which fetches axe-core: apt-get install npm")
-    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(HERE)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(HERE)]
+    done = subprocess.run(
+        [find("npm"), "ci", *options], capture_output=True, text=True, timeout=90, check=False
+    )
     if done.returncode:
         pytest.skip(f"npm could not fetch axe-core: {done.stderr}")
 

@@ -21,11 +21,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-T = TypeVar("T")
+from tests.programs import find
 
-CHROMIUM = Path("/usr/bin/chromium")
-CHROMEDRIVER = Path("/usr/bin/chromedriver")
-"""Of Debian's packages chromium and chromium-driver."""
+T = TypeVar("T")
 
 WIDTH, HEIGHT = 1280, 900
 
@@ -51,11 +49,11 @@ PATIENCE = 10
 def start(profile: Path) -> webdriver.Chrome:
     """A headless Chromium that keeps all that it writes in `profile`, a new folder."""
     options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
+    options.binary_location = find("chromium")
     for option in (*OPTIONS, f"--window-size={WIDTH},{HEIGHT}", f"--user-data-dir={profile}"):
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options, Service(str(CHROMEDRIVER)))
+    return webdriver.Chrome(options, Service(find("chromedriver")))
 
 
 class Tab:

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from selenium import webdriver
 
-from .browser import CHROMEDRIVER, CHROMIUM, Tab, start
+from .browser import Tab, start
 
 HERE = Path(__file__).parent
 
@@ -24,9 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[webdriver.Chrome]:
-    for program in (CHROMIUM, CHROMEDRIVER):
-        if not program.exists():
-            pytest.skip(f"{program} is missing: apt-get install chromium chromium-driver")
     # A process of Chromium's may write on for a moment after its end.
     with TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         driver = start(Path(profile))

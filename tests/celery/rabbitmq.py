@@ -9,13 +9,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from kombu import Connection
 
+from tests.programs import find
 from tests.tools import wait_until
-
-PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-"""Debian's wrapper of this name in /usr/sbin allows one server a machine."""
 
 STARTS_WITHIN = 60.0
 
@@ -82,12 +79,11 @@ def _process(command: list[str], environment: dict[str, str], log: Path) -> Iter
 @contextlib.contextmanager
 def rabbitmq(folder: Path) -> Iterator[str]:
     """The URL of a server that keeps its data in `folder`."""
-    if not PROGRAM.exists():
-        pytest.skip("Debian's package rabbitmq-server is not installed")
+    program = find("rabbitmq-server")
     port, names_port = _free_port(), _free_port()
     environment = _environment(folder, port, names_port)
     url = f"amqp://guest:guest@127.0.0.1:{port}//"
     names = _process(["epmd", "-port", str(names_port)], environment, folder / "epmd.log")
-    with names, _process([str(PROGRAM)], environment, folder / "server.log"):
+    with names, _process([program], environment, folder / "server.log"):
         wait_until(lambda: _answers(url), timeout=STARTS_WITHIN, interval=0.1)
         yield url

@@ -6,20 +6,17 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from django_redislock import locks
+from tests.programs import find
 from tests.tools import ROOT, wait_until
 
 from .beat_app import INTERVAL, SKEW
 from .conftest import running_worker
 
 pytestmark = [pytest.mark.celery]
-
-FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-"""Of Debian's package faketime."""
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +53,8 @@ def beat(folder, name, queue, run, **environment):
 
 @contextmanager
 def two_beats(folder, queue, run):
-    if not FAKETIME:
-        pytest.skip("Debian's package faketime is not installed")
     # Its monotonic clock is ahead as well: else time.sleep, by which a beat waits, fails.
-    ahead = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": f"+{SKEW}s"}
+    ahead = {"LD_PRELOAD": find("libfaketime.so.1"), "FAKETIME": f"+{SKEW}s"}
     with beat(folder, "first", queue, run), beat(folder, "second", queue, run, **ahead):
         yield
 

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from django_redislock.engine import drivers, listing
 from django_redislock.info import LockInfo
-from tests.servers import MAKES, Node
+from tests.servers import MAKES, Missing, Node
 from tests.tools import wait_for_none_left, wait_until
 
 from . import checker
@@ -127,6 +127,7 @@ class Setting:
         self.notes: list[str] = []
         self.settled_within = SETTLED_WITHIN
         self.troubles: dict[int, str] = {}
+        self.missing: Missing | None = None
         self._only = only
         self._stack = contextlib.ExitStack()
         self.nodes: list[Node] = []
@@ -177,6 +178,8 @@ class Setting:
 
     def trouble(self, number: int, error: Exception) -> None:
         """What went wrong in a run, or in none (0)."""
+        if isinstance(error, Missing):
+            self.missing = error
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         self.troubles[number] = f"{type(error).__name__}: {error} ({where})"

@@ -467,9 +467,8 @@ def found():
 
 @contextmanager
 def planting(body, *, runs, **facts):
-    setting = Setting(
-        Scenario(0, "planted faults", body, runs=runs, short=runs, **facts), seed=1, short=True
-    )
+    scenario = Scenario(0, "planted faults", body, runs=runs, short=runs, **facts)
+    setting = Setting(scenario, seed=1, short=True, make="valkey-9.1")
     try:
         yield setting
     finally:

@@ -25,6 +25,8 @@ def test_what_is_promised_holds(scenario, django_db_blocker):
             row = setting.row()
     finally:
         setting.close()
+    if setting.missing:
+        raise setting.missing
     print(dict(zip(table.HEAD, row.cells(), strict=True)), *row.notes)
     assert not row.failures, f"with seed {setting.seed}: {row.failures}"
 

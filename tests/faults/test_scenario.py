@@ -6,6 +6,7 @@ from contextlib import closing
 import pytest
 
 from tests.servers import MAKES
+from tests.servers.needs import needs
 
 from .__main__ import happen
 from .register import Attempts
@@ -149,6 +150,8 @@ def test_the_seed_chooses_the_make_of_the_servers_and_the_row_tells_it():
         with closing(setting):
             return setting.row().servers
 
+    for make in MAKES:
+        needs(make)
     found = [makes(seed) for seed in range(10)]
     assert [makes(seed) for seed in range(3)] == found[:3]
     assert {len(each) for each in found} == {1}

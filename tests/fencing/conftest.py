@@ -39,8 +39,6 @@ def sqlite_database(
 @pytest.fixture(scope="session")
 def postgres_database(django_db_blocker) -> Iterator[dict[str, Any]]:
     """The alias `postgres`, with all tables; its entry of DATABASES."""
-    if not postgres.is_here():
-        pytest.skip("PostgreSQL's initdb and postgres are not installed")
     with postgres.running() as folder, django_db_blocker.unblock():
         entry = postgres.database(folder)
         with postgres.migrated("postgres", entry):

@@ -14,10 +14,8 @@ from django.core.management import call_command
 from django.db import connections
 from django.db.utils import OperationalError
 
+from tests.programs import find
 from tests.tools import wait_until
-
-HIGHEST_FIRST = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-"""Where Debian keeps the programs that a server needs: not on PATH."""
 
 # The server goes when the test process closes the pipe, however that ends.
 KEEPER = """
@@ -37,15 +35,6 @@ def database(folder: str) -> dict[str, Any]:
         "USER": "postgres",
         "HOST": folder,
     }
-
-
-def program(name: str) -> str | None:
-    found = [str(each / name) for each in HIGHEST_FIRST if (each / name).exists()]
-    return shutil.which(name) or next(iter(found), None)
-
-
-def is_here() -> bool:
-    return program("initdb") is not None and program("postgres") is not None
 
 
 @contextlib.contextmanager
@@ -80,7 +69,7 @@ def is_up(alias: str) -> bool:
 @contextlib.contextmanager
 def _server(folder: str) -> Iterator[None]:
     who = _not_root(folder)
-    command = [program("initdb"), "-D", f"{folder}/data", "-U", "postgres", "--no-sync"]
+    command = [find("initdb"), "-D", f"{folder}/data", "-U", "postgres", "--no-sync"]
     subprocess.run(
         [*command, "-A", "trust", "-E", "UTF8", "--no-locale"],
         check=True,
@@ -90,7 +79,7 @@ def _server(folder: str) -> Iterator[None]:
     )
     with Path(folder, "log").open("w") as log:
         keeper = subprocess.Popen(
-            ["sh", "-c", KEEPER, program("postgres"), folder],
+            ["sh", "-c", KEEPER, find("postgres"), folder],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

@@ -31,6 +31,7 @@ from django_redislock.health.finding import Finding, Health
 from django_redislock.health.told import NotTold, Told
 from django_redislock.testing import EmbeddedServer
 from tests.conftest import leftovers
+from tests.programs import find
 from tests.tools import ROOT, wait_until
 
 from .tools import commands, hanging, start
@@ -51,7 +52,7 @@ def debians_redis(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    command = [find("redis-server"), "--port", str(port), "--save", "", "--dir", str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         with redis.Redis(port=port) as client:
@@ -75,9 +76,7 @@ def valkey(tmp_path):
         yield server.url
 
 
-PRODUCTS = {"Valkey": valkey}
-if shutil.which("redis-server"):
-    PRODUCTS["Redis"] = debians_redis
+PRODUCTS = {"Valkey": valkey, "Redis": debians_redis}
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ that started them, however that dies. A folder that a killed process leaves is n
 ...     node.client().ping()
 """
 
+from ..programs import Missing
 from .certificates import Certificates
 from .cluster import Cluster
-from .makes import MAKES, Missing
+from .makes import MAKES
 from .node import Node
 from .sentinels import Sentinels
 

@@ -3,10 +3,7 @@
 import threading
 from pathlib import Path
 
-from .makes import Missing
-
-LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-"""Of Debian's package faketime."""
+from tests.programs import find
 
 
 class Clock:
@@ -19,8 +16,7 @@ class Clock:
     """
 
     def __init__(self, file: Path) -> None:
-        if not LIBRARIES:
-            raise Missing("There is no libfaketime: apt-get install faketime")
+        self._library = find("libfaketime.so.1")
         self._file = file
         self._ahead = 0.0
         self._moving = threading.Lock()
@@ -29,7 +25,7 @@ class Clock:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            "LD_PRELOAD": str(LIBRARIES[0]),
+            "LD_PRELOAD": self._library,
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",

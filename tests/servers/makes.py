@@ -1,15 +1,12 @@
 """Where the binary of each make is. `tests.servers.fetch` gets the one that nothing installs."""
 
-import shutil
 import sys
 from pathlib import Path
 
+from tests.programs import Missing, find
+
 MAKES = ("valkey-9.1", "redis-7.0", "redis-6.2")
 FETCHED = Path(sys.prefix, "servers")
-
-
-class Missing(RuntimeError):
-    """The binary of a make isn't on this machine; the text says how to get it."""
 
 
 def binary(make: str) -> Path:
@@ -29,10 +26,7 @@ def _valkeylites() -> Path:
 
 
 def _debians() -> Path:
-    found = shutil.which("redis-server")
-    if not found:
-        raise Missing("There is no redis-server on PATH: apt-get install redis-server")
-    return Path(found)
+    return Path(find("redis-server"))
 
 
 def _fetched() -> Path:

@@ -8,7 +8,7 @@ import pytest
 from django.test import override_settings
 
 from ..conftest import wait_for_none_left
-from ..servers import MAKES, Missing
+from ..servers import MAKES
 from ..tools import Child
 from . import places, topologies
 from .topologies import Running, Topology
@@ -87,10 +87,7 @@ def start() -> Iterator[Callable[[str], Topology]]:
 @pytest.fixture(params=sorts(*ALL))
 def topology(request: pytest.FixtureRequest, start) -> Iterator[Topology]:
     """Servers that are up, on which this process's locks live, and nothing stays behind."""
-    try:
-        topology = start(request.param)
-    except Missing as missing:
-        pytest.skip(str(missing))
+    topology = start(request.param)
     with override_settings(**topology.settings):
         yield topology
     observers = topology.observers()
