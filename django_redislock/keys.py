@@ -51,7 +51,7 @@ class Keys:
 
     def inspect(self, bucket: int) -> tuple[str, str, str, str]:
         """The index, and the bases of the lock and waiting keys and of the history."""
-        base = f"{self.prefix}:{{{bucket}}}:"
+        base = _base(self.prefix, bucket)
         return f"{base}index", f"{base}lock:", f"{base}waiting:", f"{base}history:"
 
     def history(self, bucket: int) -> tuple[str, str, str]:
@@ -60,10 +60,18 @@ class Keys:
         return index, lock, history
 
 
+def _base(prefix: str, bucket: int) -> str:
+    before, braces, after = prefix.partition("{}")
+    if braces and "{" not in before:
+        # If the first braces of a key are empty, a Cluster hashes the entire key.
+        prefix = f"{before}{{{bucket}}}{after}"
+    return f"{prefix}:{{{bucket}}}:"
+
+
 @lru_cache(maxsize=256)
 def _of(prefix: str, name: str) -> LockKeys:
     bucket = crc32(name.encode()) % BUCKETS
-    base = f"{prefix}:{{{bucket}}}:"
+    base = _base(prefix, bucket)
     return LockKeys(
         name,
         bucket,

@@ -131,6 +131,20 @@ def test_locks_of_all_nodes_are_held_listed_and_released_in_async(cluster):
     asyncio.run(use())
 
 
+@pytest.mark.parametrize("prefix", ["{}", "site{}", "{}{a}", "{a}{}", "{", "{a", "}{}"])
+def test_a_prefix_may_contain_braces(cluster, settings, prefix):
+    settings.CACHES["default"] = settings.CACHES["default"] | {"KEY_PREFIX": prefix}
+
+    async def use():
+        async with locks.lock(NAMES[0]):
+            pass
+
+    with held(NAMES):
+        assert sorted(info.name for info in locks.active()) == sorted(NAMES)
+    asyncio.run(use())
+    assert len(locks.history()) == len(NAMES) + 1
+
+
 def test_renewals_of_a_bucket_have_a_thread_of_their_own(cluster):
     same = [name for name in NAMES if slot_of(name) == slot_of(NAMES[0])]
     with held(same) as of_one, locks.lock(next(n for n in NAMES if n not in same)) as other:
