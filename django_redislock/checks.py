@@ -8,6 +8,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.core.cache import caches
+from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 
@@ -58,6 +59,23 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
                 Error(str(error), hint="Correct it, or leave it out.", id="redislock.E003")
             )
     return errors
+
+
+@register(Tags.caches)
+def check_key_function(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """W004: The cache alias has a `KEY_FUNCTION`, which locks do not call."""
+    if check_backend(app_configs) or check_settings(app_configs):
+        return []
+    if caches[conf.cache].key_func is default_key_func:
+        return []
+    return [
+        Warning(
+            f"The cache alias {conf.cache!r} has a KEY_FUNCTION, which locks do not call: sites "
+            "or tenants that it separates share their locks.",
+            hint="Put the tenant into the name of each lock, and silence this check.",
+            id="redislock.W004",
+        )
+    ]
 
 
 @register(Tags.caches, deploy=True)

@@ -16,6 +16,7 @@ from django_redislock.checks import (
     check_settings,
 )
 
+from .conftest import CORE, DJANGO_REDIS
 from .test_connection import LOCMEM, MISTAKEN, MISTAKEN_RETRIES, UNFIT, UNREADABLE
 
 
@@ -204,6 +205,30 @@ def test_a_database_of_its_own_is_not_W003(settings, alias_on):
     alias_on(settings.CACHES["default"]["LOCATION"].removesuffix("0") + "5")
     settings.REDISLOCK_CACHE = "own"
     assert told(deploy=True) == {}
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS, "django_valkey.cache.ValkeyCache"])
+def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
+    alias_on(own_server.url, backend=backend)
+    settings.REDISLOCK_CACHE = "own"
+    assert told() == {}
+    default = "django.core.cache.backends.base.default_key_func"
+    settings.CACHES = {
+        **settings.CACHES,
+        "own": settings.CACHES["own"] | {"KEY_FUNCTION": default},
+    }
+    assert told() == {}
+    own = settings.CACHES["own"] | {"KEY_FUNCTION": f"{__name__}.key_of_a_tenant"}
+    settings.CACHES = {**settings.CACHES, "own": own}
+    assert set(told()) == {"redislock.W004"}
+    [message] = told().values()
+    assert "'own'" in message.msg
+    assert "KEY_FUNCTION" in message.msg
+    assert "name of each lock" in message.hint
+
+
+def key_of_a_tenant(key, key_prefix, version):
+    return f"tenant:{key_prefix}:{version}:{key}"
 
 
 @pytest.mark.parametrize("value", [None, 5, ["default"], {}])
