@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.apps import AppConfig
-from django.core.cache import caches
+from django.core.cache import InvalidCacheBackendError, caches
 from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
@@ -38,27 +38,48 @@ def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
                 id="redislock.E001",
             )
         ]
-    trouble = _trouble(alias)
-    if trouble is None:
-        return []
+    return _check_alias(alias)
+
+
+def _check_alias(alias: str) -> list[CheckMessage]:
+    if _refusal_of("client"):
+        return []  # check_settings reports it as E003.
+    from .connection import fits, unfit
+
+    try:
+        if fits(alias):
+            return []
+    except ImproperlyConfigured as error:
+        return [Error(str(error), hint=_correction(error), id="redislock.E002")]
     hint = (
-        "Name an alias on Redis in REDISLOCK_CACHE; the site's other caches can stay as they are."
+        "Name an alias on Redis in REDISLOCK_CACHE. The site's other caches can stay as they are."
     )
-    return [Error(trouble, hint=hint, id="redislock.E002")]
+    return [Error(unfit(alias), hint=hint, id="redislock.E002")]
+
+
+def _correction(error: ImproperlyConfigured) -> str:
+    if isinstance(error.__context__, InvalidCacheBackendError):
+        return "Correct the BACKEND of the alias in CACHES, or install the backend's package."
+    return "Correct the LOCATION or the OPTIONS of the alias in CACHES."
 
 
 @register(Tags.caches)
 def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """E003: a setting other than ``REDISLOCK_CACHE`` has a value that it can't have."""
-    errors: list[CheckMessage] = []
-    for setting in SETTINGS:
-        try:
-            getattr(conf, setting)
-        except ImproperlyConfigured as error:
-            errors.append(
-                Error(str(error), hint="Correct it, or leave it out.", id="redislock.E003")
-            )
-    return errors
+    return [
+        Error(refusal, hint="Correct it, or leave it out.", id="redislock.E003")
+        for refusal in map(_refusal_of, SETTINGS)
+        if refusal
+    ]
+
+
+def _refusal_of(setting: str) -> str:
+    """Return why the value of a setting is refused, or an empty string."""
+    try:
+        getattr(conf, setting)
+    except ImproperlyConfigured as error:
+        return str(error)
+    return ""
 
 
 @register(Tags.caches)
@@ -121,7 +142,7 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 @register(Tags.caches, deploy=True)
 def check_own_database(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W003: an ordinary cache of the site lives in the same database."""
-    if check_backend(app_configs):
+    if check_backend(app_configs) or check_settings(app_configs):
         return []
     of_the_site = conf.cache == "default" and conf.client is None
     shared = "default" if of_the_site else _alias_in_the_same_database()
@@ -151,12 +172,3 @@ def _database(alias: str) -> tuple[str, int] | None:
         return server(alias).database
     except ImproperlyConfigured:
         return None
-
-
-def _trouble(alias: str) -> str | None:
-    from .connection import fits, unfit
-
-    try:
-        return None if fits(alias) else unfit(alias)
-    except ImproperlyConfigured as error:
-        return str(error)

@@ -47,7 +47,7 @@ def test_another_backend_is_E002(settings, alias):
     [message] = told().values()
     assert repr(alias) in message.msg
     assert UNFIT[alias]["BACKEND"] in message.msg
-    assert message.hint
+    assert "REDISLOCK_CACHE" in message.hint
     assert message.is_serious()
 
 
@@ -60,6 +60,8 @@ def test_a_backend_that_can_not_be_imported_is_E002(settings, backend):
     assert message.id == "redislock.E002"
     assert "'broken'" in message.msg
     assert backend in message.msg
+    assert "BACKEND" in message.hint
+    assert "REDISLOCK_CACHE" not in message.hint
 
 
 ALL_MISTAKEN = {**MISTAKEN, **MISTAKEN_RETRIES}
@@ -79,6 +81,9 @@ def test_an_alias_whose_options_are_mistaken_is_E002(
         assert [message.id for message in found] == ["redislock.E002"] * (check is check_backend)
     [message] = check_backend(None)
     assert re.search(f"'own': .*({mistake})", message.msg)
+    wrong = "OPTIONS" if backend in (CORE, DJANGO_REDIS) else "BACKEND"
+    assert wrong in message.hint
+    assert "REDISLOCK_CACHE" not in message.hint
 
 
 @pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
@@ -87,6 +92,18 @@ def test_an_address_that_leads_nowhere_is_E002(settings, alias_on, location):
     settings.REDISLOCK_CACHE = "own"
     assert set(told(deploy=True)) == {"redislock.E002"}
     assert "'own': " in told()["redislock.E002"].msg
+    assert "LOCATION" in told()["redislock.E002"].hint
+    assert "REDISLOCK_CACHE" not in told()["redislock.E002"].hint
+
+
+@pytest.mark.parametrize("path", ["no.such.module", "os.environ", 5])
+def test_a_client_setting_that_is_wrong_is_E003_alone(settings, path):
+    settings.REDISLOCK_CLIENT = path
+    for deploy in (False, True):
+        messages = run_checks(include_deployment_checks=deploy)
+        found = [each for each in messages if (each.id or "").startswith("redislock")]
+        assert [each.id for each in found] == ["redislock.E003"]
+        assert "REDISLOCK_CLIENT" in found[0].msg
 
 
 def test_an_alias_beside_that_is_mistaken_is_nobodys_database(settings, alias_on):
