@@ -92,12 +92,12 @@ class LockManager:
             Seconds for which it stays taken, however soon it is released: for work that
             several machines begin at the same time by their own clocks.
         min_replicas
-            How many replicas must have the lock before it counts as acquired, and each renewal
-            before it counts, so that a failover to one of them keeps it. Asked by ``WAIT``, in one
-            more round trip. Where they don't answer in a second, `acquire` raises redis-py's
-            `ConnectionError` and nothing is left behind; and a lease that can't be renewed so is
-            lost at its end. It narrows the window of a failover and can't close it: see the
-            explanation of faults.
+            The number of replicas, from 0 to 100, that must have the lock before an acquisition
+            or a renewal counts, so that a failover to one of them keeps the lock. It costs one
+            more round trip, for ``WAIT``. If the replicas don't answer within a second, `acquire`
+            raises redis-py's `ConnectionError` and leaves nothing behind. A lease that can't be
+            renewed is lost when it expires. This narrows the window of a failover, but does not
+            close it: see the explanation of faults.
         release_on_commit
             True, or the alias of a database: where the lock is released inside a transaction
             of it, it stays held until the outermost one is committed or rolled back, or the
@@ -132,6 +132,7 @@ class LockManager:
         self, name: str, limit: int, *, weight: int = 1, **options: Unpack[Options]
     ) -> Semaphore:
         """At most `limit` holders at a time, or fewer that weigh as much. Options as of `lock`.
+        The limit is from 1 to 1,000,000, and the weight is from 1 to the limit.
 
         Each has its own lease. A `weight` above 1 takes more of the limit at once; who waits
         for much is not overtaken by who wants little.

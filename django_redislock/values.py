@@ -83,8 +83,8 @@ def count(argument: str, value: object, *, least: int = 1, most: int = LARGEST_C
 
 
 def replicas(argument: str, value: object) -> int:
-    """A number of replicas, from 0."""
-    return 0 if value == 0 and type(value) is int else count(argument, value, most=100)
+    """Return the value if it is a number of replicas, from 0 to 100."""
+    return count(argument, value, least=0, most=100)
 
 
 def aliases(argument: str, value: object) -> list[str]:

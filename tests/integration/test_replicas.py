@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError
 
-from django_redislock import LockLost
+from django_redislock import LockLost, locks
 from django_redislock.engine import drivers
 from django_redislock.engine.pools import connection_of
 from tests.servers import Node
@@ -158,10 +158,16 @@ def test_a_replica_is_not_waited_for_longer_than_the_client_waits_for_an_answer(
     assert hasty.count() == 0
 
 
-@pytest.mark.parametrize("value", [-1, 1.5, "1", True, None, 101])
-def test_what_is_no_number_of_replicas_is_refused(replicated, value):
-    with pytest.raises((TypeError, ValueError), match="min_replicas must be"):
-        replicated.lock("a", min_replicas=value)
+@pytest.mark.parametrize("value", [1.5, "1", True, False, None])
+def test_a_number_of_replicas_that_is_no_int_is_refused(value):
+    with pytest.raises(TypeError, match="min_replicas must be an int"):
+        locks.lock("a", min_replicas=value)
+
+
+@pytest.mark.parametrize("value", [-1, 101])
+def test_a_number_of_replicas_that_is_out_of_range_is_refused(value):
+    with pytest.raises(ValueError, match=f"min_replicas must be from 0 to 100, got {value}"):
+        locks.lock("a", min_replicas=value)
 
 
 def test_an_address_that_leads_to_a_new_primary_is_followed(alias_on, tmp_path):
