@@ -1,7 +1,7 @@
 """What is told of a lock: facts, as they stood in Redis at one moment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -33,8 +33,8 @@ class Holder:
 class Holding:
     """One holder's part in a lock."""
 
-    token: str
-    """The owner's token, fresh for each acquisition. To know it is to own the lock."""
+    token: str = field(repr=False)
+    """The lock token, new for each acquisition. Keep it secret: it proves who the holder is."""
 
     fence_token: int
     """The fencing token: larger than that of every holding of this lock before it."""

@@ -53,7 +53,7 @@ class Want:
     """What one acquisition asks for."""
 
     keys: LockKeys
-    token: str
+    token: str = field(repr=False)
     kind: str
     capacity: int
     weight: int
@@ -66,7 +66,7 @@ class Want:
     patience: float | None = None
     """Seconds that any answer may be late; None: as the client allows, or `PATIENCE`."""
 
-    predecessor: str = ""
+    predecessor: str = field(default="", repr=False)
     """The token whose holding it takes over, if there is one."""
 
     min_replicas: int = 0
