@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
@@ -439,6 +440,57 @@ def test_history_that_is_off_says_so(no_past, settings):
     assert call("history", "--format", "json") == "[]\n"
 
 
+@pytest.mark.parametrize("columns", [64, 80, 100])
+@pytest.mark.parametrize("subcommand", ["history", "show"])
+def test_history_fits_its_terminal(no_past, subcommand, columns):
+    name = "日本" * 10 + "x" * 60
+    with locks.lock(name) as lock:
+        fence = str(lock.fence_token)
+    arguments = [subcommand, name] if subcommand == "show" else [subcommand]
+
+    with Terminal(*arguments, columns=columns) as terminal:
+        assert terminal.end() == 0
+    header, line, *rest = terminal.text[terminal.text.index("AT ") :].splitlines()
+
+    wanted = ["AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "FENCE"]
+    if columns == 64:
+        wanted.remove("WAITED")
+    assert header.split() == wanted
+    assert re.match(r"\d\d:\d\d:\d\d +released +日", line)
+    assert line.endswith(f"  {fence}")
+    assert not "".join(rest).strip()
+    assert name in run_process(*arguments).stdout
+
+
+def test_history_shows_tasks_where_there_are_any(no_past):
+    with Child(TASK) as child:
+        child.expect("held")
+        child.tell()
+        assert child.wait() == 0
+
+    with Terminal("history", columns=80) as terminal:
+        assert terminal.end() == 0
+
+    assert "TASK" in terminal.text.split("\n")[0].split()
+    assert terminal.shows(r"released +x .* sync \[")
+
+
+def test_history_shows_the_date_of_another_day(no_past, redis_server):
+    with locks.lock("x"):
+        pass
+    (key,) = redis_server.scan_iter("*:history:ended")
+    ((_, fields),) = redis_server.xrange(key)
+    at = datetime(2026, 1, 31, 18, 0, 40, tzinfo=UTC)
+    redis_server.delete(key)
+    redis_server.xadd(key, fields | {"at": int(at.timestamp() * 1000)})
+
+    with Terminal("history") as terminal:
+        assert terminal.end() == 0
+
+    assert terminal.shows(r"^2026-01-31 18:00:40 +released +x ")
+    assert "\n2026-01-31 18:00:40+00:00  released  x " in run_process("history").stdout
+
+
 # What is shown, and how
 
 
@@ -682,7 +734,7 @@ def test_screen_shows_locks_and_what_happened(no_past, hold):
         terminal.shows(r"^invoice:42 .* 1$")
         lock.release()
         assert waiter.result(60)
-        terminal.shows(r"released +invoice:42 .* held ")
+        terminal.shows(r"^\d\d:\d\d:\d\d +released +invoice:42 .* held ")
         terminal.shows(r"released +invoice:42 .* waited ")
         terminal.shows(r"^0 locks held")
         terminal.press("q")

@@ -5,6 +5,7 @@ import time
 
 from django.core.management.base import BaseCommand
 
+from django_redislock.management.presenting import moment_text, short_moment_text
 from django_redislock.management.terminal import Paint, plain, write
 from django_redislock.management.watching import (
     Change,
@@ -39,7 +40,8 @@ def tell_changes(command: BaseCommand, before: Look | None, after: Look) -> None
 
 
 def tell(command: BaseCommand, change: Change) -> None:
-    write(command, str(change), paint_of(command, change))
+    moment = short_moment_text if command.stdout.isatty() else moment_text
+    write(command, change.line(moment(change.at)), paint_of(command, change))
     command.stdout.flush()
 
 

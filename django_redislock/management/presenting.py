@@ -3,14 +3,15 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
+from django.core.management.base import BaseCommand
 from django.core.management.color import Style
 from django.utils.timezone import localtime
 
 from django_redislock.info import Event, Holding, LockInfo, Waiter
-from django_redislock.management.terminal import Paint, Row, plain
+from django_redislock.management.terminal import Paint, Row, plain, write_table
 from django_redislock.text import (
     age,
     holder_text,
@@ -24,7 +25,14 @@ from django_redislock.text import (
 )
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
+HIDEABLE = ("KIND", "FENCE")
+"""The columns that a narrow terminal leaves out, the first one first."""
+
 EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
+EVENT_HIDEABLE = ("WAITED", "FENCE", "TASK")
+
+MIN_WIDTHS = {"NAME": 8, "HOLDER": 8, "TASK": 6}
+"""The columns whose cells a narrow terminal cuts, and how wide they stay."""
 
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
@@ -127,15 +135,21 @@ def told_facts(told: Holding | Waiter | Event) -> dict[str, Any]:
     return asdict(told) | {"metadata": shown_metadata(told.metadata)}
 
 
-def event_rows(events: Iterable[Event], style: Style) -> Iterator[Row]:
+def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
+    """Write a table of events."""
+    write_table(command, EVENT_HEADER, event_rows(command, events), MIN_WIDTHS, EVENT_HIDEABLE)
+
+
+def event_rows(command: BaseCommand, events: Iterable[Event]) -> Iterator[Row]:
+    is_short = command.stdout.isatty()
     for event in events:
-        yield outcome_paint(event.outcome, style), event_cells(event)
+        yield outcome_paint(event.outcome, command.style), event_cells(event, is_short)
 
 
-def event_cells(event: Event) -> tuple[str, ...]:
+def event_cells(event: Event, is_short: bool) -> tuple[str, ...]:
     held = event.acquired_at is not None
     return (
-        moment_text(event.at),
+        short_moment_text(event.at) if is_short else moment_text(event.at),
         printable(event.outcome),
         printable(event.name),
         short_duration(event.held) if held else "-",
@@ -154,6 +168,12 @@ def outcome_paint(outcome: str, style: Style) -> Paint:
 def moment_text(moment: datetime) -> str:
     """Return it in the project's time zone, to the second."""
     return localtime(moment).isoformat(" ", "seconds")
+
+
+def short_moment_text(moment: datetime) -> str:
+    """Return the time in the project's time zone, with the date if that is not today's."""
+    local, today = localtime(moment), localtime(datetime.now(UTC)).date()
+    return f"{local:%H:%M:%S}" if local.date() == today else f"{local:%Y-%m-%d %H:%M:%S}"
 
 
 def metadata_text(metadata: Mapping[str, Any]) -> str:

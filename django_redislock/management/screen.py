@@ -21,6 +21,7 @@ from rich.text import Text
 
 from django_redislock.info import Holding, LockInfo
 from django_redislock.management.lines import paint_of
+from django_redislock.management.presenting import short_moment_text
 from django_redislock.management.terminal import Paint, encodable, plain
 from django_redislock.management.watching import (
     Change,
@@ -194,7 +195,9 @@ class Screen:
         latest = list(self.eyes.happened)[-height:]
         yield from [Text()] * (height - len(latest))
         for change in latest:
-            yield self._line(str(change), paint_of(self.command, change))
+            yield self._line(
+                change.line(short_moment_text(change.at)), paint_of(self.command, change)
+            )
 
     def _line(self, text: str, paint: Paint = plain) -> Text:
         line = self._text(text, paint)

@@ -82,24 +82,38 @@ def write_table(
     header: Sequence[str],
     rows: Iterable[Row],
     least: Mapping[str, int] | None = None,
+    hideable: Sequence[str] = (),
 ) -> None:
-    """On a terminal, columns that `least` names are cut where they don't fit, to no less."""
+    """Write a table whose lines fit the terminal.
+
+    Args:
+        least: The columns whose cells may be cut, and how wide these columns stay.
+        hideable: The columns that are left out, the first one first, if cutting is not enough.
+    """
     heading: Row = command.style.MIGRATE_LABEL, header
     paints, cells = zip(heading, *rows, strict=True)
     shown: Table = [[encodable(cell, command.stdout) for cell in row] for row in cells]
     if least and command.stdout.isatty():
         mark = "…" if encodable("…", command.stdout) == "…" else "..."
-        shown = fitted(shown, get_terminal_size().columns, least, mark)
+        shown = fitted(shown, get_terminal_size().columns, least, hideable, mark)
     for paint, line in zip(paints, aligned(shown), strict=True):
         command.stdout.write(paint(line))
 
 
-def fitted(rows: Table, room: int, least: Mapping[str, int], mark: str) -> Table:
-    """Return `rows`, whose first is the header, in lines of so many columns if that can be had:
-    without a TASK where none has one, and with the longest cells cut, which end with `mark`."""
+def fitted(
+    rows: Table, room: int, least: Mapping[str, int], hideable: Sequence[str], mark: str
+) -> Table:
+    """Return `rows`, whose first is the header, so that their lines fit into `room` columns.
+
+    An empty TASK column is left out first. Then the longest cells are cut and end with `mark`,
+    and columns are left out if that is not enough.
+    """
     if excess(widths_of(rows), room) <= 0:
         return rows
     rows = without_tasks(rows)
+    for name in hideable:
+        if name in rows[0] and excess(least_widths(rows, least), room) > 0:
+            rows = without(rows, name)
     widths = narrowed(dict(zip(rows[0], widths_of(rows), strict=True)), room, least)
     return [
         [cut(cell, widths[name], mark) for name, cell in zip(rows[0], row, strict=True)]
@@ -109,9 +123,19 @@ def fitted(rows: Table, room: int, least: Mapping[str, int], mark: str) -> Table
 
 def without_tasks(rows: Table) -> Table:
     place = rows[0].index("TASK")
-    if any(row[place] != "-" for row in rows[1:]):
-        return rows
+    return rows if any(row[place] != "-" for row in rows[1:]) else without(rows, "TASK")
+
+
+def without(rows: Table, name: str) -> Table:
+    """Return `rows` without the column of that name."""
+    place = rows[0].index(name)
     return [[*row[:place], *row[place + 1 :]] for row in rows]
+
+
+def least_widths(rows: Table, least: Mapping[str, int]) -> list[int]:
+    """Return the widths of the columns after their cells are cut as far as possible."""
+    widths = zip(rows[0], widths_of(rows), strict=True)
+    return [min(columns, least.get(name, columns)) for name, columns in widths]
 
 
 def narrowed(widths: dict[str, int], room: int, least: Mapping[str, int]) -> dict[str, int]:

@@ -11,7 +11,6 @@ from redis.exceptions import RedisError
 
 from django_redislock.conf import conf
 from django_redislock.info import Event, Holding, LockInfo, Page
-from django_redislock.management.presenting import moment_text
 from django_redislock.manager import LockManager
 from django_redislock.text import (
     any_of,
@@ -105,9 +104,9 @@ class Change:
     at: datetime = field(default_factory=partial(datetime.now, UTC))
     """When it was, by Redis's clock; where that can't be known, when it was seen, by ours."""
 
-    def __str__(self) -> str:
-        parts = (moment_text(self.at), f"{self.what:8}", printable(self.name), self.told)
-        return "  ".join(parts).rstrip()
+    def line(self, moment: str) -> str:
+        """Return the change on one line, which begins with the moment."""
+        return "  ".join((moment, f"{self.what:8}", printable(self.name), self.told)).rstrip()
 
 
 def changes(before: Look, after: Look) -> Iterator[Change]:

@@ -10,6 +10,7 @@ VARIES = (
     # In the pages the machine is called vm.
     (re.compile(rf"\b({HOST}|vm):\d+\b"), "vm:1"),
     (re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d+)?"), r"2026-01-01\g<1>00:00:00"),
+    (re.compile(r"\b\d\d:\d\d:\d\d\b"), "00:00:00"),
     (re.compile(r"\b1\d{15}\b"), "1000000000000000"),  # a fencing token
     (re.compile(r"\b\d+(\.\d+)?( ?m?s)\b"), r"1\g<2>"),
     (re.compile(r"[█░]+"), "█"),

@@ -8,14 +8,12 @@ from django_redislock.conf import conf
 from django_redislock.info import Event
 from django_redislock.management.arguments import limit, name
 from django_redislock.management.presenting import (
-    EVENT_HEADER,
     OUTCOMES,
-    event_rows,
     json_array,
     json_text,
     told_facts,
+    write_events,
 )
-from django_redislock.management.terminal import write_table
 from django_redislock.manager import LockManager
 from django_redislock.values import LARGEST_COUNT
 
@@ -60,7 +58,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         for event in events:
             command.stdout.write(json_text(told_facts(event)))
     elif events:
-        write_table(command, EVENT_HEADER, event_rows(events, command.style))
+        write_events(command, events)
     else:
         command.stdout.write("No history." if conf.history else "No history is kept.")
 

@@ -7,14 +7,11 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.info import LockInfo
 from django_redislock.management.arguments import add_pattern, limit
-from django_redislock.management.presenting import HEADER, as_json, as_rows
+from django_redislock.management.presenting import HEADER, HIDEABLE, MIN_WIDTHS, as_json, as_rows
 from django_redislock.management.terminal import write_table
 from django_redislock.manager import LockManager
 
 HELP = "Show the active locks."
-
-LEAST = {"NAME": 8, "HOLDER": 8, "TASK": 6}
-"""How wide the columns stay that a terminal cuts."""
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -35,7 +32,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         for part in as_json(found):
             command.stdout.write(part, ending="")
     elif infos := tuple(found):
-        write_table(command, HEADER, as_rows(infos, command.style), LEAST)
+        write_table(command, HEADER, as_rows(infos, command.style), MIN_WIDTHS, HIDEABLE)
     else:
         command.stdout.write("No active locks.")
 

@@ -8,14 +8,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_redislock.info import Event, Holding, LockInfo, Waiter
 from django_redislock.management.arguments import NOT_DONE, name
 from django_redislock.management.presenting import (
-    EVENT_HEADER,
-    event_rows,
     json_text,
     lock_facts,
     metadata_text,
     moment_text,
     renewal_text,
     told_facts,
+    write_events,
 )
 from django_redislock.management.terminal import Paint, plain, write, write_table
 from django_redislock.manager import LockManager
@@ -95,7 +94,7 @@ def tell(command: BaseCommand, known: Known) -> None:
         tell_queue(command, known.queue, known.info)
     if known.history:
         head(command, "Lately")
-        write_table(command, EVENT_HEADER, event_rows(known.history, command.style))
+        write_events(command, known.history)
 
 
 def tell_queue(command: BaseCommand, queue: Iterable[Waiter], info: LockInfo) -> None:
