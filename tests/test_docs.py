@@ -33,6 +33,7 @@ from django_redislock.management.subcommands import show
 from django_redislock.models import ActiveLock
 from django_redislock.primitives import Options
 
+from .pages import LIST, user_with
 from .tools import ROOT
 
 DOCS = ROOT / "docs"
@@ -258,6 +259,16 @@ def test_the_names_of_the_admins_pages_lead_there() -> None:
     for name in named:
         of_one = name.endswith(("change", "history"))
         assert reverse(name, args=["a"] if of_one else []).startswith("/admin/")
+
+
+@pytest.mark.django_db
+def test_the_list_in_the_tutorial_has_the_columns_of_the_admin(settings, hold) -> None:
+    settings.CACHES = {"default": settings.CACHES["default"]}
+    hold("x")
+    page = user_with("view_activelock").get(LIST).content.decode()
+    columns = re.findall(r'<th scope="col"[^>]*\bcolumn-(\w+)', page)
+    (line,) = re.findall("^Name  .*$", (DOCS / "tutorial.md").read_text(), re.MULTILINE)
+    assert line.lower().split() == columns
 
 
 def test_the_keys_are_those_of_the_reference() -> None:
