@@ -434,8 +434,7 @@ def test_skip_names_the_holder(hold):
     assert (ended.returncode, ended.stdout) == (1, "")
     holder = locks.get("x").holder
     assert ended.stderr.startswith(
-        f"CommandError: Not run: x (fencing token {held.fence_token}, "
-        f"held by {holder.host}:{holder.pid}"
+        f"Not run: x (fencing token {held.fence_token}, held by {holder.host}:{holder.pid}"
     )
     assert ended.stderr.count("\n") == 1
     assert held.owned()
@@ -456,8 +455,41 @@ def test_wait_that_is_over_is_a_conflict(hold):
     assert (ended.returncode, ended.stdout) == (99, "")
     waiting, conflict = ended.stderr.splitlines()
     assert waiting.startswith("Waiting for x (")
-    assert conflict.startswith("CommandError: Not run: x (")
+    assert conflict.startswith("Not run: x (")
     assert none_waits("x")
+
+
+@pytest.mark.parametrize("wait", [["--skip"], ["--wait", "0.2"]])
+def test_a_skipped_run_that_is_a_success_prints_nothing(hold, wait):
+    hold("x")
+
+    ended = done("x", *wait, "--conflict-exit-code", "0", "--", "echo", "ran")
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert none_waits("x")
+
+
+def test_a_skipped_run_that_is_a_success_names_the_holder_if_asked(hold):
+    hold("x")
+
+    options = ("--wait", "0.2", "--conflict-exit-code", "0", "-v", "2")
+    ended = done("x", *options, "--", "echo", "ran")
+
+    assert (ended.returncode, ended.stdout) == (0, "")
+    waiting, conflict = ended.stderr.splitlines()
+    assert waiting.startswith("Waiting for x (")
+    assert conflict.startswith("Not run: x (")
+
+
+def test_a_run_that_is_not_skipped_is_silent_about_the_wait(hold):
+    held = hold("x")
+    with Run("x", "--conflict-exit-code", "0", "--", "echo", "ran") as run:
+        wait_until(lambda: locks.get("x").waiters == 1)
+        held.release()
+
+        assert run.wait() == 0
+        run.expect("ran")
+    assert run.complained == []
 
 
 @pytest.mark.parametrize("options", [[], ["--wait", "30s"]])
@@ -877,6 +909,11 @@ def test_call_command_tells_of_a_conflict(hold):
         call_command("locks", "run", "x", "--", "true", skip=True, conflict_exit_code=9)
 
     assert conflict.value.returncode == 9
+
+
+def test_call_command_returns_after_a_conflict_that_is_a_success():
+    with locks_elsewhere("x"):
+        call_command("locks", "run", "x", "--", "false", skip=True, conflict_exit_code=0)
 
 
 def test_another_thread_is_refused():

@@ -3,14 +3,14 @@
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from itertools import accumulate
 from shutil import get_terminal_size
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 from unicodedata import combining, east_asian_width
 
-from django.core.management.base import BaseCommand, OutputWrapper
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.core.management.color import no_style
 
 Paint: TypeAlias = Callable[[str], str]
@@ -71,6 +71,20 @@ def let_nobody_read(command: BaseCommand) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, out.fileno())
     os.close(nowhere)
+
+
+def stop(command: BaseCommand, text: str, status: int, paint: Paint = plain) -> NoReturn:
+    """End the command with a message that is not an error, and an exit status.
+
+    Raises:
+        SystemExit: A shell started the command. The message is on stderr.
+        CommandError: Code started the command, with `call_command`.
+    """
+    if not getattr(command, "is_command_line", False):
+        raise CommandError(text, returncode=status)
+    with suppress(OSError, ValueError):  # Nobody reads stderr any more.
+        command.stderr.write(text, style_func=paint)
+    raise SystemExit(status)
 
 
 def write(command: BaseCommand, text: str, paint: Paint = plain) -> None:

@@ -22,6 +22,9 @@ class Command(BaseCommand):
     # Another app's failing check must not stand in the way of a look at the locks.
     requires_system_checks = ()
 
+    is_command_line = False
+    """Whether a shell started it, and not `call_command`."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         open_closed_streams()
         super().__init__(*args, **kwargs)
@@ -36,6 +39,10 @@ class Command(BaseCommand):
             complain_plainly(subparser)
             subcommand.add_arguments(subparser)
             add_common_arguments(subparser)
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self.is_command_line = True
+        super().run_from_argv(argv)
 
     def handle(self, *args: Any, **options: Any) -> None:
         subcommand = SUBCOMMANDS[options["subcommand"]]
@@ -63,7 +70,10 @@ def add_common_arguments(parser: CommandParser) -> None:
         "--using", type=alias, metavar="A", help="The alias in CACHES; default: REDISLOCK_CACHE."
     )
     # Django's own options are known before the subcommand; people write them after it.
-    for options in (("--settings",), ("--pythonpath",), ("--verbosity", "-v")):
+    parser.add_argument(
+        "--verbosity", "-v", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS
+    )
+    for options in (("--settings",), ("--pythonpath",)):
         parser.add_argument(*options, default=SUPPRESS, help=SUPPRESS)
     for flag in ("--traceback", "--no-color", "--force-color"):
         parser.add_argument(flag, action="store_true", default=SUPPRESS, help=SUPPRESS)

@@ -12,7 +12,7 @@ from django_redislock import values
 from django_redislock.exceptions import LockError
 from django_redislock.management import running
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name
-from django_redislock.management.terminal import plain
+from django_redislock.management.terminal import plain, stop
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
@@ -55,7 +55,8 @@ def add_arguments(parser: CommandParser) -> None:
         type=exit_code,
         default=NOT_DONE,
         metavar="N",
-        help="Exit status if the lock was not acquired; default: 1.",
+        help="Exit status if the lock was not acquired; default: 1. With 0 nothing is printed"
+        " about it, except with -v 2.",
     )
     parser.set_defaults(argv=())
     # What argparse makes of "--" differs from version to version, and a command may have its own.
@@ -66,16 +67,22 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if threading.current_thread() is not threading.main_thread():
         raise CommandError("locks run passes signals on, so it needs the main thread.")
 
+    status_if_skipped = options["conflict_exit_code"]
+    # A skipped run that counts as a success is silent, so that cron sends no mail about it.
+    is_quiet = status_if_skipped == 0 and options["verbosity"] < 2
+
     def say(text: str, *, calm: bool = False) -> None:
+        if calm and is_quiet:
+            return
         with suppress(OSError, ValueError):  # nobody reads it any more
             command.stderr.write(text, style_func=plain if calm else None)
 
     try:
         status = running.run(manager, job_of(options), say)
     except running.NotAcquired as conflict:
-        raise CommandError(
-            f"Not run: {conflict}", returncode=options["conflict_exit_code"]
-        ) from conflict
+        if is_quiet:
+            return
+        stop(command, f"Not run: {conflict}", status_if_skipped, command.style.ERROR)
     except LockError as error:
         raise CommandError(printable(error), returncode=NOT_DONE) from error
     if status:
