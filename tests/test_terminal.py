@@ -378,6 +378,20 @@ def test_show_of_what_nobody_knows_is_exit_1(no_past, format):
         assert done.stdout == ""
 
 
+# release
+
+
+def test_an_answer_of_no_releases_nothing(hold):
+    lock = hold("x")
+    with Terminal("release", "x") as terminal:
+        terminal.shows(r"^Release 1\? \[y/N\]")
+        terminal.press("n\n")
+        terminal.shows(r"^Nothing was released\.$")
+        assert terminal.colour_of("Nothing") == "default"
+        assert terminal.end() == 1
+    assert lock.owned()
+
+
 # history
 
 

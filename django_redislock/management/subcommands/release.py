@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name, pattern
 from django_redislock.management.presenting import release_text
 from django_redislock.management.releasing import Choice, Held, choose, release
-from django_redislock.management.terminal import let_nobody_read, whoever_reads, write
+from django_redislock.management.terminal import let_nobody_read, stop, whoever_reads, write
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
@@ -72,7 +72,7 @@ def confirm(command: BaseCommand, chosen: list[Held], yes: bool) -> None:
     if not sys.stdin.isatty():
         raise CommandError("Refused: there is no terminal to ask on. Use --yes.")
     if not agrees(command, chosen):
-        raise CommandError("Refused: nothing was released.")
+        stop(command, "Nothing was released.", NOT_DONE)
 
 
 def agrees(command: BaseCommand, chosen: list[Held]) -> bool:
