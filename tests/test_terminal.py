@@ -239,6 +239,23 @@ def test_a_list_that_fits_is_shown_whole(hold):
     assert terminal.text.split("\n")[0].split() == list(HEADER)
 
 
+def test_a_list_has_trouble_first(hold):
+    for number, timeout in enumerate((300, 100, 200)):
+        hold(f"held:{number}", timeout=timeout)
+    hold("waited for", timeout=600)
+    waiter = start(acquire_and_release, locks.lock("waited for"))
+    waiting(locks, "waited for", 1)
+
+    with dead_holder("stuck", timeout=6):
+        wait_until(lambda: locks.get("stuck").is_stale)
+        lines = call("list").splitlines()
+    locks.force_release("waited for")
+
+    assert waiter.result(60)
+    starts = ["NAME", "stuck", "waited for", "held:1", "held:2", "held:0"]
+    assert [line[: len(name)] for line, name in zip(lines, starts, strict=True)] == starts
+
+
 # show
 
 

@@ -38,6 +38,11 @@ OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipp
 """How an event can have ended; see `Event.outcome`."""
 
 
+def trouble_first(info: LockInfo) -> tuple[bool, int]:
+    """Return a sort key that puts stale locks first, then those with the most waiters."""
+    return not info.is_stale, -info.waiters
+
+
 def as_rows(infos: Iterable[LockInfo], style: Style) -> Iterator[Row]:
     """Yield a line for each lock, those in red whose renewal is overdue."""
     for info in infos:

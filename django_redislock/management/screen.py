@@ -21,7 +21,7 @@ from rich.text import Text
 
 from django_redislock.info import Holding, LockInfo
 from django_redislock.management.lines import paint_of
-from django_redislock.management.presenting import short_moment_text
+from django_redislock.management.presenting import short_moment_text, trouble_first
 from django_redislock.management.terminal import Paint, encodable, plain
 from django_redislock.management.watching import (
     Change,
@@ -114,9 +114,9 @@ class Screen:
         )
 
     def _ordered(self, look: Look | None) -> list[LockInfo]:
-        """What needs a look first: stale ones, then those that the most wait for."""
+        # Not by the end of the lease, or locks would change places with each renewal.
         infos = look.page.infos if look else ()
-        return sorted(infos, key=lambda info: (not info.is_stale, -info.waiters, info.name))
+        return sorted(infos, key=lambda info: (*trouble_first(info), info.name))
 
     def _summary(self, look: Look | None) -> str:
         if look is None:

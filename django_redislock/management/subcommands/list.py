@@ -7,11 +7,18 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.info import LockInfo
 from django_redislock.management.arguments import add_pattern, limit
-from django_redislock.management.presenting import HEADER, HIDEABLE, MIN_WIDTHS, as_json, as_rows
+from django_redislock.management.presenting import (
+    HEADER,
+    HIDEABLE,
+    MIN_WIDTHS,
+    as_json,
+    as_rows,
+    trouble_first,
+)
 from django_redislock.management.terminal import write_table
 from django_redislock.manager import LockManager
 
-HELP = "Show the active locks."
+HELP = "Show the active locks, those with trouble first."
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -31,10 +38,16 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if options["format"] == "json":
         for part in as_json(found):
             command.stdout.write(part, ending="")
-    elif infos := tuple(found):
+    elif infos := sorted(found, key=order):
         write_table(command, HEADER, as_rows(infos, command.style), MIN_WIDTHS, HIDEABLE)
     else:
         command.stdout.write("No active locks.")
+
+
+def order(info: LockInfo) -> tuple[object, ...]:
+    """Return a sort key: trouble first, then the lease that expires first."""
+    left = info.ttl or 0.0
+    return *trouble_first(info), left, info.name
 
 
 def look(manager: LockManager, pattern: str | None, limit: int | None) -> Iterable[LockInfo]:
