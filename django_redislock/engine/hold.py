@@ -32,6 +32,10 @@ class Hold:
         self.lock = lock
         self.is_first = not all(lease.entered for lease in leases)
         self.by_with = False
+        self.block: object = None
+        """Identifies the ``with`` statement that acquired the lock, if there is one."""
+        self.watch: weakref.ref[Any] | None = None
+        """Calls back when that block ends."""
         self.acquisition: Any = None  # who listens to it is told of
         self._when_lost = when_lost
         self._told = threading.Lock()  # renewals of several servers may find it out at once
@@ -121,10 +125,16 @@ class Holds:
                 return None if hold.inherited else hold
         return None
 
-    def begin_block(self, owner: Owner) -> None:
-        """`owner` entered ``with``, and has it by that."""
+    def begin_block(
+        self, owner: Owner, block: object = None, watch: "weakref.ref[Any] | None" = None
+    ) -> None:
+        """Record that `owner` acquired the lock by a ``with`` statement."""
         if hold := self.of(owner):  # one that all threads share may be gone again
-            hold.by_with = True
+            hold.by_with, hold.block, hold.watch = True, block, watch
+
+    def watched_by(self, watch: "weakref.ref[Any]") -> Hold | None:
+        """Return the hold of the block that `watch` watches, unless it was released."""
+        return next((hold for hold in self._all.copy() if hold.watch is watch), None)
 
     def end_early(self, owner: Owner, hold: Hold) -> None:
         """`owner` releases it by hand. If it has it by ``with``, that block has nothing of its
@@ -133,8 +143,17 @@ class Holds:
             ended = self._ended_early = self._ended_early or WeakKeyDictionary()
             ended[owner] = ended.get(owner, 0) + 1
 
-    def of_block(self, owner: Owner) -> Hold | None:
-        """What the end of a block of `owner`'s is to release."""
+    def of_block(self, owner: Owner, block: object = None) -> Hold | None:
+        """Return the hold that the end of a ``with`` block of `owner` releases.
+
+        This is the block's own hold if it is known, because blocks of one object need not be
+        nested: a generator may leave its block later than its caller.
+        """
+        for own in self._all.copy():
+            if block and own.block is block and not own.inherited:
+                last = self.of(own.owner)
+                acquired_again = own.lost and last and not last.by_with
+                return last if acquired_again else own
         early = self._ended_early
         if early and early.get(owner) and owner not in self._owners():
             early[owner] -= 1

@@ -153,7 +153,8 @@ class Book:
             done = partial(self._judge, clock.now())
             renewal = flows.renew_all(leases, _limit(leases))
             yield Errand(renewal, done, partial(self._put_off, leases))
-        if back := [lease for lease in self._returns.values() if lease.due <= clock.now()]:
+        returns = list(self._returns.values())  # other threads add to it
+        if back := [lease for lease in returns if lease.due <= clock.now()]:
             kept = [lease for lease in self._current() if lease.wants_renewal() and not lease.lost]
             release = flows.release_all(back, _limit(kept))
             yield Errand(release, self._returned, partial(self._not_returned, back))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
+from weakref import ref
 
 from ..engine import flows
 from ..engine.drivers import arun, run
@@ -19,6 +20,7 @@ from ..text import error_text
 from ..values import Seconds
 from . import telling, transactions
 from .core import Attempt, Core
+from .with_block import BoundExit, ExitMethod, bound_exit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -173,23 +175,27 @@ class BaseLock(Core):
         return await arun(await self._async_client(self._server()), self._owned())
 
     def __enter__(self) -> Self:
+        bound = bound_exit(self)
         if not self.acquire():
             raise self._not_acquired()
         try:
-            self._holds.begin_block(self._owner())
+            self._begin_block(bound)
         except BaseException:
             self._abandon_own()  # an interrupt
             raise
         return self
 
+    @ExitMethod
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
+        *,
+        block: object = None,
     ) -> None:
         try:
-            self._leave(lambda: self._of_block() or self._must_hold("release"))
+            self._leave(lambda: self._of_block(block) or self._must_hold("release"))
         except Exception as trouble:
             if error is None:
                 raise
@@ -289,6 +295,21 @@ class BaseLock(Core):
     def _abandon_own(self) -> None:
         if hold := self._own():
             self._abandon(hold, in_vain=True)
+
+    def _begin_block(self, bound: BoundExit | None) -> None:
+        """Record that the caller acquired the lock by a ``with`` statement."""
+        owner = self._owner()
+        if bound is None:
+            self._holds.begin_block(owner)
+        else:
+            watch = ref(bound, self._end_block)
+            self._holds.begin_block(owner, bound.keywords["block"], watch)
+
+    def _end_block(self, watch: "ref[BoundExit]") -> None:
+        """Abandon the hold of a ``with`` block that ended without a call of `__exit__`."""
+        hold = self._holds.watched_by(watch)
+        if hold and not hold.inherited:
+            self._abandon(hold)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., "BaseLock"]:
         """What makes the lock for a call, from its args and kwargs."""

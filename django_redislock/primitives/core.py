@@ -344,8 +344,8 @@ class Core:
         self._holds.end_early(owner, hold)
         return hold
 
-    def _of_block(self) -> Hold | None:
-        return self._holds.of_block(self._owner())
+    def _of_block(self, block: object = None) -> Hold | None:
+        return self._holds.of_block(self._owner(), block)
 
     def _seen(self) -> Hold | None:
         return self._holds.seen_by(self._owner())

@@ -13,6 +13,7 @@ from ..holder import Anybody, Owner
 from ..secrecy import without_secrets
 from ..values import Seconds
 from .mutex import Mutex
+from .with_block import ExitMethod
 
 logger = logging.getLogger("django_redislock")
 
@@ -93,14 +94,17 @@ class Lock(Mutex):
         values.wait("sleep", sleep)
         return super().acquire(blocking, blocking_timeout, token)
 
+    @ExitMethod
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
+        *,
+        block: object = None,
     ) -> None:
         try:
-            super().__exit__(kind, error, traceback)
+            super().__exit__(kind, error, traceback, block=block)
         except LockError as trouble:
             self._may_pass(trouble, error)
 

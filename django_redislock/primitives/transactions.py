@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from django.db import connections, transaction
 
 from ..functions import is_async, is_generator
+from .with_block import BoundExit, ExitMethod, bound_exit
 
 if TYPE_CHECKING:
     from .mutex import Mutex
@@ -21,10 +22,17 @@ logger = logging.getLogger("django_redislock")
 
 
 class _Entered(threading.local):
-    """What a thread has entered and not yet left, the last one last: a transaction is its own."""
+    """The blocks that a thread has entered and not left, the innermost last.
+
+    Each has a weak reference that calls `drop` when its ``with`` block ends.
+    """
 
     def __init__(self) -> None:
-        self.blocks: list[AbstractContextManager[None]] = []
+        self.blocks: list[tuple[AbstractContextManager[None], weakref.ref[BoundExit] | None]] = []
+
+    def drop(self, ended: "weakref.ref[BoundExit]") -> None:
+        """Close a block that ended without a call of `__exit__`."""
+        self.blocks[:] = [each for each in self.blocks if each[1] is not ended]
 
 
 class Atomic:
@@ -37,17 +45,22 @@ class Atomic:
         self._entered = _Entered()
 
     def __enter__(self) -> "Mutex":
+        exit_method = bound_exit(self)
+        ended = weakref.ref(exit_method, self._entered.drop) if exit_method else None
         block = self._block()
         try:
             block.__enter__()
-            self._entered.blocks += [block]  # and no append(), after which an interrupt may strike
+            # Not append(), because a signal handler may raise after that call.
+            self._entered.blocks += [(block, ended)]
         except BaseException as error:
             block.__exit__(type(error), error, error.__traceback__)
             raise
         return self._lock
 
-    def __exit__(self, *exc: Any) -> bool | None:
-        return self._entered.blocks.pop().__exit__(*exc)
+    @ExitMethod
+    def __exit__(self, *exc: Any, block: object = None) -> bool | None:
+        # No local variable: a traceback would keep the block open.
+        return self._entered.blocks.pop()[0].__exit__(*exc)
 
     @contextmanager
     def _block(self) -> Iterator[None]:

@@ -1,12 +1,13 @@
 """One lock in all its uses, over both backends."""
 
 import asyncio
+import gc
 import os
 import socket
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from threading import current_thread
 from uuid import UUID
@@ -18,7 +19,7 @@ from django_redislock import LockError, LockLost, LockNotOwnedError, locks, valu
 from django_redislock.engine import flows, hold
 from django_redislock.engine.lease import held_by, remember
 from django_redislock.primitives import base, core
-from tests.tools import wait_until
+from tests.tools import Child, wait_until
 
 from .tools import afree, free, interrupt_at, interrupt_where, start
 
@@ -565,13 +566,17 @@ def leave_with(lock):
 
 
 @pytest.mark.parametrize(
-    ("leave", "method"),
-    [(leave_by_hand, base.BaseLock.release), (leave_with, base.BaseLock.__exit__)],
+    ("leave", "method", "first"),
+    [
+        # No code of the package runs yet at the first two steps of release().
+        (leave_by_hand, base.BaseLock.release, 3),
+        (leave_with, base.BaseLock.__exit__, 1),
+    ],
 )
-def test_an_interrupt_before_it_is_known_what_is_left_leaves_nothing(leave, method):
+def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(leave, method, first):
     files = [module.__file__ for module in (base, core, hold)]
     lock, places = locks.lock("a", timeout=600), set()
-    for step in range(3, 100):  # the first two are calls, before which nothing can be known
+    for step in range(first, 100):
         striking = interrupt_at(step, method.__code__, *files)
         with suppress(KeyboardInterrupt), striking as struck:
             leave(lock)
@@ -579,7 +584,104 @@ def test_an_interrupt_before_it_is_known_what_is_left_leaves_nothing(leave, meth
         if not struck:
             break
         places |= {*struck}
-    assert {"Core._owner", "Holds.of", "Holds.remove", "Core._release"} <= places
+    assert {"Core._owner", "Holds.remove", "Core._release"} <= places
+    assert first > 1 or {"BaseLock.__exit__", "BaseLock._leave"} <= places
+
+
+def test_an_interrupt_at_the_entry_of_exit_lets_the_same_thread_acquire_again():
+    lock = locks.lock("a", timeout=600)
+    with suppress(KeyboardInterrupt), interrupt_at(1, base.BaseLock.__exit__.__code__) as struck:
+        leave_with(lock)
+    assert struck == ["BaseLock.__exit__"]
+    assert not lock.token
+    with lock:
+        assert lock.owned()
+
+
+def test_an_interrupt_at_the_entry_of_exit_ends_only_the_inner_block():
+    lock = locks.lock("a", timeout=600, reentrant=True)
+    with lock:
+        at_entry = interrupt_at(1, base.BaseLock.__exit__.__code__)
+        with suppress(KeyboardInterrupt), at_entry:
+            leave_with(lock)
+        assert lock.owned()
+    assert not locks.get("a")
+
+
+SIGNALS = """
+import random, signal, threading
+from contextlib import suppress
+from django_redislock import locks
+
+class Alarm(Exception):
+    pass
+
+def handle(number, frame):
+    raise Alarm
+
+# Nothing ends the wait if Python swallows the exception in a finalizer: hence a short lease.
+lock, struck, held = locks.lock("a", timeout=5), 0, 0
+signal.signal(signal.SIGALRM, handle)
+for _ in range(4000):
+    with suppress(Alarm), suppress(Alarm):  # it may be raised as the inner one is left
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 600e-6))
+        with lock:
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        continue
+    struck += 1
+    held += lock.token is not None
+    if lock.token:
+        lock.release()
+say(f"struck {struck > 0} held {held}")
+hear()
+"""
+
+
+def test_signal_handlers_that_raise_at_any_moment_leave_nothing_held():
+    with Child(SIGNALS) as child:
+        child.expect("struck True held 0")
+        free(locks, "a", timeout=10)
+
+
+def test_a_block_releases_its_own_hold_if_blocks_are_not_nested():
+    lock = locks.semaphore("a", 2, timeout=600)
+
+    def work():
+        with lock:
+            yield lock.fence_token
+
+    generator = work()
+    first = next(generator)
+    with lock:
+        second = lock.fence_token
+        generator.close()
+        gc.collect()
+        assert lock.fence_token == second != first
+        assert [holding.fence_token for holding in locks.get("a").holders] == [second]
+    assert not locks.get("a")
+
+
+def test_a_lock_in_an_exit_stack_outlasts_a_block_of_the_same_object():
+    lock = locks.lock("a", timeout=600, reentrant=True)
+    with ExitStack() as stack:
+        with lock:
+            stack.enter_context(lock)
+        gc.collect()
+        assert lock.owned()
+    assert not locks.get("a")
+
+
+def test_a_generator_that_another_thread_closes_releases_its_lock():
+    def work():
+        with locks.lock("a", timeout=600):
+            yield
+
+    generator = work()
+    start(next, generator).result(60)
+    assert locks.get("a")
+    start(generator.close).result(60)
+    assert not locks.get("a")
 
 
 ENTERING = [

@@ -1,0 +1,65 @@
+"""Detect the end of a ``with`` block if a signal handler prevents the call of `__exit__`.
+
+CPython may run a signal handler right before the first instruction of `__exit__`. If the handler
+raises an exception (``KeyboardInterrupt``, Celery's ``SoftTimeLimitExceeded``), no code of
+`__exit__` runs, and a ``try`` inside it cannot help.
+
+A ``with`` statement looks up `__exit__` before it calls `__enter__`. The result stays on its stack
+until the block ends. `ExitMethod` returns an object that a weak reference can watch.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Concatenate, Generic, TypeAlias, TypeVar, overload
+from weakref import ref
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+BoundExit: TypeAlias = partial[Any]
+"""The `__exit__` of one ``with`` statement. It is destroyed when the block ends."""
+
+
+class _Latest(threading.local):
+    bound: "ref[BoundExit] | None" = None
+
+
+_latest = _Latest()
+
+
+class ExitMethod(Generic[T, R]):
+    """Decorator for `__exit__`: each ``with`` statement gets a bound method of its own.
+
+    `__exit__` gets a keyword argument `block` that identifies the ``with`` statement. On the class
+    it is the plain function. `ExitStack` looks it up there, so it passes no `block`.
+
+    The bound method is a `partial`, because CPython drops a real one before the call begins.
+    """
+
+    def __init__(self, function: Callable[Concatenate[T, ...], R]) -> None:
+        self._function = function
+
+    @overload
+    def __get__(self, instance: None, owner: type[T]) -> Callable[Concatenate[T, ...], R]: ...
+
+    @overload
+    def __get__(self, instance: T, owner: type[T] | None = None) -> Callable[..., R]: ...
+
+    def __get__(self, instance: T | None, owner: type[T] | None = None) -> Callable[..., R]:
+        if instance is None:
+            return self._function
+        bound = partial(self._function, instance, block=object())
+        _latest.bound = ref(bound)
+        return bound
+
+
+def bound_exit(instance: object) -> BoundExit | None:
+    """Return the bound `__exit__` of the ``with`` statement that is calling `__enter__`.
+
+    Returns None if no ``with`` statement is calling, as with `ExitStack`.
+    """
+    # Nothing else of this thread runs between the look-up of __exit__ and the call of __enter__.
+    latest, _latest.bound = _latest.bound, None
+    bound = latest() if latest else None
+    return bound if bound and bound.args[0] is instance else None
