@@ -195,7 +195,7 @@ class BaseLock(Core):
         block: object = None,
     ) -> None:
         try:
-            self._leave(lambda: self._of_block(block) or self._must_hold("release"))
+            self._leave(lambda: self._of_block(block) or self._refuse("release"))
         except Exception as trouble:
             if error is None:
                 raise
@@ -219,7 +219,7 @@ class BaseLock(Core):
     ) -> None:
         hold, trouble = self._of_block(), None
         try:
-            await self._aleave(hold or self._must_hold("release"))
+            await self._aleave(hold or self._refuse("release"))
         except (Exception, asyncio.CancelledError) as caught:
             trouble = caught
         if hold and hold.takes_back(error, trouble):
@@ -267,7 +267,7 @@ class BaseLock(Core):
             run(self._client(hold.server), self._release(hold))
             transactions.warn_if_open(self.name)  # after it, as somebody waits for it
         except BaseException:  # an interrupt may strike before it is found
-            if hold := hold or self._own():
+            if hold := hold or self._usable():
                 self._abandon(hold)
             raise
 

@@ -10,6 +10,7 @@ from typing import (
     ClassVar,
     Literal,
     NamedTuple,
+    NoReturn,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -249,7 +250,7 @@ class Core:
         return any(info.holders for info in infos)
 
     def _owned(self) -> Flow[bool]:
-        hold = self._own()
+        hold = self._usable()
         if hold is None:
             return False
         asked = [
@@ -325,15 +326,21 @@ class Core:
         return bool(wanted and fits and safe and not lease.lost)
 
     def _must_hold(self, action: str, *, lost: bool = False, owner: "Owner | None" = None) -> Hold:
-        hold = self._holds.of(owner or self._owner())
+        hold = self._holds.usable_by(owner or self._owner())
         if hold is None:
-            raise LockNotOwnedError(
-                f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
-                lock_name=self.name,
-            )
+            self._refuse(action)
         if hold.lost and not lost:
             raise self._lost_error(action)
         return hold
+
+    def _refuse(self, action: str) -> NoReturn:
+        raise LockNotOwnedError(
+            f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
+            lock_name=self.name,
+        )
+
+    def _usable(self) -> Hold | None:
+        return self._holds.usable_by(self._owner())
 
     def _own(self) -> Hold | None:
         return self._holds.of(self._owner())

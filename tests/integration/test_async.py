@@ -16,7 +16,17 @@ from django_redislock.engine.renewal import loop_book
 from django_redislock.signals import lock_lost
 from tests.tools import wait_until
 
-from .tools import arenewed, awaiting, commands, cut_connections, free, start, until, waiting
+from .tools import (
+    afree,
+    arenewed,
+    awaiting,
+    commands,
+    cut_connections,
+    free,
+    start,
+    until,
+    waiting,
+)
 
 
 def test_every_method_has_a_twin(manager):
@@ -361,17 +371,143 @@ def test_a_loss_is_told_in_the_loop(manager):
     asyncio.run(use())
 
 
-def test_what_a_finished_task_held_is_left_to_run_out(manager):
+async def by_wait_for(coroutine):
+    return await asyncio.wait_for(coroutine, 60)
+
+
+async def by_gather(coroutine):
+    [answer] = await asyncio.gather(coroutine)
+    return answer
+
+
+async def by_shield(coroutine):
+    return await asyncio.shield(coroutine)
+
+
+async def by_task(coroutine):
+    return await asyncio.create_task(coroutine)
+
+
+async def by_task_in_a_task(coroutine):
+    return await asyncio.create_task(by_task(coroutine))
+
+
+WRAPPERS = [by_wait_for, by_gather, by_shield, by_task, by_task_in_a_task]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_lock_acquired_in_a_task_that_returned_belongs_to_the_lock_object(manager, wrapper):
     async def use():
-        lock = manager.lock("a", timeout=0.6)
-        await asyncio.create_task(lock.aacquire())
-
-        async def gone():
-            return await manager.aget("a") is None
-
-        await until(gone)
+        lock = manager.lock("a", timeout=1.5)
+        assert await wrapper(lock.aacquire())
+        await arenewed(manager, "a", times=2)
+        assert lock.token == (await manager.aget("a")).token
+        assert lock.fence_token
+        assert not lock.lost
+        lock.assert_held()
+        assert await lock.aowned()
+        assert await lock.aextend(60)
+        assert await wrapper(lock.areacquire())
+        await wrapper(lock.arelease())
+        assert await manager.aget("a") is None
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
 
     asyncio.run(use())
+
+
+async def raise_after(coroutine):
+    await coroutine
+    raise RuntimeError
+
+
+async def cancelled_after(coroutine):
+    await coroutine
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("end", [raise_after, cancelled_after])
+def test_a_lock_acquired_in_a_task_that_failed_is_not_renewed(manager, end):
+    async def use():
+        lock = manager.lock("a", timeout=0.6)
+        task = asyncio.create_task(end(lock.aacquire()))
+        await asyncio.wait([task])
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+        await afree(manager, "a")
+        assert task.cancelled() or isinstance(task.exception(), RuntimeError)
+
+    asyncio.run(use())
+
+
+def test_the_failure_of_a_task_that_acquired_a_lock_is_still_reported(manager):
+    async def use():
+        reported = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, about: reported.append(about)
+        )
+        lock = manager.lock("a", timeout=0.6)
+        await asyncio.wait([asyncio.create_task(raise_after(lock.aacquire()))])
+        await afree(manager, "a")
+        del lock
+        gc.collect()
+        [about] = reported
+        assert about["message"] == "Task exception was never retrieved"
+
+    asyncio.run(use())
+
+
+def test_an_object_that_is_gone_does_not_keep_what_a_returned_task_acquired(manager):
+    async def use():
+        await asyncio.create_task(manager.lock("a", timeout=0.6).aacquire())
+        await afree(manager, "a")
+
+    asyncio.run(use())
+
+
+def test_the_end_of_async_with_releases_its_own_and_nothing_of_a_returned_task():
+    async def use():
+        lock = locks.semaphore("a", 2, timeout=60)
+        async with lock:
+            own = lock.fence_token
+            await asyncio.create_task(lock.aacquire())
+            assert lock.fence_token == own
+            await lock.arelease()
+            assert lock.fence_token not in (own, None)
+        assert (await locks.aget("a")).fence_token == lock.fence_token
+        await lock.arelease()
+
+    with pytest.raises(LockNotOwnedError):
+        asyncio.run(use())
+    assert locks.force_release("a") == 1
+
+
+def test_a_task_whose_block_another_task_ended_leaves_its_lock_alone(manager):
+    async def use():
+        lock = manager.lock("a", timeout=60)
+
+        async def enter():
+            await lock.__aenter__()
+
+        await asyncio.create_task(enter())
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+
+    asyncio.run(use())
+    assert manager.force_release("a") == 1
+
+
+def test_what_a_returned_task_acquired_is_of_no_other_event_loop(manager):
+    lock = manager.lock("a", timeout=60)
+    asyncio.run(by_task(lock.aacquire()))
+
+    async def use():
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+
+    asyncio.run(use())
+    assert manager.force_release("a") == 1
 
 
 def test_what_a_finished_loop_held_is_left_to_run_out(manager):

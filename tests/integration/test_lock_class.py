@@ -532,6 +532,18 @@ def test_an_async_lock_is_its_tasks():
     with_async_client(use)
 
 
+def test_an_async_lock_that_is_acquired_in_a_task_of_its_own():
+    async def use(client):
+        lock = client.lock("a", lock_class=AsyncLock)
+        assert await asyncio.wait_for(lock.acquire(), 60)
+        await lock.release()
+        assert await asyncio.gather(lock.acquire()) == [True]
+        await lock.release()
+        assert not await lock.locked()
+
+    with_async_client(use)
+
+
 def test_tasks_may_share_one():
     async def use(client):
         lock = client.lock("a", thread_local=False, lock_class=AsyncLock)
