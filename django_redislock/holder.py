@@ -33,9 +33,15 @@ Owner: TypeAlias = "asyncio.Task[Any] | threading.Thread | Anybody"
 
 def current_owner() -> "asyncio.Task[Any] | threading.Thread":
     """The asyncio task that runs, else the thread (under gevent: the greenlet)."""
-    loop = asyncio._get_running_loop()  # an error, as by the public way, would take a while
-    task = asyncio.current_task(loop) if loop and _runs_here(loop) else None
+    loop = running_loop()
+    task = asyncio.current_task(loop) if loop else None
     return task or threading.current_thread()
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread or greenlet, if there is one."""
+    loop = asyncio._get_running_loop()  # an error, as by the public way, would take a while
+    return loop if loop and _runs_here(loop) else None
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:

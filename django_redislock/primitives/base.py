@@ -83,9 +83,13 @@ class BaseLock(Core):
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if Redis is away, and then
         leaves nothing behind.
+
+        Raises Django's `SynchronousOnlyOperation` if it would have to wait in a thread with a
+        running event loop, unless ``DJANGO_ALLOW_ASYNC_UNSAFE`` is set.
         """
         until, owner = self._until(blocking, blocking_timeout), self._owner()
-        attempt = Attempt(owner, self._targets(thread_book), until, token, [])
+        blocks_loop = self._blocks_loop(until)
+        attempt = Attempt(owner, self._targets(thread_book), until, token, [], blocks_loop)
         try:
             client = self._client(attempt.targets[0][0].server)
             return run(client, self._acquire(attempt)) is not None

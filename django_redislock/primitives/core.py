@@ -18,6 +18,7 @@ from typing import (
 )
 from weakref import ref
 
+from django.core.exceptions import SynchronousOnlyOperation
 from redis.exceptions import RedisError
 
 from .. import clock, values
@@ -30,7 +31,7 @@ from ..engine.lease import Lease, held_by, remember
 from ..engine.ops import Flow, OnServer
 from ..engine.renewal import Book
 from ..exceptions import LockError, LockLost, LockNotOwnedError
-from ..holder import Anybody, Owner, Renewal, current_owner, info_text
+from ..holder import Anybody, Owner, Renewal, current_owner, info_text, running_loop
 from ..info import LockInfo
 from ..keys import LockKeys
 from ..names import check_name
@@ -64,6 +65,13 @@ class Attempt(NamedTuple):
 
     got: list[Hold]
     """The hold, once there is one: an interrupt may keep it from being answered."""
+
+    blocks_loop: bool = False
+    """Whether waiting would block a running event loop, so that it is refused."""
+
+    @property
+    def deadline(self) -> float | None:
+        return -math.inf if self.blocks_loop else self.until
 
 
 class Options(TypedDict, total=False):
@@ -150,6 +158,8 @@ class Core:
     def _take_hold(self, attempt: Attempt) -> Flow[Hold | None]:
         leases = yield from self._take_all(attempt)
         if not leases:
+            if attempt.blocks_loop:
+                raise self._would_block_loop()
             return None
         try:
             hold = Hold(attempt.owner, leases, self.needed, ref(self), _tell_lost)
@@ -169,7 +179,7 @@ class Core:
 
     def _take(self, attempt: Attempt, target: Target) -> Flow[Sequence[Lease]]:
         """The lease of one target, if its turn came."""
-        owner, _, until, token, _ = attempt
+        owner, token = attempt.owner, attempt.token
         book, name = target
         own = held_by(owner, book.server, name)
         for lease in own:
@@ -178,7 +188,8 @@ class Core:
         if self._waits_for_itself(own, attempt):
             raise self._would_wait_for_ever(name)
         lease = self._new_lease(book, name, token, owner)
-        if not (yield from flows.take(lease, self._want(lease.keys, lease.token), until)):
+        want = self._want(lease.keys, lease.token)
+        if not (yield from flows.take(lease, want, attempt.deadline)):
             return ()
         try:
             remember(lease, owner)
@@ -375,6 +386,13 @@ class Core:
             f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
         )
 
+    def _would_block_loop(self) -> SynchronousOnlyOperation:
+        return SynchronousOnlyOperation(
+            f"You cannot wait for lock {self.name!r} in a thread with a running event loop, "
+            "because that blocks the loop. Use 'async with' or 'await lock.aacquire()', or call "
+            "this code with sync_to_async()."
+        )
+
     def _waits_for_itself(self, own: Sequence[Lease], attempt: Attempt) -> bool:
         if not own or attempt.until is not None or isinstance(attempt.owner, Anybody):
             return False
@@ -413,6 +431,12 @@ class Core:
             return -math.inf
         longest = self.blocking_timeout if longest is None else longest
         return None if longest is None else clock.now() + longest
+
+    def _blocks_loop(self, until: float | None) -> bool:
+        """Return whether a wait until then would block an event loop that runs in this thread."""
+        waits = until is None or until > clock.now()
+        # The same exception that Django makes for its own sync code.
+        return waits and bool(running_loop()) and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
 
 
 def _tell_lost(hold: Hold, lease: Lease, found_by_holder: bool) -> None:

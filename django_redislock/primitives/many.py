@@ -61,7 +61,7 @@ class Many(BaseLock):
         return [(server, name) for name in self.names]
 
     def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
-        until = attempt.until
+        until = attempt.deadline
         while True:
             leases = yield from self._try(attempt)
             try:

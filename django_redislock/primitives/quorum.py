@@ -90,7 +90,7 @@ class Quorum(BaseLock):
     # How it is acquired
 
     def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
-        owner, targets, until, _, _ = attempt
+        owner, targets, until = attempt.owner, attempt.targets, attempt.deadline
         own = [held_by(owner, book.server, name) for book, name in targets]
         entered = self._entered_before(own)
         if len(entered) >= self.needed:
@@ -117,7 +117,7 @@ class Quorum(BaseLock):
     def _try(self, leases: Sequence[Lease], attempt: Attempt) -> Flow[Sequence[Lease]]:
         """The leases of a majority, or none, and then none is left."""
         try:
-            outcomes = yield from self._ask(leases, attempt.until)
+            outcomes = yield from self._ask(leases, attempt.deadline)
             got = _those_that_did(leases, outcomes)
             noted = yield from self._agree(got)
             held = _those_that_did(got, noted)
@@ -174,9 +174,9 @@ class Quorum(BaseLock):
         return noted
 
     def _new_leases(self, attempt: Attempt) -> list[Lease]:
-        owner, targets, _, token, _ = attempt
+        owner, token = attempt.owner, attempt.token
         token = uuid.uuid4().hex if token is None else token
-        return [self._new_lease(book, name, token, owner) for book, name in targets]
+        return [self._new_lease(book, name, token, owner) for book, name in attempt.targets]
 
     # What the servers say
 

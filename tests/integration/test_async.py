@@ -5,10 +5,12 @@ import gc
 import warnings
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import partial
 from weakref import WeakValueDictionary
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.engine import renewal
@@ -23,6 +25,7 @@ from .tools import (
     commands,
     cut_connections,
     free,
+    held_by_another_task,
     start,
     until,
     waiting,
@@ -589,6 +592,111 @@ def test_what_a_task_took_synchronously_it_can_release_either_way(manager):
         assert await lock.aacquire()
         lock.release()
         assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+WAITING = {
+    "lock": (locks.lock, "a"),
+    "semaphore": (locks.semaphore, "a", 1),
+    "read_lock": (locks.read_lock, "a"),
+    "write_lock": (locks.write_lock, "a"),
+    "lock_many": (locks.lock_many, ["0", "a"]),
+}
+OTHER = {"read_lock": locks.write_lock, "semaphore": partial(locks.semaphore, limit=1)}
+
+
+@pytest.mark.parametrize("seconds", [None, 60])
+@pytest.mark.parametrize("kind", WAITING)
+def test_a_sync_acquisition_that_would_block_the_event_loop_raises(kind, seconds):
+    make, *arguments = WAITING[kind]
+    same = locks.write_lock if kind == "write_lock" else locks.lock
+
+    async def use():
+        lock = make(*arguments, timeout=60, blocking_timeout=seconds)
+        async with held_by_another_task(OTHER.get(kind, same)("a", timeout=60)):
+            with pytest.raises(SynchronousOnlyOperation, match="aacquire") as raised:
+                lock.acquire()
+            with pytest.raises(SynchronousOnlyOperation), lock:
+                pass
+            assert repr(lock.name) in str(raised.value)
+            assert locks.queue("a") == ()
+            assert locks.count() == 1
+            assert lock.acquire(blocking=False) is False
+            assert await asyncio.to_thread(lock.acquire, blocking_timeout=0.01) is False
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("where", ["a task", "a callback"])
+def test_a_sync_acquisition_in_an_event_loop_works_if_it_need_not_wait(where):
+    def take():
+        with locks.lock("a"), locks.semaphore("b", 1), locks.lock_many(["c", "d"]):
+            return locks.count()
+
+    async def use():
+        if where == "a task":
+            return take()
+        done = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: done.set_result(take()))
+        return await done
+
+    assert asyncio.run(use()) == 4
+    assert locks.count() == 0
+
+
+def test_a_callback_of_the_event_loop_can_not_wait_either():
+    async def use():
+        done = asyncio.get_running_loop().create_future()
+
+        def call():
+            try:
+                done.set_result(locks.lock("a").acquire())
+            except SynchronousOnlyOperation as error:
+                done.set_exception(error)
+
+        async with held_by_another_task(locks.lock("a")):
+            asyncio.get_running_loop().call_soon(call)
+            with pytest.raises(SynchronousOnlyOperation):
+                await done
+
+    asyncio.run(use())
+
+
+def test_atomic_in_an_event_loop_does_not_wait():
+    async def use():
+        async with held_by_another_task(locks.lock("a")):
+            with pytest.raises(SynchronousOnlyOperation, match="'a'"), locks.atomic("a"):
+                pass
+
+    asyncio.run(use())
+
+
+def test_an_event_loop_may_be_blocked_if_django_allows_it(monkeypatch):
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    held = start(hold_until_awaited, "a").result
+
+    async def use():
+        with locks.lock("a", blocking_timeout=60):
+            return True
+
+    wait_until(lambda: locks.get("a"))
+    assert asyncio.run(use())
+    held(60)
+
+
+def hold_until_awaited(name):
+    with locks.lock(name, timeout=60):
+        waiting(locks, name, 1)
+
+
+def test_a_task_that_holds_a_lock_and_acquires_it_by_a_sync_call_is_told_so():
+    async def use():
+        async with locks.lock("a"):
+            with pytest.raises(LockError):
+                locks.lock("a").acquire()
+        with locks.lock("a", reentrant=True) as lock, lock:
+            pass
 
     asyncio.run(use())
 

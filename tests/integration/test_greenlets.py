@@ -15,7 +15,7 @@ from gevent.event import Event
 django.setup()
 from django_redislock import locks
 
-runs, may_end = Event(), Event()
+runs, may_end, waits_for_task = Event(), Event(), Event()
 
 async def blocked():
     async with locks.lock("of a task", timeout=30) as lock:
@@ -29,12 +29,23 @@ def beside():
         assert not locks.lock("of a task", reentrant=True, blocking=False).acquire()
         other = gevent.spawn(locks.lock("plain", reentrant=True, blocking=False).acquire)
         assert not other.get()
+        waits_for_task.wait()
         may_end.set()
         task.join()
         plain.assert_held()  # though no loop runs any more
 
+def waits():
+    runs.wait()
+    with locks.lock("of a task", blocking_timeout=60):
+        pass
+
+def lets_it_wait():
+    while not locks.queue("of a task"):
+        gevent.sleep(0.01)
+    waits_for_task.set()
+
 task = gevent.spawn(asyncio.run, blocked())
-for each in gevent.joinall([task, gevent.spawn(beside)]):
+for each in gevent.joinall([task, *map(gevent.spawn, [beside, waits, lets_it_wait])]):
     each.get()
 print("as they should")
 """

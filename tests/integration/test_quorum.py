@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockManager, LockNotOwnedError, locks
@@ -34,7 +34,7 @@ from tests.conftest import leftovers
 from tests.tools import ROOT, Child, wait_until
 
 from .conftest import CORE
-from .tools import commands, interrupt_where, start, until, waiting
+from .tools import commands, held_by_another_task, interrupt_where, start, until, waiting
 
 pytestmark = pytest.mark.xdist_group("quorum")  # its servers are started once
 
@@ -1056,6 +1056,19 @@ def interrupted(seconds):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         timer.join()
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
+    async def use():
+        with quorum():
+            pass
+        async with held_by_another_task(quorum()):
+            with pytest.raises(SynchronousOnlyOperation, match="'a'"):
+                quorum().acquire()
+            assert not [alias for alias in ALL if locks.using(alias).queue("a")]
+            assert quorum().acquire(blocking=False) is False
+
+    asyncio.run(use())
 
 
 def test_an_interrupt_ends_the_wait_at_once(five):

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from threading import Thread
 from types import CodeType, FrameType
@@ -125,6 +125,23 @@ async def until(predicate: Callable[[], Awaitable[T]]) -> T:
         while not (answer := await predicate()):  # noqa: ASYNC110  Redis sets no event
             await asyncio.sleep(0.01)
         return answer
+
+
+@contextlib.asynccontextmanager
+async def held_by_another_task(lock: Any) -> AsyncIterator[None]:
+    held, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        async with lock:
+            held.set()
+            await may_end.wait()
+            lock.assert_held()
+
+    task = asyncio.create_task(hold())
+    await held.wait()
+    yield
+    may_end.set()
+    await task
 
 
 async def awaiting(manager: LockManager, name: str, count: int) -> None:
