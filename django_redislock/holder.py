@@ -35,7 +35,26 @@ def current_owner() -> "asyncio.Task[Any] | threading.Thread":
     """The asyncio task that runs, else the thread (under gevent: the greenlet)."""
     loop = running_loop()
     task = asyncio.current_task(loop) if loop else None
-    return task or threading.current_thread()
+    return task or _current_thread()
+
+
+class _Sentinel:
+    """Is destroyed when its thread ends."""
+
+
+_local = threading.local()
+_sentinels: "weakref.WeakKeyDictionary[threading.Thread, weakref.ref[_Sentinel]]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _current_thread() -> threading.Thread:
+    thread = threading.current_thread()
+    if not hasattr(_local, "sentinel"):
+        sentinel = _Sentinel()
+        _sentinels[thread] = weakref.ref(sentinel)
+        _local.sentinel = sentinel
+    return thread
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -58,9 +77,13 @@ def is_alive(owner: weakref.ref[Owner]) -> bool:
         return True
     if isinstance(found, asyncio.Task):
         return not found.done()
+    # is_alive() is always true, or raises, if `threading` did not start the thread.
+    sentinel = _sentinels.get(found)
+    if sentinel and sentinel() is None:
+        return False
     try:
         return found.is_alive()
-    except (RuntimeError, AssertionError):  # a thread that Python did not start, and that ended
+    except (RuntimeError, AssertionError):
         return False
 
 

@@ -1,5 +1,6 @@
 """Leases are kept for as long as their holders live, and a loss is told."""
 
+import _thread
 import asyncio
 import gc
 import logging
@@ -371,6 +372,22 @@ def test_a_lock_whose_thread_ended_is_left_to_run_out(manager, heard):
     free(manager, "a")
     wait_until(lambda: heard)
     assert heard[0]["lock"] is lock
+
+
+def test_a_lock_whose_thread_was_not_started_by_threading_is_not_renewed_after_its_end(manager):
+    lock, held, may_end = manager.lock("a", timeout=0.6), threading.Event(), threading.Event()
+
+    def hold():
+        assert lock.acquire()
+        held.set()
+        may_end.wait()
+
+    _thread.start_new_thread(hold, ())
+    held.wait(60)
+    renewed(manager, "a", times=2)
+    may_end.set()
+    free(manager, "a")
+    assert lock.lost
 
 
 ENDED_THREAD = """
