@@ -73,7 +73,7 @@ class Lease:
         self.patience = patience
         self.owner = weakref.ref(owner)
         hash(self.owner)  # now, as it has none when the owner is gone
-        self._renewed = renewed
+        self.is_renewed = renewed
         self._pid = os.getpid()
         self._entries: list[weakref.ref[Hold]] = []
 
@@ -94,7 +94,7 @@ class Lease:
         now, (part, least) = clock.now(), self.drift
         self.deadline = deadline - (deadline - now) * part - least
         left = self.deadline - now
-        self.due = self.deadline - left * 2 / 3 if self._renewed else self.deadline
+        self.due = self.deadline - left * 2 / 3 if self.is_renewed else self.deadline
         self.early = left / 10
 
     def renewed(self, sent: float, left: float) -> None:
@@ -184,11 +184,6 @@ class Lease:
         return not others
 
     @property
-    def auto_renewal(self) -> bool:
-        """Whether the lease is to be renewed while its holder lives."""
-        return self._renewed
-
-    @property
     def entered(self) -> bool:
         return bool(self._entries)
 
@@ -200,7 +195,7 @@ class Lease:
 
     def wants_renewal(self, is_alive: "Callable[[weakref.ref[Owner]], bool]" = is_alive) -> bool:
         """What nobody can release is left to run out, and so is what is left of a lost hold."""
-        if not self._renewed or (self._is_part and self._is_rest()):
+        if not self.is_renewed or (self._is_part and self._is_rest()):
             return False
         return is_alive(self.owner) or any(hold.of_lock for hold in self._holds())
 

@@ -107,7 +107,7 @@ class Book:
         except RuntimeError as error:
             # No thread can be started: the interpreter shuts down, or the system has none left.
             # The lock is held all the same, and the next lease tries again.
-            if lease.auto_renewal:
+            if lease.is_renewed:
                 logger.warning("Lock is not renewed: name=%r reason=%s", lease.keys.name, error)
 
     def turn_taken(self) -> None:

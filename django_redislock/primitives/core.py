@@ -1,9 +1,10 @@
 """How a lock is acquired, kept and released, whatever the colour."""
 
+import asyncio
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -186,7 +187,7 @@ class Core:
             if self._may_enter(lease):
                 return (lease,)
         if self._waits_for_itself(own, attempt):
-            raise self._would_wait_for_ever(name)
+            raise self._already_held(name, owner, own)
         lease = self._new_lease(book, name, token, owner)
         want = self._want(lease.keys, lease.token)
         if not (yield from flows.take(lease, want, attempt.deadline)):
@@ -381,9 +382,13 @@ class Core:
             lock_name=self.name,
         )
 
-    def _would_wait_for_ever(self, name: str) -> LockError:
+    def _already_held(self, name: str, owner: Owner, own: Iterable[Lease]) -> LockError:
+        holder = "task" if isinstance(owner, asyncio.Task) else "thread"
+        advice = "It would wait for itself."
+        if not self.reentrant and any(lease.weight >= self.weight for lease in own):
+            advice = "Use reentrant=True to acquire it again."
         return LockError(
-            f"Lock {name!r} is held by its caller, who would wait for ever", lock_name=name
+            f"Lock {name!r} is already held by this {holder}. {advice}", lock_name=name
         )
 
     def _would_block_loop(self) -> SynchronousOnlyOperation:
@@ -396,7 +401,12 @@ class Core:
     def _waits_for_itself(self, own: Sequence[Lease], attempt: Attempt) -> bool:
         if not own or attempt.until is not None or isinstance(attempt.owner, Anybody):
             return False
-        weight = sum(lease.weight for lease in own if lease.kind == self.kind and not lease.lost)
+        # A lease that is not renewed expires while the caller waits.
+        weight = sum(
+            lease.weight
+            for lease in own
+            if lease.kind == self.kind and lease.is_renewed and not lease.lost
+        )
         return weight > 0 and weight + self.weight > self.capacity
 
     def _want(

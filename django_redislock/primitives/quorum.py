@@ -97,7 +97,7 @@ class Quorum(BaseLock):
             return entered
         for_itself = sum(self._waits_for_itself(each, attempt) for each in own)
         if len(targets) - for_itself < self.needed:
-            raise self._would_wait_for_ever(self.name)
+            raise self._already_held(self.name, owner, chain.from_iterable(own))
         while True:
             leases = self._new_leases(attempt)
             held = yield from self._try(leases, attempt)

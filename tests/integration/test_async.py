@@ -163,10 +163,10 @@ def test_waiting_ends_after_blocking_timeout(manager):
     asyncio.run(use())
 
 
-def test_who_holds_it_and_asks_again_for_ever_is_told(manager):
+def test_a_task_that_acquires_its_own_lock_again_gets_an_error(manager):
     async def use():
         async with manager.lock("a"):
-            with pytest.raises(LockError, match="wait for ever"):
+            with pytest.raises(LockError, match="already held by this task"):
                 await manager.lock("a").aacquire()
 
     asyncio.run(use())

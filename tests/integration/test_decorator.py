@@ -284,7 +284,7 @@ def test_a_function_that_calls_itself_is_told_instead_of_waiting_for_ever():
     def work():
         work()
 
-    with pytest.raises(LockError, match="wait for ever"):
+    with pytest.raises(LockError, match="already held by this"):
         work()
     assert held() == []
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import re
 import socket
 import sys
 import threading
@@ -229,9 +230,18 @@ def _hold_and_release(lock):
         return lock.token
 
 
-def test_who_holds_it_and_asks_again_for_ever_is_told(manager):
-    with manager.lock("a"), pytest.raises(LockError, match="wait for ever"):
+def test_a_thread_that_acquires_its_own_lock_again_gets_an_error(manager):
+    message = "Lock 'a' is already held by this thread. Use reentrant=True to acquire it again."
+    with manager.lock("a"), pytest.raises(LockError, match=re.escape(message)):
         manager.lock("a").acquire()
+
+
+def test_a_thread_waits_for_its_own_lease_if_that_is_not_renewed(manager):
+    first = manager.lock("a", timeout=0.6, auto_renewal=False)
+    assert first.acquire()
+    with manager.lock("a") as second:
+        assert first.lost
+        assert second.owned()
 
 
 def test_who_holds_it_and_asks_again_for_a_while_is_kept_out(manager):
