@@ -14,7 +14,7 @@ from django_redislock.exceptions import AlreadyRunning
 from django_redislock.signals import task_skipped
 
 from .call import Call
-from .message import AGAIN, CONFLICTS, DUPLICATE, headers_of
+from .message import AGAIN, CONFLICTS, duplicate_of, headers_of
 
 if TYPE_CHECKING:
     from celery import Signature, Task
@@ -107,7 +107,7 @@ def settle(conflict: Conflict) -> Any:
 
 def end_duplicate(conflict: Conflict) -> Any:
     """Do what `on_conflict` says for a message that was a duplicate when it was sent."""
-    conflict.error = AlreadyRunning(conflict.name, conflict.call.headers[DUPLICATE] or None)
+    conflict.error = AlreadyRunning(conflict.name, duplicate_of(conflict.call.headers))
     return POLICIES[conflict.options.on_conflict](conflict)
 
 

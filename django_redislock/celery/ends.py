@@ -15,7 +15,7 @@ from django_redislock.text import error_text, printable
 
 from .call import Call
 from .message import headers_of, place_in
-from .retries import BEGUN, FORESEEN, comes_again, is_remembered
+from .retries import BEGUN, FORESEEN, comes_again, recall
 from .single import Single, single_of
 
 logger = logging.getLogger("django_redislock")
@@ -41,8 +41,8 @@ def ended(
     if state == RETRY:
         return
     # Its class did not call it, or Celery could not.
-    never_began = not is_remembered(sender, BEGUN) and comes_again(sender, retval) is None
-    if never_began or is_remembered(sender, FORESEEN):  # or the retry could not be sent
+    never_began = not recall(sender, BEGUN) and comes_again(sender, retval) is None
+    if never_began or recall(sender, FORESEEN):  # or the retry could not be sent
         leave_place(sender, task_id, args, kwargs, headers_of(sender.request))
 
 

@@ -23,7 +23,7 @@ from .abort import Abort
 from .call import Call, held, runs_under, under_way
 from .conflict import LOOKS, Conflict, end_duplicate, settle
 from .message import DUPLICATE, place_in
-from .retries import BEGUN, ENDED, comes_again, remember, sent_again_for
+from .retries import BEGUN, ENDED, comes_again, recall, remember, sent_again_for
 from .single import Single, place_token, single_of
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Execution:
         task, task_id = self.call.task, self.call.task_id
         if task is None or task_id is None:
             return False
-        ended = getattr(task.request, ENDED, None)
+        ended = recall(task, ENDED)
         if isinstance(ended, AsyncResult) and ended.state == state:
             self._tell_again(ended)
             return True

@@ -21,6 +21,9 @@ DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that had the place when this one was sent all the same, because
 somebody counts on its result: it is to end without having run."""
 
+LONGEST_ID = 255
+"""Characters of a task's id that are read from a header: some result backends keep as many."""
+
 OURS = (CONFLICTS, AGAIN, PLACE, EXPECTED, DUPLICATE)
 """All of them."""
 
@@ -38,6 +41,12 @@ def id_of(request: Any) -> str | None:
     """The id of the message that a request is of, as text: its sender may have chosen a UUID."""
     found = getattr(request, "id", None)
     return None if found is None else str(found)
+
+
+def duplicate_of(headers: Mapping[str, Any]) -> str | None:
+    """Return the id of the task that made the message a duplicate, or None if it is not known."""
+    found = headers.get(DUPLICATE)
+    return found[:LONGEST_ID] or None if isinstance(found, str) else None
 
 
 def place_in(headers: Mapping[str, Any]) -> str | None:

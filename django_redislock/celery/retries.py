@@ -2,45 +2,63 @@
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from celery.exceptions import Ignore, Reject, Retry
 from celery.utils.time import get_exponential_backoff_interval, maybe_iso8601, maybe_make_aware
+
+from .message import id_of
 
 if TYPE_CHECKING:
     from celery import Task
 
 
-SENT_AGAIN = "redislock_sent_again"
-"""Of an execution: for how many seconds the place lasts of what it has sent in its own stead."""
+SENT_AGAIN = "sent again"
+"""Note: for how many seconds the queue lock of the message that the execution sent again lasts."""
 
-BEGUN = "redislock_begun"
-"""Of an execution: that the task's body was called, if only to see that it may not run."""
+BEGUN = "begun"
+"""Note: that the task's body was called, if only to see that it may not run."""
 
-ENDED = "redislock_ended"
-"""Of an execution: the result of an earlier one of its message, if that has ended."""
+ENDED = "ended"
+"""Note: the result of an earlier execution of the same message, if that has ended."""
 
-FORESEEN = "redislock_foreseen"
-"""Of an execution: that Celery will retry it, as far as can be told before it does."""
+FORESEEN = "foreseen"
+"""Note: that Celery will probably retry the execution."""
+
+MOST_DOUBLINGS = 64
+"""An exponential back-off has reached every sensible maximum after so many retries."""
+
+_notes: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+"""The notes about each execution, by its request.
+
+They must not be attributes of the request. Celery makes every header of a message an attribute,
+so a sender could forge them.
+"""
 
 
 def remember(task: "Task[..., Any]", what: str, value: Any = True) -> None:
-    """Note it with the execution that is under way."""
-    # A class of tasks whose call goes on by Celery's own has a copy of the request there.
+    """Make a note about the current execution of `task`."""
+    _notes_of(task)[what] = value
+
+
+def recall(task: "Task[..., Any]", what: str) -> Any:
+    """Return a note about the current execution of `task`, or None if there is no such note."""
+    return _notes_of(task).get(what)
+
+
+def _notes_of(task: "Task[..., Any]") -> dict[str, Any]:
+    # Task.__call__() pushes a copy of the request. The notes belong to the first one.
     current = task.request
     stack: Any = task.request_stack
-    for request in (current, *(each for each in stack.stack if each.id == current.id)):
-        setattr(request, what, value)
-
-
-def is_remembered(task: "Task[..., Any]", what: str) -> bool:
-    return bool(getattr(task.request, what, False))
+    task_id = id_of(current)
+    first = next((each for each in stack.stack if id_of(each) == task_id), current)
+    return _notes.setdefault(first, {})
 
 
 def sent_again_for(task: "Task[..., Any]") -> float:
-    """Seconds for which what the task has sent again has its place; 0 if it has sent nothing."""
-    # What others say in a message's headers is found here, too.
-    seconds = getattr(task.request, SENT_AGAIN, 0.0)
-    return seconds if isinstance(seconds, float) else 0.0
+    """Return for how many seconds the queue lock of the message that was sent again lasts, or 0
+    if the execution has sent nothing."""
+    return float(recall(task, SENT_AGAIN) or 0.0)
 
 
 def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:
@@ -53,7 +71,7 @@ def comes_again(task: "Task[..., Any]", error: BaseException) -> float | None:
         requeued = error.requeue and task.acks_late  # type: ignore[attr-defined]  # it is there
         return 0 if requeued else None
     if isinstance(error, Ignore):  # of ``self.replace()``, by the same task
-        return 0 if is_remembered(task, SENT_AGAIN) else None
+        return None if recall(task, SENT_AGAIN) is None else 0
     if _is_retried_by_celery(task, error):
         remember(task, FORESEEN)
         return _delay(task, _when_by_celery(task))
@@ -76,14 +94,17 @@ def _is_retried_by_celery(task: "Task[..., Any]", error: BaseException) -> bool:
     if not isinstance(error, wanted) or isinstance(error, unwanted):
         return False
     request, most = task.request, _most_retries(task)
-    return not request.called_directly and (most is None or request.retries < most)
+    if request.called_directly or not isinstance(request.retries, int):  # a header can forge it
+        return False
+    return most is None or request.retries < most
 
 
 def _when_by_celery(task: "Task[..., Any]") -> Any:
     """In how many seconds at most, or when, ``autoretry_for`` has it come again."""
     if backoff := float(getattr(task, "retry_backoff", False)):
         factor, most = int(max(1.0, backoff)), int(getattr(task, "retry_backoff_max", 600))
-        return get_exponential_backoff_interval(factor, task.request.retries, most)
+        retries = min(task.request.retries, MOST_DOUBLINGS)
+        return get_exponential_backoff_interval(factor, retries, most)
     wanted = getattr(task, "retry_kwargs", {})
     when = wanted.get("eta") or wanted.get("countdown")
     return task.default_retry_delay if when is None else when

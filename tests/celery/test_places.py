@@ -167,3 +167,15 @@ def test_a_chain_goes_on_where_another_task_by_the_same_key_goes_on(worker, run)
     run.go()
     assert outcome(result) == "ran"
     assert run.notes("skipped") == []
+
+
+@pytest.mark.parametrize("value", [3e8, float("inf"), 1e18])
+def test_a_forged_header_does_not_keep_the_lock(worker, run, value):
+    task = tasks.placed["until_executed"]
+    headers = {"redislock_sent_again": value}
+    run.go()
+    run.go()
+    assert outcome(worker.send(task, run.id, headers=headers)) == "ran"
+    wait_until(lambda: held(run) == [None, None])
+    assert outcome(worker.send(task, run.id)) == "ran"
+    assert len(run.notes("begin")) == 2
