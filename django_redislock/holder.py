@@ -13,6 +13,7 @@ from copy import deepcopy
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
+from .identity import process_id
 from .info import Holder
 from .values import is_deep
 
@@ -123,15 +124,21 @@ def info_text(
 ) -> str:
     """The JSON that Redis keeps beside a holding; `task` is the one that runs, unless given."""
     task_name, task_id = task or _celery_task()
-    who = _who(host(), os.getpid(), _owner_name(), task_name)
+    who = _who(host(), os.getpid(), process_id(), _owner_name(), task_name)
     which = "null" if task_id is None else _as_json(task_id)  # another one each time
     what = _what(_as_json(metadata) if metadata else "{}", renewed, on_conflict)
     return f'{who},"task_id":{which}{what}'
 
 
 @lru_cache(maxsize=64)
-def _who(host: str, pid: int, thread: str, task_name: str | None) -> str:
-    told = {"host": host, "pid": pid, "thread": thread, "task_name": task_name}
+def _who(host: str, pid: int, process: str, thread: str, task_name: str | None) -> str:
+    told = {
+        "host": host,
+        "pid": pid,
+        "process": process,
+        "thread": thread,
+        "task_name": task_name,
+    }
     return _as_json(told)[:-1]
 
 
@@ -191,7 +198,14 @@ def _finite(text: str) -> float:
 _from_json = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite).decode
 
 
-_KINDS = {"host": str, "pid": int, "thread": str, "task_name": str, "task_id": str}
+_KINDS = {
+    "host": str,
+    "pid": int,
+    "process": str,
+    "thread": str,
+    "task_name": str,
+    "task_id": str,
+}
 
 
 def _owner_name() -> str:

@@ -28,6 +28,10 @@ class Holder:
     task_id: str | None = None
     """The Celery task's id, where one asked."""
 
+    process: str | None = None
+    """The random id of the process. It tells apart two processes that have the same host name and
+    pid. A forked child has an id of its own. None if an older release wrote the record."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:

@@ -1,10 +1,10 @@
-"""What a worker's main process does for executions whose own process is gone.
+"""Releases the locks of executions whose pool process is dead.
 
-A child that was killed, or ran into its hard time limit, can't release. Its parent sees that
-it is gone, and knows the execution's lock by the task's arguments and its holder by host,
-process and task; so the lock is free at once and not at the end of its lease. What the execution
-held under other names it finds by looking through all locks. Where the whole worker is gone, the
-lease does it.
+A pool process that was killed, or exceeded its hard time limit, cannot release its locks. Its
+parent sees that it is dead. The parent knows the name of the lock by the task's arguments, and the
+holder by the id of its process and of its task. So the parent releases the lock before the lease
+expires. The parent finds locks of other names by a search through all locks. If the whole worker
+is dead, the leases expire.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 from weakref import ref
@@ -27,7 +27,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import clock
 from django_redislock.engine.forks import gate
-from django_redislock.holder import host
+from django_redislock.identity import child_id, process_id
 from django_redislock.info import Holding, LockInfo
 from django_redislock.text import error_text, printable
 
@@ -158,8 +158,8 @@ class Watch:
     def _look(self) -> None:
         with self._looking:
             for pid in [pid for pid in list(self._requests) if _is_gone(pid)]:
-                gone = Gone(self._requests.pop(pid), {pid}, clock.now(), searches=True)
-                self._gone.append(gone)
+                request, dead = self._requests.pop(pid), {_id_of_child(pid)}
+                self._gone.append(Gone(request, dead, clock.now(), searches=True))
             self._suspect()
             self._gone = [gone for gone in self._gone if not gone.is_settled()]
             self._leave_revoked()
@@ -176,11 +176,11 @@ class Watch:
         begun = [self._just_begun.popleft() for _ in range(len(self._just_begun))]
         return [*(each for each in waiting if each is not None and each.is_in_pool), *begun]
 
-    def _just_died(self) -> set[int]:
+    def _just_died(self) -> set[str]:
         self._note_children()
         dead = {pid for pid in self._children if _is_gone(pid)}
         self._children -= dead
-        return dead
+        return set(map(_id_of_child, dead))
 
     def _note_children(self) -> None:
         with suppress(AttributeError):  # the pool is there no more
@@ -200,16 +200,20 @@ class Watch:
 
 @dataclass(slots=True)
 class Gone:
-    """An execution whose process is gone: one of `pids`."""
+    """An execution whose process is dead."""
 
     request: Watched
-    pids: Collection[int]
+    processes: Collection[str]
+    """The ids of dead processes. One of them may have run the execution."""
+
     since: float
     linger: float = LINGER
     searches: bool = False
     """Whether all locks are yet to be looked through."""
 
     failed: bool = False
+    released: set[str] = field(default_factory=set)
+    """The lock tokens that were released. None is released twice."""
 
     def is_settled(self) -> bool:
         """Release what it holds; whether there is no use in looking again."""
@@ -221,7 +225,7 @@ class Gone:
         except RedisError as error:
             return self._has_failed(single, error)
         except Exception:
-            logger.exception("The lock of %s could not be released in its stead", self)
+            logger.exception("Lock not released for dead process: task=%s", self)
             return True
         return clock.now() - self.since > self.linger
 
@@ -229,9 +233,10 @@ class Gone:
         manager, stays = single.manager, single.options.at_least_for
         for name, each in self._under_its_name(single) or self._elsewhere(single):
             if manager.release_for(name, each.token, at_least_for=stays):
+                self.released.add(each.token)
                 logger.warning(
-                    "%s is gone with its process %s: lock %r is released in its stead",
-                    *(self, each.holder.pid, name),
+                    "Lock released for dead process: name=%r task=%s pid=%s",
+                    *(name, self, each.holder.pid),
                 )
 
     def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
@@ -261,16 +266,19 @@ class Gone:
         return [(info.name, each) for info in infos for each in info.holders if self._held(each)]
 
     def _held(self, holding: Holding) -> bool:
-        """Whether that is its own yet, and not that of a message that it sent to itself."""
+        """Return whether the dead process holds that for the execution.
+
+        A queue lock of a message that the execution sent again stays. So does a cooldown.
+        """
         holder, task_id = holding.holder, id_of(self.request) or ""
-        is_its_own = (holder.task_id, holder.host) == (task_id, host()) and holder.pid in self.pids
-        cools_down = not holding.timeout
-        return is_its_own and not cools_down and holding.token != place_token(task_id)
+        is_its_own = holder.process in self.processes and holder.task_id == task_id
+        stays = not holding.timeout or holding.token in (place_token(task_id), *self.released)
+        return is_its_own and not stays
 
     def _has_failed(self, single: Single, error: RedisError) -> bool:
         if not self.failed:
             logger.warning(
-                "The lock of %s, which is gone with its process, could not be released yet: %s",
+                "Lock not yet released for dead process: task=%s error=%s",
                 *(self, error_text(error)),
             )
         self.failed = True
@@ -287,6 +295,10 @@ def _leave(request: Watched | None) -> None:
     if request is not None:
         sent = request.request_dict
         leave_place(request.task, request.id, request.args, request.kwargs, sent)
+
+
+def _id_of_child(pid: int) -> str:
+    return child_id(process_id(), pid)
 
 
 def _is_gone(pid: int) -> bool:

@@ -35,7 +35,8 @@ def outcome(result: AsyncResult, *, timeout: float = 60) -> Any:
 class Worker:
     """A Celery worker with four children, on a queue of its own, unless told otherwise.
 
-    `broker` is the URL of another one than the settings name.
+    `broker` is the URL of another one than the settings name. `wrapper` is a command that runs
+    the worker.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Worker:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         broker: str | None = None,
+        wrapper: Sequence[str] = (),
     ) -> None:
         unique = f"tests-{uuid.uuid4().hex}"
         self.name = f"{unique}@tests"
@@ -59,6 +61,7 @@ class Worker:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [
+                    *wrapper,
                     *(sys.executable, "-m", "celery", "-A", app, "worker"),
                     *("--pool", pool, "--concurrency", str(concurrency)),
                     *("--queues", self.queue, "--hostname", self.name),

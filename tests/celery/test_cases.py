@@ -260,7 +260,7 @@ def test_hard_limit_stuck(case, cell):
     freed_with_process(case, cell, struck, "failed: `TimeLimitExceeded`", BY_PARENT)
     assert error_of(case) == "TimeLimitExceeded"
     if RUNNING[case.mode]:
-        case.worker.wait_for_log(case.id, "released in its stead")
+        case.worker.wait_for_log(case.id, "Lock released for dead process")
 
 
 def test_killed_child(case, cell):
@@ -270,7 +270,7 @@ def test_killed_child(case, cell):
     freed_with_process(case, cell, killed, "failed: `WorkerLostError`", BY_PARENT)
     assert error_of(case) == "WorkerLostError"
     if RUNNING[case.mode]:
-        case.worker.wait_for_log(case.id, "released in its stead")
+        case.worker.wait_for_log(case.id, "Lock released for dead process")
 
 
 @pytest.fixture(scope="module")

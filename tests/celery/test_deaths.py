@@ -1,5 +1,9 @@
 """A task's process is gone while it holds its lock, whose lease is a minute."""
 
+import gc
+import json
+import subprocess
+import time
 from types import SimpleNamespace
 
 import psutil
@@ -7,11 +11,11 @@ import pytest
 from celery import Task
 
 from django_redislock import locks
-from django_redislock.celery.worker import Watched, watch_tasks
+from django_redislock.celery.worker import LINGER, Watched, watch_tasks
 from tests.tools import wait_until
 
 from . import app as tasks
-from .conftest import outcome, running_worker
+from .conftest import Worker, outcome, running_worker
 
 pytestmark = [
     pytest.mark.celery,
@@ -42,7 +46,7 @@ def test_a_killed_process_leaves_no_lock(worker, run):
     worker.kill_child(pid, task_id)
     assert freed(run)
     assert type(outcome(result)).__name__ == "WorkerLostError"
-    wait_until(lambda: worker.logged(task_id, "released in its stead"))
+    wait_until(lambda: worker.logged(task_id, "Lock released for dead process"))
 
 
 def test_a_killed_process_leaves_no_lock_that_its_message_does_not_name(worker, run):
@@ -120,10 +124,106 @@ def test_who_waits_has_its_turn_and_keeps_it(worker, run):
     task_id, _ = begun(run, times=2)
     assert task_id == waiter.id
     # The worker tells of the death first; a second release would be of another's lock.
-    wait_until(lambda: worker.logged(f"long:{run.id}", "released in its stead"))
+    wait_until(lambda: worker.logged(f"long:{run.id}", "Lock released for dead process"))
     assert locks.get(f"long:{run.id}").holder.task_id == waiter.id
     run.go()
     assert outcome(waiter) == "ran"
+    assert freed(run)
+
+
+def lock_key(redis_server, name):
+    [key] = redis_server.scan_iter(f"*:lock:{name}")
+    return key
+
+
+def test_the_lock_of_another_process_with_the_same_host_pid_and_task_stays(
+    worker, run, other_run, redis_server
+):
+    """Two containers can have the same host name and pids, and a task can be redelivered."""
+    worker.send(tasks.long, run.id)
+    task_id, pid = begun(run)
+    name = f"long:{run.id}"
+    key = lock_key(redis_server, name)
+    [(field, record)] = redis_server.hscan_iter(key, match="h:*")
+    *numbers, info = record.split(" ", 6)
+    holder = json.loads(info)
+    assert holder["pid"] == pid
+    holder["process"] = "0123456789abcdef"
+    redis_server.hset(key, field, " ".join([*numbers, json.dumps(holder)]))
+    worker.kill_child(pid, task_id)
+    # The worker looks at dead processes in the order of their deaths.
+    worker.send(tasks.long, other_run.id)
+    other_id, other_pid = begun(other_run)
+    worker.kill_child(other_pid, other_id)
+    assert freed(other_run)
+    assert locks.get(name).holder.process == "0123456789abcdef"
+    locks.force_release(name)
+
+
+CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+"""A command that runs another one with process ids of its own."""
+
+
+def has_containers():
+    try:
+        return (
+            subprocess.run([*CONTAINER, "true"], check=False, capture_output=True).returncode == 0
+        )
+    except FileNotFoundError:
+        return False
+
+
+def container(folder, **options):
+    return Worker(folder, concurrency=1, wrapper=CONTAINER, **options)
+
+
+@pytest.fixture
+def containers(tmp_path):
+    """Two workers with one host name and one queue, each with process ids of its own."""
+    if not has_containers():
+        pytest.skip("needs the right to make process namespaces")
+    first = container(tmp_path)
+    second = None
+    try:
+        outcome(first.send(tasks.ready))
+        second = container(tmp_path, queue=first.queue)
+        yield first, second
+    finally:
+        first.kill()
+        if second:
+            second.kill()
+        gc.collect()  # a result that is collected unsubscribes from the server
+
+
+def pool_process(worker):
+    """The only pool process of a worker in a container."""
+    [main] = psutil.Process(worker.process.pid).children()
+    [child] = main.children()
+    return child
+
+
+def test_a_worker_leaves_the_lock_of_another_container(containers, run):
+    first, second = containers
+    control = tasks.app.control
+    wait_until(lambda: control.ping([second.name]))
+    control.cancel_consumer(first.queue, destination=[second.name], reply=True)
+    result = first.send(tasks.stubborn, run.id)
+    begun(run)
+    wait_until(lambda: result.id in first.active())
+    control.cancel_consumer(first.queue, destination=[first.name], reply=True)
+    control.add_consumer(first.queue, destination=[second.name], reply=True)
+    pool_process(first).kill()
+    task_id, _ = begun(run, times=2)
+    assert task_id == result.id
+    if len(set(run.notes("begin"))) > 1:
+        pytest.skip("the pool processes have different pids")
+    token = locks.get(f"long:{run.id}").token
+    until = time.monotonic() + LINGER + 1
+    while time.monotonic() < until:
+        assert locks.get(f"long:{run.id}").token == token
+        time.sleep(0.05)
+    run.go()
+    assert outcome(result) == "ran"
     assert freed(run)
 
 

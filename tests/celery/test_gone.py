@@ -15,6 +15,7 @@ from django_redislock import clock, locks, single_instance
 from django_redislock.celery import worker
 from django_redislock.celery.single import place_token
 from django_redislock.celery.worker import LINGER, LOOK_EVERY, Gone
+from django_redislock.identity import process_id
 from django_redislock.testing import EmbeddedServer
 from tests.integration.tools import hanging
 from tests.tools import wait_until
@@ -70,10 +71,10 @@ def held(own, task):
     own.force_release(NAME)
 
 
-def gone(task, *, seconds_ago=0.0, pid=None, searches=False, has_ended=False):
+def gone(task, *, seconds_ago=0.0, process=None, searches=False, has_ended=False):
     request = SimpleNamespace(task=task, id="its-id", args=(), kwargs={}, has_ended=has_ended)
     since = clock.now() - seconds_ago
-    return Gone(request, {pid or os.getpid()}, since, searches=searches)
+    return Gone(request, {process or process_id()}, since, searches=searches)
 
 
 def test_a_uuid_is_its_id_as_well(own, task):
@@ -97,7 +98,7 @@ def test_where_redis_is_away_it_is_tried_again(own, own_server, task, held, capl
     with hanging(own_server):
         assert [execution.is_settled() for _ in range(2)] == [False, False]
         assert gone(task, seconds_ago=31).is_settled(), "its lease has run out by now"
-    assert sum("could not be released yet" in text for text in caplog.messages) == 2
+    assert sum("Lock not yet released for dead process" in text for text in caplog.messages) == 2
     wait_until(lambda: execution.is_settled() or own.get(NAME) is None)
     assert own.get(NAME) is None
 
@@ -108,13 +109,13 @@ def test_what_only_cools_down_is_released_no_more(own, task, held, caplog):
     assert own.release_for(NAME, held.token, at_least_for=60)
     assert own.get(NAME).state == "cooldown"
     assert not execution.is_settled()
-    assert "released in its stead" not in caplog.text
+    assert "Lock released for dead process" not in caplog.text
 
 
 @pytest.mark.parametrize("whose", ["of another process", "of a message of its own"])
 def test_what_is_not_its_own_is_left(own, task, held, whose):
     if whose == "of another process":
-        assert not gone(task, pid=1).is_settled()
+        assert not gone(task, process="another").is_settled()
     else:
         held.pass_on(held._want(own._keys.of(NAME), place_token("its-id")))
         assert not gone(task).is_settled()
@@ -124,7 +125,7 @@ def test_what_is_not_its_own_is_left(own, task, held, whose):
 def test_an_error_is_told_once_and_not_tried_again(settings, own, task, caplog):
     settings.CACHES = {alias: settings.CACHES[alias] for alias in ("default",)}
     assert gone(task).is_settled()
-    assert "could not be released in its stead" in caplog.text
+    assert "Lock not released for dead process" in caplog.text
 
 
 @pytest.fixture

@@ -318,7 +318,7 @@ FULL, SHORT = (5000, 60), (1650, 20)
 )
 def test_load(fleet, mode, sends, seconds):
     run, story, kills = run_load(fleet, mode, sends, seconds)
-    show(story, kills, released=len(fleet.logged("released in its stead", run)))
+    show(story, kills, released=len(fleet.logged("Lock released for dead process", run)))
     assert story.two_at_once() == []
     assert story.all("both") == []
     assert len(story.sends("sent")) == sends

@@ -155,7 +155,7 @@ def test_a_child_that_is_killed_in_a_cold_shutdown_leaves_no_lock(start, run):
         os.kill(child, signal.SIGKILL)
         worker.process.wait(ENDS_WITHIN)
         assert freed(f"late:{run.id}")
-        assert worker.logged(result.id, "released in its stead")
+        assert worker.logged(result.id, "Lock released for dead process")
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_children_that_run_one_task_each_leave_no_lock(start, run):
         results = [worker.send(tasks.queued_of_child, run.id) for _ in range(12)]
         assert {outcome(result, timeout=60) for result in results} == {"ran"}
         assert freed(f"pool:{run.id}")
-        assert not worker.logged("released in its stead")
+        assert not worker.logged("Lock released for dead process")
     ran = ids_that_ran_one_after_the_other(run.notes())
     assert sorted(ran) == sorted(result.id for result in results)
     assert len(set(run.notes("pid"))) == len(results)

@@ -20,6 +20,7 @@ from django_redislock.holder import (
     is_alive,
     read_info,
 )
+from django_redislock.identity import process_id
 from django_redislock.info import Holder
 from tests.tools import Child
 
@@ -29,6 +30,7 @@ GOOD: dict[str, Any] = {
     "thread": "t",
     "task_name": "n",
     "task_id": "i",
+    "process": "p",
     "metadata": {},
 }
 
@@ -36,7 +38,9 @@ GOOD: dict[str, Any] = {
 def test_what_is_told_is_read_again() -> None:
     said = read_info(info_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
     thread = threading.current_thread().name
-    holder = Holder(host=socket.gethostname(), pid=os.getpid(), thread=thread)
+    holder = Holder(
+        host=socket.gethostname(), pid=os.getpid(), thread=thread, process=process_id()
+    )
     assert said == (holder, {"order": [1, "ä"]}, True, "skip", False)
 
 
@@ -86,7 +90,15 @@ def test_what_is_no_object_tells_of_nobody(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("part", "value"),
-    [("host", 1), ("host", None), ("pid", "1"), ("pid", True), ("thread", []), ("task_id", {})],
+    [
+        ("host", 1),
+        ("host", None),
+        ("pid", "1"),
+        ("pid", True),
+        ("thread", []),
+        ("task_id", {}),
+        ("process", 1),
+    ],
 )
 def test_a_part_of_another_type_is_left_out(part: str, value: object) -> None:
     holder = read_info(json.dumps(GOOD | {part: value})).holder
