@@ -1,6 +1,7 @@
 """Who is asking: this thread, asyncio task or greenlet, and what it says of itself."""
 
 import asyncio
+import hashlib
 import json
 import math
 import os
@@ -20,6 +21,11 @@ from .values import is_deep
 LONGEST = 16_384
 """Characters of what a holder says of itself that are read: metadata take 4,096 at most."""
 
+
+LONGEST_FIELD = 255
+"""Characters of a host name, a thread's name or a task's id that Redis keeps."""
+
+_DIGEST_CHARACTERS = 32
 
 REMEMBERED = 512
 """Characters of what is remembered once it was read: few say more."""
@@ -124,10 +130,30 @@ def info_text(
 ) -> str:
     """The JSON that Redis keeps beside a holding; `task` is the one that runs, unless given."""
     task_name, task_id = task or _celery_task()
-    who = _who(host(), os.getpid(), process_id(), _owner_name(), task_name)
-    which = "null" if task_id is None else _as_json(task_id)  # another one each time
+    thread = _owner_name()[:LONGEST_FIELD]
+    who = _who(host()[:LONGEST_FIELD], os.getpid(), process_id(), thread, task_name)
+    # The cache of _who() would hold a new id each time.
+    which = "null" if task_id is None else _as_json(recorded_id(task_id))
     what = _what(_as_json(metadata) if metadata else "{}", renewed, on_conflict)
     return f'{who},"task_id":{which}{what}'
+
+
+def recorded_id(task_id: str) -> str:
+    """Return what a holder record has as the id of the task.
+
+    A sender chooses the id, so its length has no bound. A record keeps the beginning of an id of
+    more than 255 characters, and its digest. That is 256 characters, so it equals no whole id.
+    """
+    if len(task_id) <= LONGEST_FIELD:
+        return task_id
+    digest = hashlib.sha256(task_id.encode(errors="surrogatepass")).hexdigest()
+    beginning = task_id[: LONGEST_FIELD - _DIGEST_CHARACTERS]
+    return f"{beginning}…{digest[:_DIGEST_CHARACTERS]}"
+
+
+def whole_id(recorded: str | None) -> str | None:
+    """Return the id of the task that a record names, or None if the record has not all of it."""
+    return recorded if recorded and len(recorded) <= LONGEST_FIELD else None
 
 
 @lru_cache(maxsize=64)

@@ -14,19 +14,20 @@ class Holder:
     """Who holds, as the holder said of itself when it asked for the lock."""
 
     host: str = ""
-    """The machine's name."""
+    """The machine's name, at most 255 characters of it."""
 
     pid: int = 0
     """The process."""
 
     thread: str = ""
-    """The thread's name, or the asyncio task's."""
+    """The name of the thread or of the asyncio task, at most 255 characters of it."""
 
     task_name: str | None = None
     """The Celery task's name, where one asked."""
 
     task_id: str | None = None
-    """The Celery task's id, where one asked."""
+    """The id of the Celery task, if a task asked. Of an id of more than 255 characters it has the
+    beginning and a digest, 256 characters in all."""
 
     process: str | None = None
     """The random id of the process. It tells apart two processes that have the same host name and

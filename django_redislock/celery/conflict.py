@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import values
 from django_redislock.exceptions import AlreadyRunning
+from django_redislock.holder import recorded_id, whole_id
 from django_redislock.signals import task_skipped
 
 from .call import Call
@@ -73,11 +74,16 @@ class Conflict:
         return own is not None
 
     def _is_with(self, holding: "Holding") -> None:
-        self.error = AlreadyRunning(self.name, holding.holder.task_id, holding.ttl)
+        is_own = self._is_own_past(holding)
+        task_id = self.call.task_id if is_own else whole_id(holding.holder.task_id)
+        self.error = AlreadyRunning(self.name, task_id, holding.ttl)
 
     def _own_past(self, holders: Iterable["Holding"]) -> "Holding | None":
+        return next(filter(self._is_own_past, holders), None)
+
+    def _is_own_past(self, holding: "Holding") -> bool:
         task_id = self.call.task_id
-        return next((each for each in holders if task_id and each.holder.task_id == task_id), None)
+        return bool(task_id) and holding.holder.task_id == recorded_id(str(task_id))
 
     @property
     def with_own_past(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from django_redislock.holder import whole_id
 from django_redislock.names import check_name
 
 CONFLICTS = "redislock_conflicts"
@@ -20,9 +21,6 @@ EXPECTED = "redislock_expected"
 DUPLICATE = "redislock_duplicate"
 """The id of the task, or "", that had the place when this one was sent all the same, because
 somebody counts on its result: it is to end without having run."""
-
-LONGEST_ID = 255
-"""Characters of a task's id that are read from a header: some result backends keep as many."""
 
 OURS = (CONFLICTS, AGAIN, PLACE, EXPECTED, DUPLICATE)
 """All of them."""
@@ -46,7 +44,7 @@ def id_of(request: Any) -> str | None:
 def duplicate_of(headers: Mapping[str, Any]) -> str | None:
     """Return the id of the task that made the message a duplicate, or None if it is not known."""
     found = headers.get(DUPLICATE)
-    return found[:LONGEST_ID] or None if isinstance(found, str) else None
+    return whole_id(found) if isinstance(found, str) else None
 
 
 def place_in(headers: Mapping[str, Any]) -> str | None:

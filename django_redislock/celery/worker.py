@@ -27,6 +27,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import clock
 from django_redislock.engine.forks import gate
+from django_redislock.holder import recorded_id
 from django_redislock.identity import child_id, process_id
 from django_redislock.info import Holding, LockInfo
 from django_redislock.text import error_text, printable
@@ -271,7 +272,7 @@ class Gone:
         A queue lock of a message that the execution sent again stays. So does a cooldown.
         """
         holder, task_id = holding.holder, id_of(self.request) or ""
-        is_its_own = holder.process in self.processes and holder.task_id == task_id
+        is_its_own = holder.process in self.processes and holder.task_id == recorded_id(task_id)
         stays = not holding.timeout or holding.token in (place_token(task_id), *self.released)
         return is_its_own and not stays
 

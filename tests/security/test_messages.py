@@ -5,6 +5,7 @@ import contextlib
 import logging
 import math
 import sys
+import threading
 
 import pytest
 from celery import Celery
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, OURS, PLACE
+from tests.integration.tools import start
 
 from .forging import json_values, texts
 from .fuzzing import fuzzed
@@ -254,3 +256,60 @@ def test_the_forged_names_are_all_that_is_read(monkeypatch, task):
         locks.force_release(info.name)
     assert "headers" in Recorded.names
     assert {name for name in Recorded.names if not name.startswith("__")} <= READ
+
+
+# A sender chooses the id.
+
+LONG = "x" * 1_000_000
+
+
+def size_of(redis_server):
+    return sum(redis_server.memory_usage(key, samples=0) for key in redis_server.scan_iter("*"))
+
+
+@pytest.mark.parametrize("task", KEPT_TASKS, ids=lambda task: task.name)
+def test_long_task_ids_take_little_room_in_redis(redis_server, task):
+    before = size_of(redis_server)
+    for number in range(10):
+        assert execute(task, f"{LONG}{number}") is None
+        with locks.lock(KEPT):
+            assert execute(task, f"{LONG}{number}") is None or task is KEPT_TASKS[3]
+    assert size_of(redis_server) - before < 100_000
+    for info in locks.active(f"{KEPT}*"):  # of a retry
+        locks.force_release(info.name)
+
+
+def test_a_long_thread_name_takes_little_room_in_redis(redis_server):
+    before = size_of(redis_server)
+    thread = threading.current_thread()
+    name, thread.name = thread.name, LONG
+    try:
+        with locks.lock(KEPT):
+            assert len(locks.get(KEPT).holder.thread) == 255
+    finally:
+        thread.name = name
+    assert size_of(redis_server) - before < 20_000
+
+
+def test_a_queued_task_with_a_long_id_is_not_returned_for_another():
+    task = KEPT_TASKS[2]
+    first = task.apply_async(task_id=LONG)
+    assert first.id == LONG
+    assert len(locks.get(KEPT).holder.task_id) == 256
+    second = task.delay()
+    assert second.id not in (LONG, locks.get(KEPT).holder.task_id)
+    assert task.apply_async(task_id=LONG).id == LONG
+    locks.force_release(KEPT)
+
+
+def test_a_redelivered_task_with_a_long_id_is_run_again_later():
+    errors = []
+
+    def deliver_again(argument=None):
+        delivery = {"redelivered": True}
+        again = start(lambda: execute(KEPT_TASKS[0], LONG, delivery=delivery))
+        errors.append(again.result())
+
+    first = app.task(name="messages.kept.first")(single_instance(key=KEPT)(deliver_again))
+    assert execute(first, LONG) is None
+    assert [type(each) for each in errors] == [Retry]
