@@ -25,7 +25,7 @@ from .call import Call, runs_under
 from .conflict import LOOKS, Conflict, skip
 from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE, headers_of, id_of
 from .retries import SENT_AGAIN, remember
-from .single import Single, place_token
+from .single import Single, is_signed, place_token
 
 if TYPE_CHECKING:
     from celery import Task
@@ -244,7 +244,12 @@ class Sending:
     def _publish_instead_of(self, replaced: Holding) -> Any:
         result, task_id = self._publish_placed(), replaced.holder.task_id
         logger.info("%s replaces the queued task %s", self.call, printable(task_id))
-        if not replaced.metadata.get("expected"):  # else it has to end, though without running
+        if not is_signed(replaced, self.name, self.call.name):
+            logger.warning(
+                "Replaced task not revoked: name=%r task=%s reason=%s",
+                *(self.name, printable(task_id), "no valid signature in the queue lock"),
+            )
+        elif not replaced.metadata.get("expected"):  # else it has to end, though without running
             self._revoke(task_id or "")
         task_replaced.send_robust(
             sender=self.task, name=self.name, task_id=task_id, by_task_id=self.task_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,8 @@ from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
 from celery import Task
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.crypto import constant_time_compare, salted_hmac
 
 from django_redislock.manager import locks
 from django_redislock.names import fit_name
@@ -20,6 +23,7 @@ from .call import Call, layers
 if TYPE_CHECKING:
     from inspect import Signature
 
+    from django_redislock.info import Holding
     from django_redislock.manager import LockManager
     from django_redislock.primitives import BaseLock, Mutex, Semaphore
     from django_redislock.primitives import Options as LockOptions
@@ -71,7 +75,9 @@ class Single:
         """What holds `lock` for a task that was sent, or is to be; whether its very result is
         `expected` by others is told to whoever comes to replace it."""
         task = call.name, call.task_id
-        return Place(lock, place_token(call.task_id or ""), task, expected=expected)
+        token = place_token(call.task_id or "")
+        signature = queue_signature(lock.name, call.name, call.task_id or "")
+        return Place(lock, token, task, expected=expected, signature=signature)
 
     def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
         """The call of a task that was, or is to be, sent. What a class of tasks adds to its
@@ -94,6 +100,26 @@ def place_token(task_id: str) -> str:
     """The token of a task's place: bound to its id, and not to an execution."""
     digest = sha256(str(task_id).encode(errors="surrogatepass")).hexdigest()
     return f"queued-{digest[:32]}"
+
+
+def queue_signature(lock_name: str, task_name: str, task_id: str) -> str:
+    """Return the proof that this project took the queue lock for that task.
+
+    Its key is Django's ``SECRET_KEY``, so a record that somebody else wrote to Redis does not have
+    it. Return "" if there is no ``SECRET_KEY``.
+    """
+    value = json.dumps([lock_name, task_name, task_id])
+    try:
+        return salted_hmac(MARK, value, algorithm="sha256").hexdigest()[:32]
+    except ImproperlyConfigured:
+        return ""
+
+
+def is_signed(holding: Holding, lock_name: str, task_name: str) -> bool:
+    """Return whether this project took that queue lock for a task of that name."""
+    expected = queue_signature(lock_name, task_name, holding.holder.task_id or "")
+    found = holding.metadata.get("signature")
+    return bool(expected) and isinstance(found, str) and constant_time_compare(found, expected)
 
 
 def single_of(task: Task[..., Any]) -> Single | None:

@@ -211,6 +211,51 @@ def test_a_second_one_replaces_the_first(app, name, sent, told, mode):
     assert [each["id"] for each in sent if "id" in each] == [first.id, second.id]
 
 
+@pytest.fixture
+def revoked(monkeypatch):
+    """The ids that workers were told to revoke."""
+    ids = []
+    monkeypatch.setattr(
+        "celery.app.control.Control.revoke", lambda self, task_id: ids.append(task_id)
+    )
+    return ids
+
+
+def test_only_the_replaced_task_is_revoked(app, name, revoked):
+    task = make(app, name, on_conflict="replace")
+    first, second = task.delay(), task.delay()
+    assert revoked == [first.id]
+    assert app.AsyncResult(first.id).state == "REVOKED"
+    assert place_of(name).holder.task_id == second.id
+
+
+def record_key(redis_server, name):
+    [key] = redis_server.scan_iter(f"*:lock:{name}")
+    return key
+
+
+@pytest.mark.parametrize("source", ["this lock", "another lock"])
+def test_a_forged_queue_lock_has_no_task_revoked(app, name, revoked, redis_server, source):
+    """The forger can read and write Redis, and knows everything but SECRET_KEY."""
+    task = make(app, name, on_conflict="replace")
+    queued = task.delay().id
+    key, field = record_key(redis_server, name), f"h:{place_token(queued)}"
+    if source == "this lock":
+        victim = uuid.uuid4().hex
+        record = redis_server.hget(key, field).replace(queued, victim)
+    else:
+        victim = make(app, f"{name}-other", on_conflict="replace").delay().id
+        other_key = record_key(redis_server, f"{name}-other")
+        record = redis_server.hget(other_key, f"h:{place_token(victim)}")
+    redis_server.hdel(key, field)
+    redis_server.hset(key, f"h:{place_token(victim)}", record)
+    assert locks.get(name).holder.task_id == victim
+    newer = task.delay()
+    assert locks.get(name).holder.task_id == newer.id
+    assert revoked == []
+    assert app.AsyncResult(victim).state == "PENDING"
+
+
 def test_one_that_runs_is_not_replaced(app, name, told):
     task = make(app, name, on_conflict="replace", body=lambda: task.delay().id)
     result = task.apply(task_id="running")
