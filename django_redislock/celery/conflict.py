@@ -95,6 +95,13 @@ class Conflict:
         task_id = self.call.task_id
         return task_id is not None and task_id == self.error.task_id and not self.inside
 
+    @property
+    def policy(self) -> str:
+        """What settle() will do, as far as it depends on the call and not on the holder."""
+        if self.owed and not self.inside and self.call.task and _has_queue(self.call):
+            return "retry"
+        return "skip" if POLICIES[self.options.on_conflict] is skip else self.options.on_conflict
+
 
 def _runs(holding: "Holding") -> bool:
     """Whether it is of one that runs, and not a place in the queue or what only cools down."""

@@ -208,9 +208,10 @@ class Execution:
         if conflict := self._with_own_past(lock.name):
             return conflict
         lock.predecessor = self._own_place
+        conflict = self._conflict(lock.name, owed=owed)
+        lock.on_conflict = conflict.policy  # the history has it of a refusal
         if self._acquires(lock, blocking=self._waits(lock.name)):
             return None
-        conflict = self._conflict(lock.name, owed=owed)
         for _ in range(LOOKS):
             if conflict.look():
                 break
@@ -219,11 +220,15 @@ class Execution:
         return conflict
 
     def _with_own_past(self, name: str) -> Conflict | None:
-        """The conflict with an execution of the same message: `limit` would let it run beside it,
-        and if it waited for the lock it would run before the result of that is known."""
+        """Return the conflict with a running execution of the same message.
+
+        With `limit` both would run. With ``"wait"`` this one would run before the result of the
+        other is known. With ``"skip"`` the history would have it as skipped.
+        """
         options, call = self.single.options, self.call
         would_run = (options.limit or 1) > 1 or options.on_conflict == "wait"
-        if not (would_run and (call.is_redelivered or call.has_begun)):
+        may_run_yet = call.is_redelivered or call.has_begun
+        if not (may_run_yet or (call.is_fresh_retry and not would_run)):
             return None
         conflict = self._conflict(name)
         return conflict if conflict.look_for_own_past() else None

@@ -83,6 +83,7 @@ class Sending:
         self.lock_name = single.name_of(self.call)
         self.name = single.place_name(self.lock_name)
         lock = single.lock(self.name)
+        lock.on_conflict = ""  # what sends itself again is not skipped
         self.place = single.place(lock, self.call, expected=self.is_expected)
 
     def send(self) -> Any:
@@ -94,15 +95,15 @@ class Sending:
         if self.has_own_id and self._is_queued_already():
             self.conflict.look()
             return self._give_way()
+        self.place.lock.on_conflict = self.conflict.policy  # the history has it of a refusal
         for _ in range(LOOKS):
-            if self._take():
-                return self._publish_placed()
+            # Before _take(): the history has a refusal as skipped, and this one is sent.
             if replaced := self._displace():
                 return self._publish_instead_of(replaced)
-            if not self._replaces and self.conflict.look():
-                break  # else it has come free meanwhile
-        else:
-            self.conflict.look()
+            if self._take():
+                return self._publish_placed()
+            if self.conflict.look() and not (self._replaces and self._replaceable()):
+                break  # else it has come free meanwhile, or another task was queued
         return self._give_way()
 
     @cached_property
@@ -234,12 +235,19 @@ class Sending:
 
     def _displace(self) -> Holding | None:
         """Take the place from a queued task where that is wanted, and tell which lost it."""
-        info = self.single.manager.get(self.name) if self._replaces else None
-        for holding in info.holders if info else ():
-            is_queued = holding.token == place_token(holding.holder.task_id or "")
-            if is_queued and self._take(holding.token):
+        for holding in self._replaceable() if self._replaces else ():
+            if self._take(holding.token):
                 return holding
         return None
+
+    def _replaceable(self) -> list[Holding]:
+        """Return the queue locks that other tasks hold, if there is no room for one more."""
+        info = self.single.manager.get(self.name)
+        if info is None or sum(each.weight for each in info.holders) < info.capacity:
+            return []
+        return [
+            each for each in info.holders if each.token == place_token(each.holder.task_id or "")
+        ]
 
     def _publish_instead_of(self, replaced: Holding) -> Any:
         result, task_id = self._publish_placed(), replaced.holder.task_id

@@ -179,3 +179,27 @@ def test_a_forged_header_does_not_keep_the_lock(worker, run, value):
     wait_until(lambda: held(run) == [None, None])
     assert outcome(worker.send(task, run.id)) == "ran"
     assert len(run.notes("begin")) == 2
+
+
+def test_the_history_has_a_task_that_runs_again_later_as_refused(worker, run):
+    task = tasks.placed["until_and_while_executing"]
+    first = worker.send(task, run.id)
+    begun(run)
+    second = worker.send(task, run.id)
+    wait_until(lambda: worker.logged(second.id, "retry:"))
+    run.go()
+    run.go()
+    assert (outcome(first), outcome(second)) == ("ran", "ran")
+    events = [each for each in locks.history(f"placed:{run.id}") if each.acquired_at is None]
+    assert {(each.outcome, each.holder.task_id) for each in events} == {("refused", second.id)}
+
+
+def test_the_history_has_a_duplicate_as_skipped(worker, run):
+    task = tasks.placed["until_executed"]
+    first = worker.send(task, run.id)
+    begun(run)
+    worker.send(task, run.id)
+    run.go()
+    assert outcome(first) == "ran"
+    events = [each for each in locks.history(f"placed:{run.id}") if each.acquired_at is None]
+    assert [each.outcome for each in events] == ["skipped"]

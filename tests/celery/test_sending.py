@@ -229,6 +229,54 @@ def test_only_the_replaced_task_is_revoked(app, name, revoked):
     assert place_of(name).holder.task_id == second.id
 
 
+def outcomes(name, task_id):
+    """What the history has of a task, the earliest event first."""
+    events = reversed(locks.history(name))
+    return [event.outcome for event in events if event.holder.task_id == task_id]
+
+
+def test_the_history_has_a_duplicate_that_meets_a_running_task_as_skipped(app, name):
+    task = make(app, name, on_conflict="replace", body=lambda: start(task.delay).result())
+    task.apply(task_id="running")
+    refused = [each for each in locks.history(name) if each.acquired_at is None]
+    assert [each.outcome for each in refused] == ["skipped"]
+    assert refused[0].holder.task_id != "running"
+
+
+def test_the_history_has_no_refusal_of_a_task_that_replaces_another(app, name):
+    task = make(app, name, on_conflict="replace")
+    first, second = task.delay(), task.delay()
+    assert "passed" in outcomes(name, first.id)
+    assert not {"skipped", "refused"} & set(outcomes(name, second.id))
+
+
+def test_with_a_limit_a_task_replaces_another_only_if_all_places_are_taken(app, name, told):
+    task = make(app, name, on_conflict="replace", limit=2)
+    first, second = task.delay(), task.delay()
+    assert told == []
+    assert len(locks.get(name).holders) == 2
+    third = task.delay()
+    assert [what for what, *_ in told] == ["replaced"]
+    assert told[0][1] in {first.id, second.id}
+    assert told[0][2] == third.id
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "wait"])
+def test_the_history_has_no_redelivered_message_as_skipped(app, name, on_conflict):
+    again = []
+
+    def deliver_again():
+        found = start(lambda: work_off(app, task, redelivered=True)).result()
+        again.append(found.type)
+
+    task = app.task(name=f"tests.{name}")(
+        single_instance(key=name, on_conflict=on_conflict)(deliver_again)
+    )
+    work_off(app, task)
+    assert again == [Retry]
+    assert outcomes(name, "own") == ["released"]
+
+
 def record_key(redis_server, name):
     [key] = redis_server.scan_iter(f"*:lock:{name}")
     return key
