@@ -4,6 +4,8 @@ from typing import Any
 
 from redis import exceptions as redis
 
+from .text import short_duration
+
 
 class LockError(redis.LockError):
     """A lock could not be acquired, or was asked for what it can't do.
@@ -33,22 +35,40 @@ class LockLost(LockNotOwnedError):
 
 
 class AlreadyRunning(LockError):
-    """Another execution holds the place of this task.
+    """The lock that a single-instance task needs is already held, or is in cooldown.
 
-    `name` is the lock's, `task_id` the holder's Celery task id (None if it is
-    no task, or is just gone), `expires_in` the seconds left of its lease as
-    they stood when the conflict was met (None if unknown).
+    `name` is the lock's name. `task_id` is the holder's Celery task id (None if the
+    holder is not a task, or is unknown). `held_by` is the holder's ``host:pid`` (None if
+    unknown). `in_cooldown` says whether the holder has released the lock and only
+    `at_least_for` keeps it. `expires_in` is the number of seconds until the lease or the
+    cooldown ended, at the time of the conflict (None if unknown).
     """
 
     def __init__(
-        self, name: str, task_id: str | None = None, expires_in: float | None = None
+        self,
+        name: str,
+        task_id: str | None = None,
+        expires_in: float | None = None,
+        held_by: str | None = None,
+        in_cooldown: bool = False,
     ) -> None:
-        super().__init__(f"Lock {name!r} is held by {holder_text(task_id)}", lock_name=name)
         self.name = name
         self.task_id = task_id
         self.expires_in = expires_in
+        self.held_by = held_by
+        self.in_cooldown = in_cooldown
+        super().__init__(f"Lock {name!r} {self.reason}", lock_name=name)
         # Result backends store the arguments and call the class with them.
-        self.args = (name, task_id, expires_in)
+        self.args = (name, task_id, expires_in, held_by, in_cooldown)
+
+    @property
+    def reason(self) -> str:
+        """A phrase that follows the lock's name and says why the lock is not free."""
+        if self.in_cooldown and self.expires_in is not None:
+            return f"is in cooldown for {short_duration(self.expires_in)}"
+        if self.task_id:
+            return f"is held by task {self.task_id!r}"
+        return f"is held by {self.held_by}" if self.held_by else "is already held"
 
     def __str__(self) -> str:
         return str(self.message)
@@ -83,7 +103,3 @@ class StaleLock(LockError):
 
     def __str__(self) -> str:
         return str(self.message)
-
-
-def holder_text(task_id: str | None) -> str:
-    return f"task {task_id!r}" if task_id else "another holder"

@@ -13,6 +13,7 @@ from django_redislock import values
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.holder import recorded_id, whole_id
 from django_redislock.signals import task_skipped
+from django_redislock.text import holder_text
 
 from .call import Call
 from .message import AGAIN, CONFLICTS, duplicate_of, headers_of
@@ -62,7 +63,8 @@ class Conflict:
         except RedisError:
             return True
         if held is not None and held.holders:
-            self._is_with(self._own_past(held.holders) or held.holders[0])
+            running = (each for each in held.holders if each.timeout)
+            self._is_with(self._own_past(held.holders) or next(running, held.holders[0]))
         return held is not None
 
     def look_for_own_past(self) -> bool:
@@ -75,8 +77,13 @@ class Conflict:
 
     def _is_with(self, holding: "Holding") -> None:
         is_own = self._is_own_past(holding)
-        task_id = self.call.task_id if is_own else whole_id(holding.holder.task_id)
-        self.error = AlreadyRunning(self.name, task_id, holding.ttl)
+        self.error = AlreadyRunning(
+            self.name,
+            self.call.task_id if is_own else whole_id(holding.holder.task_id),
+            holding.ttl,
+            held_by=holder_text(holding) if holding.holder.host else None,
+            in_cooldown=not holding.timeout,
+        )
 
     def _own_past(self, holders: Iterable["Holding"]) -> "Holding | None":
         return next(filter(self._is_own_past, holders), None)
@@ -125,14 +132,15 @@ def end_duplicate(conflict: Conflict) -> Any:
 
 
 def skip(conflict: Conflict) -> None:
-    """Complete without running, and say so."""
-    call, holder = conflict.call, conflict.error.task_id
-    logger.warning("%s skipped: lock %r is held by task %r", call, conflict.name, holder)
+    """Log a warning and send `task_skipped`. The task then completes without running."""
+    call, error = conflict.call, conflict.error
+    event = "Call skipped" if call.task is None else "Task skipped"
+    logger.warning("%s: %s: lock %r %s", event, call, conflict.name, error.reason)
     task_skipped.send_robust(
         sender=call.sender,
         name=conflict.name,
         task_id=call.task_id,
-        holder_task_id=holder,
+        holder_task_id=error.task_id,
         args=call.sent_args,
         kwargs=call.kwargs,
     )

@@ -5,6 +5,9 @@ import functools
 import inspect
 import logging
 import math
+import os
+import re
+import socket
 import threading
 from datetime import timedelta
 
@@ -351,7 +354,9 @@ class TestConflict:
         assert work(1, fast=True) is None
         [record] = caplog.records
         assert (record.name, record.levelno) == ("django_redislock", logging.WARNING)
-        assert repr(NAME) in record.getMessage()
+        name = f"{work.__module__}.{work.__qualname__}"
+        holder = f"{socket.gethostname()}:{os.getpid()} ({held_elsewhere.holder.thread})"
+        assert record.getMessage() == f"Call skipped: {name}: lock {NAME!r} is held by {holder}"
         [facts] = skips
         assert (facts["sender"], facts["name"]) == (work, NAME)
         assert (facts["task_id"], facts["holder_task_id"]) == (None, None)
@@ -401,6 +406,52 @@ class TestConflict:
         assert caught.value.name == NAME
         assert caught.value.task_id is None
         assert 0 < caught.value.expires_in <= 5
+        process = f"{socket.gethostname()}:{os.getpid()}"
+        assert caught.value.held_by.startswith(process)
+        assert str(caught.value) == f"Lock {NAME!r} is held by {caught.value.held_by}"
+
+    def test_a_skipped_task_logs_the_cooldown(self, app, caplog):
+        @app.task
+        @single_instance(key=NAME, at_least_for=60)
+        def work(): ...
+
+        work.apply()
+        second = work.apply()
+        assert locks.force_release(NAME)
+        [record] = caplog.records
+        text = f"Task skipped: {work.name}[{second.id}]: lock {NAME!r} is in cooldown for "
+        assert re.fullmatch(re.escape(text) + r"([0-9]+s|1m 00s)", record.getMessage())
+
+    def test_already_running_says_that_the_lock_is_in_cooldown(self):
+        work = single_instance(key=NAME, at_least_for=60, on_conflict="raise")(lambda: 1)
+        work()
+        with pytest.raises(AlreadyRunning, match=rf"^Lock {NAME!r} is in cooldown for ") as caught:
+            work()
+        assert locks.force_release(NAME)
+        assert caught.value.in_cooldown
+        assert 50 < caught.value.expires_in <= 60
+
+    def test_a_running_instance_is_named_rather_than_one_in_cooldown(self, app):
+        begun, go = threading.Event(), threading.Event()
+
+        @app.task
+        @single_instance(key=NAME, limit=2, at_least_for=60, on_conflict="raise")
+        def work(runs_on):
+            if runs_on:
+                begun.set()
+                go.wait(60)
+
+        work.apply((False,))  # the earlier of the two holders
+        thread = threading.Thread(target=work.apply, args=((True,),), kwargs={"task_id": "runs"})
+        thread.start()
+        try:
+            assert begun.wait(60)
+            error = work.apply((False,)).result
+        finally:
+            go.set()
+            thread.join()
+        assert locks.force_release(NAME) == 2
+        assert str(error) == f"Lock {NAME!r} is held by task 'runs'"
 
     def test_wait_gives_up_after_its_time(self, held_elsewhere):
         waiting = single_instance(key=NAME, on_conflict="wait", blocking_timeout=0.1)

@@ -15,9 +15,26 @@ def test_the_text_is_told_wherever_an_error_is_logged(kind: type[LockError]) -> 
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (AlreadyRunning("sync", "a1", 2.5), "AlreadyRunning('sync', 'a1', 2.5)"),
+        (
+            AlreadyRunning("sync", "a1", 2.5, "web-1:81"),
+            "AlreadyRunning('sync', 'a1', 2.5, 'web-1:81', False)",
+        ),
         (StaleLock("bank.Account", 1, 7, 8), "StaleLock('bank.Account', 1, 7, 8, None)"),
     ],
 )
 def test_and_so_is_what_it_carries(error: LockError, text: str) -> None:
     assert repr(error) == text
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (AlreadyRunning("sync", "a1", 2.5, "web-1:81"), "Lock 'sync' is held by task 'a1'"),
+        (AlreadyRunning("sync", None, 2.5, "web-1:81"), "Lock 'sync' is held by web-1:81"),
+        (AlreadyRunning("sync", "a1", 12.3, None, True), "Lock 'sync' is in cooldown for 12s"),
+        (AlreadyRunning("sync"), "Lock 'sync' is already held"),
+    ],
+)
+def test_already_running_says_who_holds_the_lock(error: AlreadyRunning, text: str) -> None:
+    assert str(error) == text
+    assert str(AlreadyRunning(*error.args)) == text
