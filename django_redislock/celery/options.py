@@ -4,8 +4,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from django.conf import settings
+
 from django_redislock import values
 from django_redislock.names import shown
+from django_redislock.secrecy import without_secrets
 from django_redislock.values import Seconds
 
 from .conflict import POLICIES
@@ -71,7 +74,7 @@ class Options:
         if self.limit is not None:
             values.count("limit", self.limit)
         _check_count("max_retries", self.max_retries)
-        _check_type("using", self.using, str)
+        _check_using(self.using)
         values.on_lost("on_lost", self.on_lost)
 
     def _check_conflict(self) -> None:
@@ -147,6 +150,16 @@ class Options:
 def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{option}={shown(value)} is not one of {', '.join(map(repr, choices))}")
+
+
+def _check_using(alias: object) -> None:
+    _check_type("using", alias, str)
+    if alias is None or not settings.configured or alias in settings.CACHES:
+        return
+    known = ", ".join(map(repr, settings.CACHES))
+    raise ValueError(
+        f"using={without_secrets(shown(alias))} is not a cache alias. CACHES has: {known}"
+    )
 
 
 def _check_names(option: str, value: object) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from celery import Celery, Task
 from celery.exceptions import Ignore, Reject
+from django.conf import settings
+from django.test import override_settings
 
 from django_redislock import single_instance
 from django_redislock.celery import current_lock
@@ -122,13 +124,15 @@ def make(kind: str, mode: str) -> Any:
     return as_task(single(body)) if mode == "while_executing" else single(as_task(body))
 
 
-TASKS = {
-    (kind, mode): make(kind, mode)
-    for kind in KINDS
-    for mode in MODES
-    # There it has nothing to hold, and is refused.
-    if (kind, mode) != ("holding", "until_executing")
-}
+# In the process of the tests the alias "restarted" exists only while a fixture adds it.
+with override_settings(CACHES={"restarted": settings.CACHES["default"]} | settings.CACHES):
+    TASKS = {
+        (kind, mode): make(kind, mode)
+        for kind in KINDS
+        for mode in MODES
+        # There it has nothing to hold, and is refused.
+        if (kind, mode) != ("holding", "until_executing")
+    }
 
 
 @app.task

@@ -151,13 +151,14 @@ def keeps_its_place_while_it_retries(worker, run):
 def at_another_alias(prefix):
     """Where the lock of a function is while it runs: at this alias, and at the default one."""
 
-    @single_instance(key=NAME, using="other")
-    def work():
-        return locks.using("other").get(NAME) is not None, locks.get(NAME) is not None
-
     caches = caches_with()
     caches["other"] = caches["default"] | {"KEY_PREFIX": prefix}
     with override_settings(CACHES=caches):
+
+        @single_instance(key=NAME, using="other")
+        def work():
+            return locks.using("other").get(NAME) is not None, locks.get(NAME) is not None
+
         return work()
 
 

@@ -8,11 +8,14 @@ import math
 import os
 import re
 import socket
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 
 import pytest
 from celery import Celery, Task, shared_task
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
@@ -247,12 +250,50 @@ class TestOptions:
 
         assert where()
 
-    def test_an_alias_that_is_not_there_is_told_at_the_call(self):
-        @single_instance(using="nowhere")
+    def test_an_unknown_cache_alias_raises_at_import(self):
+        with pytest.raises(ValueError, match=r"^using='nowhere' is not a cache alias") as caught:
+            single_instance(using="nowhere")
+        assert str(caught.value).endswith(f"CACHES has: {', '.join(map(repr, settings.CACHES))}")
+
+    def test_a_cache_alias_that_was_removed_later_raises_at_the_call(self, settings):
+        settings.CACHES = {**settings.CACHES, "later": settings.CACHES["default"]}
+
+        @single_instance(using="later")
         def where(): ...
 
-        with pytest.raises(ImproperlyConfigured, match="nowhere"):
+        settings.CACHES = {
+            name: settings.CACHES[name] for name in settings.CACHES if name != "later"
+        }
+        with pytest.raises(ImproperlyConfigured, match="'later'"):
             where()
+
+    def test_the_cache_alias_is_not_checked_before_django_is_configured(self, tmp_path):
+        # A task module may be imported before settings.configure().
+        program = """
+from django.conf import settings
+from django_redislock import single_instance
+
+@single_instance(using="nowhere")
+def work(): ...
+
+settings.configure()
+try:
+    single_instance(using="nowhere")
+except ValueError as error:
+    print(error)
+"""
+        environment = {
+            key: os.environ[key] for key in os.environ if key != "DJANGO_SETTINGS_MODULE"
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "using='nowhere' is not a cache alias. CACHES has: 'default'\n"
 
 
 class TestName:

@@ -39,7 +39,7 @@ def own(settings, own_server):
 
 
 @pytest.fixture
-def task():
+def task(own):
     app = Celery("tests.gone", broker="memory://", set_as_current=False)
 
     @app.task(name="tests.gone", shared=False)
