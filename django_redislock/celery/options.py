@@ -38,6 +38,9 @@ MODES = {
     "until_and_while_executing": Mode(place=True, lock=True, apart=True),
 }
 
+QUEUE_LOCK_SUFFIX = ":queued"
+"""Ends the name of the queue lock where a task has a queue lock and a lock."""
+
 WHEN_SENT = ("skip", "raise", "replace")
 """What a task that is sent, and finds its place taken, can do."""
 
@@ -142,6 +145,11 @@ class Options:
             raise TypeError(
                 f"key must be a template (str) or a callable, not {shown(self.key)}"
                 f" ({type(self.key).__name__})"
+            )
+        if self.how.apart and isinstance(self.key, str) and self.key.endswith(QUEUE_LOCK_SUFFIX):
+            raise ValueError(
+                f"key={shown(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
+                f" mode={self.mode!r} reserves for its queue locks"
             )
         if self.unique_on is not None and self.unique_on != "*":
             _check_names("unique_on", self.unique_on)

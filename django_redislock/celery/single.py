@@ -15,10 +15,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
 
 from django_redislock.manager import locks
-from django_redislock.names import fit_name
+from django_redislock.names import fit_name, shown
 from django_redislock.primitives import Place
 
 from .call import Call, layers
+from .options import QUEUE_LOCK_SUFFIX
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -68,8 +69,19 @@ class Single:
         return lock
 
     def place_name(self, name: str) -> str:
-        """The name of the place in the queue, of an instance with that name."""
-        return fit_name(f"{name}:queued") if self.options.how.apart else name
+        """Return the name of the queue lock that belongs to the lock `name`.
+
+        Raises `ValueError` if `name` could itself be the name of a queue lock. A user
+        named ``bob:queued`` could otherwise block the queue lock of the user ``bob``.
+        """
+        if not self.options.how.apart:
+            return name
+        if name.endswith(QUEUE_LOCK_SUFFIX):
+            raise ValueError(
+                f"Lock name {shown(name)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
+                f" mode={self.options.mode!r} reserves for its queue locks"
+            )
+        return fit_name(name + QUEUE_LOCK_SUFFIX)
 
     def place(self, lock: BaseLock, call: Call, *, expected: bool = False) -> Place:
         """What holds `lock` for a task that was sent, or is to be; whether its very result is

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -132,6 +133,48 @@ def test_the_place_is_bound_to_the_message(app, name, sent, mode):
     assert 3590 < info.ttl <= 3600
     [headers] = sent
     assert (headers["id"], headers[PLACE]) == (result.id, place_of(name, mode).name)
+
+
+def reports(app, name, key, **options):
+    """Make a task that has a lock and a queue lock for each user."""
+
+    @single_instance(mode="until_and_while_executing", key=key, **options)
+    @app.task(name=f"tests.{name}")
+    def report(user):
+        return current_lock().name
+
+    return report
+
+
+@pytest.mark.parametrize("as_callable", [False, True])
+def test_no_lock_has_the_name_of_a_queue_lock(app, name, sent, as_callable):
+    template = f"{name}:{{user}}"
+    key = (lambda user: template.format(user=user)) if as_callable else template
+    report = reports(app, name, key)
+    assert work_off(app, report, "bob") == f"{name}:bob"
+    refused = f"'{name}:bob:queued' must not end with ':queued'"
+    with pytest.raises(ValueError, match=refused):
+        report.delay("bob:queued")
+    failure = work_off(app, report, "bob:queued")
+    assert isinstance(failure.exception, ValueError)
+    assert re.search(refused, str(failure.exception))
+    assert held_by(name) == {}
+    report.delay("bob")
+    assert len(sent) == 1
+
+
+def test_a_key_that_ends_like_a_queue_lock_is_refused_at_import(app, name):
+    with pytest.raises(ValueError, match=r"^key='\{user\}:queued' must not end with ':queued'"):
+        reports(app, name, "{user}:queued")
+
+
+def test_a_key_may_end_like_a_queue_lock_if_there_is_none(app, name):
+    @app.task
+    @single_instance(key="{name}:queued")
+    def work(name):
+        return current_lock().name
+
+    assert work(name) == f"{name}:queued"
 
 
 def test_a_uuid_that_its_sender_chose_is_its_id_as_text(app, name, sent):
