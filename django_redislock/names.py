@@ -16,6 +16,7 @@ MAX_BYTES = 512
 """The longest name, in UTF-8."""
 
 _DIGEST_CHARACTERS = 32
+_SHORTENED = re.compile(rf":[0-9a-f]{{{_DIGEST_CHARACTERS}}}\Z")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _INDEX = re.compile(r"\[[^\]]*\]")
 _WILDCARDS = re.compile(r"[*?]*\*[*?]*")
@@ -86,16 +87,22 @@ def matcher(pattern: str | None) -> Callable[[str], bool]:
 def fit_name(text: str) -> str:
     """Make a name of any text that is not empty.
 
-    Control characters become backslash escapes. What is too long keeps its
-    beginning and ends with ``:`` and a digest of the whole.
+    Control characters become backslash escapes. A text that is too long keeps its
+    beginning and ends with ``:`` and a digest of the whole text. A text that looks like
+    such a name is shortened too, so that it cannot be the name of another text.
     """
     printable = _UNPRINTABLE.sub(_escape, text)
     encoded = printable.encode()
-    if len(encoded) <= MAX_BYTES:
+    if len(encoded) <= MAX_BYTES and not _looks_shortened(printable, len(encoded)):
         return printable
     digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_CHARACTERS]
     beginning = encoded[: MAX_BYTES - _DIGEST_CHARACTERS - 1].decode(errors="ignore")
     return f"{beginning}:{digest}"
+
+
+def _looks_shortened(name: str, size: int) -> bool:
+    # A shortened name can lack up to 3 bytes, if a character was cut.
+    return size > MAX_BYTES - 4 and _SHORTENED.search(name) is not None
 
 
 def arguments(

@@ -309,6 +309,18 @@ def test_an_argument_that_is_no_name_is_made_one():
     assert work("x" * 600) == [long] != work("x" * 601)
 
 
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f512"])
+def test_a_short_value_cannot_give_the_shortened_name_of_a_long_one(letter):
+    @locks.lock("report:{user}")
+    def work(user):
+        return held()
+
+    [long] = work(letter * 600)
+    [short] = work(long.removeprefix("report:"))
+    assert short != long
+    assert len(short.encode()) <= 512
+
+
 def test_a_call_that_does_not_fit_the_function_raises_its_error_and_takes_no_lock():
     @locks.lock("a:{x}")
     def work(x): ...

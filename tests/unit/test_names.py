@@ -98,8 +98,15 @@ class TestFitName:
         check_name(fit_name(text))
 
     @given(any_text.filter(bool))
-    def test_a_name_stays_what_it_is(self, text):
-        assert fit_name(fit_name(text)) == fit_name(text)
+    def test_a_short_name_stays_what_it_is(self, text):
+        name = fit_name(text[:64])
+        assert fit_name(name) == name
+
+    @pytest.mark.parametrize("before", ["", "n", "no", "now"])
+    @pytest.mark.parametrize("letter", ["n", "é", "€", "\U0001f512"])
+    def test_a_text_cannot_be_the_shortened_name_of_another(self, before, letter):
+        name = fit_name(before + letter * 1000)
+        assert fit_name(name) != name
 
     def test_what_is_too_long_keeps_its_beginning_and_differs_by_its_end(self):
         one, two = fit_name("report:" + "é" * 600 + "1"), fit_name("report:" + "é" * 600 + "2")
