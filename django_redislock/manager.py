@@ -34,6 +34,8 @@ T = TypeVar("T")
 KINDS = tuple(each.kind for each in (Mutex, Semaphore, ReadLock, Quorum))
 """What a lock can be listed as."""
 
+OPTION_NAMES = Options.__optional_keys__
+
 
 class LockManager:
     """Locks on the server of one alias of ``CACHES``; without one, of ``REDISLOCK_CACHE``.
@@ -113,6 +115,7 @@ class LockManager:
 
         Raises `ValueError` or `TypeError`, naming the argument and its value.
         """
+        values.check_options("lock", options, OPTION_NAMES)
         return Mutex(self._server, name, **options)
 
     def read_lock(self, name: str, **options: Unpack[Options]) -> ReadLock:
@@ -122,10 +125,12 @@ class LockManager:
         after a writer waits behind it, and readers next to each other enter together. To nest
         it, use `reentrant`: a second entry would wait behind a writer that waits for the first.
         """
+        values.check_options("read_lock", options, OPTION_NAMES)
         return ReadLock(self._server, name, **options)
 
     def write_lock(self, name: str, **options: Unpack[Options]) -> WriteLock:
         """The writers' side of a read-write lock; see `read_lock`."""
+        values.check_options("write_lock", options, OPTION_NAMES)
         return WriteLock(self._server, name, **options)
 
     def semaphore(
@@ -137,6 +142,7 @@ class LockManager:
         Each has its own lease. A `weight` above 1 takes more of the limit at once; who waits
         for much is not overtaken by who wants little.
         """
+        values.check_options("semaphore", options, OPTION_NAMES)
         return Semaphore(self._server, name, limit, weight=weight, **options)
 
     def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> Many:
@@ -147,6 +153,7 @@ class LockManager:
         in `names`, so that two callers can't wait for each other. `fence_tokens` has the
         fencing token of each name.
         """
+        values.check_options("lock_many", options, OPTION_NAMES)
         return Many(self._server, names, **options)
 
     def quorum(self, name: str, using: Iterable[str], **options: Unpack[Options]) -> Quorum:
@@ -157,6 +164,7 @@ class LockManager:
         majority of them answers, and raises redis-py's `ConnectionError` else. `validity` tells
         for how many seconds it is surely held. This manager's own alias is not used.
         """
+        values.check_options("quorum", options, OPTION_NAMES)
         servers = [partial(server, alias) for alias in values.aliases("using", using)]
         return Quorum(servers, name, **options)
 
@@ -167,6 +175,7 @@ class LockManager:
         released after it is committed or rolled back. Inside of another transaction, after the
         outermost. For ``with``, which gives the mutex, or as a decorator. Options as of `lock`,
         but for `release_on_commit`."""
+        values.check_options("atomic", options, OPTION_NAMES)
         if "release_on_commit" in options:
             raise TypeError("release_on_commit is what using_db says, and can't be given as well")
         if not isinstance(using_db, str):

@@ -5,7 +5,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -105,6 +105,13 @@ def aliases(argument: str, value: object) -> list[str]:
             stacklevel=3,
         )
     return sorted(given)
+
+
+def check_options(call: str, options: Iterable[str], known: Container[str]) -> None:
+    """Raise `TypeError` if `call` got an option that is not in `known`."""
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{call}() got an unexpected keyword argument {option!r}")
 
 
 def flag(argument: str, value: object) -> bool:

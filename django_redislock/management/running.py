@@ -115,7 +115,7 @@ class Run:
         wait = self._job.wait
         lock_waiting.connect(self._say_for_whom_it_waits, sender=Mutex)
         try:
-            acquired = self._lock.acquire(wait != 0, wait, token=self._token)
+            acquired = self._lock.acquire(wait != 0, wait or None, token=self._token)
         finally:
             lock_waiting.disconnect(self._say_for_whom_it_waits, sender=Mutex)
         if not acquired:

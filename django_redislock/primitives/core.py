@@ -134,6 +134,7 @@ class Core:
         self.timeout = conf.timeout if timeout is None else values.lease("timeout", timeout)
         self.blocking = values.flag("blocking", blocking)
         self.blocking_timeout = values.wait("blocking_timeout", blocking_timeout)
+        self._check_wait(self.blocking, self.blocking_timeout)
         self.auto_renewal = values.flag("auto_renewal", auto_renewal)
         self.reentrant = values.flag("reentrant", reentrant)
         self.at_least_for = values.at_least("at_least_for", at_least_for)
@@ -437,6 +438,7 @@ class Core:
     def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:
         blocking = self.blocking if blocking is None else values.flag("blocking", blocking)
         longest = values.wait("blocking_timeout", blocking_timeout)
+        self._check_wait(blocking, longest)
         if not blocking:
             return -math.inf
         longest = self.blocking_timeout if longest is None else longest
@@ -447,6 +449,14 @@ class Core:
         waits = until is None or until > clock.now()
         # The same exception that Django makes for its own sync code.
         return waits and bool(running_loop()) and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+
+    def _check_wait(self, blocking: bool, blocking_timeout: float | None) -> None:
+        """Raise `ValueError` if `blocking_timeout` would be ignored."""
+        if not blocking and blocking_timeout is not None:
+            raise ValueError(
+                f"blocking_timeout={blocking_timeout:g} cannot be used with blocking=False, which "
+                "does not wait. Omit one of the two."
+            )
 
 
 def _tell_lost(hold: Hold, lease: Lease, found_by_holder: bool) -> None:

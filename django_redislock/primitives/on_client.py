@@ -58,6 +58,7 @@ class Lock(Mutex):
         raise_on_release_error: bool = True,
         **options: Unpack[MoreOptions],
     ) -> None:
+        values.check_options(type(self).__name__, options, MoreOptions.__optional_keys__)
         _check_client(client, type(self)._of_asyncio)
         server = GivenServer(client)
         super().__init__(
@@ -93,6 +94,9 @@ class Lock(Mutex):
         """See BaseLock.acquire(); `sleep` is unused."""
         values.wait("sleep", sleep)
         return super().acquire(blocking, blocking_timeout, token)
+
+    def _check_wait(self, blocking: bool, blocking_timeout: float | None) -> None:
+        """Accept both, because redis-py ignores `blocking_timeout` if `blocking` is False."""
 
     @ExitMethod
     def __exit__(

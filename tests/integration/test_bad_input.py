@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from django_redislock import locks
+from django_redislock import AsyncLock, Lock, locks
 
 from .tools import commands
 
@@ -125,6 +125,22 @@ def test_blocking_timeout(wait, error, told):
         caught.match(told)
 
 
+@pytest.mark.parametrize("wait", [0, 3, timedelta(seconds=3)])
+def test_blocking_timeout_without_blocking(wait):
+    lock = locks.lock("a")
+    uses = [
+        lambda: locks.lock("a", blocking=False, blocking_timeout=wait),
+        lambda: locks.semaphore("a", 2, blocking=False, blocking_timeout=wait),
+        lambda: locks.atomic("a", blocking=False, blocking_timeout=wait),
+        lambda: lock.acquire(blocking=False, blocking_timeout=wait),
+        lambda: locks.lock("a", blocking=False).acquire(blocking_timeout=wait),
+        lambda: asyncio.run(lock.aacquire(blocking=False, blocking_timeout=wait)),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match=r"blocking_timeout=[03] .* blocking=False"):
+            use()
+
+
 @pytest.mark.parametrize(("value", "error", "told"), FLAGS, ids=ids(FLAGS))
 @pytest.mark.parametrize("argument", ["blocking", "auto_renewal"])
 def test_flags(argument, value, error, told):
@@ -203,6 +219,32 @@ def test_options_are_keywords_and_known():
         locks.lock("a", 30)
     with pytest.raises(TypeError, match="time_out"):
         locks.lock("a", time_out=30)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("lock", ["a"]),
+        ("read_lock", ["a"]),
+        ("write_lock", ["a"]),
+        ("semaphore", ["a", 3]),
+        ("lock_many", [["a", "b"]]),
+        ("quorum", ["a", ["default"]]),
+        ("atomic", ["a"]),
+    ],
+)
+@pytest.mark.parametrize("option", ["foo", "server"])
+def test_unknown_options_are_named_with_the_method(method, arguments, option):
+    with pytest.raises(TypeError) as caught:
+        getattr(locks, method)(*arguments, **{option: 1})
+    assert str(caught.value) == f"{method}() got an unexpected keyword argument {option!r}"
+
+
+def test_unknown_options_of_lock_classes():
+    for lock_class in (Lock, AsyncLock):
+        message = rf"^{lock_class.__name__}\(\) got an unexpected keyword argument 'foo'$"
+        with pytest.raises(TypeError, match=message):
+            lock_class(None, "a", foo=1)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import inspect
 import os
 import socket
 import threading
+import time
 import weakref
 from datetime import timedelta
 from functools import partial
@@ -96,6 +97,17 @@ def test_positions_mean_what_they_mean_in_redis_py(client):
     assert lock.acquire(0.1, True, 5, b"mine")
     assert lock.token == "mine"
     lock.release()
+
+
+@pytest.mark.parametrize("lock_class", [Lock, redis.lock.Lock], ids=["ours", "redis-py"])
+def test_blocking_timeout_is_ignored_without_blocking_as_in_redis_py(client, lock_class):
+    with lock_class(client, "a", timeout=30):
+        began = time.monotonic()
+        other = lock_class(client, "a", blocking=False, blocking_timeout=30)
+        assert not other.acquire()
+        assert not other.acquire(blocking_timeout=30)
+        assert not lock_class(client, "a").acquire(blocking=False, blocking_timeout=30)
+        assert time.monotonic() - began < 10
 
 
 def test_a_client_that_keeps_one_connection(redis_server):

@@ -76,6 +76,15 @@ def test_a_second_one_is_kept_out(manager):
     assert manager.force_release("a") == 1
 
 
+def test_acquire_may_skip_the_wait_that_the_lock_allows(manager):
+    lock = manager.lock("a", blocking_timeout=30)
+    with manager.lock("a"):
+        began = time.monotonic()
+        assert lock.acquire(blocking=False) is False
+        assert asyncio.run(lock.aacquire(blocking=False)) is False
+        assert time.monotonic() - began < 10
+
+
 def test_other_names_are_not_kept_out(manager):
     with manager.lock("a"), manager.lock("b", blocking=False), manager.lock("A", blocking=False):
         assert manager.count() == 3
