@@ -2,10 +2,13 @@
 
 import asyncio
 import math
+import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -36,6 +39,11 @@ class Hold:
         """Identifies the ``with`` statement that acquired the lock, if there is one."""
         self.watch: weakref.ref[Any] | None = None
         """Calls back when that block ends."""
+        self.drop_watch: weakref.ref[Any] | None = None
+        """Warns if the lock object is garbage-collected before the hold is released."""
+        if self.is_first:
+            # Not __del__, which would also run, and could swallow an interrupt, after a release.
+            self.drop_watch = weakref.ref(lock(), partial(_warn_dropped, leases, needed))
         self.acquisition: Any = None  # who listens to it is told of
         self._when_lost = when_lost
         self._told = threading.Lock()  # renewals of several servers may find it out at once
@@ -106,6 +114,25 @@ class Hold:
         return owner if first.book.on_loop and isinstance(owner, asyncio.Task) else None
 
 
+def _warn_dropped(
+    leases: Sequence[Lease],
+    needed: int,
+    lock: "weakref.ref[Any]",
+    is_finalizing: Callable[[], bool] = sys.is_finalizing,
+) -> None:
+    if is_finalizing() or leases[0].inherited:
+        return
+    held = [lease for lease in leases if not (lease.over or lease.lost)]
+    if len(held) >= needed:
+        names = ", ".join(sorted({repr(lease.keys.name) for lease in held}))
+        warnings.warn(
+            f"Lock {names} was not released before its lock object was garbage-collected. Keep a "
+            "reference to the lock object and release it.",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+
 class Holds:
     """The holds on one lock object, in the order in which they were got.
 
@@ -124,6 +151,7 @@ class Holds:
 
     def remove(self, hold: Hold) -> None:
         """Once removed, does nothing."""
+        hold.drop_watch = None
         with suppress(ValueError):
             self._all.remove(hold)
 

@@ -34,8 +34,10 @@ def test_tidy(embedded_redis, nothing_held):
     with locks.lock("invoice:42"):
         pass
 
+kept = locks.lock("invoice:42", metadata={"a": 1}, auto_renewal=False)
+
 def test_untidy(nothing_held, embedded_redis):
-    locks.lock("invoice:42", metadata={"a": 1}, auto_renewal=False).acquire()
+    kept.acquire()
 
 def test_tidy_again(embedded_redis, nothing_held):
     with locks.lock("invoice:42", blocking=False):
