@@ -251,8 +251,8 @@ def _is_of_a_page_that_changes(error: WebDriverException) -> bool:
 
 
 def _is_named(node: dict[str, Any], name: str) -> bool:
-    # A style sheet may write a name in capitals.
-    return bool(node["name"]["value"].casefold() == name.casefold())
+    # A style sheet may write a name in capitals. Chromium 150 keeps spaces around a name.
+    return bool(node["name"]["value"].strip().casefold() == name.casefold())
 
 
 def _is_serious(entry: dict[str, Any]) -> bool:
