@@ -111,17 +111,17 @@ PEERS_VENV := .venv-peers$(SET:%=-%)
 
 peers:
 	$(MAKE) --no-print-directory VENV=$(PEERS_VENV) $(PEERS_VENV)/.peers.installed
-	$(PEERS_VENV)/bin/python -m tests.benchmarks.peers $(ARGS)
+	$(PEERS_VENV)/bin/python -m benchmarks.peers $(ARGS)
 
 BENCH_VENV := .venv-bench$(SET:%=-%)
 
 bench:
 	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
-	$(BENCH_VENV)/bin/python -m tests.benchmarks.bench $(if $(ARGS),$(ARGS),--write docs/explanation/performance.md)
+	$(BENCH_VENV)/bin/python -m benchmarks.bench $(if $(ARGS),$(ARGS),--write docs/explanation/performance.md)
 
 scale:
 	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
-	$(BENCH_VENV)/bin/python -m tests.benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/explanation/scale.md)
+	$(BENCH_VENV)/bin/python -m benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/explanation/scale.md)
 
 clean:
 	rm -rf $(VENV) $(PEERS_VENV) $(BENCH_VENV) build dist docs/_build tests/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,14 +1,12 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 import redis
 
-from . import stolen
 from .tools import leftovers, wait_for_none_left
 
 # A shared machine may stall any example; pytest-timeout bounds the whole test.
@@ -70,22 +68,6 @@ def hold(nothing_left_behind: None) -> Iterator[Callable[..., Any]]:
     for lock in held:
         with contextlib.suppress(LockNotOwnedError):
             lock.release()
-
-
-@pytest.fixture
-def steal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], None]:
-    """Each call lets 100 jiffies pass on the machine, of which so many are stolen."""
-    file = tmp_path / "stat"
-    monkeypatch.setattr(stolen, "STAT", file)
-    monkeypatch.setattr(stolen, "PRESSURE", tmp_path / "none")
-    passed: list[int] = []
-
-    def steal(jiffies: int) -> None:
-        passed.append(jiffies)
-        file.write_text(f"cpu 0 0 0 {len(passed) * 100 - sum(passed)} 0 0 0 {sum(passed)}\n")
-
-    steal(0)
-    return steal
 
 
 @pytest.fixture(autouse=True)

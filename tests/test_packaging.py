@@ -22,7 +22,7 @@ from .tools import ROOT
 pytestmark = pytest.mark.xdist_group("packaging")
 
 GENERATED = {"__pycache__", "_build", "node_modules"}
-KEPT = ("django_redislock", "docs", "testproject", "tests")
+KEPT = ("benchmarks", "django_redislock", "docs", "testproject", "tests")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.bench`` measures all figures, prints the table, and ends with 0 if
+"""``python -m benchmarks.bench`` measures all figures, prints the table, and ends with 0 if
 every line holds."""
 
 import argparse
@@ -61,7 +61,7 @@ def _told_again() -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench")
     parser.add_argument("--only", type=lambda text: text.split(","), help="figures, as a,b")
     parser.add_argument("--quick", action="store_true", help="to see that it works")
     parser.add_argument("--rounds", type=int, help="for all figures, instead of their own")

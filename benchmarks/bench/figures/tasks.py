@@ -15,8 +15,8 @@ import psutil
 import redis
 from celery import Task
 
+from benchmarks.peers.run import Worker
 from testproject.settings import redis_database
-from tests.benchmarks.peers.run import Worker
 from tests.tools import wait_until
 
 from ..contenders import BARE, SENT
@@ -46,7 +46,7 @@ def tasks(bench: Bench) -> Figure:
         broker = stack.enter_context(redis.Redis.from_url(redis_database(1)))
         contenders: dict[str, Callable[[], Portion]] = {}
         for label, name in APPS.items():
-            module = importlib.import_module(f"tests.benchmarks.peers.{name}")
+            module = importlib.import_module(f"benchmarks.peers.{name}")
             worker = stack.enter_context(Worker(module, folder / f"{name}.log"))
             portion = partial(_portion, broker, worker, count)
             contenders[label] = partial(portion, worker.tasks.idle)

@@ -1,4 +1,4 @@
-"""``python -m tests.benchmarks.scale`` measures what one server carries and what three do, and
+"""``python -m benchmarks.scale`` measures what one server carries and what three do, and
 writes it on a page."""
 
 import argparse
@@ -187,7 +187,7 @@ def _spread(keys: Keys) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each load in a round")
     parser.add_argument("--seed", type=int, help="of the order of the loads")

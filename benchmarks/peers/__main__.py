@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.peers [package ...]`: run all cases and print the tables."""
+"""`python -m benchmarks.peers [package ...]`: run all cases and print the tables."""
 
 import argparse
 import gc
@@ -116,7 +116,7 @@ def _versions(url: str) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
     parser.add_argument("packages", nargs="*", choices=[[], *LOCKS, *TASKS], help="all of them")
     parser.add_argument("--case", default="", help="a part of the titles of cases of locks")
     parser.add_argument("--write", type=Path, help="the page that gets the tables")
