@@ -205,6 +205,7 @@ def test_a_permission_gets_the_lock_as_it_is_held(serve, releaser, held):
 QUERIES = [
     (lambda all_: all_.exclude(name__startswith="theirs"), {"ours:1", "ours:2"}),
     (lambda all_: all_.filter(Q(pk="ours:1") | Q(name__in=["theirs:1"])), {"ours:1", "theirs:1"}),
+    (lambda all_: all_.filter(name__in=iter(["ours:1", "theirs:1"])), {"ours:1", "theirs:1"}),
     (lambda all_: all_.filter(~Q(name__endswith="1"), using="default"), {"ours:2"}),
     (lambda all_: all_.filter(name__regex=r"^o").exclude(name="ours:1"), {"ours:2"}),
     (lambda all_: all_.filter(name__icontains="OURS").all(), {"ours:1", "ours:2"}),

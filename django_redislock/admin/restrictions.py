@@ -48,11 +48,11 @@ class LockQuery:
 
     def filter(self, *args: Any, **lookups: Any) -> LockQuery:
         """Return the locks that match all the lookups, too."""
-        return LockQuery((*self.conditions, Q(*args, **lookups)))
+        return LockQuery((*self.conditions, _condition(args, lookups)))
 
     def exclude(self, *args: Any, **lookups: Any) -> LockQuery:
         """Return the locks that do not match all the lookups."""
-        return self.filter(~Q(*args, **lookups))
+        return LockQuery((*self.conditions, ~_condition(args, lookups)))
 
     def none(self) -> LockQuery:
         """Return no locks."""
@@ -67,17 +67,27 @@ class LockQuery:
         return all(_matches(condition, lock) for condition in self.conditions)
 
 
+def _condition(args: tuple[Any, ...], lookups: dict[str, Any]) -> Q:
+    # An iterator can be read only once, but there are many locks to compare.
+    values = {
+        name: tuple(value) if name.endswith("__in") else value for name, value in lookups.items()
+    }
+    return Q(*args, **values)
+
+
 def _matches(condition: Any, lock: ActiveLock) -> bool:
     if isinstance(condition, tuple):
         lookup, value = condition
         return _matches_lookup(lookup, value, lock)
     if not isinstance(condition, Q):
         raise FieldError(f"Locks cannot be filtered by {condition!r}. Use lookups and Q objects.")
+    if not condition.children:  # as in Django, also if it is negated
+        return True
     found = [_matches(child, lock) for child in condition.children]
     if condition.connector == Q.XOR:
         result = sum(found) % 2 == 1
     else:
-        result = not found or (any(found) if condition.connector == Q.OR else all(found))
+        result = any(found) if condition.connector == Q.OR else all(found)
     return result is not condition.negated
 
 
