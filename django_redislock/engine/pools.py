@@ -109,10 +109,11 @@ def is_plain(pool: Any) -> bool:
         and getattr(pool, "cache", None) is None  # its connections are proxies of others
         and hasattr(select, "poll")
         and all(hasattr(pool, name) for name in _PRIVATE)
+        and (isinstance(pool, asyncio.ConnectionPool) or hasattr(pool, "_lock"))
     )
 
 
-_PRIVATE = "_lock", "_available_connections", "_in_use_connections"
+_PRIVATE = "_available_connections", "_in_use_connections"
 """What is used of a plain pool although redis-py may rename it. A pool without it is not plain."""
 
 
