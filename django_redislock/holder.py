@@ -94,15 +94,6 @@ def is_alive(owner: weakref.ref[Owner]) -> bool:
         return False
 
 
-def has_returned(owner: Owner) -> bool:
-    """Return whether `owner` is an asyncio task that ended without an exception."""
-    if not isinstance(owner, asyncio.Task) or not owner.done() or owner.cancelled():
-        return False
-    # Not exception(), because that call would suppress "Task exception was never retrieved". A
-    # task that ended with an exception has the stack of its traceback.
-    return not owner.get_stack(limit=1)
-
-
 Task: TypeAlias = tuple[str | None, str | None]
 """A Celery task's name and id."""
 

@@ -10,9 +10,10 @@ _own = os.getpid(), secrets.token_hex(CHARACTERS // 2)
 
 
 def process_id() -> str:
-    """Return the id of this process, which is random and which no other process has.
+    """Return the random id of this process.
 
-    A forked child has the id that `child_id` derives from its parent's.
+    A forked child has the id that `child_id` derives from its parent's id and its own pid. So two
+    processes share an id only if they have the same parent and, one after the other, the same pid.
     """
     global _own
     known_pid, known_id = _own

@@ -1,4 +1,7 @@
-"""Connections that only the renewal uses, so that waiters cannot take them."""
+"""Connections outside of the client's pool, so that waiters cannot take them.
+
+The renewal uses them, and a release if the pool has no connection left.
+"""
 
 from contextlib import suppress
 from inspect import iscoroutinefunction

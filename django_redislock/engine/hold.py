@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..connection import Server
-from ..holder import Owner, has_returned, is_alive
+from ..holder import Owner, is_alive
 from .lease import Lease
 
 
@@ -74,15 +74,6 @@ class Hold:
     @property
     def inherited(self) -> bool:
         return self.leases[0].inherited
-
-    @property
-    def of_lock(self) -> bool:
-        """Whether it belongs to the lock object and to no task.
-
-        That is so if a task acquired the lock by hand and then returned, as the tasks that
-        `asyncio.gather` and `asyncio.shield` create.
-        """
-        return not self.by_with and has_returned(self.owner)
 
     def is_newly_lost(self) -> bool:
         """True once."""
@@ -162,28 +153,6 @@ class Holds:
                 return None if hold.inherited else hold
         return None
 
-    def usable_by(self, owner: Owner) -> Hold | None:
-        """Return the last hold of `owner`, else the last one that belongs to the lock object.
-
-        Only tasks of the event loop that acquired a hold may use one of the lock object.
-        """
-        if own := self.of(owner):
-            return own
-        if not isinstance(owner, asyncio.Task):
-            return None
-        loop = owner.get_loop()
-        return next(
-            (
-                hold
-                for hold in self._all[::-1]
-                if isinstance(hold.owner, asyncio.Task)
-                and hold.owner.get_loop() is loop
-                and hold.of_lock
-                and not hold.inherited
-            ),
-            None,
-        )
-
     def begin_block(
         self, owner: Owner, block: object = None, watch: "weakref.ref[Any] | None" = None
     ) -> None:
@@ -217,12 +186,12 @@ class Holds:
         if early and early.get(owner) and owner not in self._owners():
             early[owner] -= 1
             return None
-        return self.of(owner) or self._of_the_only_owner()
+        return self.seen_by(owner)
 
     def seen_by(self, owner: Owner) -> Hold | None:
         """The owner's own, else the only one that there is: others may look on, and a generator
         may be closed by another thread or task than the one in which it entered ``with``."""
-        return self.usable_by(owner) or self._of_the_only_owner()
+        return self.of(owner) or self._of_the_only_owner()
 
     def any_lost(self) -> bool:
         return any(hold.lost for hold in self._all.copy() if not hold.inherited)

@@ -195,9 +195,7 @@ class Lease:
 
     def wants_renewal(self, is_alive: "Callable[[weakref.ref[Owner]], bool]" = is_alive) -> bool:
         """What nobody can release is left to run out, and so is what is left of a lost hold."""
-        if not self.is_renewed or (self._is_part and self._is_rest()):
-            return False
-        return is_alive(self.owner) or any(hold.of_lock for hold in self._holds())
+        return self.is_renewed and is_alive(self.owner) and not (self._is_part and self._is_rest())
 
     def _is_rest(self) -> bool:
         # A hold on it alone is not lost before it is.

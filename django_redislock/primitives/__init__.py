@@ -3,7 +3,8 @@ all. `mutex`, `semaphore` and `readwrite` say only their kind, capacity and weig
 several mutexes at once; `quorum` is a mutex on several servers; `on_client` is one on a client
 that somebody else made; `place` is a
 holding that no process keeps; `transactions` is what locks know of the database's, `telling` what
-is told of them by signals. `with_block` detects the end of a ``with`` block."""
+is told of them by signals. `with_block` detects the end of a ``with`` block.
+`calling_task` makes an async method act for the task that calls it."""
 
 from .base import BaseLock
 from .core import Options

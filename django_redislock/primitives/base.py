@@ -15,10 +15,12 @@ from ..engine.drivers import arun, run
 from ..engine.hold import Hold, Holds
 from ..engine.renewal import loop_book, thread_book
 from ..functions import has_run, is_async, is_generator, signature_of
+from ..holder import Owner
 from ..names import Template, check_name
 from ..text import error_text
 from ..values import Seconds
 from . import telling, transactions
+from .calling_task import for_calling_task
 from .core import Attempt, Core
 from .with_block import BoundExit, ExitMethod, bound_exit
 
@@ -98,15 +100,18 @@ class BaseLock(Core):
                 self._abandon(hold, in_vain=True)
             raise
 
+    @for_calling_task
     async def aacquire(
         self,
+        caller: Owner,
         blocking: bool | None = None,
         blocking_timeout: Seconds | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """See acquire()."""
+        """Async version of `acquire()`. The task that calls it becomes the holder, even if another
+        task runs the coroutine, as in ``asyncio.wait_for(lock.aacquire(), 5)``."""
         self._refuse_async()
-        until, owner = self._until(blocking, blocking_timeout), self._owner()
+        until, owner = self._until(blocking, blocking_timeout), self._acts_for(caller)
         attempt = Attempt(owner, self._targets(loop_book), until, token, [])
         client = await self._async_client(attempt.targets[0][0].server)
         try:
@@ -117,16 +122,17 @@ class BaseLock(Core):
             raise
 
     def release(self) -> None:
-        """Let go of it, for the next who waits.
+        """Release the lock and hand it over to the first waiter.
 
-        Raises `LockLost` if it was lost meanwhile, `LockNotOwnedError` if it is not this
-        thread's, task's or greenlet's.
+        Raises `LockLost` if it was lost while it was held, and `LockNotOwnedError` if the calling
+        thread, task or greenlet does not hold it.
         """
-        self._leave(self._to_release)
+        self._leave(lambda: self._to_release(self._owner()))
 
-    async def arelease(self) -> None:
-        """See release()."""
-        await self._aleave(self._to_release())
+    @for_calling_task
+    async def arelease(self, caller: Owner) -> None:
+        """Async version of `release()`."""
+        await self._aleave(self._to_release(self._acts_for(caller)))
 
     def pass_on(self, heir: flows.Want) -> None:
         """Let go of it for the one who comes with the heir's token; see `place`. Raises as
@@ -145,9 +151,12 @@ class BaseLock(Core):
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
         return run(self._client(hold.server), flow)
 
-    async def aextend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
-        """See extend()."""
-        hold = self._must_hold("extend")
+    @for_calling_task
+    async def aextend(
+        self, caller: Owner, additional_time: Seconds, replace_ttl: bool = False
+    ) -> Literal[True]:
+        """Async version of `extend()`."""
+        hold = self._must_hold("extend", owner=self._acts_for(caller))
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
         return await arun(await self._async_client(hold.server), flow)
 
@@ -156,9 +165,10 @@ class BaseLock(Core):
         hold = self._must_hold("reacquire")
         return run(self._client(hold.server), self._extend(hold, self.timeout, True, "reacquire"))
 
-    async def areacquire(self) -> Literal[True]:
-        """See reacquire()."""
-        hold = self._must_hold("reacquire")
+    @for_calling_task
+    async def areacquire(self, caller: Owner) -> Literal[True]:
+        """Async version of `reacquire()`."""
+        hold = self._must_hold("reacquire", owner=self._acts_for(caller))
         flow = self._extend(hold, self.timeout, True, "reacquire")
         return await arun(await self._async_client(hold.server), flow)
 
@@ -172,11 +182,13 @@ class BaseLock(Core):
 
     def owned(self) -> bool:
         """Whether its caller holds it, as Redis knows."""
-        return run(self._client(self._server()), self._owned())
+        return run(self._client(self._server()), self._owned(self._owner()))
 
-    async def aowned(self) -> bool:
-        """See owned()."""
-        return await arun(await self._async_client(self._server()), self._owned())
+    @for_calling_task
+    async def aowned(self, caller: Owner) -> bool:
+        """Async version of `owned()`."""
+        client = await self._async_client(self._server())
+        return await arun(client, self._owned(self._acts_for(caller)))
 
     def __enter__(self) -> Self:
         bound = bound_exit(self)
@@ -199,7 +211,7 @@ class BaseLock(Core):
         block: object = None,
     ) -> None:
         try:
-            self._leave(lambda: self._of_block(block) or self._refuse("release"))
+            self._leave(lambda: self._of_block(block) or self._must_hold("release"))
         except Exception as trouble:
             if error is None:
                 raise
@@ -223,7 +235,7 @@ class BaseLock(Core):
     ) -> None:
         hold, trouble = self._of_block(), None
         try:
-            await self._aleave(hold or self._refuse("release"))
+            await self._aleave(hold or self._must_hold("release"))
         except (Exception, asyncio.CancelledError) as caught:
             trouble = caught
         if hold and hold.takes_back(error, trouble):
@@ -271,7 +283,7 @@ class BaseLock(Core):
             run(self._client(hold.server), self._release(hold))
             transactions.warn_if_open(self.name)  # after it, as somebody waits for it
         except BaseException:  # an interrupt may strike before it is found
-            if hold := hold or self._usable():
+            if hold := hold or self._own():
                 self._abandon(hold)
             raise
 

@@ -11,7 +11,6 @@ from typing import (
     ClassVar,
     Literal,
     NamedTuple,
-    NoReturn,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -262,8 +261,8 @@ class Core:
     def _is_held(self, infos: Sequence[LockInfo]) -> bool:
         return any(info.holders for info in infos)
 
-    def _owned(self) -> Flow[bool]:
-        hold = self._usable()
+    def _owned(self, owner: Owner) -> Flow[bool]:
+        hold = self._holds.of(owner)
         if hold is None:
             return False
         asked = [
@@ -315,6 +314,15 @@ class Core:
     def _owner(self) -> Owner:
         return current_owner()
 
+    def _acts_for(self, caller: Owner) -> Owner:
+        """Return the owner for whom an async method acts: the task that called it.
+
+        A coroutine that was made outside of this event loop acts for the task that runs it.
+        """
+        if isinstance(caller, asyncio.Task) and caller.get_loop() is asyncio.get_running_loop():
+            return caller
+        return self._owner()
+
     def _new_lease(self, book: Book, name: str, token: str | bytes | None, owner: Owner) -> Lease:
         return Lease(
             book,
@@ -339,27 +347,20 @@ class Core:
         return bool(wanted and fits and safe and not lease.lost)
 
     def _must_hold(self, action: str, *, lost: bool = False, owner: "Owner | None" = None) -> Hold:
-        hold = self._holds.usable_by(owner or self._owner())
+        hold = self._holds.of(owner or self._owner())
         if hold is None:
-            self._refuse(action)
+            raise LockNotOwnedError(
+                f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
+                lock_name=self.name,
+            )
         if hold.lost and not lost:
             raise self._lost_error(action)
         return hold
 
-    def _refuse(self, action: str) -> NoReturn:
-        raise LockNotOwnedError(
-            f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
-            lock_name=self.name,
-        )
-
-    def _usable(self) -> Hold | None:
-        return self._holds.usable_by(self._owner())
-
     def _own(self) -> Hold | None:
         return self._holds.of(self._owner())
 
-    def _to_release(self) -> Hold:
-        owner = self._owner()
+    def _to_release(self, owner: Owner) -> Hold:
         hold = self._must_hold("release", lost=True, owner=owner)
         self._holds.end_early(owner, hold)
         return hold
@@ -402,6 +403,8 @@ class Core:
     def _waits_for_itself(self, own: Sequence[Lease], attempt: Attempt) -> bool:
         if not own or attempt.until is not None or isinstance(attempt.owner, Anybody):
             return False
+        if attempt.owner is not self._owner():
+            return False  # Another task waits for the owner, which can still release the lock.
         # A lease that is not renewed expires while the caller waits.
         weight = sum(
             lease.weight

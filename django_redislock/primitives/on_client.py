@@ -2,9 +2,11 @@
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Literal, TypedDict, Unpack
+
+from asgiref.sync import markcoroutinefunction
 
 from .. import values
 from ..connection import GivenServer
@@ -84,6 +86,9 @@ class Lock(Mutex):
     def _owner(self) -> Owner:
         return self._anybody or super()._owner()
 
+    def _acts_for(self, caller: Owner) -> Owner:
+        return self._anybody or super()._acts_for(caller)
+
     def acquire(  # type: ignore[override]
         self,
         sleep: Seconds | None = None,
@@ -138,36 +143,42 @@ class AsyncLock(Lock):
 
     _of_asyncio = True
 
-    async def acquire(  # type: ignore[override]
+    @markcoroutinefunction
+    def acquire(  # type: ignore[override]
         self,
         blocking: bool | None = None,
         blocking_timeout: Seconds | None = None,
         token: str | bytes | None = None,
-    ) -> bool:
-        """See BaseLock.acquire()."""
-        return await self.aacquire(blocking, blocking_timeout, token)
+    ) -> Coroutine[Any, Any, bool]:
+        """See `BaseLock.aacquire()`."""
+        return self.aacquire(blocking, blocking_timeout, token)
 
-    async def release(self) -> None:  # type: ignore[override]
-        """See BaseLock.release()."""
-        await self.arelease()
+    @markcoroutinefunction
+    def release(self) -> Coroutine[Any, Any, None]:  # type: ignore[override]
+        """See `BaseLock.arelease()`."""
+        return self.arelease()
 
-    async def extend(  # type: ignore[override]
+    @markcoroutinefunction
+    def extend(  # type: ignore[override]
         self, additional_time: Seconds, replace_ttl: bool = False
-    ) -> Literal[True]:
-        """See BaseLock.extend()."""
-        return await self.aextend(additional_time, replace_ttl)
+    ) -> Coroutine[Any, Any, Literal[True]]:
+        """See `BaseLock.aextend()`."""
+        return self.aextend(additional_time, replace_ttl)
 
-    async def reacquire(self) -> Literal[True]:  # type: ignore[override]
-        """See BaseLock.reacquire()."""
-        return await self.areacquire()
+    @markcoroutinefunction
+    def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:  # type: ignore[override]
+        """See `BaseLock.areacquire()`."""
+        return self.areacquire()
 
-    async def locked(self) -> bool:  # type: ignore[override]
-        """See BaseLock.locked()."""
-        return await self.alocked()
+    @markcoroutinefunction
+    def locked(self) -> Coroutine[Any, Any, bool]:  # type: ignore[override]
+        """See `BaseLock.alocked()`."""
+        return self.alocked()
 
-    async def owned(self) -> bool:  # type: ignore[override]
-        """See BaseLock.owned()."""
-        return await self.aowned()
+    @markcoroutinefunction
+    def owned(self) -> Coroutine[Any, Any, bool]:  # type: ignore[override]
+        """See `BaseLock.aowned()`."""
+        return self.aowned()
 
     def __enter__(self) -> "AsyncLock":
         raise TypeError("A lock on a client of redis.asyncio is left by 'async with', not 'with'")

@@ -59,7 +59,8 @@ def bound_exit(instance: object) -> BoundExit | None:
 
     Returns None if no ``with`` statement is calling, as with `ExitStack`.
     """
-    # Nothing else of this thread runs between the look-up of __exit__ and the call of __enter__.
+    # Between the look-up of __exit__ and the call of __enter__ only a signal handler can run. The
+    # check of the instance below covers that.
     latest, _latest.bound = _latest.bound, None
     bound = latest() if latest else None
     return bound if bound and bound.args[0] is instance else None

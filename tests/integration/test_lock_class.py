@@ -537,9 +537,13 @@ def test_an_async_client_whose_idle_connection_was_closed_is_no_error():
 def test_an_async_lock_is_its_tasks():
     async def use(client):
         lock = AsyncLock(client, "a")
-        async with lock:
+
+        async def other():
             with pytest.raises(LockNotOwnedError):
-                await asyncio.create_task(lock.release())
+                await lock.release()
+
+        async with lock:
+            await asyncio.create_task(other())
 
     with_async_client(use)
 

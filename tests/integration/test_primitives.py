@@ -204,12 +204,14 @@ def test_another_thread_can_not_release_a_reentrant_lock():
 
 
 def test_reentrancy_goes_by_task_in_async():
+    async def acquire_in_another_task():
+        return await locks.lock("a", reentrant=True, blocking=False).aacquire()
+
     async def use():
         async with locks.lock("a", reentrant=True) as lock:
             async with locks.lock("a", reentrant=True):
                 pass
-            other = locks.lock("a", reentrant=True, blocking=False)
-            assert await asyncio.create_task(other.aacquire()) is False
+            assert await asyncio.create_task(acquire_in_another_task()) is False
             assert await lock.aowned()
         assert await locks.aget("a") is None
 

@@ -491,8 +491,8 @@ FAULTS = [
     Fault(
         "Who has none may release another's.",
         BaseLock.release,
-        "self._to_release",
-        "lambda: self._seen() or self._to_release()",
+        "self._to_release(self._owner())",
+        "self._seen() or self._to_release(self._owner())",
     ),
     Fault(
         "Who entered twice leaves by the first entry.",
