@@ -49,4 +49,7 @@ def _told(facts: object, *names: str) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    return asdict(value) if isinstance(value, Holder) else value
+    if isinstance(value, Holder):
+        # The previous release does not know the process.
+        return {name: each for name, each in asdict(value).items() if name != "process"}
+    return value
