@@ -2,8 +2,9 @@
 #
 #   make demo                    see it work
 #   make gallery                 see how locks go wrong that articles teach, and ours beside them
-#   make test                    the suite
-#   make test ARGS="-k renewal"  a part of it
+#   make test                    the fast tests: a few minutes, and no optional program needed
+#   make test ARGS="-k renewal"  a part of them
+#   make test-all                all tests, with real workers, browsers, topologies and terminals
 #   make peers                   this package beside others, where things go wrong
 #   make bench                   how fast it is beside others, and how near to what is possible
 #   make scale                   what one server carries, and three
@@ -38,12 +39,12 @@ PROVEN := $(PROVEN),django_redislock/info.py,django_redislock/keys.py,django_red
 PROVEN := $(PROVEN),django_redislock/names.py,django_redislock/values.py
 
 # The tests that do so. All others would only be slower under coverage.
-PROVING := tests/unit tests/integration tests/topologies tests/security tests/testing_kit
+PROVING := tests/fast/unit tests/fast/integration tests/full/topologies tests/fast/security tests/fast/testing_kit
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo gallery test slow faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale clean
+.PHONY: demo gallery test test-all slow faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -54,8 +55,11 @@ gallery: $(VENV)/.test.installed
 test: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" $(ARGS)
 
+test-all: $(VENV)/.test.installed
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" $(if $(ARGS),$(ARGS),tests)
+
 slow: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m slow $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m slow $(if $(ARGS),$(ARGS),tests)
 
 faults: $(VENV)/.test.installed
 	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/explanation/faults.md)
@@ -64,15 +68,15 @@ soak: $(VENV)/.test.installed
 	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10 --write docs/explanation/faults.md)
 
 clients: $(VENV)/.test.installed
-	$(BIN)/python -m tests.topologies.clients $(ARGS)
+	$(BIN)/python -m tests.full.topologies.clients $(ARGS)
 
 cases: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.celery.cases_table --cases docs/reference/cases.md \
-		tests/celery/test_cases.py $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.full.workers.cases_table --cases docs/reference/cases.md \
+		tests/full/workers/test_cases.py $(ARGS)
 
 screenshots: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -p tests.browser.screenshots --screenshots docs/images \
-		tests/browser/test_screenshots.py -k pictures $(ARGS)
+	$(BIN)/python -m pytest -p tests.full.browser.screenshots --screenshots docs/images \
+		tests/full/browser/test_screenshots.py -k pictures $(ARGS)
 
 messages: $(VENV)/.test.installed
 	$(BIN)/python -m tests.messages
@@ -82,7 +86,7 @@ coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage run -m pytest -n $(JOBS) --dist loadgroup -m "not slow" $(PROVING) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=99 --include='$(PROVEN)'
-	$(BIN)/python -m pytest -p tests.unit.lua_branches -q tests/unit/test_scripts.py -k "not loaded"
+	$(BIN)/python -m pytest -p tests.fast.unit.lua_branches -q tests/fast/unit/test_scripts.py -k "not loaded"
 
 lint: $(VENV)/.lint.installed
 	$(BIN)/ruff check
@@ -95,13 +99,13 @@ format: $(VENV)/.lint.installed
 types: $(VENV)/.test.installed $(VENV)/.lint.installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m tests.typing
+	$(BIN)/python -m tests.full.typing
 
 docs: $(VENV)/.docs.installed
 	$(BIN)/sphinx-build -n -W --keep-going -b html docs docs/_build/html
 
 release: $(VENV)/.test.installed
-	$(BIN)/python -m tests.release $(ARGS)
+	$(BIN)/python -m tests.full.release $(ARGS)
 
 wheel: $(VENV)/.test.installed
 	$(BIN)/hatchling build
@@ -124,7 +128,7 @@ scale:
 	$(BENCH_VENV)/bin/python -m benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/explanation/scale.md)
 
 clean:
-	rm -rf $(VENV) $(PEERS_VENV) $(BENCH_VENV) build dist docs/_build tests/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(PEERS_VENV) $(BENCH_VENV) build dist docs/_build tests/full/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # One file for each dependency group that is installed; a change of pyproject.toml makes it stale.
 $(VENV)/.%.installed: pyproject.toml | $(BIN)/python

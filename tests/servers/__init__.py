@@ -8,7 +8,8 @@ that started them, however that dies. A folder that a killed process leaves is n
 ...     node.client().ping()
 """
 
-from ..programs import Missing
+from tests.programs import Missing
+
 from .certificates import Certificates
 from .cluster import Cluster
 from .makes import MAKES

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import redis
 
-from ..tools import wait_until
+from tests.tools import wait_until
 
 T = TypeVar("T")
 

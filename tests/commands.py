@@ -1,0 +1,200 @@
+"""Run `manage.py locks` in this process, as a process of its own, or on a terminal."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import NamedTuple, Self
+
+import pyte
+from django.core.management import call_command, load_command_class
+
+from .tools import ROOT, wait_until
+
+MANAGE = [sys.executable, "-W", "error", "-m", "django", "locks"]
+
+UNWANTED = {"NO_COLOR", "FORCE_COLOR", "LINES", "COLUMNS"}
+"""What a shell around the tests may say of its own terminal."""
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str) -> Done:
+    """The command as a shell runs it, but in this process."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            load_command_class("django_redislock", "locks").run_from_argv(
+                ["manage.py", "locks", *arguments]
+            )
+        except SystemExit as ended:
+            return Done(ended.code, out.getvalue(), err.getvalue())
+    return Done(0, out.getvalue(), err.getvalue())
+
+
+def run_process(*arguments: str, **environment: str) -> Done:
+    """The command as a shell runs it, without a terminal."""
+    done = subprocess.run(
+        [*MANAGE, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def run_on_terminal(answer: str, *arguments: str) -> tuple[int, str]:
+    """Its exit status and what it prints, with `answer` typed on a terminal."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs, "rb") as stdin:
+        keyboard.write(answer.encode())
+        done = subprocess.run(
+            [*MANAGE, *arguments],
+            cwd=ROOT,
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+    return done.returncode, done.stdout
+
+
+def call(*arguments: str) -> str:
+    out = StringIO()
+    call_command("locks", *arguments, stdout=out)
+    return out.getvalue()
+
+
+class Terminal:
+    """`manage.py locks` on a terminal of its own; `screen` is what one sees there."""
+
+    def __init__(self, *arguments: str, rows: int = 24, columns: int = 100, **env: str) -> None:
+        self.ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.modes = termios.tcgetattr(theirs)
+        settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", "TERM": "xterm-256color"}
+        self.process = subprocess.Popen(
+            [*MANAGE, *arguments],
+            cwd=ROOT,
+            env={k: v for k, v in os.environ.items() if k not in UNWANTED} | settings | env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        self.theirs = theirs
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    def shows(self, pattern: str, *, timeout: float = 60) -> re.Match[str]:
+        """The place on the screen; AssertionError if it is not there in time."""
+        deadline = time.monotonic() + timeout
+        while not (found := re.search(pattern, self.text, re.MULTILINE)):
+            assert time.monotonic() < deadline, f"no {pattern!r} within {timeout} s:\n{self.text}"
+            self.read(0.1)
+        return found
+
+    def read(self, seconds: float) -> bool:
+        if not select.select([self.ours], [], [], seconds)[0]:
+            return False
+        data = os.read(self.ours, 1 << 16)
+        self.raw += data
+        self._stream.feed(data)
+        return True
+
+    def press(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
+
+    def end(self) -> int:
+        """The exit status, once all that was written is read."""
+        wait_until(lambda: not self.read(0) and self.process.poll() is not None, timeout=60)
+        return self.process.wait()
+
+    def colour_of(self, text: str) -> str:
+        """The colour in which the first `text` on the screen begins."""
+        self.shows(re.escape(text))  # a frame may have come by half
+        for row, line in enumerate(self.screen.display):
+            if text in line:
+                return self.screen.buffer[row][line.index(text)].fg
+        raise AssertionError(f"no {text!r} in:\n{self.text}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+class Lines:
+    """`manage.py locks watch` without a terminal."""
+
+    def __init__(self, *arguments: str, **env: str) -> None:
+        self.process = subprocess.Popen(
+            [*MANAGE, "watch", "--interval", "0.1", *arguments],
+            cwd=ROOT,
+            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.said.extend(iter(self.process.stdout.readline, ""))
+
+    def expect(self, pattern: str, *, timeout: float = 60) -> str:
+        def found() -> str | None:
+            return next((line for line in self.said if re.search(pattern, line)), None)
+
+        try:
+            return wait_until(found, timeout=timeout)
+        except AssertionError:
+            raise AssertionError(f"no {pattern!r} in {self.said}") from None
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(how)
+        status = self.process.wait(60)
+        assert self.process.stderr is not None
+        return status, self.process.stderr.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()

@@ -1,0 +1,665 @@
+import html
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+from urllib.parse import urljoin
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from django_redislock import locks
+from django_redislock.admin import ActiveLockAdmin
+from django_redislock.admin.addresses import quote_name
+from django_redislock.signals import lock_force_released
+from tests.pages import text_of, user_with
+from tests.tools import wait_until
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/django_redislock/activelock/"
+RELEASE = LIST + "release/"
+
+HOSTILE_NAMES = [
+    "a/b/../c",
+    "..",
+    ".",
+    "_2E",
+    "release",
+    "add",
+    "<script>alert(1)</script>",
+    """it's "quoted" & more""",
+    "x?y=1#z&w%2F;",
+    "日本" * 40,
+    "é" * 256,
+    "x" * 512,
+    "back\\slash",
+    " spaces ",
+    "{{ name }}{% now 'Y' %}",
+]
+
+
+@pytest.fixture
+def viewer():
+    return user_with("view_activelock")
+
+
+@pytest.fixture
+def releaser():
+    return user_with("view_activelock", "release_activelock")
+
+
+def page_of(name: str, client: Client) -> str:
+    """The address of a lock's own page, as the list links it."""
+    response = client.get(LIST)
+    rows = response.context["cl"].result_list
+    row = next(row for row in rows if row.name == name)
+    address = response.context["cl"].url_for_result(row)
+    assert html.escape(address) in text_of(response)
+    return address
+
+
+def seen(*held) -> str:
+    return json.dumps([(lock.name, lock.fence_token) for lock in held])
+
+
+def messages_of(response) -> list[str]:
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def boxes(client, **query) -> dict[str, str]:
+    """What the boxes of the rows that are listed say of them, by name."""
+    values = re.findall(
+        r'name="_selected_action" value="([^"]*)"', text_of(client.get(LIST, query))
+    )
+    return {json.loads(html.unescape(value))[0][0]: html.unescape(value) for value in values}
+
+
+def select(client, *names, **extra):
+    there = boxes(client)
+    return post_selected(client, *(there[name] for name in names), **extra)
+
+
+def post_selected(client, *values, **extra):
+    data = {"action": "release_selected", "_selected_action": values, "index": 0} | extra
+    return client.post(LIST, data)
+
+
+def confirm(client, text):
+    return client.post(RELEASE, {"seen": text, "confirmed": "yes"})
+
+
+# The list
+
+
+def test_urls_have_the_names_that_django_gives():
+    assert reverse("admin:django_redislock_activelock_changelist") == LIST
+    assert reverse("admin:django_redislock_activelock_change", args=["x"]) == f"{LIST}x/change/"
+    assert reverse("admin:django_redislock_activelock_release") == RELEASE
+
+
+def test_list_tells_who_holds_what(hold, viewer):
+    lock = hold("invoice:42")
+    (info,) = locks.active()
+
+    viewer.get(LIST, {"columns": ["fencing_token", "holder", "waiters"]})
+    text = text_of(viewer.get(LIST))
+
+    for expected in ("invoice:42", "mutex", f"{info.holder.host}:{info.holder.pid}"):
+        assert expected in text
+    assert f'<td class="field-fencing_token">{lock.fence_token}</td>' in text
+    assert '<td class="field-waiters">0</td>' in text
+
+
+def test_list_counts_waiters(hold, viewer):
+    first = hold("queue")
+    waiter = locks.lock("queue", timeout=30, blocking_timeout=20)
+    thread = Thread(target=lambda: waiter.acquire() and waiter.release())
+    thread.start()
+    wait_until(lambda: locks.get("queue").waiters == 1)
+
+    text = text_of(viewer.get(LIST))
+    first.release()
+    thread.join()
+
+    assert '<td class="field-waiters">1</td>' in text
+
+
+def test_list_without_locks_says_so(viewer):
+    assert "Nothing is locked now." in text_of(viewer.get(LIST))
+
+
+def test_the_lease_that_ends_first_stands_first(hold, viewer):
+    for name, timeout in (("b", 40), ("c", 60), ("a", 50)):
+        hold(name, timeout=timeout)
+
+    rows = viewer.get(LIST).context["cl"].result_list
+
+    assert [row.name for row in rows] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("voice", {"invoice:1", "invoice:22"}),
+        ("invoice:?", {"invoice:1"}),
+        ("in*2", {"invoice:22"}),
+        ("nothing", set()),
+        (" ", {"invoice:1", "invoice:22", "report"}),
+        ("[i]nvoice", set()),
+    ],
+)
+def test_search_is_by_part_or_pattern(hold, viewer, query, found):
+    for name in ("invoice:1", "invoice:22", "report"):
+        hold(name)
+
+    rows = viewer.get(LIST, {"q": query}).context["cl"].result_list
+
+    assert {row.name for row in rows} == found
+
+
+@pytest.mark.parametrize("query", ["\x00", "\x1b", "x" * 600, "%", "\\"])
+def test_strange_searches_find_nothing(hold, viewer, query):
+    hold("invoice")
+
+    response = viewer.get(LIST, {"q": query, "nonsense": "1", "p": "x", "o": "-3.y"})
+
+    assert response.status_code == 200
+    assert "\x1b" not in text_of(response).replace('value="\x1b"', "")
+
+
+def test_list_has_pages(hold, viewer, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
+    for number in range(5):
+        hold(f"n{number}", timeout=40 + number)
+
+    last = viewer.get(LIST, {"p": 3}).context["cl"]
+
+    assert [row.name for row in last.result_list] == ["n4"]
+    assert last.result_count == 5
+    assert [row.name for row in viewer.get(LIST, {"p": 9}).context["cl"].result_list] == ["n4"]
+
+
+def test_list_takes_a_part_and_says_so(hold, viewer, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "page_depth", 2)
+    monkeypatch.setattr(ActiveLockAdmin, "list_max", 2)
+    for number in range(3):
+        hold(f"n{number}", timeout=30 + number)
+
+    every, some = viewer.get(LIST), viewer.get(LIST, {"q": "n", "kind": "mutex"})
+
+    assert "There are 3 active locks. The pages go as far as the 2 whose" in text_of(every)
+    assert "3 active locks match the search. The filters and the order are of the 2" in text_of(
+        some
+    )
+    for page in (every, some):
+        assert [row.name for row in page.context["cl"].result_list] == ["n0", "n1"]
+
+
+# One lock
+
+
+def test_page_tells_all_of_a_lock(hold, viewer):
+    lock = hold("invoice:42", metadata={"why": "<b>close</b>", "n": [1, 2]})
+
+    text = text_of(viewer.get(page_of("invoice:42", viewer)))
+
+    assert str(lock.fence_token) in text
+    assert "&lt;b&gt;close&lt;/b&gt;" in text
+    assert "<b>close" not in text
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_any_name_can_be_listed_opened_and_released(hold, releaser, name):
+    hold(name)
+    address = page_of(name, releaser)
+
+    response = releaser.get(address)
+    confirmation = releaser.post(RELEASE, {"seen": response.context["seen"]})
+    done = confirm(releaser, confirmation.context["seen"])
+
+    assert (response.status_code, confirmation.status_code, done.status_code) == (200, 200, 302)
+    assert "/.." not in address
+    for page in (response, confirmation):
+        assert html.escape(name) in text_of(page)
+        assert "<script>alert" not in text_of(page)
+    assert locks.get(name) is None
+
+
+def test_control_characters_in_metadata_are_escaped(hold, viewer):
+    hold("x", metadata={"k": "\x1b[31m\u202e"})
+
+    text = text_of(viewer.get(page_of("x", viewer)))
+
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_page_of_a_free_lock_leads_back_to_the_list(viewer):
+    response = viewer.get(f"{LIST}gone/change/")
+
+    assert response.url == LIST
+    assert messages_of(response) == ["“gone” is not locked now."]
+
+
+def test_pages_never_show_the_owners_token(hold, releaser):
+    lock = hold("secret")
+
+    pages = [
+        releaser.get(LIST),
+        releaser.get(page_of("secret", releaser)),
+        select(releaser, "secret"),
+        releaser.post(RELEASE, {"seen": seen(lock)}),
+    ]
+
+    assert all(page.status_code == 200 for page in pages)
+    assert not any(lock.token in text_of(page) for page in pages)
+
+
+# Release
+
+
+def test_release_of_one_asks_then_releases_then_logs(hold, releaser):
+    lock = hold("invoice:42")
+    heard = []
+    lock_force_released.connect(listener := lambda **kwargs: heard.append(kwargs))
+
+    page = releaser.get(page_of("invoice:42", releaser))
+    confirmation = releaser.post(RELEASE, {"seen": page.context["seen"]})
+    assert locks.get("invoice:42").token == lock.token
+    done = confirm(releaser, confirmation.context["seen"])
+
+    lock_force_released.disconnect(listener)
+    assert locks.get("invoice:42") is None
+    assert messages_of(done) == [
+        "Released “invoice:42”. Who held learns within 10s, and may work on until then."
+    ]
+    (entry,) = LogEntry.objects.all()
+    assert (entry.object_id, entry.object_repr) == ("invoice:42", "invoice:42")
+    assert entry.is_change()
+    assert f"fencing token {lock.fence_token}" in entry.change_message
+    assert lock.token not in entry.change_message
+    assert [call["user"] for call in heard] == [entry.user]
+
+
+def test_release_of_several_is_an_action(hold, releaser):
+    kept, *others = [hold(name) for name in ("a", "b", "c")]
+
+    confirmation = select(releaser, "b", "c")
+    assert {row["name"] for row in confirmation.context["held"]} == {"b", "c"}
+    assert all(locks.get(lock.name) for lock in others)
+    done = confirm(releaser, confirmation.context["seen"])
+
+    assert [info.name for info in locks.active()] == [kept.name]
+    assert messages_of(done)[0].startswith("Released 2 locks. ")
+    assert set(LogEntry.objects.values_list("object_id", flat=True)) == {"b", "c"}
+
+
+def test_new_holder_is_not_released(hold, releaser):
+    hold("stays")
+    old = hold("changes")
+    confirmation = select(releaser, "stays", "changes")
+    was = old.fence_token
+    old.release()
+    new = hold("changes")
+
+    done = confirm(releaser, confirmation.context["seen"])
+
+    assert new.owned()
+    assert locks.get("stays") is None
+    released, left_alone = messages_of(done)
+    assert released.startswith("Released “stays”. Who held learns within 10s")
+    assert left_alone.startswith("1 was left alone: “changes” changed hands: it was held by ")
+    assert f"(fencing token {was}), now by " in left_alone
+    assert f"(fencing token {new.fence_token})." in left_alone
+    assert LogEntry.objects.count() == 1
+
+
+def test_confirmation_tells_who_changed_since_the_page(hold, releaser):
+    old = hold("changes")
+    text, was = seen(old, hold("stays")), old.fence_token
+    old.release()
+    new = hold("changes")
+
+    confirmation = releaser.post(RELEASE, {"seen": text})
+
+    (change,) = confirmation.context["changes"]
+    assert f"it was held by ? (fencing token {was}), now by " in change
+    assert f"(fencing token {new.fence_token})" in change
+    assert change in html.unescape(text_of(confirmation))
+    assert [row["name"] for row in confirmation.context["held"]] == ["stays"]
+
+
+def test_nothing_left_to_release_leads_back_to_the_list(hold, releaser):
+    lock = hold("x")
+    text = seen(lock)
+    lock.release()
+
+    for response in (releaser.post(RELEASE, {"seen": text}), confirm(releaser, text)):
+        assert response.url == LIST
+        assert "“x” came free." in messages_of(response)[-1]
+    assert LogEntry.objects.count() == 0
+
+
+def test_released_holder_learns_it(hold, releaser):
+    lock = hold("x")
+
+    confirm(releaser, seen(lock))
+
+    assert not lock.owned()
+
+
+def test_selected_lock_that_left_the_list_is_found(hold, releaser, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 1)
+    held = [hold(name) for name in ("a", "b", "c")]
+
+    confirmation = post_selected(releaser, *(seen(lock) for lock in held))
+
+    assert {row["name"] for row in confirmation.context["held"]} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}x",
+        "[1]",
+        "[[1, 2]]",
+        '[["x", 1, 2]]',
+        '[["x", 1, "else"]]',
+        '[["x", "y"]]',
+        '[["", 1]]',
+        '[["x"]]',
+        "null",
+        "[[]]",
+        "NaN",
+    ],
+)
+def test_crafted_forms_are_bad_requests(releaser, text):
+    assert releaser.post(RELEASE, {"seen": text}).status_code == 400
+    assert post_selected(releaser, text).status_code == 400
+    assert confirm(releaser, text).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["x", ".", "..", "_2E"])
+def test_history_outlives_the_lock(hold, releaser, name):
+    confirm(releaser, seen(hold(name)))
+
+    text = text_of(releaser.get(f"{LIST}{quote_name(name)}/history/"))
+
+    assert "Force-released." in text
+
+
+@pytest.mark.parametrize("name", ["a b/c", ".", "..", "_2E"])
+def test_a_locks_page_leads_to_its_history(hold, releaser, name):
+    hold(name)
+    here = f"{LIST}{quote_name(name)}/change/"
+
+    [href] = re.findall(r'<a href="([^"]+)" class="historylink"', text_of(releaser.get(here)))
+    response = releaser.get(urljoin(here, href))  # as a browser does, for which dots go up
+
+    assert response.context["object"].name == name
+
+
+@pytest.mark.parametrize("text", ["%00", "a%00", "x" * 513])
+def test_what_is_no_name_has_no_history(releaser, text):
+    # PostgreSQL would raise for the first two.
+    assert releaser.get(f"{LIST}{text}/history/").status_code == 404
+
+
+# The trace of a release
+
+
+REFUSE = """
+CREATE TRIGGER no_more BEFORE INSERT ON django_admin_log
+WHEN (SELECT count(*) FROM django_admin_log) >= %d
+BEGIN SELECT RAISE(ABORT, 'attempt to write a readonly database'); END
+"""
+
+
+@contextmanager
+def log_table_refuses_after(count: int) -> Iterator[None]:
+    """Let the database refuse each new entry of the log of admin actions after the first ones."""
+    with connection.cursor() as cursor:
+        cursor.execute(REFUSE % count)
+        try:
+            yield
+        finally:
+            cursor.execute("DROP TRIGGER no_more")
+
+
+def entries() -> dict[str, str]:
+    return dict(LogEntry.objects.values_list("object_id", "change_message"))
+
+
+@pytest.fixture
+def atomic_requests(monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+
+def test_nothing_is_released_if_the_log_refuses_the_entry(hold, releaser, caplog):
+    lock = hold("x")
+
+    with log_table_refuses_after(0):
+        done = confirm(releaser, seen(lock))
+
+    assert lock.owned()
+    refusal, nothing = messages_of(done)
+    assert refusal.startswith("1 lock was not released, because its release could not be written")
+    assert "“x”" in refusal
+    assert nothing == "Nothing was released."
+    assert "Lock not force-released in the admin" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_release_is_logged_if_the_log_refuses_a_later_one(hold, releaser, atomic_requests):
+    held = [hold(name) for name in ("a", "b", "c")]
+
+    with log_table_refuses_after(2):
+        confirm(releaser, seen(*held))
+
+    assert set(entries()) == {"a", "b"}
+    assert [lock.owned() for lock in held] == [False, False, True]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_error_at_the_third_release_does_not_roll_back_the_log(
+    hold, releaser, atomic_requests, monkeypatch
+):
+    held, log_change = [hold(name) for name in ("a", "b", "c")], ActiveLockAdmin.log_change
+
+    def fail_for_c(self, request, lock, message):
+        if lock.name == "c":
+            raise RuntimeError("no audit trail")
+        return log_change(self, request, lock, message)
+
+    monkeypatch.setattr(ActiveLockAdmin, "log_change", fail_for_c)
+    releaser.raise_request_exception = False
+    response = confirm(releaser, seen(*held))
+
+    assert response.status_code == 500
+    assert set(entries()) == {"a", "b"}
+    assert [lock.owned() for lock in held] == [False, False, True]
+
+
+def test_the_entry_says_requested_until_redis_has_answered(hold, releaser, monkeypatch):
+    lock, seen_by_listener = hold("x"), []
+
+    def listener(**_told):
+        seen_by_listener.append(entries()["x"])
+
+    lock_force_released.connect(listener)
+    try:
+        confirm(releaser, seen(lock))
+    finally:
+        lock_force_released.disconnect(listener)
+
+    [before] = seen_by_listener
+    assert before.startswith("Force-release requested. Held by ")
+    assert entries()["x"].startswith("Force-released. Held by ")
+
+
+def test_a_release_is_logged_without_the_lock_token(hold, releaser, caplog):
+    lock = hold("x")
+    token = locks.get("x").token
+
+    confirm(releaser, seen(lock))
+
+    [record] = [each for each in caplog.records if "Force-releasing" in each.message]
+    assert record.name == "django_redislock"
+    assert record.levelname == "WARNING"
+    assert "name='x' using='default' user='view_activelock-release_activelock'" in record.message
+    assert f"fence_token={lock.fence_token}" in record.message
+    assert token not in caplog.text
+    assert token not in entries()["x"]
+
+
+def test_a_subclass_may_write_no_entries(hold, releaser, monkeypatch):
+    lock = hold("x")
+    monkeypatch.setattr(ActiveLockAdmin, "log_change", lambda *args: None)
+
+    confirm(releaser, seen(lock))
+
+    assert not lock.owned()
+
+
+# Who may
+
+
+def test_get_never_releases(hold, releaser):
+    lock = hold("x")
+
+    response = releaser.get(RELEASE, {"seen": seen(lock), "confirmed": "yes"})
+
+    assert response.url == LIST
+    assert lock.owned()
+
+
+def test_release_needs_the_csrf_token(hold, admin_user):
+    lock = hold("x")
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+
+    assert confirm(client, seen(lock)).status_code == 403
+    assert lock.owned()
+
+
+@pytest.mark.parametrize("codenames", [(), ("release_activelock",)])
+def test_nothing_without_the_view_permission(hold, codenames):
+    lock = hold("x")
+    client = user_with(*codenames)
+
+    responses = [
+        client.get(LIST),
+        client.get(f"{LIST}x/change/"),
+        client.get(f"{LIST}x/history/"),
+        client.get(RELEASE),
+        client.post(RELEASE, {"seen": seen(lock)}),
+        confirm(client, seen(lock)),
+        post_selected(client, seen(lock)),
+    ]
+
+    assert [response.status_code for response in responses] == [403] * len(responses)
+    assert lock.owned()
+
+
+def test_view_permission_alone_releases_nothing(hold, viewer):
+    lock = hold("x")
+    listing, page = viewer.get(LIST), viewer.get(page_of("x", viewer))
+
+    responses = [
+        viewer.get(RELEASE),
+        viewer.post(RELEASE, {"seen": seen(lock)}),
+        confirm(viewer, seen(lock)),
+        viewer.post(RELEASE, {"all": "yes"}),
+        viewer.post(LIST),
+        post_selected(viewer, seen(lock)),
+        post_selected(viewer, seen(lock), confirmed="yes", seen=seen(lock)),
+    ]
+
+    for part in ("release_selected", "_selected_action", "action-toggle", RELEASE):
+        assert part not in text_of(listing)
+    assert RELEASE not in text_of(page)
+    assert [response.status_code for response in responses] == [403] * len(responses)
+    assert lock.owned()
+
+
+def test_strangers_are_sent_to_the_login(hold, client):
+    lock = hold("x")
+
+    for response in (client.get(LIST), confirm(client, seen(lock))):
+        assert response.url.startswith("/admin/login/")
+    assert lock.owned()
+
+
+def test_nothing_can_be_added_changed_or_deleted(hold, admin_client):
+    hold("x")
+
+    for page in ("add/", "x/delete/"):
+        assert admin_client.get(LIST + page).status_code == 403
+        assert admin_client.post(LIST + page, {"post": "yes"}).status_code == 403
+    assert admin_client.post(f"{LIST}x/change/", {"name": "y"}).status_code == 403
+
+
+def test_admin_index_links_the_list(viewer):
+    assert re.search(f'href="{LIST}"', text_of(viewer.get("/admin/")))
+
+
+# Redis away
+
+
+@pytest.fixture
+def redis_away(settings):
+    caches = settings.CACHES
+    settings.CACHES = {"away": {**caches["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
+    settings.REDISLOCK_CACHE = "away"
+
+
+@pytest.mark.filterwarnings("default")
+def test_pages_say_when_redis_is_away(redis_away, releaser):
+    text = json.dumps([("x", 1)])
+    responses = [
+        releaser.get(LIST),
+        releaser.get(f"{LIST}x/change/"),
+        releaser.post(RELEASE, {"seen": text}),
+        post_selected(releaser, text),
+    ]
+
+    assert [response.status_code for response in responses] == [503] * 4
+    for response in responses:
+        assert "The locks can't be read: " in html.unescape(text_of(response))
+
+
+def test_release_says_when_redis_is_away(redis_away, releaser):
+    done = confirm(releaser, json.dumps([("x", 1)]))
+
+    assert done.url == LIST
+    nothing, away = messages_of(done)
+    assert nothing == "Nothing was released."
+    assert away.startswith("The locks of “away” can't be read: ")
+
+
+def test_wrong_backend_is_told_plainly(settings, viewer):
+    backend = "django.core.cache.backends.locmem.LocMemCache"
+    settings.CACHES = {**settings.CACHES, "memory": {"BACKEND": backend}}
+    settings.REDISLOCK_CACHE = "memory"
+
+    response = viewer.get(LIST)
+
+    assert response.status_code == 503
+    assert "memory" in text_of(response)
+
+
+def test_half_a_character_in_a_form_is_shown_as_its_escape(hold, releaser):
+    lock = hold("x")
+    text = json.dumps([("x", lock.fence_token, "", "\ud800")])
+
+    page = releaser.post(RELEASE, {"seen": text})
+
+    assert page.status_code == 200
+    assert "\\ud800" in page.context["seen"]

@@ -1,0 +1,792 @@
+"""The list of active locks in the admin: what is asked of Redis, filters, order, columns, release
+of all that match."""
+
+import html
+import json
+import re
+import statistics
+import time
+from threading import Thread
+
+import pytest
+import redis
+from django.conf.locale.en import formats as en
+from django.contrib.admin.models import LogEntry
+
+from django_redislock import locks
+from django_redislock.admin import ActiveLockAdmin
+from django_redislock.admin.columns import CHOICES
+from django_redislock.keys import Keys
+from django_redislock.testing import EmbeddedServer
+from django_redislock.text import age
+from tests.filling import fill
+from tests.pages import text_of, user_with
+from tests.tools import Child, wait_until
+
+from .test_admin import LIST, RELEASE, boxes, confirm, messages_of
+
+pytestmark = pytest.mark.django_db
+
+HOLD = """
+from django_redislock import locks
+name, timeout = sys.argv[1], float(sys.argv[2])
+assert locks.lock(name, timeout=timeout).acquire()
+say("held")
+hear()
+"""
+
+
+@pytest.fixture
+def viewer():
+    return user_with("view_activelock")
+
+
+@pytest.fixture
+def releaser():
+    return user_with("view_activelock", "release_activelock")
+
+
+@pytest.fixture(scope="module")
+def spare_server():
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def other_server(settings, spare_server):
+    """A second alias, on a server of its own."""
+    other = {**settings.CACHES["default"], "LOCATION": spare_server.url}
+    settings.CACHES = {**settings.CACHES, "other": other}
+    yield spare_server
+    with redis.Redis.from_url(spare_server.url) as client:
+        client.flushdb()
+
+
+def names_of(response) -> list[str]:
+    return [row.name for row in response.context["cl"].result_list]
+
+
+def listed(client, **query) -> list[str]:
+    return names_of(client.get(LIST, query))
+
+
+def choices(response, parameter) -> list[str]:
+    (spec,) = [
+        each for each in response.context["cl"].filter_specs if each.parameter_name == parameter
+    ]
+    return [str(each["display"]) for each in spec.choices(response.context["cl"])][1:]
+
+
+def cell(response, column) -> str:
+    """What stands in the only row, in that column."""
+    (found,) = re.findall(
+        rf'<t[dh] class="field-{column}">(.*?)</t[dh]>', text_of(response), re.DOTALL
+    )
+    return found
+
+
+class Asked:
+    """The round trips that a client makes inside the block, as the server sees them."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+
+    def __enter__(self):
+        self.before = self._read()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.calls = {
+            name: count - self.before.get(name, 0)
+            for name, count in self._read().items()
+            if count > self.before.get(name, 0) and name not in ("info", "config|resetstat")
+        }
+
+    def _read(self) -> dict[str, int]:
+        stats = self.client.info("commandstats")
+        return {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
+
+
+@pytest.fixture
+def round_trips(monkeypatch):
+    """How often anything was sent to Redis: each sending waits for an answer."""
+    sent = []
+    send = redis.Connection.send_packed_command
+
+    def counted(self, *args, **kwargs):
+        sent.append(self)
+        return send(self, *args, **kwargs)
+
+    monkeypatch.setattr(redis.Connection, "send_packed_command", counted)
+    return sent
+
+
+# What is asked of Redis
+
+
+def test_a_page_costs_five_round_trips_at_most(hold, viewer, round_trips, redis_server):
+    for number in range(30):
+        hold(f"n{number}")
+    viewer.get(LIST)
+    round_trips.clear()
+
+    response = viewer.get(LIST)
+
+    assert len(response.context["cl"].result_list) == 30
+    assert 0 < len(round_trips) <= 5
+
+
+def test_no_page_looks_through_the_key_space(hold, releaser, redis_server):
+    hold("x")
+
+    with Asked(redis_server) as asked:
+        for query in ({}, {"q": "x*"}, {"kind": "mutex", "o": "3"}, {"p": 1}):
+            releaser.get(LIST, query)
+        confirm(releaser, ask_for_all(releaser).context["seen"])
+
+    assert "evalsha" in asked.calls
+    assert not {"keys", "scan", "flushdb"} & set(asked.calls)
+
+
+def test_default_order_reads_the_page_shown_alone(hold, viewer, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
+    for number in range(5):
+        hold(f"n{number}", timeout=40 + number)
+
+    first, second = viewer.get(LIST), viewer.get(LIST, {"p": 2})
+
+    assert (names_of(first), names_of(second)) == (["n0", "n1"], ["n2", "n3"])
+    assert [len(each.context["cl"].rows.rows) for each in (first, second)] == [2, 2]
+    assert second.context["cl"].result_count == 5
+
+
+def test_pages_go_as_deep_as_there_are_locks_up_to_a_bound(hold, viewer, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
+    monkeypatch.setattr(ActiveLockAdmin, "page_depth", 4)
+    for number in range(6):
+        hold(f"n{number}", timeout=40 + number)
+
+    assert listed(viewer, p=2) == ["n2", "n3"]
+    for page in ("3", "9" * 40):
+        assert listed(viewer, p=page, o="") == ["n2", "n3"]
+    for page in ("-1", "0", "x"):
+        assert listed(viewer, p=page) == ["n0", "n1"]
+
+
+def test_all_can_be_shown_on_one_page(hold, viewer, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
+    for number in range(5):
+        hold(f"n{number}", timeout=40 + number)
+
+    assert len(listed(viewer, all="")) == 5
+    monkeypatch.setattr(ActiveLockAdmin, "list_max_show_all", 3)
+    assert listed(viewer, all="", p=2) == ["n2", "n3"]
+
+
+# States
+
+
+def test_state_tells_life_at_a_glance(hold, viewer):
+    hold("x")
+
+    state = cell(viewer.get(LIST), "state")
+
+    assert 'is-held"><span aria-hidden="true">●</span> held</span>' in state
+    assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state)
+
+
+def test_lease_that_is_not_renewed_is_told_so(hold, viewer):
+    hold("x", auto_renewal=False)
+
+    assert "○</span> not renewed" in cell(viewer.get(LIST), "state")
+
+
+def test_lease_whose_renewal_is_overdue_is_stale(viewer):
+    with Child(HOLD, "x", "4") as child:
+        child.expect("held")
+        child.kill()
+        wait_until(lambda: locks.get("x").is_stale)
+        page = viewer.get(LIST)
+        assert "▲</span> stale" in cell(page, "state")
+        assert listed(viewer, state="stale") == ["x"]
+        assert listed(viewer, state="held") == []
+    wait_until(lambda: locks.get("x") is None)
+
+
+def test_cooldown_has_no_lease(hold, viewer):
+    lock = hold("x", at_least_for=20)
+    lock.release()
+
+    page = viewer.get(LIST)
+
+    assert "◆</span> cooldown" in cell(page, "state")
+    assert "<meter" not in cell(page, "lease")
+    locks.force_release("x")
+
+
+def test_who_holds_is_told_before_who_only_cools_down(viewer):
+    cooling = locks.semaphore("x", 2, at_least_for=20)
+    assert cooling.acquire()
+    with locks.semaphore("x", 2):
+        cooling.release()
+        page = viewer.get(LIST)
+        assert "●</span> held" in cell(page, "state")
+        assert "<meter" in cell(page, "lease")
+        assert listed(viewer, state="held") == ["x"]
+        assert listed(viewer, state="cooldown") == []
+    locks.force_release("x")
+
+
+def test_lease_is_a_meter_with_its_seconds(hold, viewer):
+    hold("x", timeout=60)
+
+    lease = cell(viewer.get(LIST), "lease")
+
+    assert re.search(
+        r'<meter min="0" max="60.000" low="30.000" optimum="60.000" value="5\d\.', lease
+    )
+    assert 'aria-label="Left of a lease of 1m 00s"' in lease
+    assert re.search(r'<span data-left="5\d\.\d+">5\ds</span> of 1m 00s', lease)
+
+
+def test_numbers_for_the_script_know_no_locale(hold, viewer, settings):
+    settings.LANGUAGE_CODE = "de"
+    hold("x", timeout=60)
+
+    page = viewer.get(LIST)
+
+    assert 'max="60.000"' in cell(page, "lease")
+    assert re.search(r'data-age="\d+\.\d{3}"', cell(page, "age"))
+
+
+def test_a_name_of_spaces_alone_can_be_seen_and_followed(hold, viewer):
+    hold("  ")
+    shown = r"\x20\x20"
+    [link] = re.findall(rf'<a href="([^"]+)">{re.escape(shown)}</a>', viewer.get(LIST).text)
+    response = viewer.get(html.unescape(link))
+    assert response.context["title"] == shown
+
+
+def test_row_of_many_tells_of_the_first_and_counts_the_others(nothing_left_behind, viewer):
+    held = [locks.semaphore("x", 3, timeout=30) for _ in range(3)]
+    assert all(each.acquire(blocking=False) for each in held)
+
+    viewer.get(LIST, {"columns": ["holder", "fencing_token"]})
+    assert "(+2)" in cell(viewer.get(LIST), "holder")
+    assert cell(viewer.get(LIST), "fencing_token") == str(held[0].fence_token)
+    for each in held:
+        each.release()
+
+
+# Filters
+
+
+def test_filter_by_kind_and_waiters(hold, viewer):
+    first = hold("queue")
+    semaphore = locks.semaphore("many", 2, timeout=30)
+    assert semaphore.acquire(blocking=False)
+    waiter = locks.lock("queue", timeout=30, blocking_timeout=20)
+    thread = Thread(target=lambda: waiter.acquire() and waiter.release())
+    thread.start()
+    wait_until(lambda: locks.get("queue").waiters == 1)
+
+    found = {
+        query: listed(viewer, **{name: value})
+        for query in ("kind=mutex", "kind=semaphore", "waiters=yes", "waiters=no", "kind=no")
+        for name, value in [query.split("=")]
+    }
+    for each in (first, semaphore):
+        each.release()
+    thread.join()
+
+    assert found == {
+        "kind=mutex": ["queue"],
+        "kind=semaphore": ["many"],
+        "waiters=yes": ["queue"],
+        "waiters=no": ["many"],
+        "kind=no": [],
+    }
+
+
+def test_filter_by_task_and_host_offers_what_is_there(hold, viewer, monkeypatch):
+    monkeypatch.setattr("django_redislock.holder._celery_task", lambda: ("shop.pay", "id-1"))
+    hold("a")
+    monkeypatch.setattr("django_redislock.holder._celery_task", lambda: ("<b>\u202e", "id-2"))
+    hold("b")
+    monkeypatch.setattr("django_redislock.holder._celery_task", lambda: (None, None))
+    hold("c")
+    host = locks.get("a").holder.host
+
+    page = viewer.get(LIST)
+
+    assert choices(page, "task") == ["(none)", "<b>\\u202e", "shop.pay"]
+    assert choices(page, "host") == [host]
+    assert "<b>\\" not in text_of(page)
+    assert listed(viewer, task="shop.pay") == ["a"]
+    assert listed(viewer, task="<b>\\u202e") == ["b"]
+    assert listed(viewer, task="") == ["c"]
+    assert listed(viewer, host=host) == ["a", "b", "c"]
+    assert choices(viewer.get(LIST, {"task": "gone"}), "task") == [
+        "(none)",
+        "<b>\\u202e",
+        "gone",
+        "shop.pay",
+    ]
+
+
+def test_filter_by_age(hold, viewer, redis_server):
+    hold("young")
+    hold("old")
+    make_older(redis_server, "old", minutes=15)
+
+    assert listed(viewer, age="60") == ["old"]
+    assert listed(viewer, age="600") == ["old"]
+    assert listed(viewer, age="3600") == []
+    assert set(listed(viewer, age="nonsense")) == {"young", "old"}
+
+
+def make_older(client: redis.Redis, name: str, *, minutes: int) -> None:
+    key = Keys("testproject:redislock").of(name).lock
+    for field, record in client.hgetall(key).items():
+        if field.startswith("h:"):
+            weight, expires, fence, acquired, rest = record.split(" ", 4)
+            older = int(acquired) - minutes * 60_000
+            client.hset(key, field, f"{weight} {expires} {fence} {older} {rest}")
+
+
+def test_filters_search_and_order_go_together(hold, viewer):
+    for name in ("b:1", "a:1", "a:2"):
+        hold(name)
+    hold("a:3", auto_renewal=False)
+
+    page = viewer.get(LIST, {"q": "a:", "state": "held", "o": "-0"})
+
+    assert names_of(page) == ["a:2", "a:1"]
+    text = html.unescape(text_of(page))
+    assert '<input type="hidden" name="state" value="held">' in text
+    assert 'href="?o=-0&q=a%3A"' in text  # state: All
+    assert "Clear all filters" in text
+
+
+def test_list_says_when_nothing_matches(hold, viewer):
+    hold("x")
+
+    assert "No active lock matches." in text_of(viewer.get(LIST, {"kind": "quorum"}))
+
+
+# Order
+
+
+@pytest.mark.parametrize("column", ["name", *(each.__name__ for each in CHOICES)])
+def test_each_column_sorts_both_ways(other_server, hold, viewer, column):
+    for number, name in enumerate("bca"):
+        hold(name, timeout=30 + number)
+        wait_until(lambda name=name: age(locks.get(name).first) > 0)
+    names = ["name", *(each.__name__ for each in CHOICES)]
+    viewer.get(LIST, {"columns": names})
+    place = names.index(column)
+
+    up, down = listed(viewer, o=place), listed(viewer, o=f"-{place}")
+
+    assert set(up) == set(down) == set("abc")
+    if column in ("name", "lease", "fencing_token", "age"):
+        assert up == down[::-1]
+    expected = {"name": "abc", "lease": "bca", "fencing_token": "bca", "age": "acb"}
+    assert up == list(expected.get(column, up))
+
+
+def test_headers_sort_and_the_default_is_marked(hold, viewer):
+    hold("x")
+
+    text = html.unescape(text_of(viewer.get(LIST)))
+
+    assert re.search(r'class="sortable column-lease sorted ascending"', text)
+    assert re.search(r'href="\?o=0\.2"', text)
+
+
+@pytest.mark.parametrize("order", ["99", "-99", "x", "", "1.x.-1", "."])
+def test_strange_orders_are_no_orders(hold, viewer, order):
+    hold("x")
+
+    assert listed(viewer, o=order) == ["x"]
+
+
+# Columns
+
+
+def test_columns_are_chosen_by_a_plain_form(hold, viewer):
+    hold("x")
+
+    chosen = viewer.get(LIST, {"columns": ["", "kind", "age", "no"], "q": "x", "o": "3"})
+    page = viewer.get(chosen.url)
+
+    assert chosen.url == f"{LIST}?q=x"
+    shown = re.findall(r'<t[dh] class="field-(\w+)">', text_of(page))
+    assert shown == ["name", "age", "kind"]
+    assert '<input type="checkbox" name="columns" value="kind" checked>' in text_of(page)
+    assert '<input type="checkbox" name="columns" value="task">' in text_of(page)
+
+
+def test_all_columns_and_none_can_be_chosen(hold, viewer):
+    hold("x")
+    every = re.findall(r'name="columns" value="(\w+)"', text_of(viewer.get(LIST)))
+
+    assert "field-kind" not in text_of(viewer.get(LIST))
+    viewer.get(LIST, {"columns": ""})
+    none = re.findall(r'<t[dh] class="field-(\w+)">', text_of(viewer.get(LIST)))
+    viewer.get(LIST, {"columns": ["", *every]})
+
+    assert none == ["name"]
+    assert "field-kind" in text_of(viewer.get(LIST))
+    assert "field-using" not in text_of(viewer.get(LIST))
+
+
+def test_columns_are_for_those_who_may_look(hold):
+    client = user_with("release_activelock")
+
+    assert client.get(LIST, {"columns": ["", "kind"]}).status_code == 403
+
+
+# Several aliases
+
+
+def test_locks_of_all_aliases_are_in_one_list(other_server, hold, releaser):
+    hold("here", timeout=40)
+    there = hold("there", locks.using("other"), timeout=30)
+
+    page = releaser.get(LIST)
+
+    assert names_of(page) == ["there", "here"]
+    assert re.findall(r'class="field-using">(\w+)<', text_of(page)) == ["other", "default"]
+    assert f'href="{LIST}there/change/?using=other"' in text_of(page)
+    assert f'href="{LIST}here/change/"' in text_of(page)
+    assert choices(page, "using") == ["default", "other"]
+    assert listed(releaser, using="other") == ["there"]
+    assert set(listed(releaser, using="nonsense")) == {"here", "there"}
+
+    confirmation = releaser.post(RELEASE, {"seen": boxes(releaser)["there"]})
+    assert [row["using"] for row in confirmation.context["held"]] == ["other"]
+    confirm(releaser, confirmation.context["seen"])
+    assert not there.owned()
+    assert listed(releaser) == ["here"]
+    assert LogEntry.objects.get().change_message.startswith("Force-released on other. ")
+
+
+def test_pages_go_through_all_aliases(other_server, hold, viewer, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
+    other = locks.using("other")
+    for number in range(5):
+        hold(f"n{number}", other if number % 2 else locks, timeout=30 + number)
+
+    assert [listed(viewer, p=page) for page in (1, 2, 3)] == [["n0", "n1"], ["n2", "n3"], ["n4"]]
+
+
+def test_names_that_are_held_on_two_aliases_are_two_locks(other_server, hold, releaser):
+    here, there = hold("x"), hold("x", locks.using("other"))
+
+    values = re.findall(r'name="_selected_action" value="([^"]*)"', text_of(releaser.get(LIST)))
+    seen = {json.loads(html.unescape(value))[0][2]: html.unescape(value) for value in values}
+    confirm(releaser, releaser.post(RELEASE, {"seen": seen["other"]}).context["seen"])
+
+    assert here.owned()
+    assert not there.owned()
+
+
+def test_alias_that_is_away_costs_a_message_and_not_the_page(hold, releaser, settings):
+    away = {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "away": away}
+    lock = hold("x")
+
+    page = releaser.get(LIST)
+    seen = json.dumps([("x", lock.fence_token), ("y", 1, "away", "")])
+    confirmation = releaser.post(RELEASE, {"seen": seen})
+
+    assert names_of(page) == ["x"]
+    for each in (page, confirmation):
+        assert "The locks of “away” can't be read: " in html.unescape(text_of(each))
+    assert [row["name"] for row in confirmation.context["held"]] == ["x"]
+    for query in ({}, {"kind": "mutex"}):
+        away = "The locks of “away” can't be read: "
+        assert away in html.unescape(text_of(ask_for_all(releaser, **query)))
+    assert releaser.get(LIST, {"using": "away"}).status_code == 503
+
+
+def test_alias_whose_options_are_mistaken_is_as_one_that_is_away(hold, releaser, settings):
+    mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
+    missing = {**settings.CACHES["default"], "OPTIONS": {"pool_class": "redis.NoPool"}}
+    settings.CACHES = {**settings.CACHES, "mistaken": mistaken, "missing": missing}
+    lock = hold("x")
+
+    page = releaser.get(LIST)
+    seen = json.dumps([("x", lock.fence_token), ("y", 1, "mistaken", "")])
+    confirmation = releaser.post(RELEASE, {"seen": seen})
+
+    assert names_of(page) == ["x"]
+    for alias, told in (("mistaken", "socket_timeoutt"), ("missing", "NoPool")):
+        assert re.search(
+            f"The locks of “{alias}” can't be read: .*{told}", html.unescape(text_of(page))
+        )
+        for address in (LIST, f"{LIST}x/change/", f"{LIST}dashboard/"):
+            response = releaser.get(address, {"using": alias})
+            assert response.status_code == 503
+            assert told in text_of(response)
+    assert "The locks of “mistaken” can't be read: " in html.unescape(text_of(confirmation))
+    assert [row["name"] for row in confirmation.context["held"]] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"LOCATION": "redis://127.0.0.1", "OPTIONS": {"db": "x"}}, "db must be"),
+        ({"OPTIONS": {"socket_timeout": "5"}}, "socket_timeout must be"),
+        ({"LOCATION": "rediss://127.0.0.1?ssl_cert_reqs=CERT_NONE"}, "CERT_NONE"),
+        ({"LOCATION": "redis://.example.com:6379/0"}, None),
+        ({"LOCATION": []}, None),
+    ],
+)
+def test_no_mistake_in_another_alias_costs_a_page(hold, viewer, settings, entry, told):
+    settings.CACHES = {**settings.CACHES, "other": {**settings.CACHES["default"], **entry}}
+    hold("x")
+
+    pages = [viewer.get(address) for address in (LIST, f"{LIST}x/change/", f"{LIST}dashboard/")]
+
+    assert [page.status_code for page in pages] == [200] * 3
+    if told:
+        note = f"The locks of “other” can't be read: .*{told}"
+        assert re.search(note, html.unescape(text_of(pages[0])))
+
+
+def test_boxes_of_one_name_on_two_aliases_are_told_apart(other_server, hold, releaser):
+    hold("x")
+    hold("x", manager=locks.using("other"))
+
+    labels = re.findall(r'class="action-select" aria-label="([^"]*)"', text_of(releaser.get(LIST)))
+
+    said = "Select this object for an action - x"
+    assert sorted(labels) == [said, f"{said} (other)"]
+
+
+# Release all that match
+
+
+def ask_for_all(client, told="", **query):
+    return client.post(
+        f"{RELEASE}?{'&'.join(f'{k}={v}' for k, v in query.items())}",
+        {
+            "all": "yes",
+            "told": told,
+        },
+    )
+
+
+def test_all_that_match_are_told_confirmed_and_released(hold, releaser):
+    kept, *others = [hold(name) for name in ("b:1", "a:1", "a:2")]
+    page = releaser.get(LIST, {"q": "a:"})
+    assert "Release all that match (2)…" in text_of(page)
+    assert f'action="{RELEASE}?q=a%3A"' in text_of(page)
+
+    confirmation = ask_for_all(releaser, told="2", q="a:")
+    assert all(lock.owned() for lock in others)
+    assert {row["name"] for row in confirmation.context["held"]} == {"a:1", "a:2"}
+    assert "match now" not in text_of(confirmation)
+    done = releaser.post(
+        f"{RELEASE}?q=a%3A", {"seen": confirmation.context["seen"], "confirmed": "yes"}
+    )
+
+    assert done.url == f"{LIST}?q=a%3A"
+    assert [info.name for info in locks.active()] == [kept.name]
+    assert LogEntry.objects.count() == 2
+
+
+def test_number_that_changed_meanwhile_is_told(hold, releaser):
+    for name in ("a", "b", "c"):
+        hold(name)
+
+    confirmation = ask_for_all(releaser, told="2", kind="mutex")
+
+    assert "2 locks matched when the page was drawn; now it is 3." in text_of(confirmation)
+    assert "match now" not in text_of(ask_for_all(releaser, told="9" * 5000))
+
+
+def test_numbers_in_forms_know_no_locale(hold, releaser, settings, monkeypatch):
+    monkeypatch.setattr(en, "NUMBER_GROUPING", 1, raising=False)
+    settings.USE_THOUSAND_SEPARATOR = True
+    monkeypatch.setattr(ActiveLockAdmin, "release_max", 1)
+    for number in range(12):
+        hold(f"n{number}")
+
+    page, confirmation = releaser.get(LIST), ask_for_all(releaser)
+
+    assert "Release all that match (1,2)…" in text_of(page)
+    assert 'name="told" value="12"' in text_of(page)
+    assert 'name="part_of" value="12"' in text_of(confirmation)
+
+
+@pytest.mark.parametrize("query", [{}, {"kind": "mutex"}])
+def test_more_than_the_bound_has_to_be_confirmed(hold, releaser, monkeypatch, query):
+    monkeypatch.setattr(ActiveLockAdmin, "release_max", 2)
+    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 1)
+    held = [hold(f"n{number}", timeout=30 + number) for number in range(5)]
+
+    confirmation = ask_for_all(releaser, told="5", **query)
+    seen = confirmation.context["seen"]
+    form = {"seen": seen, "confirmed": "yes", "part_of": "5"}
+    assert confirmation.context["part_of"] == 5
+    assert "At least 5 holders match, and not more than 2 are released" in text_of(confirmation)
+
+    assert "it is only a part" in messages_of(releaser.post(RELEASE, form))[0]
+    assert all(lock.owned() for lock in held)
+    releaser.post(RELEASE, form | {"only_these": "yes"})
+    assert [lock.owned() for lock in held] == [False, False, True, True, True]
+
+
+def test_no_form_releases_more_than_the_bound(hold, releaser, monkeypatch):
+    monkeypatch.setattr(ActiveLockAdmin, "release_max", 1)
+    held = [hold(name) for name in "ab"]
+    seen = json.dumps([(lock.name, lock.fence_token) for lock in held])
+
+    assert releaser.post(RELEASE, {"seen": seen}).context["part_of"] == 2
+    assert confirm(releaser, seen).status_code == 400
+    assert all(lock.owned() for lock in held)
+
+
+def test_no_form_names_very_many_holders(releaser, round_trips):
+    seen = json.dumps([(f"n{number}", 1) for number in range(5001)])
+    releaser.get(LIST)
+    round_trips.clear()
+
+    assert releaser.post(RELEASE, {"seen": seen}).status_code == 400
+    selected = {"action": "release_selected", "_selected_action": [seen]}
+    assert releaser.post(LIST, selected).status_code == 400
+    assert confirm(releaser, seen).status_code == 400
+
+    # The action alone reads the list before the form.
+    assert len(round_trips) == 1
+
+
+def test_nothing_matches_any_more(hold, releaser):
+    done = ask_for_all(releaser, told="3", q="x")
+
+    assert done.url == f"{LIST}?q=x"
+    assert messages_of(done) == ["Nothing to release."]
+
+
+def test_confirmation_says_what_it_cannot_do(hold, releaser):
+    hold("x", timeout=60)
+    hold("y", timeout=30, auto_renewal=False)
+
+    both, one = ask_for_all(releaser), ask_for_all(releaser, q="x")
+
+    assert "Who held learns within 20s, and may work on until then." in text_of(one)
+    assert "until then. Who held without renewal learns only when" in text_of(both)
+    assert {row["name"]: row["learns"] for row in both.context["held"]} == {
+        "x": "within 20s",
+        "y": "when it releases, or asks",
+    }
+
+
+def test_a_semaphore_loses_only_who_was_seen(nothing_left_behind, releaser):
+    first, second = (locks.semaphore("x", 2, timeout=30) for _ in range(2))
+    assert first.acquire(blocking=False)
+    box = boxes(releaser)["x"]
+    assert second.acquire(blocking=False)
+
+    confirmation = releaser.post(RELEASE, {"seen": box})
+    confirm(releaser, confirmation.context["seen"])
+
+    assert len(confirmation.context["held"]) == 1
+    assert (first.owned(), second.owned()) == (False, True)
+    second.release()
+
+
+def test_holders_are_counted_where_a_name_has_several(nothing_left_behind, releaser):
+    first, second, third = (locks.semaphore("x", 3, timeout=30) for _ in range(3))
+    assert first.acquire(blocking=False)
+    assert second.acquire(blocking=False)
+    box = boxes(releaser)["x"]
+    assert third.acquire(blocking=False)
+
+    done = confirm(releaser, releaser.post(RELEASE, {"seen": box}).context["seen"])
+
+    assert messages_of(done)[0].startswith("Released 2 holders. ")
+    third.release()
+
+
+def test_release_asks_in_batches(hold, releaser, redis_server):
+    seen = json.dumps([(name, hold(name).fence_token) for name in map(str, range(40))])
+
+    releaser.post(RELEASE, {"seen": seen})  # the server learns the script
+    with Asked(redis_server) as asked:
+        releaser.post(RELEASE, {"seen": seen})
+
+    assert asked.calls["evalsha"] <= 16  # the buckets
+
+
+# The page itself
+
+
+def test_list_leads_to_the_dashboard(viewer):
+    assert f'href="{LIST}dashboard/"' in text_of(viewer.get(LIST))
+
+
+def test_page_holds_under_a_strict_policy(hold, releaser):
+    hold("x")
+
+    for page in (releaser.get(LIST), ask_for_all(releaser)):
+        text = text_of(page)
+        assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+        assert "<style" not in text
+        assert not re.search(r'\sstyle="', text)
+        assert not re.search(r"\son\w+=", text)
+    assert "django_redislock/list.js" in text_of(releaser.get(LIST))
+    assert "actions.js" not in text_of(releaser.get(LIST))
+
+
+def test_boxes_never_carry_the_owners_token(hold, releaser):
+    lock = hold("x")
+
+    assert json.loads(boxes(releaser)["x"])[0][:3] == ["x", lock.fence_token, "default"]
+    assert lock.token not in text_of(releaser.get(LIST))
+
+
+# How it grows
+
+
+@pytest.fixture
+def stages(nothing_left_behind, settings):
+    """The aliases of two servers, by the number of their locks. The greater has other keys too."""
+    with EmbeddedServer() as few, EmbeddedServer(enable_debug_command="yes") as many:
+        caches = {}
+        for count, server in ((100, few), (100_000, many)):
+            caches[count] = {**settings.CACHES["default"], "LOCATION": server.url}
+            settings.CACHES = {"default": caches[count]}
+            assert locks.lock("model", timeout=3600, auto_renewal=False).acquire()
+            with redis.Redis.from_url(server.url) as client:
+                names = [f"lock:{number}" for number in range(count - 1)]
+                fill(client, "testproject:redislock", "model", names)
+        with redis.Redis.from_url(many.url) as client:
+            client.execute_command("DEBUG", "POPULATE", 1_000_000, "other", 10)
+            assert client.dbsize() > 1_100_000
+        yield caches
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_first_page_of_100_000_locks_costs_what_that_of_100_costs(
+    stages, settings, viewer, round_trips
+):
+    times: dict[int, list[float]] = {count: [] for count in stages}
+    for _ in range(15):
+        for count, cache in stages.items():
+            settings.CACHES = {"default": cache}
+            viewer.get(LIST)  # connects
+            round_trips.clear()
+            begun = time.perf_counter()
+            response = viewer.get(LIST)
+            times[count].append(time.perf_counter() - begun)
+            assert len(round_trips) <= 5
+            assert response.context["cl"].result_count == count
+            assert len(response.context["cl"].result_list) == 100
+    few, many = (statistics.median(each) for each in times.values())
+    print(f"\n100 locks: {few * 1000:.1f} ms; 100,000: {many * 1000:.1f} ms; {many / few:.2f}")
+    assert many / few < 2

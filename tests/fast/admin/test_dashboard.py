@@ -1,0 +1,780 @@
+"""The dashboard, on a real server."""
+
+import html
+import os
+import re
+from dataclasses import replace
+from threading import Thread
+
+import pytest
+import redis
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from django_redislock import LockLost, locks
+from django_redislock.admin import dashboard
+from django_redislock.engine import listing
+from tests.filling import fill
+from tests.pages import (
+    DASHBOARD,
+    HOSTILE,
+    LIST,
+    charts_of,
+    make_past,
+    marks,
+    minutes_ago,
+    place,
+    postpone,
+    rects,
+    round_trips,
+    text_of,
+    user_with,
+    words_of,
+)
+from tests.tools import Child, stopped_holder, wait_until
+
+pytestmark = pytest.mark.django_db
+
+HOLDS = "Who held which lock, and when"
+RATES = "How often locks were acquired, refused and lost"
+
+
+@pytest.fixture(autouse=True)
+def no_past(redis_server):
+    redis_server.flushdb()
+
+
+@pytest.fixture
+def viewer():
+    return user_with("view_activelock")
+
+
+def labels(response):
+    return [row.label for row in response.context["chart"].rows]
+
+
+def row_of(response, name):
+    """The place of a lock's row in the drawing: from where to where, in pixels."""
+    number = labels(response).index(name)
+    return 24 + 26 * number, 24 + 26 * (number + 1)
+
+
+def in_row(found, row):
+    return [rect for rect in found if row[0] <= float(rect.get("y")) < row[1]]
+
+
+def section_of(response, name):
+    """The markup of one section."""
+    start = f'<section aria-labelledby="redislock-{name}">'
+    return text_of(response).partition(start)[2].partition("</section>")[0]
+
+
+def wait_for(name, seconds):
+    """Hold a lock that another waits for, for at least so many seconds."""
+    first, second = (locks.lock(name, timeout=30) for _ in range(2))
+    assert first.acquire()
+    thread = Thread(target=lambda: second.acquire(blocking_timeout=20) and second.release())
+    thread.start()
+    wait_until(lambda: [each.waited > seconds for each in locks.queue(name)] == [True])
+    first.release()
+    thread.join()
+
+
+# Who may, and where it is
+
+
+def test_dashboard_has_the_name_that_django_would_give():
+    assert reverse("admin:django_redislock_activelock_dashboard") == DASHBOARD
+
+
+def test_list_links_the_dashboard(viewer):
+    assert f'href="{DASHBOARD}"' in text_of(viewer.get(LIST))
+
+
+def test_dashboard_is_for_who_may_view():
+    for codenames in ((), ("release_activelock",)):
+        assert user_with(*codenames).get(DASHBOARD).status_code == 403
+    assert Client().get(DASHBOARD).url.startswith("/admin/login/")
+
+
+def test_dashboard_is_for_looking_only(viewer):
+    assert viewer.post(DASHBOARD).status_code == 403
+
+
+# At one look
+
+
+def test_an_empty_dashboard_says_so(viewer):
+    words = words_of(viewer.get(DASHBOARD))
+
+    for text in (
+        "Nothing was held.",
+        "Nobody waited, and nobody was refused.",
+        "No lock was acquired or refused in this hour.",
+        "No events are kept yet.",
+    ):
+        assert text in words
+
+
+def test_what_is_now_is_counted(hold, viewer):
+    hold("a")
+    hold("b")
+
+    context = viewer.get(DASHBOARD).context
+
+    assert (context["total"], context["waiting"], context["stale_locks"]) == (2, 0, 0)
+
+
+def test_stale_holders_are_told(viewer):
+    with stopped_holder("stopped", timeout=6) as child:
+        response = viewer.get(DASHBOARD)
+
+    [row] = response.context["stale"]
+    assert row.name == "stopped"
+    assert str(child.pid) in row.who
+    assert row.renewed.endswith("s ago")
+    chart = charts_of(response)[HOLDS]
+    assert marks(chart) == ["stale"]
+    assert len(rects(chart, "stale")) == 1
+
+
+def test_a_lock_that_is_held_now_is_drawn_so_though_it_just_changed_hands(
+    redis_server, hold, viewer
+):
+    # Several short holds end when the one that is held now begins.
+    with locks.lock("x"):
+        pass
+    make_past(redis_server, "x", times=5, seconds=0.1, step=lambda n: n / 10)
+    hold("x")
+
+    chart = charts_of(viewer.get(DASHBOARD))[HOLDS]
+
+    [now] = rects(chart, "held")
+    assert "many" not in now.get("class")
+    assert "held now" in now.findtext("title")
+    [before] = rects(chart, "released")
+    assert "many" in before.get("class")
+
+
+def test_holders_of_a_semaphore_are_drawn_as_held_now_together(viewer):
+    slots = [locks.semaphore("pool", 3) for _ in range(2)]
+    with slots[0], slots[1]:
+        with locks.semaphore("pool", 3):
+            pass
+        chart = charts_of(viewer.get(DASHBOARD))[HOLDS]
+
+    [now] = rects(chart, "held")
+    assert "many" not in now.get("class")
+    assert now.findtext("title").endswith(": 2 held now")
+    assert len(rects(chart, "released")) == 1
+
+
+# What went wrong
+
+
+def expire(hold, name, **options):
+    lock = hold(name, timeout=0.05, auto_renewal=False, **options)
+    wait_until(lambda: [each.outcome for each in locks.history(name)] == ["expired"])
+    return lock
+
+
+def force(hold, name, **options):
+    lock = hold(name, **options)
+    assert locks.force_release(name)
+    return lock
+
+
+def went_wrong_again(server, name, ago):
+    """Repeat the last holding that went wrong as another that ended so many seconds ago."""
+    [stream] = server.scan_iter("*history:broken")
+    [(_, fields), *_] = server.xrevrange(stream)
+    assert fields["name"] == name
+    at = int((timezone.now().timestamp() - ago) * 1000)
+    server.xadd(stream, fields | {"at": at, "token": f"past{ago}"})
+
+
+def test_what_went_wrong_is_told(hold, viewer):
+    hold("usual").release()
+    hold("refused")
+    assert not locks.lock("refused").acquire(blocking=False)
+    expired, forced, lost = expire(hold, "expired"), force(hold, "forced"), expire(hold, "lost")
+    fences = [str(each.fence_token) for each in (lost, forced, expired)]
+    with pytest.raises(LockLost):
+        lost.release()
+
+    response = viewer.get(DASHBOARD)
+
+    rows, section = response.context["troubles"], section_of(response, "troubles")
+    for told in (
+        [row.name for row in rows],
+        [row.outcome.what for row in rows],
+        re.findall(r'<use href="#redislock-(\w+)"', section),
+    ):
+        assert told == ["lost", "forced", "expired"]
+    assert [row.fence for row in rows] == fences
+    for row in rows:
+        assert re.search(r"\d\d:\d\d:\d\d$", row.at)
+        assert row.held
+        assert row.party.process.endswith(f":{os.getpid()}")
+        assert f'<a href="{row.href}">{row.name}</a>' in section
+        assert viewer.get(row.href).context["title"] == row.name
+
+
+TASK = """
+import re
+from celery import Celery
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from django_redislock import locks
+
+call_command("migrate", verbosity=0)
+app = Celery("results", backend="django_celery_results.backends:DatabaseBackend")
+app.conf.update(task_store_eager_result=True, broker_url="memory://")
+
+@app.task(name="shop.tasks.sync")
+def sync():
+    locks.lock("of a task", timeout=30).acquire()
+    locks.force_release("of a task")
+
+sync.apply(task_id="id-of-the-task").get()
+client = Client()
+client.force_login(User.objects.create_superuser("operator"))
+page = client.get("/admin/django_redislock/activelock/dashboard/").content.decode()
+told = re.search(
+    r'<b>shop.tasks.sync</b><br>.+?:(\\d+)<br><span class="id"><a href="(.+?)">id-of-the-task</a>',
+    page,
+)
+say(f"told {told[1]}")
+say(f"result {client.get(told[2]).status_code}")
+"""
+
+
+def test_a_task_that_went_wrong_is_told_by_name_and_leads_to_its_result(tmp_path):
+    where = {
+        "DJANGO_SETTINGS_MODULE": "tests.results_settings",
+        "TESTPROJECT_DB": str(tmp_path / "results.sqlite3"),
+    }
+    with Child(TASK, **where) as child:
+        assert child.expect("told") == str(child.pid)
+        assert child.expect("result") == "200"
+
+
+def test_the_latest_that_went_wrong_are_told_and_the_others_counted(hold, viewer):
+    for number in range(11):
+        force(hold, f"lock {number}")
+
+    response = viewer.get(DASHBOARD)
+    force(hold, "lock 11")
+    later = viewer.get(DASHBOARD)
+
+    latest = [f"lock {number}" for number in range(10, 0, -1)]
+    assert [row.name for row in response.context["troubles"]] == latest
+    assert "1 more of the last hour is not listed." in words_of(response)
+    assert [row.name for row in later.context["troubles"]] == ["lock 11", *latest[:-1]]
+    assert "2 more of the last hour are not listed." in words_of(later)
+
+
+def test_what_went_wrong_is_told_for_an_hour_whatever_the_window(hold, viewer, redis_server):
+    force(hold, "x")
+    for minutes in (30, 58, 62):
+        went_wrong_again(redis_server, "x", minutes_ago(minutes))
+
+    assert len(viewer.get(DASHBOARD, {"minutes": 5}).context["troubles"]) == 3
+
+
+@pytest.mark.slow
+def test_ordinary_ends_do_not_push_out_what_went_wrong(hold, viewer, redis_server):
+    force(hold, "lock 0")
+    went_wrong_again(redis_server, "lock 0", minutes_ago(50))
+    for number in range(16):
+        hold(f"lock {number}").release()
+        make_past(redis_server, f"lock {number}", times=1000, seconds=0.3, step=lambda n: n + 1)
+
+    response = viewer.get(DASHBOARD, {"minutes": 5})
+
+    assert [row.outcome.what for row in response.context["troubles"]] == ["forced", "forced"]
+
+
+def test_a_loss_of_which_nothing_else_is_known_is_told(hold, viewer, redis_server):
+    lock = hold("x")
+    redis_server.flushdb()
+    with pytest.raises(LockLost):
+        lock.release()
+
+    response = viewer.get(DASHBOARD)
+
+    [row] = response.context["troubles"]
+    assert (row.name, row.outcome.what, row.party.process) == ("x", "lost", "?:?")
+    assert section_of(response, "troubles").count('<td class="number">-</td>') == 2
+
+
+def test_cards_lead_to_what_went_wrong(hold, viewer):
+    force(hold, "x")
+    hold("refused")
+    assert not locks.lock("refused").acquire(blocking=False)
+
+    page = text_of(viewer.get(DASHBOARD))
+
+    links = re.findall(r'<div class="(\w+)"><dt><a href="#redislock-troubles">', page)
+    assert links == ["forced"]
+    assert page.count('id="redislock-troubles"') == 1
+
+
+def test_where_nothing_went_wrong_nothing_is_told_of_it(hold, viewer):
+    hold("x").release()
+    hold("x")
+    assert not locks.lock("x").acquire(blocking=False)
+
+    assert "redislock-troubles" not in text_of(viewer.get(DASHBOARD))
+
+
+def test_a_count_leads_nowhere_where_the_events_are_gone(hold, viewer, redis_server):
+    force(hold, "x")
+    redis_server.delete(*redis_server.scan_iter("*history:broken"))
+
+    response = viewer.get(DASHBOARD)
+
+    assert '<div class="forced"><dt>forced</dt><dd>1</dd>' in text_of(response)
+    assert "redislock-troubles" not in text_of(response)
+
+
+# The timeline
+
+
+def test_holds_lie_where_their_times_are(hold, viewer, redis_server):
+    hold("x").release()
+    make_past(redis_server, "x", times=1, seconds=180, step=lambda _: minutes_ago(6))
+
+    chart = charts_of(viewer.get(DASHBOARD, {"minutes": 15}))[HOLDS]
+
+    long_ago, _ = rects(chart, "released")
+    assert place(long_ago) == (pytest.approx(40, abs=1), pytest.approx(60, abs=1))
+
+
+@pytest.mark.parametrize(("minutes", "shown"), [(5, 1), (15, 2), (60, 3), ("x", 2), (7, 2)])
+def test_window_can_be_chosen(hold, viewer, redis_server, minutes, shown):
+    hold("x").release()
+    make_past(redis_server, "x", times=2, seconds=1, step=lambda n: minutes_ago(10 + 30 * n))
+
+    response = viewer.get(DASHBOARD, {"minutes": minutes})
+
+    assert len(rects(charts_of(response)[HOLDS], "released")) == shown
+    assert text_of(response).count('aria-current="true"') >= 1
+
+
+def test_what_is_held_now_ends_at_the_right_edge(hold, viewer):
+    hold("x")
+
+    [held] = rects(charts_of(viewer.get(DASHBOARD))[HOLDS], "held")
+
+    assert place(held)[1] == pytest.approx(100, abs=0.2)
+
+
+def test_unusual_ends_are_marked_and_usual_ones_are_not(hold, viewer):
+    hold("usual").release()
+    hold("forced")
+    locks.force_release("forced")
+    hold("refused")
+    assert not locks.lock("refused").acquire(blocking=False)
+
+    response = viewer.get(DASHBOARD)
+
+    assert sorted(marks(charts_of(response)[HOLDS])) == ["forced", "refused"]
+    legend = {each.what for each in response.context["chart"].legend}
+    assert legend == {"held", "released", "forced", "refused"}
+
+
+def test_waiting_is_drawn_below_of_who_held_meanwhile(viewer):
+    wait_for("x", 0.2)
+
+    response = viewer.get(DASHBOARD, {"minutes": 5})
+
+    chart, row = charts_of(response)[HOLDS], row_of(response, "x")
+    held, [waiting] = rects(chart, "released"), rects(chart, "waiting")
+    assert in_row([*held, waiting], row) == [*held, waiting]
+    assert float(waiting.get("y")) > float(held[0].get("y")) + float(held[0].get("height"))
+
+
+def test_the_busiest_are_drawn_first_and_the_others_counted(hold, viewer, monkeypatch):
+    monkeypatch.setattr(dashboard, "NAMES", 2)
+    hold("busy")
+    wait_until(lambda: locks.get("busy").first.expires_at)
+    for name in ("a", "b", "c"):
+        hold(name).release()
+    wait_for("busier", 0.3)
+
+    response = viewer.get(DASHBOARD)
+
+    assert len(labels(response)) == 2
+    assert labels(response)[0] in ("busy", "busier")
+    assert "3 more locks were less busy." in words_of(response)
+
+
+@pytest.mark.slow
+def test_many_events_make_a_small_drawing(hold, viewer, redis_server):
+    for number in range(16):
+        hold(f"lock {number}").release()
+        make_past(
+            redis_server, f"lock {number}", times=990, seconds=0.3, step=lambda n: 0.8 * n + 1
+        )
+
+    response = viewer.get(DASHBOARD)
+
+    drawings = charts_of(response)
+    assert sum(row.holds for row in response.context["names"]) > 15_000
+    assert len(list(drawings[HOLDS].iter())) < 600
+    assert len(list(drawings[RATES].iter())) < 200
+    assert 'class="released many"' in text_of(response)
+
+
+def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
+    hold("x").release()
+    hold("x")
+    locks.force_release("x")
+
+    response = viewer.get(DASHBOARD)
+
+    [row] = response.context["names"]
+    assert row.holds == 2
+    assert [(each.what, count) for each, count in row.outcomes] == [("released", 1), ("forced", 1)]
+    assert text_of(response).count("<summary>The same as figures</summary>") == 2
+    for chart in charts_of(response).values():
+        title, desc = chart.find("title"), chart.find("desc")
+        assert chart.get("role") == "img"
+        assert chart.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
+
+
+# Contention
+
+
+def test_who_waits_the_longest_comes_first(hold, viewer):
+    wait_for("short", 0.05)
+    wait_for("long", 0.5)
+    hold("refused")
+    assert not locks.lock("refused").acquire(blocking=False)
+
+    rows = viewer.get(DASHBOARD).context["contention"]
+
+    assert [row.name for row in rows] == ["long", "short", "refused"]
+    assert rows[0].bar == 100
+    assert 0 < rows[1].bar < 100
+    assert (rows[2].bar, rows[2].refused, rows[2].longest) == (0, 1, "")
+
+
+def test_who_waits_now_is_counted(hold, viewer):
+    first = hold("x")
+    waiter = locks.lock("x", timeout=30)
+    thread = Thread(target=lambda: waiter.acquire(blocking_timeout=20) and waiter.release())
+    thread.start()
+    wait_until(lambda: locks.get("x").waiters)
+
+    response = viewer.get(DASHBOARD)
+    first.release()
+    thread.join()
+
+    [row] = response.context["contention"]
+    assert (row.name, row.waiters) == ("x", 1)
+    assert response.context["waiting"] == 1
+
+
+def test_who_is_waited_for_now_comes_before_all_who_were(hold, viewer, monkeypatch):
+    monkeypatch.setattr(dashboard, "CONTENDED", 2)
+    wait_for("long", 0.3)
+    wait_for("longer", 0.4)
+    first = hold("x")
+    waiter = locks.lock("x", timeout=30)
+    thread = Thread(target=lambda: waiter.acquire(blocking_timeout=20) and waiter.release())
+    thread.start()
+    wait_until(lambda: locks.get("x").waiters)
+
+    rows = viewer.get(DASHBOARD).context["contention"]
+    first.release()
+    thread.join()
+
+    assert [row.name for row in rows] == ["x", "longer"]
+
+
+def test_a_lock_with_several_stale_holders_is_one():
+    with stopped_holder("stopped", timeout=6):
+        seen = dashboard.look(locks, 15)
+    [info] = seen.infos
+    twice = replace(seen, infos=[replace(info, holders=info.holders * 2)])
+
+    assert dashboard.stale(twice) == 1
+    assert len(dashboard.stale_rows(twice, str)) == 2
+
+
+def test_an_undisturbed_lock_is_not_contended(hold, viewer):
+    hold("x").release()
+
+    assert viewer.get(DASHBOARD).context["contention"] == []
+
+
+# Rates
+
+
+def test_rates_are_totals_and_columns(hold, viewer):
+    for _ in range(3):
+        hold("x").release()
+    hold("x")
+    assert not locks.lock("x").acquire(blocking=False)
+
+    response = viewer.get(DASHBOARD)
+
+    rates = response.context["rates"]
+    assert {each.what: each.total for each in rates.series} == {"acquired": 4, "refused": 1}
+    assert "Not once: expired, forced, lost." in words_of(response)
+    chart = charts_of(response)[RATES]
+    paths = {path.get("class"): path.get("d") for path in chart.iter("path")}
+    assert re.fullmatch(r"M5[89] 100v-100h.8V100z", paths["refused"])
+    assert chart.findall(".//rect[@class='sensor']")
+
+
+# How far back
+
+
+def test_reach_of_the_history_is_told(hold, viewer):
+    hold("x").release()
+
+    words = words_of(viewer.get(DASHBOARD))
+
+    assert re.search(r"The events kept go back to \d\d:\d\d:\d\d; none was dropped yet\.", words)
+
+
+def test_what_was_dropped_is_told_and_drawn(hold, viewer, settings, redis_server):
+    settings.REDISLOCK_HISTORY = 100
+    hold("x").release()
+    make_past(redis_server, "x", times=100, seconds=1, step=lambda n: minutes_ago(5) - n)
+    [stream] = redis_server.scan_iter("*history:ended")
+    [(first, _)] = redis_server.xrange(stream, count=1)
+    redis_server.xdel(stream, first)  # it happened after those that follow it
+    force(hold, "x")
+    went_wrong_again(redis_server, "x", minutes_ago(14))
+
+    response = viewer.get(DASHBOARD)
+
+    assert "of what was before, only a part is here." in words_of(response)
+    [unknown] = rects(charts_of(response)[HOLDS], "unknown")
+    assert place(unknown)[0] == 0
+    assert 50 < place(unknown)[1] < 70
+
+
+def test_nothing_was_dropped_where_each_sort_has_room(hold, viewer, settings, redis_server):
+    settings.REDISLOCK_HISTORY = 100
+    hold("x").release()
+    make_past(redis_server, "x", times=60, seconds=1, step=minutes_ago)
+    force(hold, "x")
+    for minutes in range(60):
+        went_wrong_again(redis_server, "x", minutes_ago(minutes))
+
+    assert "none was dropped yet." in words_of(viewer.get(DASHBOARD))
+
+
+def test_a_loss_is_kept_in_two_parts(hold, viewer, settings, redis_server):
+    settings.REDISLOCK_HISTORY = 100
+    lost = expire(hold, "x")
+    with pytest.raises(LockLost):
+        lost.release()
+    [stream] = redis_server.scan_iter("*history:broken")
+    parts = [fields for _, fields in redis_server.xrange(stream)]
+    for number in range(49):
+        for fields in parts:
+            redis_server.xadd(stream, fields | {"token": f"past{number}"})
+
+    response = viewer.get(DASHBOARD)
+
+    assert {row.outcome.what for row in response.context["troubles"]} == {"lost"}
+    assert "40 more of the last hour are not listed." in words_of(response)
+    assert "of what was before, only a part is here." in words_of(response)
+
+
+def test_without_history_the_present_is_drawn(hold, viewer, settings):
+    settings.REDISLOCK_HISTORY = 0
+    hold("x")
+
+    response = viewer.get(DASHBOARD)
+
+    assert rects(charts_of(response)[HOLDS], "held")
+    assert "No history is kept (REDISLOCK_HISTORY is 0)" in words_of(response)
+    assert "Nothing is counted: REDISLOCK_HISTORY is 0." in words_of(response)
+
+
+# Untrusted text, numbers
+
+
+def test_no_name_breaks_the_page(hold, viewer):
+    for name in HOSTILE:
+        hold(name, metadata={"<b>": "<b>"}).release()
+        hold(name)
+        assert not locks.lock(name).acquire(blocking=False)
+
+    response = viewer.get(DASHBOARD)
+
+    text = text_of(response)
+    assert "<script>alert" not in text
+    assert sorted(labels(response)) == sorted(HOSTILE)
+    for name in HOSTILE:
+        assert html.escape(name) in text
+    assert len(charts_of(response)) == 2
+
+
+def test_no_name_of_what_went_wrong_breaks_the_page(hold, viewer):
+    for name in HOSTILE:
+        force(hold, name, metadata={"<b>": "<b>"})
+
+    response = viewer.get(DASHBOARD)
+
+    rows, section = response.context["troubles"], section_of(response, "troubles")
+    assert "<script>alert" not in text_of(response)
+    assert sorted(row.name for row in rows) == sorted(HOSTILE)
+    for row in rows:
+        assert f'<a href="{html.escape(row.href)}">{html.escape(row.name)}</a>' in section
+        assert viewer.get(row.href).context["title"] == row.name
+
+
+def test_rows_lead_to_their_locks(hold, viewer):
+    for name in HOSTILE:
+        hold(name)
+
+    response = viewer.get(DASHBOARD)
+
+    for row in response.context["chart"].rows:
+        assert viewer.get(row.href).context["title"] == row.label
+
+
+def test_no_locale_gets_into_the_drawings(hold, viewer, settings, redis_server):
+    settings.LANGUAGE_CODE = "de"
+    settings.USE_THOUSAND_SEPARATOR = True
+    hold("x").release()
+    make_past(redis_server, "x", times=50, seconds=1.5, step=lambda n: n * 7.7)
+
+    for chart in charts_of(viewer.get(DASHBOARD)).values():
+        for rect in chart.iter("rect"):
+            assert re.fullmatch(r"\d+(\.\d+)?%", rect.get("x"))
+            assert re.fullmatch(r"\d+", rect.get("height"))
+
+
+def test_page_has_nothing_that_a_strict_policy_forbids(hold, viewer):
+    hold("x").release()
+    hold("x")
+
+    content = text_of(viewer.get(DASHBOARD))
+    own = content[content.index('class="redislock-page"') :]
+
+    assert not re.search(r"<style|\sstyle=|<script|\son\w+=", own)
+    assert "django_redislock/pages.css" in content
+
+
+# Several caches
+
+
+@pytest.fixture
+def other(settings):
+    settings.CACHES = {
+        **settings.CACHES,
+        "other": {**settings.CACHES["default"], "KEY_PREFIX": "other"},
+        "away": {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"},
+    }
+    return locks.using("other")
+
+
+def test_caches_are_looked_at_one_by_one(hold, viewer, other):
+    hold("mine")
+    hold("theirs", other)
+
+    here, there = viewer.get(DASHBOARD), viewer.get(DASHBOARD, {"using": "other"})
+
+    assert labels(here) == ["mine"]
+    assert labels(there) == ["theirs"]
+    assert [alias for alias, _ in here.context["aliases"]] == ["default", "other", "away"]
+    assert there.context["chart"].rows[0].href.endswith("/change/?using=other")
+    assert "?using=other&amp;minutes=60" in text_of(there)
+
+
+def test_a_single_cache_is_no_choice(hold, viewer):
+    assert [alias for alias, _ in viewer.get(DASHBOARD).context["aliases"]] == ["default"]
+    assert "using=" not in text_of(viewer.get(DASHBOARD))
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_cache_that_is_away_is_told(viewer, other):
+    response = viewer.get(DASHBOARD, {"using": "away"})
+
+    assert response.status_code == 503
+    assert "The locks of “away” can't be read: " in html.unescape(text_of(response))
+    assert viewer.get(dict(response.context["aliases"])["default"]).status_code == 200
+
+
+def test_stale_locks_that_were_not_all_looked_at_have_a_plus(redis_server, hold, viewer):
+    hold("model", timeout=90)
+    postpone(redis_server, "model", seconds=60)
+    told = redis_server.connection_pool.connection_kwargs
+    with redis.Redis(host=told["host"], port=told["port"], db=told["db"]) as client:
+        fill(client, locks._keys.prefix, "model", [f"stale:{number}" for number in range(1500)])
+        words = words_of(viewer.get(DASHBOARD))
+        client.flushdb()
+
+    assert "held 1501" in words
+    assert "stale 1000+" in words
+    assert "50 of 1000+ are listed." in words
+
+
+def test_stale_locks_that_were_all_looked_at_have_no_plus(redis_server, hold, viewer):
+    hold("x", timeout=90)
+    postpone(redis_server, "x", seconds=60)
+
+    words = words_of(viewer.get(DASHBOARD))
+
+    assert "stale 1 " in words
+    assert "1+" not in words
+
+
+def test_it_says_that_losses_may_be_counted_twice(hold, viewer):
+    lost = hold("x")
+    locks.force_release("x")
+    before = words_of(viewer.get(DASHBOARD))
+    with pytest.raises(LockLost):
+        lost.release()
+    after = words_of(viewer.get(DASHBOARD))
+
+    assert "it is also counted there" not in before
+    assert "“Lost” counts holders that came back after their hold had ended." in after
+
+
+@pytest.mark.parametrize("alias", ["nonsense", "\x00"])
+def test_a_cache_that_there_is_not_is_not_found(viewer, alias):
+    assert viewer.get(DASHBOARD, {"using": alias}).status_code == 404
+
+
+# What it costs
+
+
+def test_dashboard_costs_five_round_trips(hold, monkeypatch):
+    monkeypatch.setattr(dashboard, "LOCKS", 2)
+    monkeypatch.setattr(listing, "MOST", 1)  # one call does not tell of as many as it looks at
+    for number in range(5):
+        hold(f"lock {number}").release()
+        force(hold, f"lock {number}")
+        hold(f"lock {number}")
+    dashboard.look(locks, 15)  # now the server knows the scripts
+
+    with round_trips() as asked:
+        seen = dashboard.look(locks, 15)
+
+    assert len(asked) == 5
+    assert seen.total == 5
+    assert len(dashboard.troubles(seen)) == 5
+    assert all(story.info for story in seen.stories.values())
+
+
+def test_nothing_is_looked_for_among_the_keys(hold, viewer, redis_server):
+    hold("x").release()
+    hold("x")
+    redis_server.config_resetstat()
+
+    viewer.get(DASHBOARD)
+    viewer.get(f"{LIST}x/change/")
+
+    assert not {"cmdstat_keys", "cmdstat_scan"} & redis_server.info("commandstats").keys()

@@ -1,0 +1,255 @@
+"""A subclass of `ActiveLockAdmin` decides for each lock who may see it and who may release it."""
+
+import json
+
+import pytest
+from django.contrib import admin
+from django.contrib.messages import get_messages
+from django.core.exceptions import FieldError
+from django.db.models import Q
+from django.test import RequestFactory
+from django.urls import path
+
+from django_redislock import locks
+from django_redislock.admin import ActiveLockAdmin
+from django_redislock.models import ActiveLock
+from tests.pages import DASHBOARD, LIST, text_of, user_with
+
+pytestmark = pytest.mark.django_db
+
+RELEASE = LIST + "release/"
+
+urlpatterns: list[object] = []
+
+
+@pytest.fixture
+def serve(settings):
+    """Serve the pages of an admin class."""
+
+    def serve(admin_class):
+        site = admin.AdminSite()
+        site.register(ActiveLock, admin_class)
+        urlpatterns[:] = [path("admin/", site.urls)]
+
+    settings.ROOT_URLCONF = __name__
+    return serve
+
+
+class ByPermission(ActiveLockAdmin):
+    """Staff see and release the locks of the tenant "ours"."""
+
+    def has_view_permission(self, request, obj=None):
+        allowed = obj is None or obj.name.startswith("ours:")
+        return allowed and super().has_view_permission(request, obj)
+
+
+class ByQuerySet(ActiveLockAdmin):
+    def get_queryset(self, request):
+        return super().get_queryset(request).filter(name__startswith="ours:")
+
+
+@pytest.fixture(params=[ByPermission, ByQuerySet])
+def tenant_admin(request, serve):
+    serve(request.param)
+
+
+@pytest.fixture
+def held(hold):
+    """The locks of two tenants."""
+    return {name: hold(name) for name in ("ours:1", "ours:2", "theirs:1")}
+
+
+@pytest.fixture
+def releaser(held):
+    return user_with("view_activelock", "release_activelock")
+
+
+def seen(*held):
+    return json.dumps([(lock.name, lock.fence_token) for lock in held])
+
+
+def confirm(client, *held):
+    return client.post(RELEASE, {"seen": seen(*held), "confirmed": "yes"})
+
+
+@pytest.mark.usefixtures("tenant_admin")
+class TestTenant:
+    @pytest.mark.parametrize("query", [{}, {"q": "1"}, {"o": "1"}, {"state": "held"}])
+    def test_the_list_has_its_locks_only(self, releaser, query):
+        response = releaser.get(LIST, query)
+
+        assert "ours:1" in text_of(response)
+        assert "theirs" not in text_of(response)
+        assert response.context["cl"].result_count == (1 if "q" in query else 2)
+
+    def test_the_filters_offer_nothing_of_others(self, hold, releaser):
+        with locks.lock("ours:task"):
+            hold("theirs:task")
+            looked_at = releaser.get(LIST).context["cl"].looked_at
+        assert {lock.name for lock in looked_at} == {"ours:1", "ours:2", "ours:task"}
+
+    def test_the_page_of_a_lock(self, releaser):
+        assert releaser.get(f"{LIST}ours_3A1/change/").status_code == 200
+        for name in ("theirs_3A1", "theirs_3Aunknown"):
+            assert releaser.get(f"{LIST}{name}/change/").status_code == 403
+
+    def test_the_history_of_a_lock(self, releaser):
+        assert releaser.get(f"{LIST}ours_3A1/history/").status_code == 200
+        assert releaser.get(f"{LIST}theirs_3A1/history/").status_code in (302, 403)
+
+    def test_the_dashboard_has_its_locks_only(self, releaser):
+        locks.force_release("theirs:1")
+        locks.force_release("ours:2")
+
+        response = releaser.get(DASHBOARD)
+
+        assert "ours:1" in text_of(response)
+        assert "ours:2" in text_of(response)
+        assert "theirs" not in text_of(response)
+        assert response.context["total"] == 1
+        assert response.context["rates"] is None
+
+    def test_a_release_of_a_foreign_lock_is_refused(self, releaser, held):
+        foreign = held["theirs:1"]
+
+        responses = [
+            confirm(releaser, foreign),
+            releaser.post(RELEASE, {"seen": seen(foreign)}),
+            releaser.post(
+                LIST,
+                {"action": "release_selected", "_selected_action": seen(foreign), "index": 0},
+            ),
+        ]
+
+        assert [response.status_code for response in responses] == [403] * 3
+        assert foreign.owned()
+
+    def test_a_foreign_lock_among_others_is_left_out(self, releaser, held):
+        page = releaser.post(RELEASE, {"seen": seen(*held.values())})
+        done = confirm(releaser, *held.values())
+
+        assert "theirs" not in text_of(page)
+        assert "1 holder was left out, because you may not release its lock." in text_of(page)
+        assert [lock.owned() for lock in held.values()] == [False, False, True]
+        said = [str(message) for message in get_messages(done.wsgi_request)]
+        assert said[-1] == "1 holder was left out, because you may not release its lock."
+
+    def test_nothing_is_told_of_a_foreign_lock_that_changed_hands(self, releaser, held):
+        foreign = held["theirs:1"]
+        old = json.dumps([("theirs:1", foreign.fence_token - 1), ("ours:9", 1)])
+
+        page = releaser.post(RELEASE, {"seen": old}, follow=True)
+
+        assert str(foreign.fence_token) not in text_of(page)
+        assert "theirs" not in text_of(page)
+
+    def test_release_all_that_match(self, releaser, held):
+        page = releaser.post(RELEASE, {"all": "yes", "told": "2"})
+        releaser.post(RELEASE, {"seen": page.context["seen"], "confirmed": "yes"})
+
+        assert {row["name"] for row in page.context["held"]} == {"ours:1", "ours:2"}
+        assert [lock.owned() for lock in held.values()] == [False, False, True]
+
+
+class ReleasesOurs(ActiveLockAdmin):
+    def has_release_permission(self, request, obj=None):
+        allowed = obj is None or obj.name.startswith("ours:")
+        return allowed and super().has_release_permission(request, obj)
+
+
+def test_a_lock_that_can_be_seen_but_not_released(serve, releaser, held):
+    serve(ReleasesOurs)
+
+    listed = text_of(releaser.get(LIST))
+    page = releaser.get(f"{LIST}theirs_3A1/change/")
+    everything = releaser.post(RELEASE, {"all": "yes", "told": "3"})
+
+    assert "theirs:1" in listed
+    assert page.status_code == 200
+    assert RELEASE not in text_of(page)
+    assert RELEASE in text_of(releaser.get(f"{LIST}ours_3A1/change/"))
+    assert {row["name"] for row in everything.context["held"]} == {"ours:1", "ours:2"}
+    assert confirm(releaser, held["theirs:1"]).status_code == 403
+    assert held["theirs:1"].owned()
+
+
+def test_a_release_permission_without_obj_still_works(serve, held):
+    class NobodyReleases(ActiveLockAdmin):
+        def has_release_permission(self, request):
+            return request.user.username == "boss"
+
+    serve(NobodyReleases)
+    client = user_with("view_activelock", "release_activelock")
+
+    assert client.get(f"{LIST}ours_3A1/change/").status_code == 200
+    assert confirm(client, held["ours:1"]).status_code == 403
+    assert held["ours:1"].owned()
+
+
+def test_a_permission_gets_the_lock_as_it_is_held(serve, releaser, held):
+    asked = []
+
+    class Recorded(ActiveLockAdmin):
+        def has_view_permission(self, request, obj=None):
+            if obj is not None:
+                asked.append((obj.name, obj.using, obj.info.holders[0].fence_token))
+            return super().has_view_permission(request, obj)
+
+    serve(Recorded)
+    releaser.get(LIST)
+
+    assert ("ours:1", "default", held["ours:1"].fence_token) in asked
+
+
+QUERIES = [
+    (lambda all_: all_.exclude(name__startswith="theirs"), {"ours:1", "ours:2"}),
+    (lambda all_: all_.filter(Q(pk="ours:1") | Q(name__in=["theirs:1"])), {"ours:1", "theirs:1"}),
+    (lambda all_: all_.filter(name__in=iter(["ours:1", "theirs:1"])), {"ours:1", "theirs:1"}),
+    (lambda all_: all_.filter(~Q(name__endswith="1"), using="default"), {"ours:2"}),
+    (lambda all_: all_.filter(name__regex=r"^o").exclude(name="ours:1"), {"ours:2"}),
+    (lambda all_: all_.filter(name__icontains="OURS").all(), {"ours:1", "ours:2"}),
+    (lambda all_: all_.filter(Q()), {"ours:1", "ours:2", "theirs:1"}),
+    (lambda all_: all_.none(), set()),
+]
+
+
+@pytest.mark.parametrize(("narrow", "expected"), QUERIES)
+def test_a_queryset_is_narrowed_as_in_django(serve, releaser, narrow, expected):
+    class Narrowed(ActiveLockAdmin):
+        def get_queryset(self, request):
+            return narrow(super().get_queryset(request))
+
+    serve(Narrowed)
+
+    rows = releaser.get(LIST).context["cl"].result_list
+    assert {row.name for row in rows} == expected
+
+
+def test_a_lookup_that_is_not_supported_is_an_error(serve, releaser):
+    class Unsupported(ActiveLockAdmin):
+        def get_queryset(self, request):
+            return super().get_queryset(request).filter(holder__host="web-1")
+
+    serve(Unsupported)
+
+    with pytest.raises(FieldError, match="holder__host"):
+        releaser.get(LIST)
+
+
+def test_a_queryset_of_the_database_is_refused(serve, releaser):
+    class Database(ActiveLockAdmin):
+        def get_queryset(self, request):
+            return ActiveLock.objects.filter(name="ours:1")
+
+    serve(Database)
+
+    response = releaser.get(LIST)
+
+    assert response.status_code == 503
+    assert "Database.get_queryset() must return super()" in text_of(response)
+
+
+def test_a_user_who_may_see_all_can_page_beyond_what_a_filter_looks_at(releaser):
+    request = RequestFactory().get(LIST)
+
+    assert ActiveLockAdmin(ActiveLock, admin.site).view_test(request) is None

@@ -1,0 +1,220 @@
+"""What a worker's main process does for a child that is gone, where Redis is away meanwhile."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+from celery._state import pop_current_task, push_current_task
+from celery.worker.state import successful_requests, task_ready
+
+from django_redislock import clock, locks, single_instance
+from django_redislock.celery import worker
+from django_redislock.celery.single import place_token
+from django_redislock.celery.worker import LINGER, LOOK_EVERY, Gone
+from django_redislock.identity import process_id
+from django_redislock.testing import EmbeddedServer
+from tests.lock_tools import hanging
+from tests.tools import wait_until
+
+NAME = "tests:gone"
+
+
+@pytest.fixture(scope="module")
+def own_server():
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own(settings, own_server):
+    """Locks on a server that the test may stop."""
+    core = "django.core.cache.backends.redis.RedisCache"
+    cache = {"BACKEND": core, "LOCATION": own_server.url, "OPTIONS": {"socket_timeout": 0.2}}
+    settings.CACHES = {**settings.CACHES, "own": cache}
+    return locks.using("own")
+
+
+@pytest.fixture
+def task(own):
+    app = Celery("tests.gone", broker="memory://", set_as_current=False)
+
+    @app.task(name="tests.gone", shared=False)
+    @single_instance(key=lambda: NAME, using="own", timeout=30)
+    def work(): ...
+
+    task = app.tasks["tests.gone"]
+    yield task
+    app.close()
+
+
+def hold(task, lock, task_id="its-id"):
+    """Have an execution in this process hold it, which counts as gone."""
+    task.push_request(id=task_id)
+    push_current_task(task)
+    assert lock.acquire()
+    pop_current_task()
+    task.pop_request()
+
+
+@pytest.fixture
+def held(own, task):
+    """The lock of an execution that counts as gone."""
+    lock = own.lock(NAME)
+    holder = (task.name, "its-id")
+    hold(task, lock)
+    assert (own.get(NAME).holder.task_name, own.get(NAME).holder.task_id) == holder
+    yield lock
+    own.force_release(NAME)
+
+
+def gone(task, *, seconds_ago=0.0, process=None, searches=False, has_ended=False):
+    request = SimpleNamespace(task=task, id="its-id", args=(), kwargs={}, has_ended=has_ended)
+    since = clock.now() - seconds_ago
+    return Gone(request, {process or process_id()}, since, searches=searches)
+
+
+def test_a_uuid_is_its_id_as_well(own, task):
+    task_id = uuid4()
+    hold(task, own.lock(NAME), task_id)
+    execution = gone(task)
+    execution.request.id = task_id
+    assert not execution.is_settled()
+    assert own.get(NAME) is None
+
+
+def test_its_lock_is_released_and_looked_for_a_while_longer(own, task, held):
+    execution = gone(task)
+    assert not execution.is_settled()
+    assert own.get(NAME) is None
+    assert gone(task, seconds_ago=LINGER + 1).is_settled()
+
+
+def test_where_redis_is_away_it_is_tried_again(own, own_server, task, held, caplog):
+    execution = gone(task)
+    with hanging(own_server):
+        assert [execution.is_settled() for _ in range(2)] == [False, False]
+        assert gone(task, seconds_ago=31).is_settled(), "its lease has run out by now"
+    assert sum("Lock not yet released for dead process" in text for text in caplog.messages) == 2
+    wait_until(lambda: execution.is_settled() or own.get(NAME) is None)
+    assert own.get(NAME) is None
+
+
+@pytest.mark.slow
+def test_what_only_cools_down_is_released_no_more(own, task, held, caplog):
+    execution = gone(task)
+    assert own.release_for(NAME, held.token, at_least_for=60)
+    assert own.get(NAME).state == "cooldown"
+    assert not execution.is_settled()
+    assert "Lock released for dead process" not in caplog.text
+
+
+@pytest.mark.parametrize("whose", ["of another process", "of a message of its own"])
+def test_what_is_not_its_own_is_left(own, task, held, whose):
+    if whose == "of another process":
+        assert not gone(task, process="another").is_settled()
+    else:
+        held.pass_on(held._want(own._keys.of(NAME), place_token("its-id")))
+        assert not gone(task).is_settled()
+    assert own.get(NAME) is not None
+
+
+def test_an_error_is_told_once_and_not_tried_again(settings, own, task, caplog):
+    settings.CACHES = {alias: settings.CACHES[alias] for alias in ("default",)}
+    assert gone(task).is_settled()
+    assert "Lock not released for dead process" in caplog.text
+
+
+@pytest.fixture
+def others(own, task):
+    """What it held under other names: a lock, and one that stays also where its holder is gone."""
+    names = [f"{NAME}:other", f"{NAME}:kept"]
+    hold(task, own.lock(names[0]))
+    hold(task, own.lock(names[1], auto_renewal=False))
+    yield names
+    for name in names:
+        own.force_release(name)
+
+
+@pytest.mark.parametrize("args", [(), (1,)], ids=["has a name", "has none, by its message"])
+def test_what_it_held_under_other_names_is_looked_for_once(own, task, others, args):
+    execution = gone(task, seconds_ago=LOOK_EVERY, searches=True)
+    execution.request.args = args
+    assert not execution.is_settled()
+    assert [info.name for info in own.active()] == others[1:]
+    assert not execution.searches
+
+
+@pytest.mark.parametrize(
+    "how", [{"seconds_ago": 0}, {"has_ended": True}, {"searches": False}], ids=str
+)
+def test_not_all_locks_are_looked_through_without_need(own, task, others, how):
+    execution = gone(task, **{"seconds_ago": LOOK_EVERY, "searches": True, **how})
+    assert not execution.is_settled()
+    assert set(own.get_many(others)) == set(others)
+
+
+def test_what_may_be_to_stay_for_a_least_time_is_not_looked_for(own, task, others):
+    @task.app.task(name="tests.least", shared=False)
+    @single_instance(key=lambda: NAME, using="own", at_least_for=60)
+    def work(): ...
+
+    throttled = task.app.tasks["tests.least"]
+    assert not gone(throttled, seconds_ago=LOOK_EVERY, searches=True).is_settled()
+    assert set(own.get_many(others)) == set(others)
+
+
+def test_what_its_class_added_to_the_message_is_no_matter(own, task, held):
+    execution = gone(task)
+    execution.request.kwargs = {"user": 1}
+    assert not execution.is_settled()
+    assert own.get(NAME) is None
+
+
+def test_a_task_that_is_no_single_instance_holds_nothing(task):
+    def work(): ...
+
+    plain = task.app.task(name="tests.plain", shared=False)(work)
+    assert gone(task.app.tasks[plain.name]).is_settled()
+
+
+class FromThePool:
+    """What Celery's own class of requests does."""
+
+    id = "its-id"
+
+    def __init__(self): ...
+
+    def on_failure(self, error, send_failed_event=True, return_ok=False): ...
+
+
+class Request(worker.Watched, FromThePool): ...
+
+
+def test_an_end_that_its_child_told_of_is_known():
+    lost, failed, done = Request(), Request(), Request()
+    lost.on_failure("its process is lost")
+    failed.on_failure("an error", return_ok=True)
+    assert [each.has_ended for each in (lost, failed, done)] == [False, True, False]
+    task_ready(done, successful=True)
+    assert done.has_ended
+    successful_requests.discard(done.id)
+
+
+@pytest.mark.parametrize("waitid", [True, False])
+def test_a_child_is_gone_when_it_has_ended(monkeypatch, waitid):
+    if not waitid:
+        monkeypatch.delattr(os, "waitid")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert not worker._is_gone(child.pid)
+    child.communicate(b"\n")
+    assert worker._is_gone(child.pid)
+
+
+def test_a_child_that_is_being_forked_and_a_pool_without_children_do_not_count():
+    watch = worker.Watch()
+    watch._pool = SimpleNamespace(info={"processes": [None, os.getpid()]})
+    assert watch._just_died() == set()

@@ -1,0 +1,549 @@
+"""What Prometheus scrapes: over HTTP, from several processes, and while Redis is away."""
+
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.exposition import generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.parser import text_string_to_metric_families
+
+from django_redislock import LockError, LockLost, locks, metrics, single_instance
+from django_redislock.testing import EmbeddedServer
+from tests.lock_fixtures import alias_on  # noqa: F401  a fixture
+from tests.lock_tools import awaiting, hanging, start, waiting
+from tests.tools import ROOT, Child, wait_until
+
+MUTEX = {"using": "default", "kind": "mutex"}
+
+
+def text(registry):
+    return generate_latest(registry).decode()
+
+
+def samples(exposed):
+    """The values by the name of the sample and its labels."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(exposed)
+        for sample in family.samples
+    }
+
+
+def value(registry, name, **labels):
+    found = samples(text(registry))
+    return found.get((f"redislock_{name}", frozenset((labels or MUTEX).items())))
+
+
+@pytest.fixture
+def registry():
+    registry = CollectorRegistry()
+    metrics.install(registry=registry)
+    return registry
+
+
+def installed(**options):
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, **options)
+    return registry
+
+
+def test_what_is_held_and_who_waits_is_shown(registry):
+    lock = locks.lock("a")
+    assert lock.acquire()
+    waits = start(use_once, "a")
+    waiting(locks, "a", 1)
+    assert value(registry, "held_locks") == 1
+    assert value(registry, "waiters") == 1
+    lock.release()
+    waits.result(60)
+    assert value(registry, "held_locks") == 0
+    assert value(registry, "waiters") == 0
+    assert value(registry, "acquired_total") == 2
+    assert value(registry, "wait_seconds_count") == 2
+    assert value(registry, "hold_seconds_count") == 2
+
+
+def use_once(name, **options):
+    with locks.lock(name, **options):
+        pass
+
+
+def test_seconds_are_seconds(registry):
+    with locks.lock("a"):
+        waits = start(use_once, "a")
+        waiting(locks, "a", 1)
+        time.sleep(0.1)
+    waits.result(60)
+    assert 0.1 <= value(registry, "wait_seconds_sum") < 5
+    assert 0.1 <= value(registry, "hold_seconds_sum") < 5
+    assert value(registry, "hold_seconds_bucket", **MUTEX, le="0.05") <= 1
+    assert value(registry, "hold_seconds_bucket", **MUTEX, le="+Inf") == 2
+
+
+def test_what_goes_wrong_is_counted_from_0_on(registry):
+    with locks.lock("a"):
+        for name in ("refused", "failed", "lost"):
+            assert value(registry, f"{name}_total") == 0
+        assert start(locks.lock("a", blocking=False).acquire).result(60) is False
+        with pytest.raises(LockError):
+            locks.lock("a").acquire()
+    assert value(registry, "refused_total") == 1
+    assert value(registry, "failed_total") == 1
+    assert value(registry, "acquired_total") == 1
+
+
+def test_a_cancelled_wait_is_no_waiter(registry):
+    async def use():
+        async with locks.lock("a"):
+            waits = asyncio.create_task(locks.lock("a").aacquire())
+            await awaiting(locks, "a", 1)
+            assert value(registry, "waiters") == 1
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            assert value(registry, "waiters") == 0
+
+    asyncio.run(use())
+    assert value(registry, "failed_total") == 1
+
+
+def test_a_lost_lock_is_not_held_and_counted_once(registry):
+    lock, other = (locks.lock("a", timeout=1, reentrant=True) for _ in range(2))
+    assert lock.acquire()
+    assert other.acquire()
+    assert locks.force_release("a") == 1
+    wait_until(lambda: other.lost and value(registry, "lost_total"))
+    for each in (other, lock):
+        with pytest.raises(LockError):
+            each.release()
+    assert value(registry, "lost_total") == 1
+    assert value(registry, "held_locks") == 0
+    assert value(registry, "force_released_total", using="default") == 1
+
+
+def test_a_lock_that_nobody_has_any_more_is_not_held(registry):
+    lock = locks.lock("a", timeout=1)
+    assert lock.acquire()
+    assert value(registry, "held_locks") == 1
+    del lock
+    assert value(registry, "held_locks") == 0
+    wait_until(lambda: locks.get("a") is None)
+
+
+def test_a_skipped_task_is_counted_by_its_name(registry):
+    @single_instance(key="a")
+    def work():
+        return work()
+
+    assert work() is None
+    [(name, labels)] = [each for each in samples(text(registry)) if "skipped_total" in each[0]]
+    assert name == "redislock_tasks_skipped_total"
+    assert dict(labels)["task"].startswith("tests.fast.command.test_metrics.")
+
+
+def test_a_label_is_made_from_the_name():
+    registry = installed(labels={"area": lambda name: name.partition(":")[0]})
+    with locks.lock("invoice:42"), locks.lock("invoice:43"):
+        assert value(registry, "held_locks", **MUTEX, area="invoice") == 2
+    lock = locks.lock("report")
+    assert lock.acquire()
+    assert value(registry, "held_locks", **MUTEX, area="report") == 1
+    assert locks.force_release("report") == 1
+    with pytest.raises(LockLost):
+        lock.release()
+    assert value(registry, "lost_total", **MUTEX, area="report") == 1
+    assert value(registry, "force_released_total", using="default", area="report") == 1
+
+
+def test_a_label_that_can_not_be_made_is_empty(caplog):
+    registry = installed(labels={"area": lambda name: name[100]})
+    with locks.lock("a"):
+        assert value(registry, "held_locks", **MUTEX, area="") == 1
+    assert "The label area can't be made from the lock's name 'a'" in caplog.text
+
+
+def test_whatever_a_label_is_the_scrape_goes_on():
+    registry = installed(labels={"area": lambda name: '"}\n\\ \udc80'})
+    with locks.lock("a"):
+        assert value(registry, "held_locks", **MUTEX, area='"}\n\\ ?') == 1
+
+
+# The server
+
+
+def test_the_server_is_asked_how_many_are_held(registry):
+    with locks.lock("a"), locks.lock("b"), Child(HOLDER) as child:
+        child.expect("holds")
+        assert value(registry, "server_held_locks", using="default") == 3
+        assert value(registry, "server_up", using="default") == 1
+        locks.force_release("c")
+
+
+HOLDER = """
+from django_redislock import locks
+lock = locks.lock("c")
+lock.acquire()
+say("holds")
+hear()
+"""
+
+
+@pytest.fixture
+def own(alias_on):  # noqa: F811  the fixture
+    """An alias on a server that may go away."""
+    with EmbeddedServer() as server:
+        alias_on(server.url)
+        yield server
+
+
+def test_an_alias_that_is_named_twice_is_asked_once():
+    exposed = generate_latest(installed(using=["default", "default"])).decode()
+    assert exposed.count('redislock_server_up{using="default"}') == 1
+
+
+def test_the_scrape_works_while_the_server_is_away(own, caplog):
+    registry = installed(using=["own", "default"])
+    assert value(registry, "server_up", using="own") == 1
+    assert value(registry, "server_held_locks", using="own") == 0
+    own.stop()
+    assert value(registry, "server_up", using="own") == 0
+    assert value(registry, "server_held_locks", using="own") is None
+    assert value(registry, "server_up", using="default") == 1
+    assert "The number of locks of alias 'own' can't be told" in caplog.text
+    own.start()
+    assert value(registry, "server_up", using="own") == 1
+
+
+def test_the_scrape_does_not_hang_with_the_server(own):
+    registry = installed(using=["own"])
+    with hanging(own):
+        began = time.monotonic()
+        assert value(registry, "server_up", using="own") == 0
+        assert time.monotonic() - began < metrics.PATIENCE + 5
+
+
+def test_no_server_is_asked_where_none_is_named():
+    registry = installed(using=[])
+    assert "redislock_server_up{" not in text(registry)
+
+
+# How it is switched on
+
+
+def test_installed_twice_it_counts_once():
+    labels = {"area": len}
+    registry = installed(labels=labels, using=["default"])
+    metrics.install(registry=registry, labels=labels, using=["default"])
+    with locks.lock("a"):
+        pass
+    assert value(registry, "acquired_total", **MUTEX, area="1") == 1
+
+
+def test_another_set_of_arguments_is_refused(registry):
+    with pytest.raises(
+        ValueError, match=r"registry has the metrics of locks already, with using=N"
+    ):
+        metrics.install(registry=registry, using=["default"])
+
+
+def test_a_registry_that_is_gone_is_told_nothing():
+    registry = installed()
+    del registry
+    with locks.lock("a"):
+        pass
+    assert not metrics._installed or all(each() for each in metrics._installed.values())
+
+
+async def coroutine(name):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"registry": None}, TypeError, "registry must be a CollectorRegistry, got None"),
+        ({"using": "default"}, TypeError, "using must be several aliases .* got 'default'"),
+        ({"using": 3}, TypeError, "using must be several aliases .* got 3"),
+        ({"using": ["nowhere"]}, ValueError, "using must name aliases of CACHES, got 'nowhere'"),
+        ({"using": ["memory"]}, ValueError, "using: Locks can't use the cache alias 'memory'"),
+        ({"labels": ["area"]}, TypeError, "labels must be a mapping .* got .'area'"),
+        ({"labels": {"using": str}}, ValueError, "names that Prometheus takes, got 'using'"),
+        ({"labels": {"__a": str}}, ValueError, "names that Prometheus takes, got '__a'"),
+        ({"labels": {"a b": str}}, ValueError, "names that Prometheus takes, got 'a b'"),
+        ({"labels": {3: str}}, ValueError, "names that Prometheus takes, got 3"),
+        ({"labels": {"area": "x"}}, TypeError, "labels.'area'. must be an ordinary .* got 'x'"),
+        ({"labels": {"area": coroutine}}, TypeError, "labels.'area'. must be an ordinary "),
+    ],
+)
+def test_a_bad_argument_is_named(settings, options, error, told):
+    backend = "django.core.cache.backends.locmem.LocMemCache"
+    settings.CACHES = {**settings.CACHES, "memory": {"BACKEND": backend}}
+    with pytest.raises(error, match=told):
+        metrics.install(**{"registry": CollectorRegistry()} | options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("library", "line", "told"),
+    [
+        (
+            "prometheus_client",
+            "from django_redislock import metrics",
+            "ImportError: django_redislock.metrics needs prometheus_client: "
+            "pip install 'django-redislock[prometheus]'",
+        ),
+        (
+            "celery",
+            "from django_redislock import single_instance",
+            "ImportError: single_instance needs Celery: pip install 'django-redislock[celery]'",
+        ),
+    ],
+)
+def test_without_its_library_the_error_says_what_to_install(library, line, told):
+    code = f"import sys; sys.modules[{library!r}] = None\n{line}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == told
+
+
+# As it is scraped
+
+
+def test_a_scrape_over_http_is_what_the_parser_takes(registry):
+    server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
+    try:
+        with locks.lock("a"), locks.semaphore("s", 2):
+            url = f"http://127.0.0.1:{server.server_port}/metrics"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                exposed = answer.read().decode()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    found = samples(exposed)
+    assert found["redislock_held_locks", frozenset(MUTEX.items())] == 1
+    held = frozenset({"using": "default", "kind": "semaphore"}.items())
+    assert found["redislock_held_locks", held] == 1
+    assert found["redislock_server_held_locks", frozenset({("using", "default")})] == 2
+    for family in text_string_to_metric_families(exposed):
+        assert family.documentation, family.name
+
+
+def test_threads_leave_the_gauges_at_0(registry):
+    def work():
+        for _ in range(30):
+            with contextlib.suppress(LockError):
+                use_once("a", blocking_timeout=0.02)
+
+    for each in [start(work) for _ in range(4)]:
+        each.result(60)
+    assert value(registry, "held_locks") == 0
+    assert value(registry, "waiters") == 0
+    ended = value(registry, "acquired_total") + value(registry, "refused_total")
+    assert ended == 4 * 30
+    assert value(registry, "hold_seconds_count") == value(registry, "acquired_total")
+
+
+# Several processes
+
+WORKER = """
+import os
+import re
+from django_redislock import locks, metrics
+metrics.install()
+lock = locks.lock(sys.argv[1])
+waiter = locks.lock(sys.argv[1])
+with locks.lock("once:" + sys.argv[1]):
+    pass
+lock.acquire()
+say("holds")
+while order := hear():
+    if order == "release":
+        lock.release()
+        say("released")
+    else:
+        child = os.fork()
+        if child == 0:
+            with locks.lock("child"):
+                say("child")
+                hear()
+            os._exit(0)
+        os.waitpid(child, 0)
+        say("alone")
+"""
+
+
+def test_several_processes_are_added_up_and_the_dead_hold_nothing(tmp_path):
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, str(tmp_path))
+    registry.register(metrics.Servers())
+    folder = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    with Child(WORKER, "a", **folder) as one, Child(WORKER, "b", **folder) as two:
+        one.expect("holds")
+        two.expect("holds")
+        assert value(registry, "held_locks") == 2
+        assert value(registry, "acquired_total") == 4
+        assert value(registry, "server_held_locks", using="default") == 2
+        one.tell("release")
+        one.expect("released")
+        assert value(registry, "held_locks") == 1
+        two.kill()
+        mark_process_dead(two.pid, str(tmp_path))
+        assert value(registry, "held_locks") == 0
+        assert value(registry, "acquired_total") == 4
+        locks.force_release("b")
+
+
+def test_a_forked_child_does_not_hold_what_its_parent_holds(tmp_path):
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, str(tmp_path))
+    with Child(WORKER, "a", PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as parent:
+        parent.expect("holds")
+        parent.tell("fork")
+        parent.expect("child")
+        assert value(registry, "held_locks") == 2
+        parent.tell("go on")
+        parent.expect("alone")
+        parent.tell("release")
+        parent.expect("released")
+        assert value(registry, "held_locks") == 0
+
+
+FORKING = """
+import os
+import re
+from prometheus_client import generate_latest
+from django_redislock import locks, metrics
+metrics.install()
+lock = locks.lock("a")
+lock.acquire()
+if os.fork() == 0:
+    for line in generate_latest().decode().splitlines():
+        if line.startswith("redislock_held_locks{"):
+            say(line)
+    os._exit(0)
+os.wait()
+lock.release()
+say("ended")
+hear()
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_child_shows_what_it_holds_itself():
+    with Child(FORKING) as child:
+        assert child.expect("redislock_held_locks{").endswith(" 0.0")
+        child.expect("ended")
+
+
+# The documentation
+
+PAGE = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
+
+TRACED = """
+import asyncio, threading
+from pathlib import Path
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from django_redislock import LockError, locks
+
+exporter = InMemorySpanExporter()
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+exec(sys.argv[1])
+
+async def refused():
+    return await locks.lock("a", blocking_timeout=0.1).aacquire()
+
+with trace.get_tracer("shop").start_as_current_span("sell"):
+    with locks.lock("a") as lock:
+        assert asyncio.run(refused()) is False
+        fence = lock.fence_token
+        try:
+            locks.semaphore("a", 1).acquire()
+        except LockError:
+            pass
+try:
+    with locks.lock("b"):
+        locks.force_release("b")
+except LockError:
+    pass
+ended = exporter.get_finished_spans()
+sell = next(span for span in ended if span.name == "sell")
+for span in ended:
+    parent = span.parent and span.parent.span_id == sell.context.span_id
+    about = span.attributes.get("lock.name"), span.attributes.get("lock.fence_token") == fence
+    events = [event.name for event in span.events]
+    say(f"span {span.name}, {parent}, {about}, {span.status.status_code.name}, {events}")
+assert not spans
+say("done")
+"""
+
+
+@pytest.mark.slow
+def test_the_example_of_opentelemetry_makes_spans():
+    [example] = [each for each in blocks("python") if "# shop/tracing.py" in each]
+    with Child(TRACED, example) as child:
+        child.expect("span wait for lock, True, ('a', False), UNSET, []")
+        child.expect("span hold lock, True, ('a', True), UNSET, []")
+        child.expect("span sell, None, (None, False), UNSET, []")
+        child.expect("span hold lock, None, ('b', False), ERROR, ['lock lost']")
+        child.expect("done")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.+?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_has_every_metric_and_no_other(registry):
+    table = set(re.findall(r"^\| `(redislock_\w+)` \|", PAGE, re.MULTILINE))
+    there = re.findall(r"^# TYPE (\w+)", text(registry), re.MULTILINE)
+    assert table == {name for name in there if not name.endswith("_created")}
+
+
+def test_the_example_of_a_scrape_and_the_alerts_have_names_that_there_are(registry):
+    use_once("a")
+    found = {name for name, _ in samples(text(registry))} | {"redislock_server_held_locks"}
+    used = re.findall(r"redislock_\w+", "".join(blocks("text") + blocks("yaml")))
+    assert set(used) - {"redislock"} <= found
+    for line in blocks("text")[0].splitlines():
+        assert frozenset(re.findall(r'(\w+)="', line)) <= {"using", "kind", "le"}
+
+
+@pytest.mark.slow
+def test_the_example_of_an_endpoint_for_several_processes_serves(tmp_path):
+    [example] = [each for each in blocks("python") if "make_wsgi_app" in each]
+    code = (
+        "from wsgiref.util import setup_testing_defaults\n"
+        "exec(sys.argv[1])\n"
+        "metrics.install()\n"
+        "from django_redislock import locks\n"
+        "environ = {}\n"
+        "setup_testing_defaults(environ)\n"
+        "with locks.lock('a'):\n"
+        "    body = b''.join(app(environ, lambda *told: say(told[0]))).decode()\n"
+        "say([line for line in body.splitlines() if line.startswith('redislock_held')][0])\n"
+        "say([line for line in body.splitlines() if line.startswith('redislock_server_h')][0])\n"
+    )
+    with Child(code, example, PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as child:
+        child.expect("200 OK")
+        assert child.expect("redislock_held_locks{").endswith(" 1.0")
+        assert child.expect("redislock_server_held_locks{").endswith(" 1.0")

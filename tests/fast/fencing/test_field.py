@@ -1,0 +1,121 @@
+"""The field: what migrations see of it, and what ordinary writes do to it."""
+
+from io import StringIO
+
+import pytest
+from django.core import serializers
+from django.core.management import call_command
+from django.db import connections, models
+from django.db.migrations.writer import MigrationWriter
+from django.forms import modelform_factory
+
+from django_redislock.fencing import FenceField
+from tests.fencing.models import Account, Ledger, Parcel
+
+from .tools import NEW, NOW, OLD, account, stored
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"db_column": "f"}, {"verbose_name": "f", "help_text": "?"}]
+)
+def test_it_is_rebuilt_from_what_a_migration_writes(options):
+    field = FenceField(**options)
+
+    path, args, found = field.deconstruct()[1:]
+
+    assert (path, args, found) == ("django_redislock.fencing.FenceField", [], options)
+    assert FenceField(*args, **found).deconstruct()[1:] == (path, args, found)
+    assert MigrationWriter.serialize(field)[1] == {"import django_redislock.fencing"}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"default": 1}, {"null": True}, {"editable": True}, {"primary_key": True}, {"unique": True}],
+    ids=lambda option: next(iter(option)),
+)
+def test_what_would_break_it_is_refused(option):
+    ((name, value),) = option.items()
+    with pytest.raises(TypeError, match=f"no {name}, got {value}"):
+        FenceField(**option)
+
+
+def test_it_is_a_big_integer_that_begins_at_0_and_is_in_no_form():
+    field = Account._meta.get_field("fence")
+
+    assert isinstance(field, models.BigIntegerField)
+    assert (field.default, field.null, field.db_index, field.editable) == (0, False, False, False)
+    assert "fence" not in modelform_factory(Account, fields="__all__").base_fields
+
+
+@pytest.mark.usefixtures("db")
+def test_users_migrations_stay_as_they_are():
+    out = StringIO()
+    call_command("makemigrations", "fencing", "--check", "--dry-run", stdout=out)
+    assert "No changes" in out.getvalue()
+
+
+def test_a_plain_save_leaves_the_fence_as_it_is(using):
+    row = account(using, fence=OLD)
+    other = stored(row)
+    other.__class__.objects.using(using).update(fence=NEW)
+
+    row.balance = 5
+    row.save()
+    other.save(update_fields=["balance", "fence"])
+
+    assert (stored(row).balance, stored(row).fence) == (0, NEW)
+
+
+def test_a_plain_save_of_a_part_of_the_row_is_as_ever(using):
+    row = Account.objects.using(using).defer("fence").get(pk=account(using, fence=OLD).pk)
+    row.balance = 5
+    row.save()
+    assert (stored(row).balance, stored(row).fence) == (5, OLD)
+
+
+def test_a_plain_insert_begins_at_0_or_what_is_said(using):
+    assert stored(account(using)).fence == 0
+    assert stored(account(using, fence=NOW)).fence == NOW
+    rows = [Parcel(fence=NOW), Parcel()]
+    Parcel.objects.using(using).bulk_create(rows)
+    assert [stored(row).fence for row in rows] == [NOW, 0]
+
+
+def test_update_or_create_leaves_the_fence_as_it_is(using):
+    row = account(using, fence=NOW)
+    Account.objects.using(using).update_or_create(pk=row.pk, defaults={"balance": 5})
+    assert (stored(row).balance, stored(row).fence) == (5, NOW)
+
+
+def test_an_update_can_repair_it(using):
+    row = account(using, fence=NEW)
+    Account.objects.using(using).update(fence=0)
+    assert stored(row).fence == 0
+
+
+def test_a_dump_that_is_loaded_has_its_fences(using):
+    row = account(using, fence=NOW)
+    dumped = serializers.serialize("json", [row])
+    Account.objects.using(using).update(fence=NEW)
+
+    for each in serializers.deserialize("json", dumped, using=using):
+        each.save(using=using)
+
+    assert stored(row).fence == NOW
+
+
+def test_a_model_may_have_two(using):
+    row = Ledger.objects.using(using).create(credit_fence=NOW)
+    assert (stored(row).debit_fence, stored(row).credit_fence) == (0, NOW)
+
+
+def test_rows_that_are_there_already_begin_at_0(using):
+    row = Parcel.objects.using(using).create(weight=3, fence=NOW)
+    fence = Parcel._meta.get_field("fence")
+
+    with connections[using].schema_editor() as editor:
+        editor.remove_field(Parcel, fence)
+    with connections[using].schema_editor() as editor:
+        editor.add_field(Parcel, fence)
+
+    assert (stored(row).weight, stored(row).fence) == (3, 0)

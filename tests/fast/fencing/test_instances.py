@@ -1,0 +1,271 @@
+"""Instances: save() and delete()."""
+
+import pickle
+import uuid
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import DatabaseError, IntegrityError, transaction
+from django.db.models import F
+from django.db.models.signals import post_save, pre_save
+from django.db.transaction import TransactionManagementError
+
+from django_redislock import StaleLock
+from django_redislock.fencing import fenced
+from tests.fencing.models import Account, Ledger, Parcel, Place, Restaurant, Savings, School
+
+from .tools import NEW, NOW, OLD, account, stored, writes
+
+
+def write_meanwhile(row, token, **values):
+    """Another holder, who writes the row after it was read."""
+    rows = type(row)._base_manager.using(row._state.db).filter(pk=row.pk)
+    fence = Ledger._meta.get_field("debit_fence") if isinstance(row, Ledger) else None
+    rows.update(**{fence.name if fence else "fence": token}, **values)
+
+
+def test_a_save_goes_through_where_nobody_newer_wrote(using):
+    row = account(using, balance=1, fence=OLD)
+    row.balance = 5
+    fenced(row, NOW).save()
+    assert row.fence == NOW
+    assert (stored(row).balance, stored(row).fence) == (5, NOW)
+
+
+def test_the_guard_comes_before_the_write_in_one_transaction(using):
+    row = account(using)
+    with writes(using) as asked:
+        fenced(row, NOW).save()
+    guard, write = asked
+    assert '"fence" <= 20' in guard
+    assert '"balance" = 0' in write
+
+
+def test_a_stale_save_changes_neither_row_nor_instance(using):
+    row = account(using, balance=1, fence=OLD)
+    write_meanwhile(row, NEW, balance=2)
+
+    row.balance = 5
+    with pytest.raises(StaleLock) as caught:
+        fenced(row, NOW).save()
+
+    assert (caught.value.pk, caught.value.token, caught.value.found) == (row.pk, NOW, NEW)
+    assert row.fence == OLD
+    assert (stored(row).balance, stored(row).fence) == (2, NEW)
+
+
+def test_what_the_instance_says_of_its_fence_does_not_count(using):
+    row = account(using, fence=NEW)
+    row.fence = 0
+    with pytest.raises(StaleLock):
+        fenced(row, NOW).save()
+
+
+@pytest.mark.parametrize("model", [Account, Parcel, Savings, Restaurant, School])
+def test_a_new_row_is_inserted(using, model):
+    row = model()
+    fenced(row, NOW).save(using=using)
+    assert row.fence == NOW
+    assert stored(row).fence == NOW
+    fenced(row, NEW).save()
+    assert stored(row).fence == NEW
+
+
+def test_an_instance_with_a_key_of_its_own_meets_the_row_that_is_there(using):
+    row = account(using, balance=1, fence=NEW)
+    with pytest.raises(StaleLock):
+        fenced(Account(pk=row.pk, balance=5), NOW).save(using=using)
+    fenced(Account(pk=row.pk, balance=6), NEW).save(using=using)
+    assert stored(row).balance == 6
+
+
+def test_an_insert_that_is_forced_meets_the_row_that_is_there(using):
+    row = account(using, balance=1)
+    late = Account(pk=row.pk, balance=5)
+    with pytest.raises(IntegrityError):
+        fenced(late, NOW).save(force_insert=True, using=using)
+    assert late.fence == 0
+    assert (stored(row).balance, stored(row).fence) == (1, 0)
+
+
+def test_a_row_with_a_key_of_its_own_is_inserted(using):
+    row = Parcel(id=uuid.uuid4(), weight=3)
+    fenced(row, NOW).save(using=using, force_insert=True)
+    assert (stored(row).weight, stored(row).fence) == (3, NOW)
+
+
+@pytest.mark.parametrize("options", [{}, {"update_fields": ["balance"]}, {"force_update": True}])
+def test_a_row_that_is_gone_is_not_inserted_again(using, options):
+    row = account(using, fence=OLD)
+    Account.objects.using(using).all().delete()
+    with pytest.raises(DatabaseError, match=f"fencing.Account {row.pk} is not there"):
+        fenced(row, NOW).save(**options)
+    assert row.fence == OLD
+    assert not Account.objects.using(using).exists()
+
+
+def test_a_new_row_is_not_inserted_by_who_wants_an_update(using):
+    with pytest.raises(DatabaseError, match="is not there"):
+        fenced(Account(pk=1), NOW).save(force_update=True, using=using)
+
+
+def test_a_copy_is_inserted(using):
+    row = account(using, balance=5)
+    row.pk = None
+    fenced(row, NOW).save()
+    assert set(Account.objects.using(using).values_list("balance", "fence")) == {(5, 0), (5, NOW)}
+
+
+def test_update_fields_are_written_and_the_fence(using):
+    row = account(using, balance=1, note="old")
+    row.balance, row.note = 5, "new"
+    fenced(row, NOW).save(update_fields=["balance"])
+    found = stored(row)
+    assert (found.balance, found.note, found.fence, row.fence) == (5, "old", NOW, NOW)
+
+
+def test_no_update_fields_are_no_write(using):
+    row = account(using, fence=OLD)
+    with writes(using) as asked:
+        fenced(row, NOW).save(update_fields=[])
+    assert asked == []
+    assert row.fence == OLD
+
+
+def test_a_part_of_a_row_is_saved(using):
+    pk = account(using, balance=1, note="old").pk
+    row = Account.objects.using(using).only("balance").get(pk=pk)
+    row.balance = 5
+    fenced(row, NOW).save()
+    assert (row.fence, stored(row).balance, stored(row).note) == (NOW, 5, "old")
+
+    row = Account.objects.using(using).only("balance").get(pk=pk)
+    with pytest.raises(StaleLock):
+        fenced(row, OLD).save()
+    assert "fence" in row.get_deferred_fields()
+
+
+def test_an_expression_is_saved(using):
+    row = account(using, balance=1)
+    row.balance = F("balance") + 4
+    fenced(row, NOW).save()
+    assert stored(row).balance == 5
+
+
+def test_the_models_own_save_is_called(using):
+    row = account(using, note="hush")
+    fenced(row, NOW).save(shout=True)
+    assert stored(row).note == "HUSH"
+
+
+def test_signals_are_sent_as_ever(using):
+    heard = []
+
+    def hear(sender, instance, **about):
+        about["signal"] = "pre" if about["signal"] is pre_save else "post"
+        heard.append((about, pickle.loads(pickle.dumps(instance)).pk))  # noqa: S301  our own
+
+    row = account(using)
+    pre_save.connect(hear, sender=Account)
+    post_save.connect(hear, sender=Account)
+    try:
+        fenced(row, NOW).save(update_fields=["balance"])
+    finally:
+        pre_save.disconnect(hear, sender=Account)
+        post_save.disconnect(hear, sender=Account)
+
+    about = {"raw": False, "using": using, "update_fields": frozenset({"balance"})}
+    assert heard == [
+        (about | {"signal": "pre"}, row.pk),
+        (about | {"signal": "post", "created": False}, row.pk),
+    ]
+
+
+def test_a_save_that_fails_leaves_the_fence(using):
+    row = account(using, fence=OLD)
+    row.balance = None
+    with pytest.raises(IntegrityError):
+        fenced(row, NOW).save()
+    assert row.fence == OLD
+    assert stored(row).fence == OLD
+
+
+def test_the_block_around_a_stale_save_is_rolled_back(using):
+    row, other = account(using, fence=NEW), account(using)
+    with transaction.atomic(using=using):
+        fenced(other, NOW).save()
+        with pytest.raises(StaleLock):
+            fenced(row, NOW).save()
+        with pytest.raises(TransactionManagementError):
+            fenced(other, NEW).save()
+    assert stored(other).fence == 0
+
+
+@pytest.mark.parametrize("model", [Restaurant, School])
+def test_of_a_row_in_several_tables_none_is_written_by_a_stale_holder(using, model):
+    row = model.objects.using(using).create(name="old", fence=NEW)
+    row.name = "new"
+    with pytest.raises(StaleLock):
+        fenced(row, NOW).save()
+    assert stored(row).name == "old"
+    fenced(row, NEW).save()
+    assert stored(row).name == "new"
+
+
+@pytest.mark.parametrize("act", ["save", "delete"])
+def test_a_stale_holder_writes_no_parent_that_its_instance_only_links_to(using, act):
+    place = Place.objects.using(using).create(name="old", fence=NEW)
+    child = Restaurant(place_ptr_id=place.pk, name="new")
+
+    with pytest.raises(StaleLock):
+        getattr(fenced(child, NOW), act)(using=using)
+    assert (stored(place).name, stored(place).fence) == ("old", NEW)
+
+    fenced(child, NEW + 1).save(using=using)
+    assert (stored(place).name, stored(place).fence) == ("new", NEW + 1)
+
+
+def test_of_two_fences_one_is_named(using):
+    row = Ledger.objects.using(using).create(debit_fence=OLD, credit_fence=NEW)
+    row.debit = 5
+    fenced(row, NOW, field="debit_fence").save(update_fields=["debit"])
+    with pytest.raises(StaleLock):
+        fenced(row, NOW, field="credit_fence").save()
+    found = stored(row)
+    assert (found.debit, found.debit_fence, found.credit_fence) == (5, NOW, NEW)
+
+
+def test_a_delete_goes_through_where_nobody_newer_wrote(using):
+    row = account(using, fence=NOW)
+    with pytest.raises(StaleLock):
+        fenced(row, OLD).delete()
+    assert stored(row).fence == NOW
+    assert fenced(row, NEW).delete() == (1, {"fencing.Account": 1})
+    assert not Account.objects.using(using).exists()
+
+
+def test_what_is_gone_is_deleted(using):
+    row = account(using)
+    Account.objects.using(using).all().delete()
+    assert fenced(row, NOW).delete() == (0, {})
+
+
+def test_what_was_never_saved_is_not_deleted(using):
+    with pytest.raises(ValueError, match="can't be deleted"):
+        fenced(Account(), NOW).delete(using=using)
+
+
+def test_async_saves_and_deletes_are_the_same(using):
+    row = account(using)
+
+    async def work():
+        row.balance = 5
+        await fenced(row, NOW).asave(update_fields=["balance"])
+        assert (row.fence, (await Account.objects.using(using).aget()).balance) == (NOW, 5)
+        with pytest.raises(StaleLock):
+            await fenced(row, OLD).asave()
+        with pytest.raises(StaleLock):
+            await fenced(row, OLD).adelete()
+        assert await fenced(row, NOW).adelete() == (1, {"fencing.Account": 1})
+
+    async_to_sync(work)()

@@ -1,0 +1,133 @@
+"""Writers at the same moment: the database waits for a row, and looks at its fence again."""
+
+import random
+import time
+from threading import Barrier
+
+import pytest
+from django.db import connections, transaction
+
+from django_redislock import StaleLock
+from django_redislock.fencing import fenced
+from tests.fencing.models import Account, Owner
+from tests.lock_tools import start
+from tests.tools import wait_until
+
+from .tools import NEW, NOW, account, stored
+
+ROUNDS = 150
+
+
+def update(row, token, balance):
+    rows = Account.objects.using(row._state.db).filter(pk=row.pk)
+    fenced(rows, token).update(balance=balance)
+
+
+def update_joined(row, token, balance):
+    rows = Account.objects.using(row._state.db).filter(owner__name="Ada")
+    fenced(rows, token).update(balance=balance)
+
+
+def save(row, token, balance):
+    mine = Account(pk=row.pk, owner_id=row.owner_id, balance=balance)
+    fenced(mine, token).save(using=row._state.db)
+
+
+def read_and_save(row, token, balance):
+    using = row._state.db
+    with transaction.atomic(using=using):
+        mine = fenced(Account.objects.using(using), token).get(pk=row.pk)
+        mine.balance = balance
+        fenced(mine, token).save(update_fields=["balance"])
+
+
+def delete(row, token, balance):
+    fenced(row, token).delete()
+
+
+@pytest.fixture
+def row(using):
+    return account(using, owner=Owner.objects.using(using).create(name="Ada"))
+
+
+def in_thread(function, *arguments):
+    """The function's result to come; its thread has connections of its own."""
+
+    def work():
+        try:
+            return function(*arguments)
+        finally:
+            connections.close_all()
+
+    return start(work)
+
+
+def waits_for_a_row(using):
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return cursor.fetchone()[0] == 1
+
+
+@pytest.mark.parametrize("using", ["postgres"], indirect=True)
+@pytest.mark.parametrize("way", [update, update_joined, save, read_and_save, delete])
+def test_a_stale_write_that_waits_for_the_newer_one_is_refused(using, row, way):
+    with transaction.atomic(using=using):
+        update(row, NEW, 2)
+        late = in_thread(way, row, NOW, 1)
+        wait_until(lambda: waits_for_a_row(using))
+    with pytest.raises(StaleLock) as caught:
+        late.result(60)
+    assert (caught.value.token, caught.value.found) == (NOW, NEW)
+    assert (stored(row).balance, stored(row).fence) == (2, NEW)
+
+
+@pytest.mark.parametrize("using", ["postgres"], indirect=True)
+@pytest.mark.parametrize("way", [update, update_joined, save, read_and_save])
+def test_a_newer_write_that_waits_for_the_stale_one_goes_through(using, row, way):
+    with transaction.atomic(using=using):
+        update(row, NOW, 1)
+        newer = in_thread(way, row, NEW, 2)
+        wait_until(lambda: waits_for_a_row(using))
+    newer.result(60)
+    assert (stored(row).balance, stored(row).fence) == (2, NEW)
+
+
+def race(way, row, first_token, barrier):
+    """In how many rounds it was stale."""
+    stale = 0
+    for number in range(ROUNDS):
+        token = first_token + 2 * number
+        barrier.wait(60)
+        time.sleep(random.uniform(0, 0.001))
+        try:
+            way(row, token, token)
+        except StaleLock:
+            stale += 1
+        barrier.wait(60)
+        newest = 2 * number + 2
+        found = stored(row)
+        assert (found.balance, found.fence) == (newest, newest)
+    return stale
+
+
+# On SQLite no transaction may write that read before another one wrote.
+@pytest.mark.parametrize(
+    ("using", "way"),
+    [
+        *((using, way) for using in ("postgres", "sqlite") for way in (update, save)),
+        *(
+            pytest.param(using, way, marks=pytest.mark.slow)
+            for using, way in (
+                ("postgres", update_joined),
+                ("postgres", read_and_save),
+                ("sqlite", update_joined),
+            )
+        ),
+    ],
+    indirect=["using"],
+)
+def test_of_two_writers_at_once_the_newer_one_stands(using, row, way):
+    barrier = Barrier(2)
+    older, newer = (in_thread(race, way, row, token, barrier) for token in (1, 2))
+    assert newer.result(90) == 0
+    assert older.result(90) > 0

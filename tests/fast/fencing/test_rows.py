@@ -1,0 +1,352 @@
+"""Querysets: update() and get()."""
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import FieldError, ObjectDoesNotExist
+from django.db import IntegrityError, NotSupportedError, connections, transaction
+from django.db.models import Avg, Count, Exists, F, IntegerField, OuterRef, Subquery
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Cast
+from django.db.transaction import TransactionManagementError
+from django.test.utils import CaptureQueriesContext
+
+from django_redislock import StaleLock
+from django_redislock.fencing import fenced
+from tests.fencing.models import Account, Ledger, Owner, Restaurant, Savings, School
+
+from .tools import NEW, NOW, OLD, account, stored, writes
+
+
+@pytest.fixture
+def rows(using):
+    return Account.objects.using(using)
+
+
+@pytest.mark.parametrize("before", [0, OLD, NOW])
+def test_a_write_goes_through_where_nobody_newer_wrote(using, rows, before):
+    row = account(using, balance=1, fence=before)
+
+    assert fenced(rows.filter(pk=row.pk), NOW).update(balance=F("balance") + 4) == 1
+
+    assert (stored(row).balance, stored(row).fence) == (5, NOW)
+
+
+def test_the_update_itself_has_the_guard(using, rows):
+    row = account(using)
+    with writes(using) as asked:
+        fenced(rows.filter(pk=row.pk), NOW).update(balance=5)
+    (sql,) = asked
+    assert sql.index("SET") < sql.index('"fence" = 20') < sql.index("WHERE")
+    assert sql.index("WHERE") < sql.index('"fence" <= 20')
+
+
+def test_a_stale_write_changes_nothing_and_says_who_is_newer(using, rows):
+    row = account(using, balance=1, fence=NEW)
+
+    with pytest.raises(StaleLock) as caught:
+        fenced(rows.filter(pk=row.pk), NOW).update(balance=5)
+
+    error = caught.value
+    assert (error.model, error.pk) == ("fencing.Account", row.pk)
+    assert (error.token, error.found, error.lock_name) == (NOW, NEW, None)
+    assert (stored(row).balance, stored(row).fence) == (1, NEW)
+
+
+def test_no_row_is_not_stale(using, rows):
+    account(using, fence=NEW)
+    assert fenced(rows.filter(pk=0), NOW).update(balance=5) == 0
+    assert fenced(rows.none(), NOW).update(balance=5) == 0
+
+
+def test_of_several_rows_all_are_written_or_none(using, rows):
+    first, second = account(using, fence=OLD), account(using, fence=NEW)
+
+    with pytest.raises(StaleLock):
+        fenced(rows.filter(balance=0), NOW).update(balance=5)
+    assert [stored(row).balance for row in (first, second)] == [0, 0]
+
+    assert fenced(rows, NEW).update(balance=5) == 2
+    assert {(stored(row).balance, stored(row).fence) for row in (first, second)} == {(5, NEW)}
+
+
+def test_the_newest_of_several_is_told(using, rows):
+    account(using, fence=NEW)
+    newest = account(using, fence=NEW + 1)
+    with pytest.raises(StaleLock) as caught:
+        fenced(rows, NOW).update(balance=5)
+    assert (caught.value.pk, caught.value.found) == (newest.pk, NEW + 1)
+
+
+def test_the_block_around_a_stale_write_is_rolled_back(using, rows):
+    row, other = account(using, fence=NEW), account(using)
+
+    with transaction.atomic(using=using):
+        fenced(rows.filter(pk=other.pk), NOW).update(balance=5)
+        with pytest.raises(StaleLock):
+            fenced(rows.filter(pk=row.pk), NOW).update(balance=5)
+        with pytest.raises(TransactionManagementError):
+            rows.count()
+
+    assert stored(other).balance == 0
+
+
+def test_a_savepoint_keeps_the_rest(using, rows):
+    row, other = account(using, fence=NEW), account(using)
+
+    with transaction.atomic(using=using):
+        fenced(rows.filter(pk=other.pk), NOW).update(balance=5)
+        with pytest.raises(StaleLock), transaction.atomic(using=using):
+            fenced(rows.filter(pk=row.pk), NOW).update(balance=5)
+
+    assert stored(other).balance == 5
+
+
+def test_an_error_of_the_database_is_its_own(using, rows):
+    row = account(using)
+    with pytest.raises(IntegrityError):
+        fenced(rows.filter(pk=row.pk), NOW).update(balance=None)
+    assert stored(row).fence == 0
+
+
+def test_without_values_only_the_fence_is_written(using, rows):
+    row = account(using, balance=1)
+    assert fenced(rows, NOW).update() == 1
+    assert (stored(row).balance, stored(row).fence) == (1, NOW)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda rows: rows.filter(owner__name="Ada"),
+        lambda rows: rows.exclude(owner__name="Bob"),
+        lambda rows: rows.filter(owner__name__in=["Ada", "Eve"]).distinct(),
+        lambda rows: rows.annotate(n=Count("owner")).filter(n=1).exclude(owner__name="Bob"),
+        lambda rows: rows.order_by("-balance").filter(owner__name="Ada"),
+        lambda rows: rows.select_related("owner").filter(owner__name="Ada"),
+        lambda rows: rows.values("balance").annotate(a=Avg("fence")).filter(owner__name="Ada"),
+    ],
+)
+def test_a_queryset_may_need_other_tables(using, rows, chosen):
+    ada, bob = (Owner.objects.using(using).create(name=name) for name in ("Ada", "Bob"))
+    row, other = account(using, owner=ada), account(using, owner=bob)
+
+    assert fenced(chosen(rows), NOW).update(balance=5) == 1
+    assert [stored(each).balance for each in (row, other)] == [5, 0]
+
+    with pytest.raises(StaleLock):
+        fenced(chosen(rows), OLD).update(balance=6)
+    assert stored(row).balance == 5
+
+
+OWNERS = "SELECT owner_id FROM fencing_account WHERE note = 'open'"
+
+OPEN_HERE = Account.objects.filter(owner=OuterRef("owner"), note="open")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda rows: rows.filter(owner__accounts__note="open"),
+        lambda rows: rows.filter(Exists(OPEN_HERE)),
+        lambda rows: rows.alias(some=Exists(OPEN_HERE)).filter(some=True),
+        lambda rows: rows.filter(owner__in=rows.filter(note="open").values("owner")),
+        lambda rows: rows.filter(owner__in=RawSQL(OWNERS, ())),  # noqa: S611  our own text
+        lambda rows: rows.extra(where=[f"owner_id IN ({OWNERS})"]),  # noqa: S610  our own text
+    ],
+    ids=["relation", "exists", "alias", "among", "raw", "extra"],
+)
+def test_what_is_set_does_not_hide_a_newer_row_that_matched_by_what_others_are(
+    using, rows, chosen
+):
+    owner = Owner.objects.using(using).create(name="it")
+    older = account(using, owner=owner, note="open")
+    newer = account(using, owner=owner, note="closed", fence=NEW)
+
+    with pytest.raises(StaleLock):
+        fenced(chosen(rows), NOW).update(note="seen")
+    assert stored(older).note == "open"
+
+    rows.filter(pk=newer.pk).update(fence=OLD)
+    assert fenced(chosen(rows), NOW).update(note="seen")
+
+
+@pytest.mark.parametrize("chosen", [{"note": "open"}, {"owner__name": "Ada"}], ids=str)
+def test_rows_that_others_have_locked_are_not_skipped(using, rows, chosen):
+    ada = Owner.objects.using(using).create(name="Ada")
+    account(using, owner=ada, note="open")
+    with CaptureQueriesContext(connections[using]) as asked:
+        fenced(rows.filter(**chosen).select_for_update(skip_locked=True), NOW).update(balance=5)
+    assert not any("SKIP LOCKED" in each["sql"] for each in asked)
+
+
+def test_a_condition_on_the_fence_is_on_what_it_was_before(using, rows):
+    ada = Owner.objects.using(using).create(name="Ada")
+    found = [account(using, owner=ada, fence=fence) for fence in (1, 2, 3, 4)]
+
+    def balances():
+        return [stored(each).balance for each in found]
+
+    not_yet = rows.filter(owner__name="Ada", fence__lt=OLD)
+    assert fenced(not_yet, OLD).update(balance=F("fence")) == 4
+    assert balances() == [1, 2, 3, 4]
+
+    least = rows.order_by("balance").values("pk")[:2]
+    assert fenced(rows.filter(pk__in=least), NOW).update(balance=5) == 2
+    assert balances() == [5, 5, 3, 4]
+
+
+def test_an_annotation_may_be_written(using, rows):
+    row = account(using, balance=2)
+    fenced(rows.annotate(double=F("balance") * 2), NOW).update(balance=F("double"))
+    assert stored(row).balance == 4
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        F("balance") * 2,
+        Subquery(Owner.objects.filter(pk=OuterRef("owner_id")).values("name")[:1]),
+    ],
+)
+def test_an_annotation_may_be_written_where_other_tables_are_needed(using, rows, annotation):
+    owner = Owner.objects.using(using).create(name="4")
+    row, other = account(using, owner=owner, balance=2), account(using, balance=2)
+    chosen = rows.alias(needless=F("owner__name")).annotate(new=Cast(annotation, IntegerField()))
+
+    assert fenced(chosen.filter(owner__name="4"), NOW).update(balance=F("new")) == 1
+
+    assert [stored(each).balance for each in (row, other)] == [4, 2]
+
+
+def test_an_annotation_of_another_table_may_not_be_written(using, rows):
+    chosen = rows.annotate(name=F("owner__name"))
+    for update in (chosen.update, fenced(chosen, NOW).update):
+        with pytest.raises(FieldError):
+            update(note=F("name"))
+
+
+def test_a_manager_will_do(using):
+    owner = Owner.objects.using(using).create(name="Ada")
+    row = account(using, owner=owner)
+    assert fenced(owner.accounts, NOW).update(balance=5) == 1
+    assert fenced(Account.objects.db_manager(using), NOW).update(balance=6) == 1
+    assert fenced(Savings.objects.using(using), NOW).update(balance=F("balance") + 1) == 1
+    assert (stored(row).balance, stored(row).fence) == (7, NOW)
+
+
+def test_of_two_fences_one_is_named(using):
+    row = Ledger.objects.using(using).create(debit_fence=NEW)
+    rows = Ledger.objects.using(using)
+
+    assert fenced(rows, NOW, field="credit_fence").update(credit=5) == 1
+    with pytest.raises(StaleLock):
+        fenced(rows, NOW, field="debit_fence").update(debit=5)
+
+    assert (stored(row).credit, stored(row).credit_fence) == (5, NOW)
+    assert (stored(row).debit, stored(row).debit_fence) == (0, NEW)
+
+
+def test_an_async_update_is_the_same(using, rows):
+    row = account(using)
+
+    async def work():
+        assert await fenced(rows.filter(pk=row.pk), NOW).aupdate(balance=5) == 1
+        with pytest.raises(StaleLock):
+            await fenced(rows.filter(pk=row.pk), OLD).aupdate(balance=6)
+
+    async_to_sync(work)()
+    assert stored(row).balance == 5
+
+
+class Elsewhere:
+    """A router that reads from one database and writes to another."""
+
+    def __init__(self, using):
+        self.using = using
+
+    def db_for_read(self, model, **hints):
+        return "nowhere"
+
+    def db_for_write(self, model, **hints):
+        return self.using
+
+
+def test_the_router_says_where_to_write(using, settings):
+    row = account(using)
+    settings.DATABASE_ROUTERS = [Elsewhere(using)]
+    assert fenced(Account.objects.filter(pk=row.pk), NOW).update(balance=5) == 1
+    with transaction.atomic(using=using):
+        assert fenced(Account.objects.all(), NOW).get(pk=row.pk).balance == 5
+    row.balance = 6
+    fenced(row, NOW).save()
+    assert stored(row).balance == 6
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [(Restaurant.objects, "several tables"), (School.objects, "several tables")],
+)
+def test_rows_in_several_tables_are_refused(rows, message):
+    with pytest.raises(TypeError, match=message):
+        fenced(rows, NOW).update(name="new")
+
+
+def test_the_fence_is_not_for_update_to_say():
+    with pytest.raises(ValueError, match="fence is set to the lock's token"):
+        fenced(Account.objects, NOW).update(fence=1)
+
+
+def test_what_django_can_not_update_is_refused_by_it(using, rows):
+    with pytest.raises(TypeError, match="slice"):
+        fenced(rows.all()[:1], NOW).update(balance=5)
+    with pytest.raises(NotSupportedError, match="union"):
+        fenced(rows.union(rows.all()), NOW).update(balance=5)
+
+
+def test_get_gives_the_row_unless_somebody_newer_wrote(using, rows):
+    row = account(using, fence=NOW)
+    with transaction.atomic(using=using):
+        assert fenced(rows, NOW).get(pk=row.pk) == row
+        assert fenced(rows.filter(pk=row.pk), NEW).get() == row
+        with pytest.raises(StaleLock) as caught:
+            fenced(rows, OLD).get(pk=row.pk)
+    assert (caught.value.pk, caught.value.token, caught.value.found) == (row.pk, OLD, NOW)
+
+
+def test_get_raises_as_django_does(using, rows):
+    with transaction.atomic(using=using), pytest.raises(ObjectDoesNotExist):
+        fenced(rows, NOW).get(pk=0)
+    account(using)
+    with transaction.atomic(using=using), pytest.raises(TypeError, match="instances"):
+        fenced(rows.values(), NOW).get()
+
+
+def test_get_reads_a_fence_that_was_left_out(using, rows):
+    row = account(using, fence=NEW)
+    with transaction.atomic(using=using), pytest.raises(StaleLock):
+        fenced(rows.only("balance"), NOW).get(pk=row.pk)
+
+
+@pytest.mark.parametrize("using", ["postgres"], indirect=True)
+def test_get_locks_the_row_as_the_queryset_says(using, rows):
+    row = account(using)
+    with pytest.raises(TransactionManagementError, match="outside of a transaction"):
+        fenced(rows, NOW).get(pk=row.pk)
+    with connections[using].execute_wrapper(_heard := Heard()), transaction.atomic(using=using):
+        fenced(rows, NOW).get(pk=row.pk)
+        fenced(rows.select_for_update(nowait=True), NOW).get(pk=row.pk)
+    plain, nowait = _heard.said
+    assert plain.endswith("FOR UPDATE")
+    assert nowait.endswith("FOR UPDATE NOWAIT")
+
+
+class Heard:
+    """The SELECTs that were sent."""
+
+    def __init__(self):
+        self.said = []
+
+    def __call__(self, execute, sql, params, many, context):
+        if sql.startswith("SELECT"):
+            self.said.append(sql)
+        return execute(sql, params, many, context)

@@ -1,0 +1,132 @@
+"""Two processes: the first stands still past its lease, and writes when the second has written."""
+
+import psutil
+import pytest
+
+from django_redislock import locks
+from tests.fencing.models import Account
+from tests.tools import Child
+
+from .tools import account, stored
+
+WRITER = """
+from django.db import connections
+from django_redislock import LockLost, StaleLock, locks
+from django_redislock.fencing import fenced
+from tests.fencing.models import Account
+
+using, act, balance, stop_at = sys.argv[1:]
+
+def stop_before_the_first_write(execute, sql, params, many, context):
+    global stop_at
+    if sql.startswith(stop_at):
+        stop_at = "never"
+        say("stops")
+        hear()
+    return execute(sql, params, many, context)
+
+def write(lock):
+    if act == "update":
+        fenced(rows, lock).update(balance=int(balance))
+    else:
+        account.balance = int(balance)
+        fenced(account, lock).save(update_fields=["balance"])
+
+rows = Account.objects.using(using)
+account = rows.get()
+lock = locks.lock("account", timeout=1, blocking_timeout=20)
+assert lock.acquire()
+token = lock.fence_token
+say(f"holds {token}")
+hear()
+with connections[using].execute_wrapper(stop_before_the_first_write):
+    try:
+        write(lock)
+    except StaleLock as error:
+        say(f"stale {error.token} {error.found}")
+    except LockLost:
+        say("lost")
+        try:
+            write(token)
+        except StaleLock as error:
+            say(f"stale {error.token} {error.found}")
+    else:
+        say("wrote")
+hear()
+"""
+
+
+class Writer(Child):
+    """A process that holds the lock, and will write that balance when it is told."""
+
+    def __init__(self, using, act, balance, *, stop_at="never", **environment):
+        super().__init__(WRITER, using, act, str(balance), stop_at, **environment)
+
+    def token(self):
+        return int(self.expect("holds"))
+
+    def stop(self):
+        psutil.Process(self.pid).suspend()  # SIGSTOP: its renewal stands still too
+
+    def go_on(self):
+        psutil.Process(self.pid).resume()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", ["update", "save"])
+def test_a_writer_that_stood_still_just_before_its_write_is_stale(using, act, environment):
+    row = account(using)
+    with Writer(using, act, 1, stop_at="UPDATE", **environment) as first:
+        old = first.token()
+        first.tell("write")
+        first.expect("stops")  # it has asked its lock, and its next step is the UPDATE
+        first.stop()
+        with Writer(using, act, 2, **environment) as second:
+            new = second.token()
+            second.tell("write")
+            second.expect("wrote")
+        first.go_on()
+        first.tell("go on")
+        assert first.expect("stale") == f"{old} {new}"
+    found = stored(row)
+    assert (found.balance, found.fence) == (2, new)
+    locks.force_release("account")
+
+
+@pytest.mark.parametrize("act", ["update", pytest.param("save", marks=pytest.mark.slow)])
+def test_a_writer_that_stood_still_before_knows_and_its_token_is_stale(using, act, environment):
+    row = account(using)
+    with Writer(using, act, 1, **environment) as first:
+        old = first.token()
+        first.stop()
+        with Writer(using, act, 2, **environment) as second:
+            new = second.token()
+            second.tell("write")
+            second.expect("wrote")
+        first.go_on()
+        first.tell("write")
+        first.expect("lost")
+        assert first.expect("stale") == f"{old} {new}"
+    found = stored(row)
+    assert (found.balance, found.fence) == (2, new)
+    locks.force_release("account")
+
+
+@pytest.mark.slow
+def test_without_the_fence_the_late_write_wins(using, environment):
+    """What the others are for: this is what a lease alone can't prevent."""
+    row = account(using)
+    unfenced = WRITER.replace("fenced(rows, lock).update", "rows.update")
+    with Child(unfenced, using, "update", "1", "UPDATE", **environment) as first:
+        old = int(first.expect("holds"))
+        first.tell("write")
+        first.expect("stops")
+        first_process = psutil.Process(first.pid)
+        first_process.suspend()
+        with locks.lock("account", blocking_timeout=20) as lock:
+            assert lock.fence_token > old
+            Account.objects.using(using).update(balance=2)
+        first_process.resume()
+        first.tell("go on")
+        first.expect("wrote")
+    assert stored(row).balance == 1

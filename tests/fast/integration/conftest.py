@@ -1,0 +1,10 @@
+"""Fixtures of the tests in this folder."""
+
+from tests.lock_fixtures import (  # noqa: F401
+    alias_on,
+    either_backend,
+    manager,
+    own_locks,
+    own_redis,
+    own_server,
+)

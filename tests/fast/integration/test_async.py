@@ -1,0 +1,1021 @@
+"""The asynchronous twins: their waiting, cancellation and renewal, and their event loops."""
+
+import asyncio
+import gc
+import warnings
+from contextvars import ContextVar
+from datetime import timedelta
+from functools import partial
+from weakref import WeakValueDictionary
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.engine import renewal
+from django_redislock.engine.renewal import loop_book
+from django_redislock.signals import lock_lost
+from tests.lock_tools import (
+    afree,
+    arenewed,
+    awaiting,
+    commands,
+    cut_connections,
+    free,
+    held_by_another_task,
+    start,
+    until,
+    waiting,
+)
+from tests.tools import wait_until
+
+
+def test_every_method_has_a_twin(manager):
+    async def use():
+        lock = manager.lock("a", timeout=10)
+        assert await lock.aacquire() is True
+        assert await lock.alocked() is True
+        assert await lock.aowned() is True
+        assert lock.fence_token > 0
+        assert await lock.aextend(50) is True
+        assert 55 < (await manager.aget("a")).ttl <= 60
+        assert await lock.aextend(timedelta(seconds=5), replace_ttl=True) is True
+        assert await lock.areacquire() is True
+        assert 5 < (await manager.aget("a")).ttl <= 10
+        lock.assert_held()
+        manager.assert_held("a")
+        assert await manager.acount() == 1
+        assert [info.name async for info in manager.aactive("a*", kind="mutex")] == ["a"]
+        assert await manager.lock("a").aacquire(blocking=False) is False
+        await lock.arelease()
+        assert lock.token is None
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+        assert await lock.aacquire(token="mine")
+        assert await manager.aforce_release("a", "other") == 0
+        assert await manager.aforce_release("a", "mine") == 1
+        with pytest.raises(LockLost):
+            await lock.arelease()
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_tasks_get_it_in_order_of_arrival(manager):
+    entered = []
+
+    async def wait_and_hold(number):
+        async with manager.lock("a"):
+            entered.append(number)
+
+    async def use():
+        async with manager.lock("a"):
+            tasks = []
+            for number in range(8):
+                tasks.append(asyncio.create_task(wait_and_hold(number)))
+                await awaiting(manager, "a", number + 1)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(use())
+    assert entered == list(range(8))
+
+
+def test_one_object_keeps_tasks_apart(manager):
+    lock = manager.lock("a")
+    inside, most = 0, 0
+
+    async def hold():
+        nonlocal inside, most
+        async with lock:
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            lock.assert_held()
+            inside -= 1
+
+    async def use():
+        await asyncio.gather(*(hold() for _ in range(20)))
+
+    asyncio.run(use())
+    assert most == 1
+
+
+def test_what_one_task_lost_is_told_to_its_parts_whoever_else_has_it_by_that_object():
+    lock = locks.semaphore("a", 2, timeout=300)
+    part = sync_to_async(lambda: (lock.lost, lock.fence_token))
+
+    async def have(there, done):
+        async with lock:
+            there.set()
+            await done.wait()
+
+    async def use():
+        there, done = asyncio.Event(), asyncio.Event()
+        await lock.aacquire()
+        assert await part() == (False, lock.fence_token)
+        other = asyncio.create_task(have(there, done))
+        await there.wait()
+        assert await part() == (False, None)  # nobody knows whose part it is
+        lock._own().leases[0].lose()
+        assert await part() == (True, None)
+        done.set()
+        await other
+        with pytest.raises(LockLost):
+            await lock.arelease()
+
+    asyncio.run(use())
+
+
+def test_tasks_and_threads_take_turns_in_one_queue(manager):
+    entered = []
+
+    async def hold(number):
+        async with manager.lock("a"):
+            entered.append(number)
+
+    def hold_in_thread(number):
+        with manager.lock("a"):
+            entered.append(number)
+
+    async def use():
+        async with manager.lock("a"):
+            first = asyncio.create_task(hold(1))
+            await awaiting(manager, "a", 1)
+            second = start(hold_in_thread, 2)
+            await awaiting(manager, "a", 2)
+            third = asyncio.create_task(hold(3))
+            await awaiting(manager, "a", 3)
+        await asyncio.gather(first, asyncio.wrap_future(second), third)
+
+    asyncio.run(use())
+    assert entered == [1, 2, 3]
+
+
+def test_waiting_ends_after_blocking_timeout(manager):
+    async def use():
+        async with manager.lock("a"):
+            async with asyncio.timeout(5):
+                assert await manager.lock("a", blocking_timeout=0.2).aacquire() is False
+            assert (await manager.aget("a")).waiters == 0
+
+    asyncio.run(use())
+
+
+def test_a_task_that_acquires_its_own_lock_again_gets_an_error(manager):
+    async def use():
+        async with manager.lock("a"):
+            with pytest.raises(LockError, match="already held by this task"):
+                await manager.lock("a").aacquire()
+
+    asyncio.run(use())
+
+
+def test_a_task_does_not_hold_what_another_holds(manager):
+    async def use():
+        lock = manager.lock("a")
+
+        async def other():
+            with pytest.raises(LockNotOwnedError):
+                await lock.arelease()
+            with pytest.raises(LockNotOwnedError):
+                manager.assert_held("a")
+
+        async with lock:
+            await asyncio.create_task(other())
+            assert await lock.aowned()
+
+    asyncio.run(use())
+
+
+def test_a_cancelled_waiter_leaves_no_place_and_no_lock(manager):
+    async def use():
+        async with manager.lock("a"):
+            task = asyncio.create_task(manager.lock("a").aacquire())
+            await awaiting(manager, "a", 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await manager.aget("a")).waiters == 0
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_waiter_that_is_cancelled_as_it_is_let_in_leaves_no_lock(manager):
+    async def use():
+        for _ in range(30):
+            async with manager.lock("a"):
+                task = asyncio.create_task(manager.lock("a").aacquire())
+                await awaiting(manager, "a", 1)
+            task.cancel()
+            await let_go(manager, task)
+            assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+async def let_go(manager, task):
+    """Release what a task holds if it was through before its cancellation came."""
+    [outcome] = await asyncio.gather(task, return_exceptions=True)
+    if outcome is True:
+        assert await manager.aforce_release("a") == 1
+    else:
+        assert isinstance(outcome, asyncio.CancelledError)
+
+
+def test_a_task_that_is_cancelled_as_it_asks_leaves_no_lock(manager):
+    async def use():
+        for steps in range(12):
+            task = asyncio.create_task(manager.lock("a").aacquire())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await let_go(manager, task)
+            assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_timeout_around_the_wait_leaves_no_place(manager):
+    async def give_up():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await manager.lock("a").aacquire()
+
+    async def use():
+        async with manager.lock("a"):
+            await asyncio.create_task(give_up())
+            assert (await manager.aget("a")).waiters == 0
+
+    asyncio.run(use())
+
+
+def test_a_cancelled_holder_releases(manager):
+    async def hold(inside):
+        async with manager.lock("a"):
+            inside.set()
+            await asyncio.Event().wait()
+
+    async def use():
+        inside = asyncio.Event()
+        task = asyncio.create_task(hold(inside))
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_task_that_is_cancelled_as_it_releases_still_releases(manager):
+    async def hold_and_release(holds):
+        lock = manager.lock("a")
+        await lock.aacquire()
+        holds.set()
+        await lock.arelease()
+
+    async def use():
+        for steps in range(12):
+            holds = asyncio.Event()
+            task = asyncio.create_task(hold_and_release(holds))
+            await holds.wait()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_task_renews(manager, redis_server):
+    async def use():
+        async with manager.lock("a", timeout=1.5) as lock:
+            names = [task.get_name() for task in asyncio.all_tasks()]
+            assert names.count("redislock-renewal") == 1
+            await arenewed(manager, "a")
+            cut_connections(redis_server)
+            await asyncio.sleep(0.1)  # for redis-py to see that its connections are closed
+            await arenewed(manager, "a")
+            redis_server.script_flush()
+            await arenewed(manager, "a")
+            assert not lock.lost
+
+    asyncio.run(use())
+
+
+def test_one_task_renews_all(redis_server):
+    async def hold(number, all_hold, done):
+        async with locks.lock(f"n{number}", timeout=1.5) as lock:
+            all_hold.release()
+            await done.wait()
+            return lock.lost
+
+    async def use():
+        all_hold, done = asyncio.Semaphore(0), asyncio.Event()
+        tasks = [asyncio.create_task(hold(number, all_hold, done)) for number in range(50)]
+        for _ in tasks:
+            await all_hold.acquire()
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert names.count("redislock-renewal") == 1
+        with commands(redis_server) as called:
+            await arenewed(locks, "n0", times=3)
+        done.set()
+        assert not any(await asyncio.gather(*tasks))
+        assert called["hmget"] >= 100  # each was renewed twice at least
+
+    asyncio.run(use())
+
+
+def test_without_renewal_it_runs_out(manager):
+    async def use():
+        lock = manager.lock("a", timeout=0.2, auto_renewal=False)
+        assert await lock.aacquire()
+
+        async def gone():
+            return await manager.aget("a") is None
+
+        await until(gone)
+        assert lock.lost
+        with pytest.raises(LockLost):
+            await lock.arelease()
+
+    asyncio.run(use())
+
+
+def test_a_loss_is_told_in_the_loop(manager):
+    async def use():
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        heard = []
+
+        def listen(sender, **about):
+            heard.append((asyncio.get_running_loop() is loop, about["name"]))
+
+        def on_lost(lock):
+            heard.append((asyncio.get_running_loop() is loop, lock.name))
+            told.set()
+
+        lock_lost.connect(listen)
+        try:
+            lock = manager.lock("a", timeout=1, on_lost=on_lost)
+            assert await lock.aacquire()
+            assert await manager.aforce_release("a") == 1
+            async with asyncio.timeout(10):
+                await told.wait()
+        finally:
+            lock_lost.disconnect(listen)
+        assert heard == [(True, "a"), (True, "a")]
+        with pytest.raises(LockLost):
+            await lock.arelease()
+
+    asyncio.run(use())
+
+
+async def by_wait_for(coroutine):
+    return await asyncio.wait_for(coroutine, 60)
+
+
+async def by_gather(coroutine):
+    [answer] = await asyncio.gather(coroutine)
+    return answer
+
+
+async def by_shield(coroutine):
+    return await asyncio.shield(coroutine)
+
+
+async def by_task(coroutine):
+    return await asyncio.create_task(coroutine)
+
+
+async def by_task_in_a_task(coroutine):
+    return await asyncio.create_task(by_task(coroutine))
+
+
+WRAPPERS = [by_wait_for, by_gather, by_shield, by_task, by_task_in_a_task]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_the_task_that_calls_aacquire_is_the_holder_whichever_task_runs_it(manager, wrapper):
+    async def use():
+        lock = manager.lock("a", timeout=1.5)
+        assert await wrapper(lock.aacquire())
+        await arenewed(manager, "a", times=2)
+        assert lock.token == (await manager.aget("a")).token
+        assert lock.fence_token
+        assert not lock.lost
+        lock.assert_held()
+        manager.assert_held("a")
+        assert await wrapper(lock.aowned())
+        assert await wrapper(lock.aextend(60))
+        assert await wrapper(lock.areacquire())
+        await wrapper(lock.arelease())
+        assert await manager.aget("a") is None
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+
+    asyncio.run(use())
+
+
+def test_its_holder_may_enter_again_what_another_task_acquired_for_it(manager):
+    async def use():
+        lock = manager.lock("a", timeout=60, reentrant=True)
+        await asyncio.create_task(lock.aacquire())
+        async with lock:
+            pass
+        assert await lock.aowned()
+        await lock.arelease()
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_its_holder_can_not_wait_for_what_another_task_acquired_for_it(manager):
+    async def use():
+        lock = manager.lock("a", timeout=60)
+        await asyncio.create_task(lock.aacquire())
+        with pytest.raises(LockError, match="already held by this task"):
+            await lock.aacquire()
+        await lock.arelease()
+
+    asyncio.run(use())
+
+
+def test_its_holder_may_let_another_task_wait_for_its_lock(manager):
+    async def use():
+        lock = manager.lock("a", timeout=60)
+        await lock.aacquire()
+        waits = asyncio.create_task(manager.lock("a", timeout=60).aacquire())
+        await awaiting(manager, "a", 1)
+        await lock.arelease()
+        assert await waits
+        assert manager.force_release("a") == 1
+
+    asyncio.run(use())
+
+
+def test_no_other_task_has_part_in_what_was_acquired_by_a_task_of_its_own(manager):
+    async def use():
+        lock = manager.lock("a", timeout=60)
+        await asyncio.gather(lock.aacquire())
+
+        async def other():
+            assert not await lock.aacquire(blocking=False)
+            assert not await lock.aowned()
+            with pytest.raises(LockNotOwnedError):
+                lock.assert_held()
+            with pytest.raises(LockNotOwnedError):
+                await lock.arelease()
+
+        await asyncio.create_task(other())
+        assert await lock.aowned()
+        await lock.arelease()
+
+    asyncio.run(use())
+
+
+async def end_normally():
+    """Return while the lock is held."""
+
+
+async def end_with_an_error():
+    raise RuntimeError
+
+
+async def end_cancelled():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("end", [end_normally, end_with_an_error, end_cancelled])
+def test_what_an_ended_task_acquired_is_not_renewed(manager, end):
+    async def use():
+        lock = manager.lock("a", timeout=0.6)
+
+        async def acquire_and_end():
+            assert await lock.aacquire()
+            await end()
+
+        task = asyncio.create_task(acquire_and_end())
+        await asyncio.wait([task])
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+        await afree(manager, "a")
+        assert task.cancelled() or isinstance(task.exception(), RuntimeError | None)
+
+    asyncio.run(use())
+
+
+def test_what_a_cancelled_caller_shielded_is_not_renewed(manager):
+    async def use():
+        lock = manager.lock("a", timeout=0.6)
+
+        async def call():
+            await asyncio.shield(lock.aacquire())
+
+        async with manager.lock("a", timeout=60):
+            task = asyncio.create_task(call())
+            await awaiting(manager, "a", 1)
+            task.cancel()
+            await asyncio.wait([task])
+        await afree(manager, "a")
+
+    asyncio.run(use())
+
+
+def test_an_object_that_is_gone_does_not_keep_what_was_acquired_in_a_task_of_its_own(manager):
+    async def use():
+        await asyncio.create_task(manager.lock("a", timeout=0.6).aacquire())
+        await afree(manager, "a")
+
+    asyncio.run(use())
+
+
+def test_a_task_whose_block_another_task_ended_leaves_its_lock_alone(manager):
+    async def use():
+        lock = manager.lock("a", timeout=60)
+
+        async def enter():
+            await lock.__aenter__()
+
+        await asyncio.create_task(enter())
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+
+    asyncio.run(use())
+    assert manager.force_release("a") == 1
+
+
+def test_what_a_task_of_a_finished_loop_acquired_is_of_no_other_loop(manager):
+    lock = manager.lock("a", timeout=60)
+    asyncio.run(by_task(lock.aacquire()))
+
+    async def use():
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+
+    asyncio.run(use())
+    assert manager.force_release("a") == 1
+
+
+def test_what_a_finished_loop_held_is_left_to_run_out(manager):
+    lock = manager.lock("a", timeout=0.6)
+    assert asyncio.run(lock.aacquire())
+    free(manager, "a")
+
+
+def test_event_loops_one_after_another(manager):
+    async def use():
+        async with manager.lock("a", timeout=1.5) as lock:
+            await arenewed(manager, "a")
+            return lock.fence_token
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fences = [asyncio.run(use()) for _ in range(3)]
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+    assert fences == sorted(set(fences))
+
+
+def test_event_loops_beside_each_other(manager):
+    async def use():
+        entered = 0
+        for _ in range(20):
+            async with manager.lock("a"):
+                entered += 1
+        return entered
+
+    futures = [start(lambda: asyncio.run(use())) for _ in range(4)]
+    assert [future.result(30) for future in futures] == [20] * 4
+
+
+def test_connections_are_closed_with_their_loop(manager, redis_server):
+    def connected():
+        return {client["id"] for client in redis_server.client_list()}
+
+    async def use():
+        async with manager.lock("a"):
+            waiters = [asyncio.create_task(manager.lock("a").aacquire()) for _ in range(5)]
+            await awaiting(manager, "a", 5)
+            assert len(connected() - before) >= 6
+            for waiter in waiters:
+                waiter.cancel()
+            await asyncio.gather(*waiters, return_exceptions=True)
+
+    before = connected()
+    asyncio.run(use())
+    wait_until(lambda: connected() <= before)
+
+
+def test_a_django_view_uses_either_colour(manager):
+    # asgiref runs coroutines for synchronous code in loops of its own, and the other way round.
+    async def hold():
+        async with manager.lock("a", blocking_timeout=5):
+            return await sync_to_async(_is_held)(manager)
+
+    def _hold():
+        with manager.lock("b", blocking_timeout=5) as lock:
+            return lock.owned()
+
+    for _ in range(3):
+        assert async_to_sync(hold)() is True
+        assert asyncio.run(sync_to_async(_hold)()) is True
+    assert manager.count() == 0
+
+
+def _is_held(manager):
+    return manager.get("a") is not None
+
+
+def test_what_a_task_took_synchronously_it_can_release_either_way(manager):
+    async def use():
+        lock = manager.lock("a", timeout=1.5)
+        assert lock.acquire()
+        await arenewed(manager, "a")
+        await lock.arelease()
+        assert await lock.aacquire()
+        lock.release()
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+WAITING = {
+    "lock": (locks.lock, "a"),
+    "semaphore": (locks.semaphore, "a", 1),
+    "read_lock": (locks.read_lock, "a"),
+    "write_lock": (locks.write_lock, "a"),
+    "lock_many": (locks.lock_many, ["0", "a"]),
+}
+OTHER = {"read_lock": locks.write_lock, "semaphore": partial(locks.semaphore, limit=1)}
+
+
+@pytest.mark.parametrize("seconds", [None, 60])
+@pytest.mark.parametrize("kind", WAITING)
+def test_a_sync_acquisition_that_would_block_the_event_loop_raises(kind, seconds):
+    make, *arguments = WAITING[kind]
+    same = locks.write_lock if kind == "write_lock" else locks.lock
+
+    async def use():
+        lock = make(*arguments, timeout=60, blocking_timeout=seconds)
+        async with held_by_another_task(OTHER.get(kind, same)("a", timeout=60)):
+            with pytest.raises(SynchronousOnlyOperation, match="aacquire") as raised:
+                lock.acquire()
+            with pytest.raises(SynchronousOnlyOperation), lock:
+                pass
+            assert repr(lock.name) in str(raised.value)
+            assert locks.queue("a") == ()
+            assert locks.count() == 1
+            assert lock.acquire(blocking=False) is False
+            assert await asyncio.to_thread(lock.acquire, blocking_timeout=0.01) is False
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("where", ["a task", "a callback"])
+def test_a_sync_acquisition_in_an_event_loop_works_if_it_need_not_wait(where):
+    def take():
+        with locks.lock("a"), locks.semaphore("b", 1), locks.lock_many(["c", "d"]):
+            return locks.count()
+
+    async def use():
+        if where == "a task":
+            return take()
+        done = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: done.set_result(take()))
+        return await done
+
+    assert asyncio.run(use()) == 4
+    assert locks.count() == 0
+
+
+def test_a_callback_of_the_event_loop_can_not_wait_either():
+    async def use():
+        done = asyncio.get_running_loop().create_future()
+
+        def call():
+            try:
+                done.set_result(locks.lock("a").acquire())
+            except SynchronousOnlyOperation as error:
+                done.set_exception(error)
+
+        async with held_by_another_task(locks.lock("a")):
+            asyncio.get_running_loop().call_soon(call)
+            with pytest.raises(SynchronousOnlyOperation):
+                await done
+
+    asyncio.run(use())
+
+
+def test_atomic_in_an_event_loop_does_not_wait():
+    async def use():
+        async with held_by_another_task(locks.lock("a")):
+            with pytest.raises(SynchronousOnlyOperation, match="'a'"), locks.atomic("a"):
+                pass
+
+    asyncio.run(use())
+
+
+def test_an_event_loop_may_be_blocked_if_django_allows_it(monkeypatch):
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    held = start(hold_until_awaited, "a").result
+
+    async def use():
+        with locks.lock("a", blocking_timeout=60):
+            return True
+
+    wait_until(lambda: locks.get("a"))
+    assert asyncio.run(use())
+    held(60)
+
+
+def hold_until_awaited(name):
+    with locks.lock(name, timeout=60):
+        waiting(locks, name, 1)
+
+
+def test_a_task_that_holds_a_lock_and_acquires_it_by_a_sync_call_is_told_so():
+    async def use():
+        async with locks.lock("a"):
+            with pytest.raises(LockError):
+                locks.lock("a").acquire()
+        with locks.lock("a", reentrant=True) as lock, lock:
+            pass
+
+    asyncio.run(use())
+
+
+def test_a_task_group_that_fails_leaves_nothing(manager):
+    async def fail(inside):
+        await inside.wait()
+        raise ZeroDivisionError
+
+    async def hold(inside):
+        async with manager.lock("a"):
+            inside.set()
+            await asyncio.Event().wait()
+
+    async def all_of(inside):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hold(inside))
+            group.create_task(hold(inside))
+            group.create_task(fail(inside))
+
+    async def use():
+        inside = asyncio.Event()
+        with pytest.raises(ExceptionGroup):
+            await all_of(inside)
+        assert await manager.aget("a") is None
+
+    asyncio.run(use())
+
+
+def test_a_hundred_tasks_wait_at_once(manager):
+    inside = []
+
+    async def hold():
+        async with manager.lock("a"):
+            inside.append(1)
+            assert len(inside) == 1
+            inside.pop()
+            return 1
+
+    async def use():
+        async with manager.lock("a"):
+            tasks = [asyncio.create_task(hold()) for _ in range(90)]
+            await awaiting(manager, "a", 90)
+        return sum(await asyncio.gather(*tasks))
+
+    assert asyncio.run(use()) == 90
+    waiting(manager, "a", 0)
+
+
+def test_no_event_loop_is_kept_after_its_end():
+    async def use():
+        async with locks.lock("a"):
+            await asyncio.sleep(0.02)  # for the renewer to have begun to wait
+
+    def loops():
+        gc.collect()
+        return sum(issubclass(type(each), asyncio.BaseEventLoop) for each in gc.get_objects())
+
+    before = loops()
+    for _ in range(3):
+        asyncio.run(use())
+        async_to_sync(use)()
+    assert loops() <= before
+
+
+def test_a_lost_lock_aborts_the_task_that_holds_it():
+    async def use(reached):
+        async with locks.lock("a", timeout=1, on_lost="abort"):
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def lose():
+        reached = asyncio.Event()
+        task = asyncio.create_task(use(reached))
+        await reached.wait()
+        assert await locks.aforce_release("a") == 1
+        with pytest.raises(LockLost):
+            await task
+        assert not task.cancelled()
+        assert task.cancelling() == 0
+
+    asyncio.run(lose())
+
+
+def test_a_cancellation_from_elsewhere_is_none_by_a_lost_lock():
+    async def use(reached):
+        async with locks.lock("a", on_lost="abort"):
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def cancel():
+        reached = asyncio.Event()
+        task = asyncio.create_task(use(reached))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await locks.aget("a") is None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await use(asyncio.Event())
+
+    asyncio.run(cancel())
+
+
+def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
+    async def use():
+        lock = locks.lock("a", timeout=1, on_lost="abort")
+        async with lock:
+            await locks.aforce_release("a")
+            while not lock.lost:  # noqa: ASYNC110  cut short by the cancellation, maybe
+                await asyncio.sleep(0)
+
+    with pytest.raises(LockLost):
+        asyncio.run(use())
+
+
+def test_a_loss_that_the_release_finds_cancels_nobody():
+    async def use():
+        with pytest.raises(LockLost):
+            async with locks.lock("a", on_lost="abort"):
+                await locks.aforce_release("a")
+        lock = locks.lock("a", on_lost="abort")
+        await lock.aacquire()
+        await locks.aforce_release("a")
+        with pytest.raises(LockLost):
+            await lock.aextend(1)
+        await asyncio.sleep(0.05)  # where a stray cancellation would strike
+        assert asyncio.current_task().cancelling() == 0
+
+    asyncio.run(use())
+
+
+def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
+    async def hold(holds):
+        lock = locks.lock("a")
+        await lock.aacquire()
+        holds.set()
+        await lock.arelease()
+
+    async def use():
+        book = loop_book(locks.lock("a")._server(), "a")
+        for steps in range(6):
+            holds = asyncio.Event()
+            task = asyncio.create_task(hold(holds))
+            await holds.wait()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            assert await locks.aget("a") is None
+            assert not book._returns
+
+    asyncio.run(use())
+
+
+def test_who_cancels_all_tasks_of_a_loop_does_not_end_its_renewals():
+    async def use():
+        async with locks.lock("a", timeout=1.5) as lock:
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            await arenewed(locks, "a")
+            assert not lock.lost
+
+    asyncio.run(use())
+
+
+def test_a_loss_is_told_outside_of_the_context_that_began_the_renewal():
+    request = ContextVar("request", default="none")
+    told = []
+
+    async def use():
+        request.set("the first")
+        async with locks.lock("b"):  # the loop's renewal begins in this context
+            lock = locks.lock("a", timeout=1, on_lost=lambda lock: told.append(request.get()))
+            await lock.aacquire()
+            await locks.aforce_release("a")
+            while not told:  # noqa: ASYNC110  called by the renewal
+                await asyncio.sleep(0.01)
+
+    asyncio.run(use())
+    assert told == ["none"]
+
+
+def test_a_cancellation_beside_that_of_a_lost_lock_is_a_cancellation():
+    async def use(reached):
+        async with locks.lock("a", timeout=1, on_lost="abort") as lock:
+            reached.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                assert lock.lost
+                asyncio.current_task().cancel()  # somebody else's
+                raise
+
+    async def lose():
+        reached = asyncio.Event()
+        task = asyncio.create_task(use(reached))
+        await reached.wait()
+        await locks.aforce_release("a")
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(lose())
+
+
+def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
+    server = locks.lock("a")._server()
+
+    async def use():
+        async with locks.lock("a", timeout=1.5):
+            pass
+
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(use())
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task]))
+        client = server._of_loop[loop][0]
+        loop.run_until_complete(client.connection_pool.disconnect())
+        loop.close()
+    asyncio.run(use())
+    assert len(server._of_loop) == 0
+    assert len(renewal._loop_books) <= 1
+
+
+def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten():
+    server = locks.lock("a")._server()
+
+    class Meddling(asyncio.SelectorEventLoop):
+        meddles = True
+
+        def is_closed(self):
+            if self.meddles:
+                come()
+            return super().is_closed()
+
+    def come(kind=asyncio.SelectorEventLoop):
+        loop = kind()
+        loops.append(loop)
+        server._of_loop[loop] = None, None
+        renewal._loop_books[loop] = WeakValueDictionary()
+        return loop
+
+    async def use():
+        async with locks.lock("a"):
+            assert renewal.loop_of(loop_book(server, "a")) is asyncio.get_running_loop()
+
+    loops = []
+    meddling = come(Meddling)
+    asyncio.run(use())
+    meddling.meddles = False
+    assert len(loops) >= 3
+    for loop in loops:
+        server._of_loop.pop(loop, None)
+        renewal._loop_books.pop(loop, None)
+        loop.close()
+
+
+def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
+    async def use():
+        async with locks.lock("a"):
+            book = loop_book(locks.lock("a")._server(), "a")
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            while book._task:  # noqa: ASYNC110  until it has ended
+                await asyncio.sleep(0)
+        del book, task
+        books = renewal._loop_books[asyncio.get_running_loop()]
+        while books:
+            gc.collect()
+            await asyncio.sleep(0.01)
+
+    asyncio.run(use())

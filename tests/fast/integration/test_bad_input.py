@@ -1,0 +1,268 @@
+"""What can't be meant is refused by name and value, before Redis is asked."""
+
+import asyncio
+import math
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from django_redislock import AsyncLock, Lock, locks
+from tests.lock_tools import commands
+
+NAMES = [
+    ("", ValueError, "''"),
+    ("x" * 513, ValueError, "513"),
+    ("ä" * 257, ValueError, "514"),
+    (None, TypeError, "None"),
+    (42, TypeError, "42"),
+    (b"invoice", TypeError, "b'invoice'"),
+    (["a"], TypeError, r"\['a'\]"),
+    ("a\nb", ValueError, r"\\n"),
+    ("a\x00b", ValueError, r"\\x00"),
+    ("a\x7fb", ValueError, r"\\x7f"),
+    ("a\x85b", ValueError, r"\\x85"),
+    ("a\ud800b", ValueError, r"\\ud800"),
+]
+LEASES = [
+    (0, ValueError, "0"),
+    (-1, ValueError, "-1"),
+    (0.0099, ValueError, "0.0099"),
+    (math.nan, ValueError, "nan"),
+    (math.inf, ValueError, "inf"),
+    (-math.inf, ValueError, "-inf"),
+    (1e300, ValueError, r"1e\+300"),
+    (10**400, ValueError, "1000"),
+    (timedelta(0), ValueError, r"timedelta\(0\)"),
+    (timedelta(milliseconds=9), ValueError, "microseconds=9000"),
+    (timedelta.max, ValueError, "999999999"),
+    ("30", TypeError, "'30'"),
+    (True, TypeError, "True"),
+    (Decimal(30), TypeError, "Decimal"),
+    ([], TypeError, r"\[\]"),
+]
+WAITS = [
+    (-0.001, ValueError, "-0.001"),
+    (timedelta(seconds=-1), ValueError, "timedelta"),
+    (math.nan, ValueError, "nan"),
+    (math.inf, ValueError, "inf"),
+    (10**400, ValueError, "1000"),
+    ("5", TypeError, "'5'"),
+    (False, TypeError, "False"),
+]
+TOKENS = [
+    ("", ValueError, "''"),
+    ("a b", ValueError, "'a b'"),
+    ("a:b", ValueError, "'a:b'"),
+    ("a\n", ValueError, r"'a\\n'"),
+    ("ä", ValueError, "'ä'"),
+    ("x" * 129, ValueError, "xxx"),
+    (b"\xff", ValueError, "token"),
+    (5, TypeError, "5"),
+]
+NOT_TEXT = TOKENS[-2:]
+FLAGS = [("yes", TypeError, "'yes'"), (1, TypeError, "1")]
+
+
+def ids(rows):
+    return [repr(row[0])[:30] for row in rows]
+
+
+@pytest.fixture(autouse=True)
+def nothing_asked(redis_server, nothing_left_behind):
+    with commands(redis_server) as called:
+        yield
+    assert not called
+
+
+@pytest.mark.parametrize(("name", "error", "told"), NAMES, ids=ids(NAMES))
+def test_names(name, error, told):
+    uses = [
+        lambda: locks.lock(name),
+        lambda: locks.get(name),
+        lambda: locks.force_release(name),
+        lambda: locks.assert_held(name),
+        lambda: asyncio.run(locks.aget(name)),
+        lambda: asyncio.run(locks.aforce_release(name)),
+    ]
+    for use in uses:
+        with pytest.raises(error, match="name") as caught:
+            use()
+        caught.match(told)
+
+
+@pytest.mark.parametrize("names", ["abc", None, 5, ["a", ""], ["a", 5]])
+def test_several_names(names):
+    uses = [
+        lambda: locks.lock_many(names),
+        lambda: locks.get_many(names),
+        lambda: asyncio.run(locks.aget_many(names)),
+    ]
+    for use in uses:
+        with pytest.raises((TypeError, ValueError), match="names must"):
+            use()
+
+
+@pytest.mark.parametrize(("timeout", "error", "told"), LEASES, ids=ids(LEASES))
+def test_timeout(timeout, error, told):
+    with pytest.raises(error, match="timeout") as caught:
+        locks.lock("a", timeout=timeout)
+    caught.match(told)
+
+
+@pytest.mark.parametrize(("wait", "error", "told"), WAITS, ids=ids(WAITS))
+def test_blocking_timeout(wait, error, told):
+    lock = locks.lock("a")
+    uses = [
+        lambda: locks.lock("a", blocking_timeout=wait),
+        lambda: lock.acquire(blocking_timeout=wait),
+        lambda: asyncio.run(lock.aacquire(blocking_timeout=wait)),
+    ]
+    for use in uses:
+        with pytest.raises(error, match="blocking_timeout") as caught:
+            use()
+        caught.match(told)
+
+
+@pytest.mark.parametrize("wait", [0, 3, timedelta(seconds=3)])
+def test_blocking_timeout_without_blocking(wait):
+    lock = locks.lock("a")
+    uses = [
+        lambda: locks.lock("a", blocking=False, blocking_timeout=wait),
+        lambda: locks.semaphore("a", 2, blocking=False, blocking_timeout=wait),
+        lambda: locks.atomic("a", blocking=False, blocking_timeout=wait),
+        lambda: lock.acquire(blocking=False, blocking_timeout=wait),
+        lambda: locks.lock("a", blocking=False).acquire(blocking_timeout=wait),
+        lambda: asyncio.run(lock.aacquire(blocking=False, blocking_timeout=wait)),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match=r"blocking_timeout=[03] .* blocking=False"):
+            use()
+
+
+@pytest.mark.parametrize(("value", "error", "told"), FLAGS, ids=ids(FLAGS))
+@pytest.mark.parametrize("argument", ["blocking", "auto_renewal"])
+def test_flags(argument, value, error, told):
+    with pytest.raises(error, match=argument) as caught:
+        locks.lock("a", **{argument: value})
+    caught.match(told)
+
+
+@pytest.mark.parametrize(("value", "error", "told"), FLAGS, ids=ids(FLAGS))
+def test_blocking_of_acquire(value, error, told):
+    with pytest.raises(error, match="blocking") as caught:
+        locks.lock("a").acquire(blocking=value)
+    caught.match(told)
+
+
+@pytest.mark.parametrize("alias", [5, b"default", ["default"]])
+def test_aliases(alias):
+    with pytest.raises(TypeError, match="alias") as caught:
+        locks.using(alias)
+    assert repr(alias) in str(caught.value)
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(("token", "error", "told"), TOKENS, ids=ids(TOKENS))
+def test_tokens(token, error, told):
+    uses = [
+        lambda: locks.lock("a").acquire(token=token),
+        lambda: asyncio.run(locks.lock("a").aacquire(token=token)),
+    ]
+    for use in uses:
+        with pytest.raises(error, match="token") as caught:
+            use()
+        caught.match(told)
+
+
+@pytest.mark.parametrize(("token", "error", "told"), NOT_TEXT, ids=ids(NOT_TEXT))
+def test_a_token_to_force_release_must_be_text(token, error, told):
+    with pytest.raises(error, match=told):
+        locks.force_release("a", token)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error"),
+    [
+        ([1], TypeError),
+        ("text", TypeError),
+        ({1: "a"}, TypeError),
+        ({"a": object()}, TypeError),
+        ({"a": math.nan}, ValueError),
+        ({"a": "x" * 5000}, ValueError),
+        ({"a": nested(100_000)}, ValueError),
+        ({"a": nested(50)}, ValueError),
+    ],
+    ids=["list", "str", "int key", "object", "nan", "long", "very deep", "deep"],
+)
+def test_metadata(metadata, error):
+    with pytest.raises(error, match="metadata"):
+        locks.lock("a", metadata=metadata)
+
+
+def test_on_lost():
+    with pytest.raises(TypeError, match="on_lost must be callable, got 5"):
+        locks.lock("a", on_lost=5)
+    with pytest.raises(ValueError, match="on_lost must be a callable or 'abort', got 'mail'"):
+        locks.lock("a", on_lost="mail")
+
+
+def test_options_are_keywords_and_known():
+    with pytest.raises(TypeError):
+        locks.lock("a", 30)
+    with pytest.raises(TypeError, match="time_out"):
+        locks.lock("a", time_out=30)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("lock", ["a"]),
+        ("read_lock", ["a"]),
+        ("write_lock", ["a"]),
+        ("semaphore", ["a", 3]),
+        ("lock_many", [["a", "b"]]),
+        ("quorum", ["a", ["default"]]),
+        ("atomic", ["a"]),
+    ],
+)
+@pytest.mark.parametrize("option", ["foo", "server"])
+def test_unknown_options_are_named_with_the_method(method, arguments, option):
+    with pytest.raises(TypeError) as caught:
+        getattr(locks, method)(*arguments, **{option: 1})
+    assert str(caught.value) == f"{method}() got an unexpected keyword argument {option!r}"
+
+
+def test_unknown_options_of_lock_classes():
+    for lock_class in (Lock, AsyncLock):
+        message = rf"^{lock_class.__name__}\(\) got an unexpected keyword argument 'foo'$"
+        with pytest.raises(TypeError, match=message):
+            lock_class(None, "a", foo=1)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "error", "says"),
+    [
+        (lambda: locks.lock_many(None), TypeError, "names must be several names, got None"),
+        (lambda: locks.lock_many(5), TypeError, "names must be several names, got 5"),
+        (lambda: locks.active(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
+        (lambda: locks.aactive(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
+        (lambda: locks.atomic("a", release_on_commit=True), TypeError, "release_on_commit"),
+        (lambda: locks.atomic("a", using_db="nowhere"), ValueError, "using_db .*'nowhere'"),
+        (lambda: locks.atomic("a", using_db=True), TypeError, "using_db .*got True"),
+        (lambda: locks.lock("a", on_lost=coroutine), TypeError, "on_lost .* coroutine"),
+    ],
+)
+def test_what_is_wrong_is_named(misuse, error, says):
+    with pytest.raises(error, match=says):
+        misuse()
+
+
+async def coroutine(lock):
+    pass

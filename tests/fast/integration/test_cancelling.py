@@ -1,0 +1,358 @@
+"""Thousands of tasks that are cancelled at any moment of a lock's life, and what is left."""
+
+import asyncio
+import gc
+import random
+import time
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+import redis
+
+from django_redislock import locks
+from django_redislock.connection import server
+from django_redislock.engine import flows
+from django_redislock.engine.drivers import run
+from django_redislock.engine.renewal import loop_book, thread_book
+from django_redislock.lua import ACQUIRE
+from tests.faults.proxy import Proxy, runs
+from tests.lock_tools import afree, awaiting, free, until
+from tests.tools import leftovers, wait_until
+
+PAIRS = 10_000
+
+AT_ONCE = 40
+"""Tasks at a time on one event loop."""
+
+RENEWALS = 1
+"""Connections that belong to the renewal of an event loop, until that is idle."""
+
+SEATS = 50
+"""Waiters that one client lets sit in a blocking pop, at least."""
+
+WORKS_WITHIN = 300.0
+"""Seconds for all pairs: it takes a tenth of that or less on a machine that does nothing else, but
+not where one waits for what was left."""
+
+FORGETS_WITHIN = 30.0
+"""Seconds until nothing in the process remembers a task that is over."""
+
+MOMENTS = ("asks", "is inside", "releases")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server):
+    async def use():
+        await crowd.work(PAIRS)
+        print(f"{time.monotonic() - began:.1f} s of work")
+        await nothing_is_left(redis_server, before)
+        for name in crowd.names:
+            newcomer = locks.lock(name, blocking=False)
+            assert await newcomer.aacquire()
+            await newcomer.arelease()
+        await waiters_have_all_their_seats(redis_server)
+
+    seed = random.randrange(10**6)
+    crowd = Crowd(random.Random(seed))
+    before, began = connected(redis_server), time.monotonic()
+    try:
+        asyncio.run(use())
+    finally:
+        took = time.monotonic() - began
+        print(f"seed {seed}, {took:.1f} s, cancelled: {dict(crowd.cancelled)}")
+    wait_until(lambda: connected(redis_server) <= before)
+    assert min(crowd.cancelled[moment] for moment in MOMENTS) > PAIRS / 50  # of each, plenty
+
+
+def test_what_was_asked_before_a_cancellation_and_arrives_after_it_is_given_back():
+    acquired_late(thread_book, KeyboardInterrupt())
+    free(locks, "late")
+
+    async def use():
+        acquired_late(loop_book, asyncio.CancelledError())
+        await afree(locks, "late")
+
+    asyncio.run(use())
+
+
+def acquired_late(book, interruption):
+    """An acquisition is broken off, and its request gets to Redis after the release that follows
+    it: they have no connection in common."""
+
+    def once(op):
+        return (yield op)
+
+    lock = locks.lock("late", timeout=30)
+    lease = lock._new_lease(book(lock._server(), "late"), "late", None, lock._owner())
+    flow = flows.take(lease, lock._want(lease.keys, lease.token), None)
+    under_way = next(flow)
+    client = server("default").client
+    given_up = run(client, once(flow.throw(interruption)))
+    with pytest.raises(type(interruption)):
+        flow.send(given_up)
+    run(client, once(under_way))
+    assert locks.get("late").token == lease.token
+
+
+async def nothing_is_left(redis_server, before):
+    async def no_key():
+        return not leftovers(redis_server)
+
+    async def no_task():
+        return {task.get_name() for task in asyncio.all_tasks() - ours} <= {"redislock-renewal"}
+
+    async def no_connection_in_use():
+        return not pool._in_use_connections
+
+    async def no_more_connections():
+        idle = [each for each in pool._available_connections if each.is_connected]
+        return len(connected(redis_server) - before) - len(idle) in (0, RENEWALS)
+
+    def no_memory_of_tasks():
+        gc.collect()
+        return not any(map(is_task_of_pair, gc.get_objects()))
+
+    ours = {asyncio.current_task()}
+    pool = (await server("default").async_client()).connection_pool
+    async with asyncio.timeout(1.5):  # less than a forgotten waiter seems alive
+        await until(no_key)
+        await until(no_task)
+        await until(no_connection_in_use)
+        await until(no_more_connections)
+    assert [info async for info in locks.aactive()] == []
+    async with asyncio.timeout(FORGETS_WITHIN):
+        while not no_memory_of_tasks():  # noqa: ASYNC110  the garbage collector sets no event
+            await asyncio.sleep(0.1)
+
+
+def is_task_of_pair(each):
+    return type(each) is asyncio.Task and each.get_name() == "pair"
+
+
+async def waiters_have_all_their_seats(redis_server):
+    async def all_sit():
+        return redis_server.info("clients")["blocked_clients"] == SEATS
+
+    async with locks.lock("seats"):
+        waiters = [asyncio.create_task(locks.lock("seats").aacquire()) for _ in range(SEATS)]
+        await awaiting(locks, "seats", SEATS)
+        await until(all_sit)
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.wait(waiters)
+    assert await locks.aget("seats") is None
+
+
+def connected(client):
+    return {each["id"] for each in client.client_list()}
+
+
+class Crowd:
+    """Locks of every kind, some of them wanted by many, and who is inside of which."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.inside = Counter()
+        self.cancelled = Counter()
+        self.names = ["a", "b", "c", "permits", "book", "again", *(f"own {n}" for n in range(20))]
+        shared = [locks.lock(name) for name in "abc"]
+        self.makers = [
+            *(partial(lambda lock: lock, lock) for lock in shared),
+            *(partial(locks.lock, f"own {number}") for number in range(20)),
+            partial(locks.lock, "a", blocking_timeout=0.02),
+            partial(locks.lock, "b", blocking=False),
+            *[partial(locks.lock, "again", reentrant=True)] * 2,
+            *[partial(locks.semaphore, "permits", 3)] * 4,
+            partial(locks.semaphore, "permits", 3, weight=2),
+            *[partial(locks.read_lock, "book")] * 4,
+            *[partial(locks.write_lock, "book")] * 2,
+            partial(locks.lock_many, ["a", "b", "c"]),
+            partial(locks.lock_many, ["own 3", "c", "own 2"]),
+        ]
+
+    async def work(self, pairs):
+        left = iter(range(pairs))
+
+        async def pair_after_pair():
+            for _ in left:
+                await Pair(self).be()
+
+        async with asyncio.timeout(WORKS_WITHIN), asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(pair_after_pair())
+
+    @contextmanager
+    def counted_in(self, lock):
+        names = getattr(lock, "names", [lock.name])
+        for name in names:
+            self.inside[name] += lock.weight
+            assert self.inside[name] <= lock.capacity
+        try:
+            yield
+        finally:
+            for name in names:
+                self.inside[name] -= lock.weight
+
+
+class Pair:
+    """A task that acquires and one that cancels it."""
+
+    def __init__(self, crowd):
+        self.crowd, self.rng = crowd, crowd.rng
+        self.lock = self.rng.choice(crowd.makers)()
+        self.doomed_at = self.rng.choices(MOMENTS, (4, 1, 2))[0]
+        self.doomed = asyncio.Event()
+        self.now = ""
+
+    async def be(self):
+        task = asyncio.create_task(self.hold(), name="pair")
+        task.add_done_callback(lambda task: self.doomed.set())  # if that moment never came
+        await self.doomed.wait()
+        struck = await self.cancel(task)
+        if self.rng.random() < 0.1:
+            struck |= await self.cancel(task)
+        await asyncio.wait([task])
+        assert task.cancelled() is struck, f"the task {'went on' if struck else 'was cancelled'}"
+        if not struck:
+            task.result()
+
+    async def cancel(self, task):
+        """Cancel it a moment later, and say whether it was in time for that."""
+        if self.rng.random() < 0.5:
+            await asyncio.sleep(self.rng.expovariate(1 / 0.003))
+        else:
+            for _ in range(self.rng.randrange(12)):
+                await asyncio.sleep(0)
+        if not task.cancel():
+            return False
+        self.crowd.cancelled[self.now] += 1
+        return True
+
+    async def hold(self):
+        self.reach("asks")
+        if self.lock.blocking and self.lock.blocking_timeout is None and self.rng.random() < 0.5:
+            async with self.lock:
+                await self.stay()
+            return
+        if not await self.acquire():
+            return
+        try:
+            await self.stay()
+        finally:
+            await self.lock.arelease()
+
+    async def acquire(self):
+        try:
+            return await self.lock.aacquire()
+        except redis.exceptions.TimeoutError:
+            # An event loop that was held up is late to see an answer; who wants to wait for
+            # a fraction of a second only is told so.
+            assert self.lock.blocking_timeout
+            return False
+
+    async def stay(self):
+        self.reach("is inside")
+        with self.crowd.counted_in(self.lock):
+            if self.lock.reentrant:
+                async with self.lock:
+                    await self.linger()
+            else:
+                await self.linger()
+        self.reach("releases")
+
+    async def linger(self):
+        for _ in range(self.rng.randrange(6)):
+            await asyncio.sleep(0)
+
+    def reach(self, moment):
+        self.now = moment
+        if moment == self.doomed_at:
+            self.doomed.set()
+
+
+@pytest.fixture
+def proxied(alias_on, own_server):
+    """Locks of a server behind a proxy. Their client waits for replies without a time limit."""
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        yield alias_on(proxy.url, socket_timeout=None), proxy
+
+
+async def leave_while_frozen(own, proxy, cancellations):
+    """Cancel a task that leaves a block while Redis does not respond. Return the seconds that it
+    takes to end after the first cancellation."""
+
+    async def hold(inside, leaves):
+        async with own.lock("a", timeout=30):
+            inside.set()
+            await leaves.wait()
+
+    inside, leaves = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(hold(inside, leaves))
+    await inside.wait()
+    proxy.freeze()
+    leaves.set()
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    for _ in range(cancellations):
+        task.cancel()
+        await asyncio.sleep(0.1)
+    await asyncio.wait([task], timeout=30)
+    assert task.cancelled()
+    return time.monotonic() - began
+
+
+def test_a_cancelled_release_does_not_wait_long_for_redis(proxied):
+    own, proxy = proxied
+
+    async def use():
+        took = await leave_while_frozen(own, proxy, cancellations=1)
+        proxy.thaw()
+        await afree(own, "a")  # the renewal has released it
+        return took
+
+    assert asyncio.run(use()) < 2.5
+
+
+def test_a_release_that_is_cancelled_twice_ends_at_once(proxied, caplog):
+    own, proxy = proxied
+
+    async def use():
+        await own.acount()
+        before = asyncio.all_tasks()
+        took = await leave_while_frozen(own, proxy, cancellations=2)
+        await asyncio.sleep(0)
+        names = {task.get_name() for task in asyncio.all_tasks() - before}
+        assert names <= {"redislock-renewal"}
+        proxy.cut()  # what still waits for a reply fails
+        gc.collect()
+        proxy.thaw()
+        await afree(own, "a")
+        return took
+
+    assert asyncio.run(use()) < 0.8
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def test_an_acquisition_that_is_cancelled_twice_is_given_back(proxied):
+    own, proxy = proxied
+
+    async def use():
+        await own.acount()
+        asked = proxy.delay_reply(runs(ACQUIRE), 0.3)
+        task = asyncio.create_task(own.lock("a", timeout=30).aacquire())
+        while not asked.has_begun():  # noqa: ASYNC110  a proxy sets no event
+            await asyncio.sleep(0.01)
+        proxy.freeze()
+        task.cancel()
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        proxy.thaw()
+        await afree(own, "a")
+
+    asyncio.run(use())

@@ -1,0 +1,256 @@
+"""What `manage.py check` says of a project's configuration."""
+
+import re
+
+import pytest
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+from redis import Redis
+
+from django_redislock import locks
+from django_redislock.checks import (
+    check_backend,
+    check_eviction,
+    check_own_database,
+    check_settings,
+)
+from tests.lock_fixtures import CORE, DJANGO_REDIS
+
+from .test_connection import LOCMEM, MISTAKEN, MISTAKEN_RETRIES, UNFIT, UNREADABLE
+
+
+def told(*, deploy=False):
+    """Our messages, by id."""
+    messages = run_checks(include_deployment_checks=deploy)
+    return {
+        message.id: message for message in messages if (message.id or "").startswith("redislock")
+    }
+
+
+def test_a_sound_configuration_is_quiet():
+    assert told() == {}
+
+
+def test_a_missing_alias_is_E001(settings):
+    settings.REDISLOCK_CACHE = "nope"
+    assert set(told()) == {"redislock.E001"}
+    assert "'nope'" in told()["redislock.E001"].msg
+    assert told()["redislock.E001"].hint
+
+
+@pytest.mark.parametrize("alias", UNFIT)
+def test_another_backend_is_E002(settings, alias):
+    settings.CACHES = {**settings.CACHES, **UNFIT}
+    settings.REDISLOCK_CACHE = alias
+    assert set(told()) == {"redislock.E002"}
+    [message] = told().values()
+    assert repr(alias) in message.msg
+    assert UNFIT[alias]["BACKEND"] in message.msg
+    assert "REDISLOCK_CACHE" in message.hint
+    assert message.is_serious()
+
+
+@pytest.mark.parametrize("backend", ["nowhere.at.All", "django.core.cache.NoCache"])
+def test_a_backend_that_can_not_be_imported_is_E002(settings, backend):
+    settings.CACHES = {**settings.CACHES, "broken": {"BACKEND": backend}}
+    settings.REDISLOCK_CACHE = "broken"
+    # Django's own checks raise on such a backend.
+    [message] = check_backend(None)
+    assert message.id == "redislock.E002"
+    assert "'broken'" in message.msg
+    assert backend in message.msg
+    assert "BACKEND" in message.hint
+    assert "REDISLOCK_CACHE" not in message.hint
+
+
+ALL_MISTAKEN = {**MISTAKEN, **MISTAKEN_RETRIES}
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "mistake"), ALL_MISTAKEN.values(), ids=ALL_MISTAKEN
+)
+def test_an_alias_whose_options_are_mistaken_is_E002(
+    settings, alias_on, backend, options, mistake
+):
+    alias_on("redis://mistaken", backend=backend, **options)
+    settings.REDISLOCK_CACHE = "own"
+
+    for check in (check_backend, check_eviction, check_own_database):
+        found = check(None)
+        assert [message.id for message in found] == ["redislock.E002"] * (check is check_backend)
+    [message] = check_backend(None)
+    assert re.search(f"'own': .*({mistake})", message.msg)
+    wrong = "OPTIONS" if backend in (CORE, DJANGO_REDIS) else "BACKEND"
+    assert wrong in message.hint
+    assert "REDISLOCK_CACHE" not in message.hint
+
+
+@pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_address_that_leads_nowhere_is_E002(settings, alias_on, location):
+    alias_on(location)
+    settings.REDISLOCK_CACHE = "own"
+    assert set(told(deploy=True)) == {"redislock.E002"}
+    assert "'own': " in told()["redislock.E002"].msg
+    assert "LOCATION" in told()["redislock.E002"].hint
+    assert "REDISLOCK_CACHE" not in told()["redislock.E002"].hint
+
+
+@pytest.mark.parametrize("path", ["no.such.module", "os.environ", 5])
+def test_a_client_setting_that_is_wrong_is_E003_alone(settings, path):
+    settings.REDISLOCK_CLIENT = path
+    for deploy in (False, True):
+        messages = run_checks(include_deployment_checks=deploy)
+        found = [each for each in messages if (each.id or "").startswith("redislock")]
+        assert [each.id for each in found] == ["redislock.E003"]
+        assert "REDISLOCK_CLIENT" in found[0].msg
+
+
+def test_an_alias_beside_that_is_mistaken_is_nobodys_database(settings, alias_on):
+    alias_on("redis://mistaken/1", socket_timeoutt=5)
+    settings.REDISLOCK_CACHE = "django_redis"
+    assert set(told(deploy=True)) == {"redislock.W003"}
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("os.getcwd", "got a str"),
+        (f"{__name__}.mistaken_client", "timeoutt"),
+        (f"{__name__}.no_client", "REDISLOCK_CLIENT can't make a client: KeyError('REDIS')"),
+    ],
+)
+def test_what_makes_no_client_is_E003_when_it_is_tried(settings, path, wrong):
+    settings.REDISLOCK_CLIENT = path
+    assert told() == {}
+
+    found = told(deploy=True)
+
+    assert set(found) == {"redislock.E003"}
+    assert wrong in found["redislock.E003"].msg
+    assert locks.health().get("client").status == "failed"
+
+
+def mistaken_client():
+    return Redis(socket_timeoutt=5)
+
+
+def no_client():
+    raise KeyError("REDIS")
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"),
+    [
+        ("REDISLOCK_HISTORY", -1),
+        ("REDISLOCK_HISTORY", 10**30),
+        ("REDISLOCK_HISTORY", "many"),
+        ("REDISLOCK_HISTORY", True),
+        ("REDISLOCK_REDACT", "password"),
+        ("REDISLOCK_REDACT", [b"password"]),
+        ("REDISLOCK_PREFIX", None),
+        ("REDISLOCK_TIMEOUT", "soon"),
+        ("REDISLOCK_TIMEOUT", -1),
+        ("REDISLOCK_TIMEOUT", True),
+    ],
+)
+def test_another_setting_that_is_wrong_is_E003(settings, setting, wrong):
+    setattr(settings, setting, wrong)
+
+    [message] = check_settings(None)
+
+    assert message.id == "redislock.E003"
+    assert setting in message.msg
+    assert repr(wrong) in message.msg
+
+
+def test_settings_that_are_right_are_quiet(settings):
+    settings.REDISLOCK_HISTORY, settings.REDISLOCK_REDACT = 0, ["*password*"]
+    assert check_settings(None) == []
+
+
+@pytest.mark.parametrize("alias", ["nope", "locmem"])
+def test_what_is_no_server_is_not_asked_for_its_policy(settings, alias):
+    settings.CACHES = {**settings.CACHES, "locmem": LOCMEM}
+    settings.REDISLOCK_CACHE = alias
+    assert len(told(deploy=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "allkeys-lru",
+        *(
+            pytest.param(policy, marks=pytest.mark.slow)
+            for policy in ("allkeys-random", "volatile-lru", "volatile-ttl")
+        ),
+    ],
+)
+def test_a_server_that_evicts_is_W001(settings, own_locks, own_redis, policy):
+    settings.REDISLOCK_CACHE = "own"
+    assert told(deploy=True) == {}
+    own_redis.config_set("maxmemory-policy", policy)
+    assert told() == {}
+    assert set(told(deploy=True)) == {"redislock.W001"}
+    [message] = told(deploy=True).values()
+    assert "'own'" in message.msg
+    assert policy in message.msg
+    assert "noeviction" in message.hint
+
+
+def test_a_server_that_can_not_be_asked_is_W002(settings, alias_on, either_backend):
+    alias_on("redis://127.0.0.1:1/0", backend=either_backend)
+    settings.REDISLOCK_CACHE = "own"
+    assert told() == {}
+    assert set(told(deploy=True)) == {"redislock.W002"}
+    assert "'own'" in told(deploy=True)["redislock.W002"].msg
+
+
+def test_the_sites_ordinary_cache_is_W003():
+    assert set(told(deploy=True)) == {"redislock.W003"}
+    assert "clear()" in told(deploy=True)["redislock.W003"].msg
+
+
+def test_an_alias_in_the_same_database_as_another_is_W003_too():
+    with override_settings(REDISLOCK_CACHE="django_redis"):
+        [message] = told(deploy=True).values()
+    assert message.id == "redislock.W003"
+    assert "'default'" in message.msg
+
+
+def test_a_database_of_its_own_is_not_W003(settings, alias_on):
+    alias_on(settings.CACHES["default"]["LOCATION"].removesuffix("0") + "5")
+    settings.REDISLOCK_CACHE = "own"
+    assert told(deploy=True) == {}
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS, "django_valkey.cache.ValkeyCache"])
+def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
+    alias_on(own_server.url, backend=backend)
+    settings.REDISLOCK_CACHE = "own"
+    assert told() == {}
+    default = "django.core.cache.backends.base.default_key_func"
+    settings.CACHES = {
+        **settings.CACHES,
+        "own": settings.CACHES["own"] | {"KEY_FUNCTION": default},
+    }
+    assert told() == {}
+    own = settings.CACHES["own"] | {"KEY_FUNCTION": f"{__name__}.key_of_a_tenant"}
+    settings.CACHES = {**settings.CACHES, "own": own}
+    assert set(told()) == {"redislock.W004"}
+    [message] = told().values()
+    assert "'own'" in message.msg
+    assert "KEY_FUNCTION" in message.msg
+    assert "name of each lock" in message.hint
+
+
+def key_of_a_tenant(key, key_prefix, version):
+    return f"tenant:{key_prefix}:{version}:{key}"
+
+
+@pytest.mark.parametrize("value", [None, 5, ["default"], {}])
+def test_an_alias_that_is_no_text_is_E001(settings, value):
+    settings.REDISLOCK_CACHE = value
+    assert set(told(deploy=True)) == {"redislock.E001"}
+    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CACHE"):
+        locks.count()

@@ -1,0 +1,484 @@
+"""Over the caches of a project: their prefixes, options and pools, and the settings, live."""
+
+import asyncio
+import tempfile
+from datetime import timedelta
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import redis
+from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_redislock import locks
+from django_redislock.connection import GivenServer
+from django_redislock.connection.servers import fits
+from django_redislock.testing import EmbeddedServer
+from tests.lock_fixtures import CORE, DJANGO_REDIS
+from tests.lock_tools import commands, start, waiting
+from tests.servers import Certificates, Node
+from tests.tools import wait_until
+
+LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+UNFIT = {
+    "locmem": LOCMEM,
+    "dummy": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"},
+    "db": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "caches"},
+    "file": {
+        "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+        "LOCATION": "/nowhere",
+    },
+}
+
+
+@pytest.fixture
+def empty_server(redis_server):
+    """What ran out stays for a while, also what a former test left."""
+    redis_server.flushdb()
+    return redis_server
+
+
+def prefixes(client):
+    """What the keys of locks begin with."""
+    return {key.partition(":{")[0] for key in client.scan_iter() if ":lock:" in key}
+
+
+def test_keys_begin_with_the_prefixes(manager, empty_server):
+    with manager.lock("a"):
+        assert prefixes(empty_server) == {"testproject:redislock"}
+
+
+def test_an_alias_without_a_prefix_has_only_the_products(settings, empty_server, either_backend):
+    entry = {"BACKEND": either_backend, "LOCATION": settings.CACHES["default"]["LOCATION"]}
+    settings.CACHES = {**settings.CACHES, "bare": entry}
+    with locks.using("bare").lock("a"):
+        assert prefixes(empty_server) == {"redislock"}
+
+
+def test_another_prefix_is_another_lock(empty_server):
+    with locks.lock("a") as lock:
+        with override_settings(REDISLOCK_PREFIX="other"):
+            assert locks.get("a") is None
+            with locks.lock("a", blocking=False):
+                assert prefixes(empty_server) == {
+                    "testproject:redislock",
+                    "testproject:other",
+                }
+        assert lock.owned()
+
+
+def test_a_lock_is_released_where_it_was_acquired(redis_server):
+    lock = locks.lock("a")
+    assert lock.acquire()
+    with override_settings(REDISLOCK_PREFIX="other"):
+        lock.release()
+    assert locks.get("a") is None
+
+
+def test_the_default_lease_is_read_live():
+    assert locks.lock("a").timeout == 30.0
+    with override_settings(REDISLOCK_TIMEOUT=7):
+        assert locks.lock("a").timeout == 7.0
+        assert locks.lock("a", timeout=5).timeout == 5.0
+        with locks.lock("a"):
+            assert locks.get("a").timeout == 7.0
+    assert locks.lock("a").timeout == 30.0
+
+
+def test_the_alias_is_read_live(alias_on, own_server, own_redis):
+    alias_on(own_server.url)
+    assert locks.alias == "default"
+    with override_settings(REDISLOCK_CACHE="own"):
+        assert locks.alias == "own"
+        with locks.lock("a"):
+            assert prefixes(own_redis) == {"own:redislock"}
+    assert locks.get("a") is None
+
+
+def test_aliases_on_other_servers_are_kept_apart(own_locks):
+    with locks.lock("a"), own_locks.lock("a", blocking=False):
+        assert locks.get("a").token != own_locks.get("a").token
+        locks.assert_held("a")
+        own_locks.assert_held("a")
+    assert own_locks.alias == "own"
+
+
+@pytest.mark.parametrize("alias", UNFIT)
+def test_other_backends_are_refused_by_name(settings, alias):
+    settings.CACHES = {**settings.CACHES, **UNFIT}
+    unfit = locks.using(alias)
+    backend = UNFIT[alias]["BACKEND"]
+    uses = [
+        unfit.lock("a").acquire,
+        unfit.lock("a").locked,
+        lambda: unfit.get("a"),
+        unfit.count,
+        lambda: list(unfit.active()),
+        lambda: unfit.force_release("a"),
+        lambda: unfit.assert_held("a"),
+        lambda: asyncio.run(unfit.lock("a").aacquire()),
+        lambda: asyncio.run(unfit.aget("a")),
+    ]
+    for use in uses:
+        with pytest.raises(ImproperlyConfigured, match=repr(alias)) as caught:
+            use()
+        assert backend in str(caught.value)
+
+
+MISTAKEN = {
+    "option": (CORE, {"socket_timeoutt": 5}, "socket_timeoutt"),
+    "value": (CORE, {"max_connections": "many"}, "max_connections"),
+    "database": (CORE, {"db": "x"}, "db must be a number, got 'x'"),
+    "timeout": (CORE, {"socket_timeout": "5"}, "socket_timeout must be a number of seconds"),
+    "timedelta": (
+        CORE,
+        {"socket_connect_timeout": timedelta(seconds=5)},
+        "socket_connect_timeout",
+    ),
+    "interval": (CORE, {"health_check_interval": "30"}, "health_check_interval"),
+    "protocol": (CORE, {"protocol": 5}, "protocol must be"),
+    "credentials": (
+        CORE,
+        {"password": "x", "credential_provider": object()},
+        "credential_provider",
+    ),
+    "pool": (CORE, {"pool_class": "redis.NoPool"}, "NoPool"),
+    "pool's timeout": (
+        CORE,
+        {"pool_class": "redis.BlockingConnectionPool", "timeout": "20"},
+        "timeout must be a number of seconds, at least 0, got '20'",
+    ),
+    "class": ("django.core.cache.backends.redis.NoCache", {}, "NoCache"),
+    "django-redis's option": (
+        DJANGO_REDIS,
+        {"CONNECTION_POOL_KWARGS": {"socket_timeoutt": 5}},
+        "socket_timeoutt",
+    ),
+    "django-redis's timeout": (DJANGO_REDIS, {"SOCKET_TIMEOUT": "5"}, "Socket timeout"),
+    "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
+}
+
+MISTAKEN_RETRIES = {  # which asyncio does not take over
+    "retry": (CORE, {"retry": 3}, "retry must be a Retry|'int' object has no"),
+    "retry on errors": (CORE, {"retry": 3, "retry_on_error": [OSError]}, "'int' object has no"),
+}
+
+
+@pytest.mark.parametrize(("backend", "options", "told"), MISTAKEN.values(), ids=MISTAKEN)
+def test_an_alias_whose_options_are_mistaken_is_refused_by_name(alias_on, backend, options, told):
+    mistaken = alias_on("redis://mistaken", backend=backend, **options)
+
+    for use in (
+        mistaken.lock("a").acquire,
+        mistaken.count,
+        lambda: asyncio.run(mistaken.acount()),
+    ):
+        with pytest.raises(ImproperlyConfigured, match=f"'own': .*{told}"):
+            use()
+
+
+UNREADABLE = {
+    "empty label": "redis://.example.com:6379/0",
+    "long label": f"redis://{'a' * 64}.example.com:6379/0",
+    "no address": [],
+}
+
+
+@pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_address_that_leads_nowhere_is_refused_by_name(alias_on, location):
+    unreadable = alias_on(location)
+
+    with pytest.raises(ImproperlyConfigured, match="'own': "):
+        unreadable.count()
+    assert "own" not in [each.alias for each in locks.everywhere()]
+
+
+def test_sentinels_know_a_service_by_a_name_that_is_no_hosts(alias_on):
+    service = f"redis://{'orders-' * 10}/0"
+    sentinels = {
+        "CONNECTION_POOL_CLASS": "redis.sentinel.SentinelConnectionPool",
+        "CLIENT_CLASS": "django_redis.client.SentinelClient",
+        "SENTINELS": [("127.0.0.1", 1)],
+    }
+    with pytest.raises(ImproperlyConfigured, match="can't be read"):
+        fits(alias_on(service).alias)
+    factory = "django_redis.pool.SentinelConnectionFactory"
+    with override_settings(DJANGO_REDIS_CONNECTION_FACTORY=factory):
+        assert fits(alias_on(service, backend=DJANGO_REDIS, **sentinels).alias)
+
+
+def test_an_alias_that_is_missing_is_refused_by_name():
+    with pytest.raises(ImproperlyConfigured, match="'nope'"):
+        locks.using("nope").get("a")
+    with (
+        override_settings(REDISLOCK_CACHE="nope"),
+        pytest.raises(ImproperlyConfigured, match="'nope'"),
+    ):
+        locks.count()
+
+
+def test_making_a_lock_asks_nothing(alias_on):
+    nowhere = alias_on("redis://127.0.0.1:1/0")
+    lock = nowhere.lock("a", timeout=5)
+    assert (lock.token, lock.fence_token, lock.lost) == (None, None, False)
+    nowhere.lock("a:{x}")(lambda x: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decode", [True, False])
+def test_clients_that_decode_answers_do_as_well(alias_on, either_backend, own_server, decode):
+    own = alias_on(
+        own_server.url, backend=either_backend, **_pool(either_backend, decode_responses=decode)
+    )
+    with own.lock("ä", metadata={"é": "è"}) as lock:
+        assert lock.fence_token == own.get("ä").fence_token
+        assert own.get("ä").metadata == {"é": "è"}
+        assert [info.name for info in own.active("ä*")] == ["ä"]
+        waiter = start(own.lock("ä").acquire)
+        waiting(own, "ä", 1)
+    assert waiter.result(60)
+    assert own.force_release("ä", own.get("ä").token) == 1
+    assert asyncio.run(_ahold(own, "ä"))
+
+
+def _pool(backend, **options):
+    return {"CONNECTION_POOL_KWARGS": options} if backend == DJANGO_REDIS else options
+
+
+@pytest.mark.parametrize("patience", [0.2, 5])
+def test_waiting_is_longer_than_a_socket_may_be_silent(
+    alias_on, either_backend, own_server, patience
+):
+    own = alias_on(
+        own_server.url, backend=either_backend, **_pool(either_backend, socket_timeout=patience)
+    )
+    with own.lock("a"):
+        first = start(_hold, own)
+        waiting(own, "a", 1)
+        second = start(lambda: asyncio.run(_ahold(own)))
+        waiting(own, "a", 2)
+        assert own.lock("a", blocking_timeout=0.8).acquire() is False
+    assert first.result(60)
+    assert second.result(60)
+
+
+def _hold(manager):
+    with manager.lock("a"):
+        return True
+
+
+async def _ahold(manager, name="a"):
+    async with manager.lock(name):
+        return True
+
+
+@pytest.mark.slow
+def test_one_connection_is_enough_for_one_thread(alias_on, either_backend, own_server, own_redis):
+    own = alias_on(own_server.url, backend=either_backend)
+    own_redis.ping()
+    before = own_redis.info("stats")["total_connections_received"]
+    for _ in range(50):
+        with own.lock("a", timeout=300):
+            own.count()
+    assert own_redis.info("stats")["total_connections_received"] - before == 1
+
+
+def test_the_pool_is_the_caches_own(alias_on, either_backend, own_server, own_redis):
+    own = alias_on(own_server.url, backend=either_backend)
+    caches["own"].set("a", 1)
+    before = own_redis.info("stats")["total_connections_received"]
+    with own.lock("a", timeout=300):
+        assert caches["own"].get("a") == 1
+    assert own_redis.info("stats")["total_connections_received"] == before
+
+
+def test_an_uncontended_cycle_is_two_commands(manager, redis_server):
+    with manager.lock("warm", timeout=300):
+        pass
+    with commands(redis_server) as called:
+        for _ in range(10):
+            with manager.lock("a", timeout=300):
+                pass
+    assert called["evalsha"] == 20
+    assert called["blpop"] == called["eval"] == 0
+
+
+def test_caching_beside_locks_does_not_disturb_them(manager):
+    cache = caches[manager.alias]
+    with manager.lock("a") as lock:
+        cache.set("a", 1)
+        cache.set("lock:a", 1)
+        cache.delete_many(["a", "lock:a", "redislock"])
+        assert lock.owned()
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
+def test_a_unix_socket_does_as_well(alias_on, backend):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "socket")
+        with EmbeddedServer(unixsocket=str(path)):
+            own = alias_on(f"unix://{path}?db=0", backend=backend)
+            with own.lock("a"):
+                assert own.count() == 1
+            asyncio.run(_ahold(own))
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
+def test_a_password_and_another_database_do_as_well(alias_on, backend):
+    with EmbeddedServer() as server:
+        url = f"redis://:secret@127.0.0.1:{server.port}/3"
+        with redis.Redis(port=server.port) as client:
+            client.config_set("requirepass", "secret")
+        own = alias_on(url, backend=backend)
+        with own.lock("a"):
+            assert own.count() == 1
+        asyncio.run(_ahold(own))
+        with redis.Redis(port=server.port, password="secret") as client:
+            assert set(client.info("keyspace")) == {"db3"}
+
+
+@pytest.mark.parametrize(
+    ("client", "address"),
+    [
+        (redis.Redis(), "127.0.0.1:6379"),
+        (redis.Redis(host="localhost", port=7000, db=3), "127.0.0.1:7000"),
+        (redis.Redis.from_url("redis://cache.example"), "cache.example:6379"),
+        (redis.Redis(unix_socket_path="/run/redis"), "/run/redis"),
+        (redis.sentinel.Sentinel([("127.0.0.1", 1)]).master_for("cache"), None),
+        (redis.RedisCluster.__new__(redis.RedisCluster), None),
+    ],
+    ids=["default", "localhost", "url", "unix socket", "sentinel", "cluster"],
+)
+def test_a_server_is_where_its_client_is_told(client, address):
+    # Nobody is asked, so whether there is a server makes no difference.
+    assert GivenServer(client).address == address
+
+
+def test_of_several_addresses_the_first_is_the_servers(settings, own_server, either_backend):
+    location = [own_server.url, "redis://127.0.0.1:1/0"]
+    entry = {"BACKEND": either_backend, "LOCATION": location}
+    settings.CACHES = {**settings.CACHES, "replicated": entry}
+    own = locks.using("replicated")
+    for _ in range(5):
+        with own.lock("a") as lock:
+            assert lock.owned()
+    asyncio.run(_ahold(own))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_connections": 3},
+        {"pool_class": "redis.BlockingConnectionPool", "max_connections": 2, "timeout": 3},
+    ],
+    ids=["pool", "blocking pool"],
+)
+def test_waiters_leave_their_holder_a_connection_to_renew_and_release(
+    alias_on, own_server, options
+):
+    own = alias_on(own_server.url, **options)
+
+    def use():
+        with own.lock("a", timeout=1) as lock:
+            return lock.fence_token
+
+    with own.lock("a", timeout=1) as lock:
+        users = [start(use) for _ in range(6)]
+        waiting(own, "a", 6)
+        for _ in range(3):
+            renewed = own.get("a").expires_at
+            wait_until(lambda before=renewed: own.get("a").expires_at > before)
+        assert not lock.lost
+        waiting(own, "a", 6)
+    assert len({user.result(60) for user in users}) == 6
+
+
+def test_a_server_is_asked_whether_it_is_there_as_often_as_its_alias_says(
+    alias_on, own_server, own_redis
+):
+    own = alias_on(own_server.url, health_check_interval=1e-9)
+    lock = own.lock("a", blocking=False, auto_renewal=False)
+    lock.acquire()
+    lock.release()
+    with commands(own_redis) as called:
+        lock.acquire()
+        lock.release()
+    assert called["ping"] == 2
+
+
+def test_tls_by_the_class_of_connections_does_as_well(alias_on):
+    certificates = Certificates()
+    with Node(tls=certificates, tls_auth_clients="yes") as node:
+        url = node.url.replace("rediss:", "redis:")
+        own = alias_on(url, connection_class=redis.SSLConnection, **certificates.shown)
+        with own.lock("a") as lock:
+            assert lock.owned()
+        assert asyncio.run(_ahold(own))
+
+
+if find_spec("redis.cache"):  # not in redis-py 5.0
+
+    def test_a_client_side_cache_does_as_well(alias_on, own_server, own_redis, monkeypatch):
+        config = import_module("redis.cache").CacheConfig()
+        proxy = redis.connection.CacheProxyConnection  # which is for what is newer than is at hand
+        monkeypatch.setattr(proxy, "MIN_ALLOWED_VERSION", "6.0.0")
+        its_name = "valkey" if "valkey_version" in own_redis.info("server") else "redis"
+        monkeypatch.setattr(proxy, "DEFAULT_SERVER_NAME", its_name)
+        own = alias_on(own_server.url, protocol=3, cache_config=config)
+        with own.lock("a") as lock:
+            assert lock.owned()
+            waiter = start(_hold, own)
+            waiting(own, "a", 1)
+        assert waiter.result(60)
+        assert asyncio.run(_ahold(own))
+
+
+def test_who_finds_no_connection_free_asks_again_in_async(alias_on, own_server):
+    own = alias_on(own_server.url, max_connections=1)
+
+    async def all_use():
+        return await asyncio.gather(*(_ahold(own, f"n{number}") for number in range(5)))
+
+    assert asyncio.run(all_use()) == [True] * 5
+
+
+@pytest.mark.parametrize("alias", ["core", "django_redis"])
+def test_a_blocking_pool_blocks_in_async_too(settings, redis_server, alias):
+    location = settings.CACHES["default"]["LOCATION"]
+    core = {"pool_class": "redis.BlockingConnectionPool", "max_connections": 3, "timeout": 20}
+    django_redis = {
+        "CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool",
+        "CONNECTION_POOL_KWARGS": {"max_connections": 3, "timeout": 20},
+    }
+    settings.CACHES = {
+        **settings.CACHES,
+        "core": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": location,
+            "OPTIONS": core,
+        },
+        "django_redis": {
+            "BACKEND": "django_redis.cache.RedisCache",
+            "LOCATION": location.replace("/0", "/0?"),  # a pool of its own
+            "OPTIONS": django_redis,
+        },
+    }
+    manager = locks.using(alias)
+    entered = []
+
+    async def use(number):
+        async with manager.lock("a"):
+            entered.append(number)
+
+    async def all_use():
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(5):
+                tasks.create_task(use(number))
+
+    asyncio.run(all_use())
+    assert sorted(entered) == list(range(5))
+    with manager.lock("a"):
+        pass

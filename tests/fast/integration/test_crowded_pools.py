@@ -1,0 +1,152 @@
+"""The holder keeps its lock, and can release it, if others use all connections of its pool."""
+
+import asyncio
+import threading
+import time
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import pytest
+import redis
+from redis.exceptions import ConnectionError, TimeoutError
+
+from django_redislock import AsyncLock, Lock, LockError
+from django_redislock.engine import renewal
+from tests.lock_tools import start, until
+from tests.tools import wait_until
+
+LEASE = 2
+"""Seconds. A holder that is not renewed loses its lock within this time."""
+
+KEPT_FOR = 3 * LEASE
+"""Seconds for which the holder must keep its lock."""
+
+CONNECTIONS = 4
+
+
+def connected(own_redis):
+    """The number of connections to the server, without the observer's own."""
+    return len(own_redis.client_list()) - 1
+
+
+def blocked(own_redis):
+    return own_redis.info("clients")["blocked_clients"]
+
+
+@contextmanager
+def used_up(client, own_redis):
+    """All connections of the pool wait in a blocking command of somebody else."""
+    users = [start(client.blpop, ["busy"], 60) for _ in range(CONNECTIONS)]
+    wait_until(lambda: blocked(own_redis) == CONNECTIONS)
+    yield
+    own_redis.rpush("busy", *range(CONNECTIONS))
+    for user in users:
+        user.result(60)
+
+
+@asynccontextmanager
+async def used_up_on_loop(client, own_redis):
+    async def all_blocked():
+        return await asyncio.to_thread(blocked, own_redis) == CONNECTIONS
+
+    users = [asyncio.create_task(client.blpop(["busy"], 60)) for _ in range(CONNECTIONS)]
+    await until(all_blocked)
+    yield
+    own_redis.rpush("busy", *range(CONNECTIONS))
+    await asyncio.gather(*users)
+
+
+@pytest.fixture(params=["ConnectionPool", "BlockingConnectionPool"])
+def options(request):
+    """Options of a pool, and its class by name."""
+    options = {"max_connections": CONNECTIONS, "socket_timeout": None}
+    if request.param == "BlockingConnectionPool":
+        options["timeout"] = 0.5
+    return request.param, options
+
+
+def test_a_holder_renews_and_releases_with_a_pool_that_is_used_up(own_server, own_redis, options):
+    pool_class, options = options
+    pool = getattr(redis, pool_class).from_url(own_server.url, **options)
+    with redis.Redis(connection_pool=pool) as client:
+        lock = Lock(client, "a", timeout=LEASE)
+        assert lock.acquire()
+        with used_up(client, own_redis):
+            kept_until = time.monotonic() + KEPT_FOR
+            while time.monotonic() < kept_until:
+                assert not lock.lost
+                time.sleep(0.05)
+            lock.release()
+        assert not lock.locked()
+
+
+def test_a_task_renews_and_releases_with_a_pool_that_is_used_up(own_server, own_redis, options):
+    pool_class, options = options
+    pool = getattr(redis.asyncio, pool_class).from_url(own_server.url, **options)
+
+    async def use():
+        async with redis.asyncio.Redis(connection_pool=pool) as client:
+            lock = AsyncLock(client, "a", timeout=LEASE)
+            assert await lock.acquire()
+            async with used_up_on_loop(client, own_redis):
+                kept_until = time.monotonic() + KEPT_FOR
+                while time.monotonic() < kept_until:
+                    assert not lock.lost
+                    await asyncio.sleep(0.05)
+                await lock.release()
+            assert not await lock.locked()
+        await pool.aclose()
+
+    asyncio.run(use())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("threads", "connections"), [(150, 4), (250, 10)])
+def test_waiting_threads_do_not_keep_the_holder_from_renewing(own_server, threads, connections):
+    stopped = threading.Event()
+    pool = redis.ConnectionPool.from_url(own_server.url, max_connections=connections)
+    with redis.Redis(connection_pool=pool) as client:
+        waiter = Lock(client, "a", timeout=LEASE, blocking_timeout=5)
+
+        def wait():
+            while not stopped.is_set():
+                # The pool may refuse a waiter. Only the holder counts here.
+                with suppress(ConnectionError, TimeoutError, LockError):
+                    waiter.acquire()
+
+        holder = Lock(client, "a", timeout=LEASE)
+        assert holder.acquire()
+        waiters = [start(wait) for _ in range(threads)]
+        kept_until = time.monotonic() + KEPT_FOR
+        while time.monotonic() < kept_until:
+            assert not holder.lost
+            time.sleep(0.05)
+        stopped.set()
+        for each in waiters:
+            each.result(60)
+        holder.release()
+
+
+def test_a_renewer_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):
+    monkeypatch.setattr(renewal, "IDLE", 0.05)
+    with own_locks.lock("a", timeout=LEASE):
+        assert connected(own_redis) == 1
+        wait_until(lambda: connected(own_redis) == 2)
+    wait_until(lambda: connected(own_redis) == 1)
+
+
+def test_a_renewal_task_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):
+    monkeypatch.setattr(renewal, "IDLE", 0.05)
+
+    async def use():
+        async with own_locks.lock("a", timeout=LEASE):
+            assert connected(own_redis) == 1
+            await until(lambda: so_many(2))
+        await until(lambda: so_many(1))
+        async with own_locks.lock("a", timeout=LEASE):
+            await until(lambda: so_many(2))
+
+    async def so_many(count):
+        return await asyncio.to_thread(connected, own_redis) == count
+
+    asyncio.run(use())
+    wait_until(lambda: connected(own_redis) == 0)

@@ -1,0 +1,352 @@
+"""A lock around each call of a function."""
+
+import asyncio
+import functools
+import inspect
+from dataclasses import dataclass
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import AsyncRequestFactory, RequestFactory
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from django_redislock import LockError, locks
+from tests.lock_tools import start
+from tests.tools import wait_until
+
+
+def held():
+    return sorted(info.name for info in locks.active())
+
+
+def test_it_holds_the_lock_around_each_call():
+    @locks.lock("report")
+    def report():
+        """Its text."""
+        return held()
+
+    assert (report.__name__, report.__doc__) == ("report", "Its text.")
+    assert held() == []
+    assert report() == ["report"]
+    assert held() == []
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((7,), {}), ((), {"site_id": 7}), ((7, 3), {}), ((7,), {"page": 3})]
+)
+def test_fields_are_filled_from_the_arguments_however_given(args, kwargs):
+    @locks.lock("rebuild:{site_id}:{page}")
+    def rebuild(site_id, page=3):
+        return held()
+
+    assert rebuild(*args, **kwargs) == ["rebuild:7:3"]
+
+
+def test_fields_can_go_into_an_argument_and_format_it():
+    @dataclass
+    class User:
+        pk: int
+
+    @locks.lock("user:{user.pk:04d}:{options[mode]}")
+    def work(user, **rest):
+        return held()
+
+    assert work(User(5), options={"mode": "full"}) == ["user:0005:full"]
+
+
+def test_keyword_only_and_variable_arguments_are_fields_too():
+    @locks.lock("{args[0]}:{flag}:{extra}")
+    def work(*args, flag, **rest):
+        return held()
+
+    assert work("a", flag=True, extra=1) == ["a:True:1"]
+
+
+def test_doubled_braces_are_braces():
+    @locks.lock("{{x}}:{x}")
+    def work(x):
+        return held()
+
+    assert work(1) == ["{x}:1"]
+
+
+def test_methods_have_self():
+    class Account:
+        number = 9
+        kind = "savings"
+
+        @locks.lock("account:{self.number}")
+        def close(self):
+            return held()
+
+        @classmethod
+        @locks.lock("class:{cls.kind}")
+        def of_class(cls):
+            return held()
+
+        @staticmethod
+        @locks.lock("static:{x}")
+        def of_nothing(x):
+            return held()
+
+    assert Account().close() == ["account:9"]
+    assert Account.of_class() == ["class:savings"]
+    assert Account.of_nothing(1) == ["static:1"]
+
+
+def test_private_attributes_are_no_fields():
+    with pytest.raises(ImproperlyConfigured, match=r"cls\.__name__"):
+
+        @locks.lock("{cls.__name__}")
+        def of_class(cls): ...
+
+
+def test_coroutine_functions_stay_coroutine_functions():
+    @locks.lock("site:{site_id}")
+    async def rebuild(site_id):
+        return [info.name async for info in locks.aactive()]
+
+    assert inspect.iscoroutinefunction(rebuild)
+    assert asyncio.run(rebuild(3)) == ["site:3"]
+    assert held() == []
+
+
+def test_generators_are_refused_at_import():
+    def generator():
+        yield
+
+    async def agenerator():
+        yield
+
+    for function in (generator, agenerator):
+        with pytest.raises(TypeError, match="generator"):
+            locks.lock("a")(function)
+
+
+async def acoroutine():
+    return held()
+
+
+async def agenerator():
+    yield held()
+
+
+def passed_on(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+class Dispatched(View):
+    async def get(self, request):
+        raise AssertionError("it ran")
+
+    @locks.lock("a")
+    def dispatch(self, request):
+        return super().dispatch(request)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        locks.lock("a")(passed_on(acoroutine)),
+        locks.lock("a")(passed_on(agenerator)),
+        locks.lock("a")(lambda: (each for each in "ab")),
+        locks.lock("a")(staticmethod(acoroutine)),
+        locks.lock_many(["a", "b"])(passed_on(acoroutine)),
+        locks.atomic("a")(passed_on(acoroutine)),
+        functools.partial(Dispatched.as_view(), RequestFactory().get("/")),
+    ],
+    ids=["coroutine", "async-generator", "generator", "static", "many", "atomic", "dispatch"],
+)
+@pytest.mark.django_db
+def test_what_is_answered_and_yet_to_run_is_refused(call):
+    with pytest.raises(TypeError, match="runs after its call ended"):
+        call()
+    assert held() == []
+
+
+def test_what_is_awaited_is_held_meanwhile_however_it_is_made():
+    class Caller:
+        async def __call__(self):
+            return [info.name async for info in locks.aactive()]
+
+    assert asyncio.run(locks.lock("a")(Caller())()) == ["a"]
+    assert asyncio.run(locks.lock("a")(sync_to_async(held))()) == ["a"]
+
+
+def test_django_puts_it_on_the_methods_of_views():
+    class Sync(View):
+        @method_decorator(locks.lock("report:{pk}"))
+        def get(self, request, pk):
+            return HttpResponse(",".join(held()))
+
+    @method_decorator(locks.lock("report:{kwargs[pk]}"), name="dispatch")
+    class Whole(View):
+        def get(self, request, pk):
+            return HttpResponse(",".join(held()))
+
+    class Async(View):
+        @method_decorator(locks.lock("report:{pk}"))
+        async def get(self, request, pk):
+            return HttpResponse(",".join([info.name async for info in locks.aactive()]))
+
+    get = RequestFactory().get("/")
+    assert Sync.as_view()(get, pk=1).content == b"report:1"
+    assert Whole.as_view()(get, pk=1).content == b"report:1"
+    assert (
+        asyncio.run(Async.as_view()(AsyncRequestFactory().get("/"), pk=1)).content == b"report:1"
+    )
+
+
+@pytest.mark.django_db
+def test_django_puts_the_one_around_a_transaction_on_them_too():
+    class Atomic(View):
+        @method_decorator(locks.atomic("report:{pk}"))
+        def get(self, request, pk):
+            return HttpResponse(",".join(held()))
+
+    assert Atomic.as_view()(RequestFactory().get("/"), pk=1).content == b"report:1"
+
+
+def test_a_name_without_fields_asks_nothing_of_the_call():
+    def with_tenant(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function("acme", *args)
+
+        return wrapper
+
+    @locks.lock("rebuild")
+    @with_tenant
+    def rebuild(tenant, site):
+        return tenant, site, held()
+
+    assert rebuild(7) == ("acme", 7, ["rebuild"])
+    with pytest.raises(TypeError, match="'site'"):
+        rebuild()
+    assert held() == []
+
+
+def test_a_field_that_the_function_lacks_is_refused_at_import():
+    with pytest.raises(ImproperlyConfigured, match=r"\{nothing\}.*site_id"):
+
+        @locks.lock("rebuild:{nothing}")
+        def rebuild(site_id): ...
+
+
+@pytest.mark.parametrize("name", ["{", "a}b", "{0}", "{}"])
+def test_a_name_that_is_no_template_is_refused_at_import(name):
+    with pytest.raises(ImproperlyConfigured, match="name="):
+
+        @locks.lock(name)
+        def work(x): ...
+
+
+def test_calls_with_the_same_fields_take_turns_and_others_do_not():
+    entered = []
+
+    @locks.lock("site:{site_id}", blocking_timeout=10)
+    def rebuild(site_id, wait):
+        entered.append(site_id)
+        wait()
+
+    def until_one_waits():
+        wait_until(lambda: locks.get("site:1").waiters == 1)
+        rebuild(2, lambda: None)
+        assert entered == [1, 2]
+
+    first = start(rebuild, 1, until_one_waits)
+    wait_until(lambda: entered)
+    second = start(rebuild, 1, lambda: None)
+    first.result(60)
+    second.result(60)
+    assert entered == [1, 2, 1]
+
+
+def test_a_call_that_can_not_have_the_lock_raises():
+    @locks.lock("a", blocking=False)
+    def work():
+        pytest.fail("two hold it")
+
+    with locks.lock("a"), pytest.raises(LockError, match="'a'"):
+        work()
+
+
+def test_a_function_that_calls_itself_is_told_instead_of_waiting_for_ever():
+    @locks.lock("a")
+    def work():
+        work()
+
+    with pytest.raises(LockError, match="already held by this"):
+        work()
+    assert held() == []
+
+
+def test_the_options_are_those_of_the_lock():
+    @locks.lock("a:{x}", timeout=77, metadata={"by": "test"})
+    def work(x):
+        info = locks.get("a:1")
+        return info.timeout, info.metadata
+
+    assert work(1) == (77.0, {"by": "test"})
+
+
+def test_an_argument_that_is_no_name_is_made_one():
+    @locks.lock("a:{x}")
+    def work(x):
+        return held()
+
+    assert work("b\nc") == ["a:b\\nc"]
+    [long] = work("x" * 600)
+    assert len(long) == 512
+    assert work("x" * 600) == [long] != work("x" * 601)
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f512"])
+def test_a_short_value_cannot_give_the_shortened_name_of_a_long_one(letter):
+    @locks.lock("report:{user}")
+    def work(user):
+        return held()
+
+    [long] = work(letter * 600)
+    [short] = work(long.removeprefix("report:"))
+    assert short != long
+    assert len(short.encode()) <= 512
+
+
+def test_a_call_that_does_not_fit_the_function_raises_its_error_and_takes_no_lock():
+    @locks.lock("a:{x}")
+    def work(x): ...
+
+    with pytest.raises(TypeError, match="'x'"):
+        work()
+
+
+def test_it_goes_around_what_wraps_a_function():
+    def twice(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            return [function(*args, **kwargs), function(*args, **kwargs)]
+
+        return wrapper
+
+    @locks.lock("a:{x}")
+    @twice
+    def work(x):
+        return held()
+
+    assert work(1) == [["a:1"], ["a:1"]]
+
+
+def test_other_aliases_have_the_decorator_too():
+    @locks.using("django_redis").lock("a:{x}")
+    def work(x):
+        return held()
+
+    assert work(1) == ["a:1"]

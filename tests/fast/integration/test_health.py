@@ -1,0 +1,645 @@
+"""Whether locking works now: `ping()` and `health()`, against servers that are well and ill."""
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+import redis
+from django.core.exceptions import ImproperlyConfigured
+from django.test import RequestFactory
+from redis.exceptions import (
+    ConnectionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TimeoutError,
+)
+
+from django_redislock import LockLost, locks
+from django_redislock.connection import server as server_of
+from django_redislock.engine.drivers import run
+from django_redislock.engine.renewal import thread_book
+from django_redislock.health import CHECKS, examining, probing, resources
+from django_redislock.health.finding import Finding, Health
+from django_redislock.health.told import NotTold, Told
+from django_redislock.testing import EmbeddedServer
+from tests.lock_tools import commands, hanging, start
+from tests.programs import find
+from tests.tools import ROOT, leftovers, wait_until
+
+PAGE = (ROOT / "docs" / "reference" / "operators.md").read_text()
+
+
+@contextmanager
+def within(seconds):
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+@contextmanager
+def debians_redis(tmp_path):
+    """The machine's own Redis, where it has one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [find("redis-server"), "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(port=port) as client:
+            wait_until(lambda: answers(client))
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+def answers(client):
+    try:
+        return client.ping()
+    except (ConnectionError, ResponseError):
+        return False
+
+
+@contextmanager
+def valkey(tmp_path):
+    with EmbeddedServer() as server:
+        yield server.url
+
+
+PRODUCTS = {"Valkey": valkey, "Redis": debians_redis}
+
+
+@pytest.fixture
+def replica(own_server, own_redis):
+    own_redis.config_set("repl-diskless-sync-delay", 0)
+    with EmbeddedServer(replicaof=f"127.0.0.1 {own_server.port}") as server:
+        with redis.Redis.from_url(server.url, decode_responses=True) as client:
+            wait_until(lambda: client.info("replication")["master_link_status"] == "up")
+        yield server
+
+
+def as_user(alias_on, own_server, own_redis, *rules):
+    """Locks as a user who may do all but what `rules` take away."""
+    own_redis.acl_setuser("app", enabled=True, passwords=["+s3cret"], keys=["*"], channels=["*"])
+    own_redis.execute_command("ACL", "SETUSER", "app", "+@all", *rules)
+    return alias_on(own_server.url.replace("//", "//app:s3cret@"))
+
+
+def fill(client):
+    """Until it refuses to be given more."""
+    client.config_set("maxmemory", 0)
+    client.set("stuffing", "x" * 100_000)
+    client.config_set("maxmemory", client.info("memory")["used_memory"] - 50_000)
+
+
+def meddled(flow, meddle, after):
+    """A flow, with something done at the server after so many operations."""
+    op = next(flow)
+    try:
+        while True:
+            if not after:
+                meddle()
+            after -= 1
+            try:
+                answer = yield op
+            except Exception as error:
+                op = flow.throw(error)
+            else:
+                op = flow.send(answer)
+    except StopIteration as stop:
+        return stop.value
+
+
+def unanswered(flow):
+    """A flow whose first operation was done, but its reply was lost."""
+    yield next(flow)
+    return (yield from probing._resume(flow, flow.throw(ConnectionError("lost"))))
+
+
+def statuses(health):
+    return {each.id: each.status for each in health.findings}
+
+
+# ping
+
+
+def test_a_ping_takes_and_leaves_a_lock_in_two_round_trips(manager, redis_server):
+    redis_server.flushdb()
+    manager.ping()
+    with commands(redis_server) as called:
+        assert 0 < manager.ping() < 2
+    assert called["evalsha"] == 2
+    assert called["xadd"] == 0
+    assert leftovers(redis_server) == []
+    assert not [key for key in redis_server.scan_iter() if "history" in key]
+
+
+def test_an_examination_does_not_go_down_in_the_history(manager, redis_server):
+    redis_server.flushdb()
+    manager.health()
+    assert manager.history() == ()
+
+
+def test_a_ping_in_async(manager, redis_server):
+    assert 0 < asyncio.run(manager.aping()) < 2
+    assert leftovers(redis_server) == []
+
+
+def test_pings_do_not_meet():
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(lambda _: locks.ping(timeout=10), range(100)))
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "1", None, True, float("inf")])
+@pytest.mark.parametrize("what", ["ping", "aping", "health", "ahealth"])
+def test_a_timeout_has_to_be_one(what, timeout):
+    async def use():
+        await getattr(locks, what)(timeout=timeout)
+
+    with pytest.raises((TypeError, ValueError), match="timeout"):
+        asyncio.run(use())
+
+
+def test_a_server_that_is_away_is_an_error_at_once(alias_on, either_backend):
+    own = alias_on("redis://127.0.0.1:1/0", backend=either_backend)
+    with within(1), pytest.raises(ConnectionError):
+        own.ping()
+    with within(1), pytest.raises(ConnectionError):
+        asyncio.run(own.aping())
+
+
+def test_a_server_that_hangs_is_an_error_in_time_and_keeps_nothing(
+    own_locks, own_server, own_redis
+):
+    own_locks.ping()
+    with hanging(own_server), within(2), pytest.raises(TimeoutError):
+        own_locks.ping(timeout=0.3)
+    wait_until(lambda: leftovers(own_redis) == [])
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_is_an_error_in_time_in_async_too(own_locks, own_server, own_redis):
+    async def use():
+        await own_locks.aping()
+        with hanging(own_server), within(2), pytest.raises(TimeoutError):
+            await own_locks.aping(timeout=0.3)
+        async with asyncio.timeout(10):
+            while leftovers(own_redis):  # noqa: ASYNC110  Redis sets no event
+                await asyncio.sleep(0.01)
+
+    asyncio.run(use())
+
+
+def test_a_cancelled_ping_keeps_nothing(own_locks, own_server, own_redis):
+    async def use():
+        await own_locks.aping()
+        with hanging(own_server):
+            task = asyncio.create_task(own_locks.aping(timeout=5))
+            await asyncio.sleep(0.1)  # it waits for its answer
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(10):
+            while leftovers(own_redis):  # noqa: ASYNC110  Redis sets no event
+                await asyncio.sleep(0.01)
+
+    asyncio.run(use())
+
+
+def test_a_lost_reply_leaves_nothing_behind(redis_server):
+    server = server_of("default")
+    with pytest.raises(ConnectionError, match="lost"):
+        run(server.client, unanswered(probing.ping(server, thread_book, 2)))
+    assert leftovers(redis_server) == []
+
+
+def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
+    server = server_of("own")
+    with pytest.raises(LockLost, match="dropped"):
+        run(server.client, meddled(probing.ping(server, thread_book, 2), own_redis.flushdb, 1))
+
+
+@pytest.mark.slow
+def test_a_replica_is_an_error(alias_on, replica):
+    with pytest.raises(ReadOnlyError):
+        alias_on(replica.url).ping()
+
+
+def test_a_full_server_is_an_error(own_locks, own_redis):
+    fill(own_redis)
+    with pytest.raises(OutOfMemoryError):
+        own_locks.ping()
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("rule", ["-@scripting", "-hset"])
+def test_a_server_that_refuses_what_a_lock_needs_is_an_error(
+    alias_on, own_server, own_redis, colour, rule
+):
+    own = as_user(alias_on, own_server, own_redis, rule)
+    with pytest.raises(ResponseError, match="permissions"):
+        own.ping() if colour == "sync" else asyncio.run(own.aping())
+
+
+def test_a_view_as_documented(settings, alias_on):
+    [code] = re.findall(r"```python\n(.*?def \w+\(request\).*?)```", PAGE, re.DOTALL)
+    scope = {}
+    exec(code, scope)  # noqa: S102  our own page
+    request = RequestFactory().get("/")
+    assert scope["locking"](request).status_code == 200
+    alias_on("redis://127.0.0.1:1/0")
+    settings.REDISLOCK_CACHE = "own"
+    assert scope["locking"](request).status_code == 503
+
+
+# health
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_all_is_well(alias_on, tmp_path, product):
+    with PRODUCTS[product](tmp_path) as url:
+        found = alias_on(url, socket_timeout=5).health()
+    wrong = {each.id: each for each in found.findings if each.status != "ok"}
+    assert [each.id for each in found.findings] == list(CHECKS)
+    assert found.alias == "own"
+    assert wrong.keys() - {"round_trip"} == {"persistence"}  # a busy machine may be slow
+    assert found.get("version").facts["product"] == product
+    assert found.status == "warning"
+
+
+def test_nothing_is_left_behind(manager, redis_server):
+    assert manager.health().get("scripts").status == "ok"
+    assert leftovers(redis_server) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}])
+def test_both_colours_find_the_same(alias_on, either_backend, own_server, options):
+    if "django_redis" in either_backend:
+        options = {"CONNECTION_POOL_KWARGS": options}
+    own = alias_on(own_server.url, backend=either_backend, **options)
+
+    async def find():
+        return await own.ahealth()
+
+    sync, other = own.health(), asyncio.run(find())
+    assert {**statuses(sync), "round_trip": ""} == {**statuses(other), "round_trip": ""}
+    assert sync.get("scripts").status == "ok"
+    for id in ("eviction", "persistence", "replication", "version", "client", "connection"):
+        assert sync.get(id) == other.get(id)
+
+
+def test_the_worst_finding_is_the_status():
+    def of(*found):
+        return Health("default", tuple(Finding(each, each, "", {}) for each in found)).status
+
+    assert of("ok", "ok") == "ok"
+    assert of("ok", "unknown") == "unknown"
+    assert of("unknown", "warning", "ok") == "warning"
+    assert of("warning", "failed", "unknown") == "failed"
+
+
+def test_no_server_is_a_finding(alias_on):
+    found = alias_on("redis://127.0.0.1:1/0", socket_timeout=5).health()
+    assert found.get("connection").status == "failed"
+    assert "Connection refused" in found.get("connection").summary
+    others = statuses(found)
+    del others["connection"]
+    assert others.pop("client") == "ok"
+    assert set(others.values()) == {"unknown"}
+
+
+def test_no_such_alias_is_an_error():
+    with pytest.raises(ImproperlyConfigured):
+        locks.using("nope").health()
+
+
+def test_a_server_that_hangs_is_found_in_time(own_locks, own_server):
+    own_locks.ping()
+    with hanging(own_server), within(3):
+        found = own_locks.health(timeout=0.3)
+    assert found.get("connection").status == "failed"
+    assert found.get("connection").facts["error"] == "TimeoutError"
+
+
+def test_a_server_that_dies_meanwhile_is_found(alias_on):
+    with EmbeddedServer() as server:
+        alias_on(server.url)
+        there = server_of("own")
+        flow = examining.examine(there, thread_book, 5)
+        found = run(there.client, meddled(flow, server.stop, examining.SAMPLES + 1))
+    assert found.get("connection").status == "ok"
+    assert found.get("locking").status == "failed"
+    assert found.get("scripts").status == "unknown"
+    assert found.get("memory").status == "unknown"
+
+
+def test_no_secret_is_told(alias_on, own_server, own_redis):
+    own = as_user(alias_on, own_server, own_redis)
+    told = [own.health()]
+    own_redis.execute_command("ACL", "SETUSER", "app", "resetpass", ">other")
+    own_redis.client_kill_filter(_type="normal", skipme=True)
+    told.append(own.health())
+    assert [each.get("connection").status for each in told] == ["ok", "failed"]
+    assert told[0].get("connection").facts["address"] == f"127.0.0.1:{own_server.port}"
+    text = json.dumps([[each.summary, each.facts] for one in told for each in one.findings])
+    assert "s3cret" not in text
+    assert "app" not in text.replace("append", "")
+
+
+def test_a_password_that_is_lacking_is_a_finding(own_locks, own_redis):
+    own_redis.config_set("requirepass", "s3cret")
+    found = own_locks.health()
+    assert found.status == "failed"
+    assert "s3cret" not in str(found)
+
+
+def test_a_database_that_is_not_there_is_a_finding(alias_on, own_server):
+    own = alias_on(own_server.url.removesuffix("0") + "99")
+    assert own.health().get("connection").status == "failed"
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_eviction(own_locks, own_redis, policy):
+    own_redis.config_set("maxmemory-policy", policy)
+    eviction = own_locks.health().get("eviction")
+    assert eviction.status == "warning"
+    assert eviction.facts == {"maxmemory_policy": policy}
+
+
+def test_memory(own_locks, own_redis):
+    own_redis.config_set("maxmemory", "100mb")
+    assert own_locks.health().get("memory").status == "ok"
+    used = own_redis.info("memory")["used_memory"]
+    own_redis.config_set("maxmemory", round(used / 0.95))
+    assert own_locks.health().get("memory").status == "warning"
+    fill(own_redis)
+    full = own_locks.health()
+    assert full.get("memory").status == "failed"
+    assert full.get("locking").status == "failed"
+    assert full.get("scripts").status == "unknown"
+    own_redis.config_set("maxmemory-policy", "allkeys-random")
+    assert own_locks.health().get("memory").status in ("warning", "ok")
+
+
+@pytest.mark.parametrize(
+    ("aof", "status", "summary"),
+    [("no", "warning", "no append-only file"), ("yes", "ok", "keeps an append-only file")],
+)
+def test_persistence(own_locks, own_redis, aof, status, summary):
+    own_redis.config_set("appendonly", aof)
+    persistence = own_locks.health().get("persistence")
+    assert persistence.status == status
+    assert summary in persistence.summary
+    assert persistence.facts["aof"] == (aof == "yes")
+    assert persistence.facts["last_snapshot_done"]
+    assert persistence.facts["last_snapshot_age"] >= 0
+    own_redis.config_set("appendonly", "no")  # or it is written anew before the server ends
+
+
+@pytest.mark.parametrize("aof", ["no", "yes"])
+def test_a_failed_snapshot(own_locks, own_redis, aof):
+    own_redis.config_set("appendonly", aof)
+    wait_until(lambda: own_redis.info("persistence")["aof_rewrite_in_progress"] == 0)
+    own_redis.config_set("save", "3600 1")
+    shutil.rmtree(own_redis.config_get("dir")["dir"])
+    own_redis.bgsave()
+    wait_until(lambda: own_redis.info("persistence")["rdb_last_bgsave_status"] == "err")
+    found = own_locks.health()
+    assert "snapshot failed" in found.get("persistence").summary
+    assert found.get("locking").status == "failed"  # MISCONF
+
+
+def test_a_file_that_can_not_be_appended_to():
+    told = Told("aof_enabled:1\r\naof_last_write_status:err")
+    assert resources.persistence(told).status == "failed"
+
+
+def test_a_replica(alias_on, replica):
+    found = alias_on(replica.url).health()
+    assert found.get("replication").status == "failed"
+    assert found.get("replication").facts == {"role": "slave", "primary_link": "up"}
+    assert "ReadOnlyError" in found.get("locking").summary
+
+
+def test_a_primary_that_lacks_its_replicas(own_locks, own_redis):
+    assert own_locks.health().get("replication").status == "ok"
+    own_redis.config_set("min-replicas-to-write", 1)
+    found = own_locks.health()
+    assert found.get("replication").status == "failed"
+    assert "0 replicas" in found.get("replication").summary
+    assert found.get("replication").facts["in_sync_replicas"] == 0
+    assert "NOREPLICAS" in found.get("locking").summary
+
+
+@pytest.mark.parametrize("colour", ["sync", pytest.param("async", marks=pytest.mark.slow)])
+def test_a_primary(own_locks, own_redis, replica, colour):
+    def found():
+        health = own_locks.health() if colour == "sync" else asyncio.run(own_locks.ahealth())
+        return health.get("replication")
+
+    wait_until(lambda: own_redis.info("replication").get("slave0", {}).get("state") == "online")
+    assert found().status == "warning"
+    assert "failover can lose" in found().summary
+    [told] = found().facts["replicas"]
+    assert told["state"] == "online"
+    assert told["lag"] >= 0
+    assert told["bytes_behind"] >= 0
+    own_redis.config_set("min-replicas-to-write", 1)
+    assert found().status == "ok"
+    assert found().facts["in_sync_replicas"] == 1
+
+
+def test_clock():
+    def found(offset):
+        return examining._clock([examining.Sample(0.002, offset), examining.Sample(0.5, 60)])
+
+    assert found(0.4).status == "ok"
+    assert found(0.4).facts == {"offset_ms": 400, "uncertainty_ms": 1}
+    assert "400.0 ms ahead" in found(0.4).summary
+    assert found(-5).status == "warning"
+    assert "behind" in found(-5).summary
+    with pytest.raises(NotTold, match="BUSY"):
+        found(ResponseError("BUSY"))
+
+
+def test_round_trip():
+    slow = [examining.Sample(seconds, 0) for seconds in (0.01, 0.02, 0.9)]
+    found = examining._round_trip(slow)
+    assert found.status == "warning"
+    assert found.facts == {"median_ms": 20, "worst_ms": 900, "samples": 3}
+
+
+@pytest.mark.parametrize(
+    ("info", "status"),
+    [
+        ("redis_version:6.2.14", "ok"),
+        ("redis_version:6.0.16", "failed"),
+        ("redis_version:7.2.4\r\nvalkey_version:9.1.0", "ok"),
+        ("redis_version:7.2.4\r\nvalkey_version:7.1.0", "failed"),
+    ],
+)
+def test_version(info, status):
+    assert resources.version(Told(info.encode())).status == status
+
+
+@pytest.mark.parametrize("info", ["redis_version:unstable", "role:master"])
+def test_a_version_that_is_not_told(info):
+    with pytest.raises(NotTold, match="version"):
+        resources.version(Told(info))
+
+
+def test_client(alias_on, own_server):
+    def found(**options):
+        return alias_on(own_server.url, **options).health().get("client")
+
+    assert found(socket_timeout=None).status == "warning"
+    assert found(socket_timeout=3, max_connections=7).status == "ok"
+    told = found(socket_timeout=3, max_connections=7).facts
+    assert told["max_connections"] == 7
+    assert told["socket_timeout"] == 3
+    assert told["redis_py"] == redis.__version__
+    for mistake in ({"nonsense": 1}, {"socket_timeout": "5"}, {"retry": 3}):
+        wrong = alias_on(own_server.url, **mistake).health()
+        assert wrong.get("client").status == wrong.get("connection").status == "failed"
+
+
+class OwnPool(redis.ConnectionPool):
+    def make_connection(self):
+        return super().make_connection()
+
+
+def test_options_at_which_a_pool_of_ones_own_may_look_are_told_by_the_connection(
+    alias_on, own_server
+):
+    found = alias_on(own_server.url, pool_class=OwnPool, socket_timeout="5").health()
+    assert found.get("connection").status == "failed"
+    assert found.get("client").facts["socket_timeout"] == "5"
+
+
+# What a user of few rights can't ask
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("rules", "unknown"),
+    [
+        (["-info"], {"eviction", "memory", "persistence", "replication", "version"}),
+        (["-config"], set()),
+        (["-@dangerous"], {"eviction", "memory", "persistence", "replication", "version"}),
+    ],
+)
+def test_what_may_not_be_asked_is_unknown(alias_on, own_server, own_redis, rules, unknown, colour):
+    own = as_user(alias_on, own_server, own_redis, *rules)
+    found = own.health() if colour == "sync" else asyncio.run(own.ahealth())
+    assert {id for id, status in statuses(found).items() if status == "unknown"} == unknown
+    for id in unknown:
+        assert found.get(id).facts["needs"] == "+info"
+        assert "+info" in found.get(id).summary
+    assert "failed" not in statuses(found).values()
+
+
+def test_what_is_needed_is_what_helps(alias_on, own_server, own_redis):
+    own = as_user(alias_on, own_server, own_redis, "-@dangerous", "+info")
+    assert "unknown" not in statuses(own.health()).values()
+
+
+@pytest.mark.parametrize(
+    ("rules", "status", "told"),
+    [
+        (["-evalsha"], "failed", {"refused": ["EVALSHA"], "needs": "+evalsha"}),
+        pytest.param(
+            ["-@scripting"],
+            "failed",
+            {"refused": ["EVALSHA", "EVAL"], "needs": "+evalsha +eval"},
+            marks=pytest.mark.slow,
+        ),
+        (["-eval"], "warning", {"refused": ["EVAL"], "needs": "+eval"}),
+        pytest.param(["-script|load"], "ok", {}, marks=pytest.mark.slow),
+        (["-blpop"], "failed", {"step": "wait", "error": "NoPermissionError"}),
+        pytest.param(["-rpush"], "failed", {"step": "hand over"}, marks=pytest.mark.slow),
+        pytest.param(["-hvals"], "failed", {"step": "inspect"}, marks=pytest.mark.slow),
+        (["-hincrby", "-xadd"], "ok", {}),
+    ],
+)
+def test_scripts(own_locks, alias_on, own_server, own_redis, rules, status, told):
+    own_locks.health()  # the server knows the scripts
+    own = as_user(alias_on, own_server, own_redis, *rules)
+    scripts = own.health().get("scripts")
+    assert scripts.status == status
+    assert {name: scripts.facts[name] for name in told} == told
+    own_redis.execute_command("ACL", "SETUSER", "app", "+@all")
+    wait_until(lambda: own.count() == 0 and leftovers(own_redis) == [])
+
+
+def test_a_user_who_may_not_ask_for_the_time(alias_on, own_server, own_redis):
+    own = as_user(alias_on, own_server, own_redis, "-time")
+    found = own.health()
+    assert found.get("clock").status == "unknown"
+    assert found.get("clock").facts == {"needs": "+time"}
+    assert found.get("round_trip").facts["samples"] == examining.SAMPLES
+    assert found.get("locking").status == "failed"  # the scripts ask for it too
+
+
+@pytest.fixture
+def busy(own_server, own_redis):
+    """`own_server` runs a script that does not end, and answers nothing else."""
+    own_redis.config_set("lua-time-limit", 1)
+    with redis.Redis.from_url(own_server.url, socket_timeout=None) as client:
+        running = start(client.eval, "while true do end", 0)
+        wait_until(lambda: not answers(own_redis))
+        yield
+        own_redis.script_kill()
+        assert isinstance(running.exception(10), ResponseError)
+
+
+def test_a_server_that_is_busy_lacks_no_right(own_locks, busy):
+    found = own_locks.health()
+    assert found.get("scripts").facts == {"refused": ["EVALSHA", "EVAL"]}
+    asked = [found.get(id) for id in ("eviction", "memory", "replication", "clock", "version")]
+    assert {each.status for each in asked} == {"unknown"}
+    assert all("BUSY" in each.summary and not each.facts for each in asked)
+
+
+@pytest.mark.parametrize("after", [2, 7])
+def test_a_lock_that_the_rehearsal_loses(own_locks, own_redis, after):
+    server = server_of("own")
+    rehearsal = probing.Rehearsal(server, thread_book, 5)
+    with pytest.raises(LockLost):
+        run(server.client, meddled(rehearsal.run(), own_redis.flushdb, after))
+    assert leftovers(own_redis) == []
+
+
+def test_a_server_too_slow_for_the_rehearsal_is_an_error(own_locks, own_redis):
+    server = server_of("own")
+    rehearsal = probing.Rehearsal(server, thread_book, 5)
+
+    def out_of_time():
+        rehearsal._until = 0.0
+
+    with pytest.raises(TimeoutError, match="in time"):
+        run(server.client, meddled(rehearsal.run(), out_of_time, 1))
+    assert rehearsal.step == "queue"
+    wait_until(lambda: leftovers(own_redis) == [])
+
+
+# The page
+
+
+@pytest.mark.parametrize("id", CHECKS)
+def test_every_finding_is_documented(id):
+    assert re.search(rf"^\| `{id}` \|", PAGE, re.MULTILINE)
+
+
+def test_nothing_else_is_documented():
+    section = PAGE.partition("## `manage.py locks check`")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(CHECKS)

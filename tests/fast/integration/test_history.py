@@ -1,0 +1,460 @@
+"""What is told of the past: how holdings ended, who was refused, how often; and who waits now."""
+
+import asyncio
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from threading import Event
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from django_redislock import LockLost, locks, single_instance
+from tests.lock_tools import commands, start, waiting
+from tests.tools import Child, wait_until
+
+
+def outcomes(manager, name="a"):
+    """The latest first."""
+    return [event.outcome for event in manager.history(name)]
+
+
+def total(manager, what):
+    return sum(manager.rates().counts[what])
+
+
+@pytest.fixture(autouse=True)
+def empty(redis_server):
+    redis_server.flushdb()
+
+
+# How it ended
+
+
+def test_a_release_tells_who_held_it_and_for_how_long(manager):
+    with manager.lock("a", metadata={"why": "test"}) as lock:
+        info = manager.get("a")
+    [event] = manager.history()
+    assert (event.name, event.kind, event.outcome) == ("a", "mutex", "released")
+    assert event.fence_token == info.fence_token
+    assert event.holder == info.holder
+    assert event.metadata == {"why": "test"}
+    assert event.acquired_at == info.acquired_at
+    assert event.held == (event.at - event.acquired_at).total_seconds()
+    assert abs(event.at - datetime.now(UTC)) < timedelta(seconds=5)
+    assert (event.waited, event.weight) == (0, 1)
+    assert lock.token is None
+
+
+def test_what_a_killed_process_held_is_told_as_expired(manager):
+    code = "from django_redislock import locks\nlocks.lock('a', timeout=0.5).acquire()\n"
+    with Child(code + "say('held'); hear()") as child:
+        child.expect("held")
+        pid = manager.get("a").holder.pid
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: manager.get("a") is None)
+    [event] = manager.history("a")
+    assert (event.outcome, event.holder.pid) == ("expired", pid)
+    assert event.held >= 0.5
+
+
+def test_a_holder_that_overran_its_lease_is_told_as_lost(manager):
+    lock = manager.lock("a", timeout=0.05, auto_renewal=False)
+    assert lock.acquire()
+    wait_until(lambda: lock.lost)
+    with manager.lock("a"), pytest.raises(LockLost):
+        lock.release()
+    assert outcomes(manager) == ["released", "lost"]
+    assert (total(manager, "lost"), total(manager, "expired")) == (1, 1)
+
+
+def test_a_token_that_is_used_again_hides_no_loss(manager):
+    lost, released = manager.lock("a", timeout=0.05, auto_renewal=False), manager.lock("a")
+    for _ in range(2):
+        assert lost.acquire(token="again")
+        wait_until(lambda: manager.get("a") is None)
+        with pytest.raises(LockLost):
+            lost.release()
+        assert released.acquire(token="again")
+        released.release()
+    assert outcomes(manager) == ["released", "lost", "released", "lost"]
+
+
+def test_a_lock_that_the_server_forgot_is_told_as_lost_without_more(own_locks, own_redis):
+    lock = own_locks.lock("a", timeout=30)
+    assert lock.acquire()
+    own_redis.flushdb()
+    with pytest.raises(LockLost):
+        lock.release()
+    [event] = own_locks.history()
+    assert (event.name, event.outcome, event.acquired_at) == ("a", "lost", None)
+    assert event.fence_token is None
+
+
+def test_a_forced_release_stays_one_when_the_holder_comes(manager):
+    lock = manager.lock("a")
+    assert lock.acquire()
+    manager.force_release("a")
+    with pytest.raises(LockLost):
+        lock.release()
+    assert outcomes(manager) == ["forced"]
+
+
+def test_a_release_that_came_twice_is_no_loss(manager):
+    from django_redislock.engine import flows
+    from django_redislock.engine.drivers import run
+
+    lock = manager.lock("a")
+    assert lock.acquire()
+    server, token, fence = lock._server(), lock.token, lock.fence_token
+    lock.release()
+    assert run(server.client, flows.release(server.keys.of("a"), token, fence_token=fence))
+    assert outcomes(manager) == ["released"]
+
+
+def test_a_full_server_gives_locks_back_although_it_notes_nothing(own_locks, own_redis):
+    lock, other = own_locks.lock("a"), own_locks.lock("b")
+    assert lock.acquire()
+    assert other.acquire()
+    own_redis.config_set("maxmemory", 1)
+    lock.release()
+    assert own_locks.force_release("b") == 1
+    assert own_locks.count() == 0
+
+
+# Who was refused
+
+
+@pytest.mark.parametrize("right", ["hincrby", "hkeys", "xadd", "xrevrange"])
+def test_a_user_without_a_right_to_the_history_keeps_locks(own_locks, own_redis, right):
+    own_redis.execute_command("ACL", "SETUSER", "default", f"-{right}")
+    with own_locks.lock("a"):
+        assert not own_locks.lock("a", blocking=False).acquire()
+    assert own_locks.get("a") is None
+
+
+def test_a_refusal_tells_who_and_how_long_it_waited(manager):
+    with manager.lock("a"):
+        assert not start(manager.lock("a", blocking_timeout=0.05).acquire).result(60)
+        assert not start(manager.lock("a", blocking=False).acquire).result(60)
+    released, at_once, waited = manager.history("a")
+    assert released.outcome == "released"
+    assert (at_once.outcome, at_once.waited, at_once.fence_token) == ("refused", 0, None)
+    assert waited.waited >= 0.05
+    assert total(manager, "refused") == 2
+
+
+@pytest.mark.parametrize(("on_conflict", "outcome"), [("skip", "skipped"), ("raise", "refused")])
+def test_what_a_task_does_on_conflict_is_told(on_conflict, outcome):
+    @single_instance(key="a", on_conflict=on_conflict)
+    def work():
+        raise AssertionError("it runs")
+
+    with locks.lock("a"):
+        start(work).exception(10)
+    assert outcomes(locks) == ["released", outcome]
+
+
+def test_who_waited_tells_so(manager):
+    with manager.lock("a"):
+        waiter = start(lambda: manager.lock("a").acquire())
+        waiting(manager, "a", 1)
+        wait_until(lambda: manager.queue("a")[0].waited > 0.05)
+    assert waiter.result(60)
+    assert manager.get("a").waited >= 0.05
+    manager.force_release("a")
+
+
+# Rates, limits, and what is kept
+
+
+def test_rates_are_counts_a_minute_for_an_hour(manager):
+    for _ in range(3):
+        with manager.lock("a"):
+            pass
+    rates = manager.rates()
+    assert len(rates.minutes) == 60
+    assert all(len(counts) == 60 for counts in rates.counts.values())
+    steps = {after - before for before, after in pairwise(rates.minutes)}
+    assert steps == {timedelta(minutes=1)}
+    assert rates.minutes[-1].second == 0
+    assert sum(rates.counts["acquired"][-2:]) == 3
+
+
+def test_rates_leave_out_what_is_not_of_the_last_hour(redis_server):
+    with locks.lock("a"):
+        pass
+    [rates] = redis_server.scan_iter(match="*history:rates")
+    minute = int(redis_server.time()[0] // 60)
+    redis_server.hset(rates, mapping={f"{minute - 61} acquired": 5, f"{minute} thought of": 7})
+    assert sum(map(sum, locks.rates().counts.values())) == 1
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_a_holding_tells_whether_it_is_renewed(renewed):
+    with locks.lock("a", auto_renewal=renewed):
+        assert locks.get("a").renewed is renewed
+    assert locks.get("a") is None
+
+
+@pytest.mark.parametrize(("least", "renewed"), [(3, True), (30, True), (31, False)])
+def test_a_holding_with_a_least_time_tells_whether_its_lease_is_renewed(least, renewed):
+    assert locks.lock("a", timeout=30, at_least_for=least).acquire()
+    assert locks.get("a").renewed is renewed
+    locks.force_release("a")
+
+
+def test_the_latest_come_first_and_no_more_than_asked(manager):
+    for number in range(20):
+        with manager.lock(f"n{number}"):
+            pass
+    events = manager.history(limit=5)
+    assert [event.name for event in events] == [f"n{number}" for number in range(19, 14, -1)]
+    assert [event.name for event in manager.history("n3")] == ["n3"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_lost_counts_once(manager, late):
+    """It is noted when the lease ends, and again when its holder comes: at once, or after the
+    leases of others have ended."""
+    coming = []
+    for _ in range(3):
+        with manager.lock("a"):
+            pass
+        lock = manager.lock("a", timeout=0.1, auto_renewal=False)
+        assert lock.acquire()
+        wait_until(lambda: manager.get("a") is None)
+        coming.append(lock)
+        for each in coming if not late or len(coming) == 3 else ():
+            with pytest.raises(LockLost):
+                each.release()
+        coming = coming if late else []
+    known = manager.history("a")
+    assert [event.outcome for event in known] == ["lost", "released"] * 3
+    assert all(event.acquired_at for event in known)
+    for limit in range(1, 6):
+        assert manager.history("a", limit) == known[:limit]
+        assert manager.history(limit=limit) == known[:limit]
+
+
+def test_a_short_history_costs_one_round_trip_and_of_one_lock_a_single_call(redis_server):
+    redis_server.flushdb()
+    with locks.lock("a"):
+        pass
+    locks.history()  # from here on the server knows the script
+    with commands(redis_server) as called:
+        locks.history()
+    assert called["evalsha"] == 16
+    with commands(redis_server) as called:
+        locks.history("a")
+    assert called["evalsha"] == 1
+
+
+def test_history_costs_no_round_trip(redis_server, settings):
+    used = {}
+    for kept in (0, 1000):
+        settings.REDISLOCK_HISTORY = kept
+        with locks.lock("warm"):
+            pass
+        with commands(redis_server) as called, locks.lock("a"):
+            pass
+        used[kept] = called["evalsha"]
+    assert used == {0: 2, 1000: 2}
+
+
+def test_without_history_nothing_is_kept(manager, settings, redis_server):
+    settings.REDISLOCK_HISTORY = 0
+    with manager.lock("a"):
+        manager.lock("a", blocking=False).acquire()
+    assert manager.history() == ()
+    assert total(manager, "acquired") == 0
+    assert not [key for key in redis_server.scan_iter() if "history" in key]
+
+
+@pytest.mark.parametrize("value", [-1, True, "many", 1.5, None])
+def test_a_bad_number_is_told_at_the_first_use(settings, value):
+    settings.REDISLOCK_HISTORY = value
+    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_HISTORY must be"):
+        locks.lock("a").acquire()
+
+
+def test_bad_arguments_are_named():
+    for limit in (0, -1, 10**9):
+        with pytest.raises(ValueError, match="limit"):
+            locks.history(limit=limit)
+        with pytest.raises(ValueError, match="limit"):
+            locks.queue("a", limit)
+    with pytest.raises(TypeError, match="limit"):
+        locks.history(limit="5")
+    with pytest.raises(ValueError, match="name"):
+        locks.history("")
+    with pytest.raises(ValueError, match="start must be from 0 to stop=2, got 3"):
+        locks.page(start=3, stop=2)
+    for argument in ("start", "stop"):
+        for value, error in ((-1, ValueError), (10**18, ValueError), ("5", TypeError)):
+            with pytest.raises(error, match=f"{argument} must be .*, got {value!r}"):
+                locks.page(**{argument: value})
+    with pytest.raises(TypeError, match="pattern"):
+        locks.page(5)
+
+
+def test_who_was_just_let_in_is_not_stale_though_its_claim_is_short():
+    go = Event()
+
+    def hold():
+        with locks.lock("a", timeout=60):
+            go.wait(60)
+
+    with locks.lock("a", timeout=60):
+        waiter = start(hold)
+        waiting(locks, "a", 1)
+    info = locks.get("a")
+    assert not info.is_stale
+    assert info.first.since_renewal < 2
+    wait_until(lambda: locks.get("a").ttl > 50)
+    assert not locks.get("a").is_stale
+    go.set()
+    waiter.result(60)
+
+
+@pytest.mark.parametrize("options", ["timeout=3", "timeout=3, at_least_for=2"])
+def test_a_holder_that_stopped_is_stale_after_half_its_lease(options):
+    code = f"from django_redislock import locks\nlocks.lock('a', {options}).acquire()\n"
+    with Child(code + "say('held'); hear()") as child:
+        child.expect("held")
+        os.kill(child.pid, signal.SIGSTOP)
+        info = wait_until(lambda: (found := locks.get("a")) and found.is_stale and found)
+        os.kill(child.pid, signal.SIGCONT)
+    assert info.first.since_renewal > 1.5
+    locks.force_release("a")
+
+
+# Who waits, and pages
+
+
+def test_the_queue_tells_who_waits_and_since_when(manager):
+    with manager.lock("a"):
+        waiters = []
+        for number in range(3):
+            lock = manager.lock("a", timeout=20, metadata={"number": number})
+            waiters.append(start(lock.acquire))
+            waiting(manager, "a", number + 1)
+        queue = manager.queue("a")
+        assert [waiter.metadata["number"] for waiter in queue] == [0, 1, 2]
+        assert [waiter.since for waiter in queue] == sorted(waiter.since for waiter in queue)
+        assert {(waiter.weight, waiter.timeout) for waiter in queue} == {(1, 20)}
+        assert queue[0].holder.pid == os.getpid()
+        assert queue[0].waited >= queue[2].waited >= 0
+        assert len(manager.queue("a", limit=2)) == 2
+    for _ in range(3):
+        wait_until(lambda: manager.force_release("a"))
+    assert manager.queue("a") == ()
+
+
+@pytest.fixture
+def forty(manager):
+    """Forty locks; the lease of n0 ends first."""
+    held = [manager.lock(f"n{n}", timeout=60 + n, auto_renewal=False) for n in range(40)]
+    assert all(lock.acquire() for lock in held)
+    yield manager
+    for lock in held:
+        lock.release()
+
+
+def test_a_page_has_those_whose_leases_end_first(forty):
+    page = forty.page(start=10, stop=13)
+    assert [info.name for info in page.infos] == ["n10", "n11", "n12"]
+    assert page.total == 40
+    assert forty.page(start=40, stop=50).infos == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("n?", 10),
+        ("n1*", 11),
+        ("*9", 4),
+        ("n", 0),
+        ("*", 40),
+        ("n*3*", 13),
+        ("[n]1", 0),
+        ("%", 0),
+        ("n.", 0),
+        ("n1\\*", 0),
+    ],
+)
+def test_a_page_of_a_pattern(forty, pattern, found):
+    page = forty.page(pattern)
+    assert (len(page.infos), page.total) == (found, found)
+    assert {info.name for info in page.infos} == {info.name for info in forty.active(pattern)}
+
+
+def test_a_pattern_goes_by_characters(manager):
+    for name in ("ä1", "日本", "a.b", "a%b", "a-b", "a[b", "^$", "x" * 500):
+        assert manager.lock(name, auto_renewal=False).acquire()
+    for pattern, name in {
+        "?1": "ä1",
+        "??": "ä1 日本 ^$",
+        "日?": "日本",
+        "a.b": "a.b",
+        "a%*": "a%b",
+        "a-?": "a-b",
+        "a[b": "a[b",
+        "^$": "^$",
+        "*x" * 40 + "*y": "",
+    }.items():
+        found = {info.name for info in manager.page(pattern).infos}
+        assert found == set(name.split()), pattern
+    for info in list(manager.active()):
+        manager.force_release(info.name)
+
+
+def test_a_page_is_the_same_whether_told_at_once_or_by_names(forty):
+    names = [f"n{n}" for n in range(40)]
+    for stop in (7, 40, 200, 201, 1000):
+        assert [info.name for info in forty.page(stop=stop).infos] == names[:stop]
+        assert [info.name for info in forty.page(start=5, stop=stop).infos] == names[5:stop]
+
+
+def test_many_are_got_at_once(forty):
+    found = forty.get_many(["n1", "n2", "free", "n1"])
+    assert sorted(found) == ["n1", "n2"]
+    assert found["n1"].fence_token == forty.get("n1").fence_token
+    assert forty.get_many([]) == {}
+
+
+def test_async_twins_answer_the_same(forty):
+    async def ask():
+        async with forty.lock("a"):
+            pass
+        return (
+            await forty.ahistory("a"),
+            await forty.arates(),
+            await forty.aqueue("a"),
+            [info.name for info in (await forty.apage(stop=2)).infos],
+            list(await forty.aget_many(["n1"])),
+        )
+
+    events, rates, queue, page, many = asyncio.run(ask())
+    assert [event.outcome for event in events] == ["released"]
+    assert sum(rates.counts["acquired"]) == 41
+    assert (queue, page, many) == ((), ["n0", "n1"], ["n1"])
+
+
+# Everywhere
+
+
+def test_everywhere_is_each_database_once(alias_on, own_server, settings):
+    alias_on(own_server.url, alias="other")
+    settings.CACHES = {
+        **settings.CACHES,
+        "files": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "broken": {"BACKEND": "no.such.Cache"},
+        "again": settings.CACHES["other"],
+    }
+    found = [each.alias for each in locks.everywhere()]
+    assert found[0] == "default"
+    assert "other" in found
+    assert not {"files", "broken", "again"} & set(found)
+    assert locks.using("other").everywhere()[0].alias == "other"

@@ -1,0 +1,142 @@
+"""A reply that has arrived counts, also if the process was too busy to read it in time."""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+from redis.exceptions import TimeoutError
+
+from django_redislock.lua import ACQUIRE, RELEASE
+from tests.faults.proxy import Proxy, runs
+from tests.lock_tools import hanging, until
+from tests.tools import Child, wait_until
+
+LIMIT = 0.5
+"""Seconds for which `acquire(blocking_timeout=0.1)` waits for a reply."""
+
+
+@pytest.fixture
+def proxy(own_server):
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        yield proxy
+
+
+async def while_busy(proxy, script, asking):
+    """Let the reply to the script arrive while the event loop is busy for too long."""
+
+    async def has_begun():
+        return delay.has_begun()
+
+    delay = proxy.delay_reply(runs(script), 0.2)
+    task = asyncio.create_task(asking)
+    await until(has_begun)
+    while not delay.is_done():
+        time.sleep(0.05)  # noqa: ASYNC251  it blocks the event loop
+    time.sleep(2 * LIMIT)  # noqa: ASYNC251
+    return await task
+
+
+async def acquire_and_release(lock):
+    acquired = await lock.aacquire()
+    await lock.arelease()
+    return acquired
+
+
+@pytest.mark.hurried
+@pytest.mark.parametrize("connected", [True, False], ids=["connected", "not connected"])
+def test_a_reply_to_acquire_that_arrived_while_the_event_loop_was_busy(alias_on, proxy, connected):
+    own = alias_on(proxy.url)
+
+    async def use():
+        if connected:
+            await own.acount()
+        lock = own.lock("a", timeout=30, blocking_timeout=0.1)
+        assert await while_busy(proxy, ACQUIRE, acquire_and_release(lock))
+
+    own.count()
+    with own.lock("a"):  # the server knows the scripts
+        pass
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("connected", [True, False], ids=["connected", "not connected"])
+@pytest.mark.parametrize("script", [ACQUIRE, RELEASE], ids=["acquire", "release"])
+def test_a_socket_timeout_that_ends_while_the_event_loop_is_busy(
+    alias_on, proxy, connected, script
+):
+    own = alias_on(proxy.url, socket_timeout=LIMIT)
+
+    async def use():
+        if connected:
+            await own.acount()
+        lock = own.lock("a", timeout=30)
+        assert await while_busy(proxy, script, acquire_and_release(lock))
+
+    with own.lock("a"):
+        pass
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("limits", [{"blocking_timeout": 0.1}, {}], ids=["limit", "socket"])
+@pytest.mark.hurried
+def test_a_busy_event_loop_does_not_hide_that_redis_does_not_respond(alias_on, own_server, limits):
+    own = alias_on(own_server.url, socket_timeout=LIMIT)
+
+    async def use():
+        await own.acount()
+        with hanging(own_server):
+            task = asyncio.create_task(own.lock("a").aacquire(**limits))
+            await asyncio.sleep(0.05)
+            time.sleep(2 * LIMIT)  # noqa: ASYNC251
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(task, 10)
+
+    asyncio.run(use())
+
+
+STOPPED = """
+import asyncio
+from django.conf import settings
+from django_redislock import locks
+url, colour, connected = sys.argv[1:]
+settings.CACHES["own"] = settings.CACHES["default"] | {"LOCATION": url}
+own = locks.using("own")
+lock = own.lock("a", timeout=30, blocking_timeout=0.1)
+async def acquire():
+    if connected:
+        await own.acount()
+    say("ready")
+    hear()
+    say(f"acquired {await lock.aacquire()}")
+    await lock.arelease()
+if colour == "async":
+    asyncio.run(acquire())
+else:
+    if connected:
+        own.count()
+    say("ready")
+    hear()
+    say(f"acquired {lock.acquire()}")
+    lock.release()
+"""
+
+
+@pytest.mark.parametrize("connected", ["connected", ""], ids=["connected", "not connected"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_reply_that_arrived_while_the_process_was_stopped(alias_on, proxy, colour, connected):
+    """The reply to the script, or the first one of a new connection."""
+    with alias_on(proxy.url).lock("a"):
+        pass
+    with Child(STOPPED, proxy.url, colour, connected) as child:
+        child.expect("ready")
+        delay = proxy.delay_reply(runs(ACQUIRE) if connected else bool, 0.3)
+        child.tell()
+        wait_until(delay.has_begun)
+        os.kill(child.pid, signal.SIGSTOP)
+        wait_until(delay.is_done)
+        time.sleep(2 * LIMIT)
+        os.kill(child.pid, signal.SIGCONT)
+        assert child.expect("acquired") == "True"
+        assert child.wait() == 0

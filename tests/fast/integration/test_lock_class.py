@@ -1,0 +1,620 @@
+"""Locks on clients that somebody else made, in place of redis-py's own."""
+
+import asyncio
+import gc
+import inspect
+import os
+import socket
+import threading
+import time
+import weakref
+from datetime import timedelta
+from functools import partial
+
+import pytest
+import redis
+import redis.asyncio
+from django_redis import get_redis_connection
+
+from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.connection import GivenServer
+from django_redislock.engine import listing
+from django_redislock.engine.drivers import run
+from django_redislock.primitives import Semaphore, base
+from django_redislock.testing import EmbeddedServer
+from tests.lock_tools import cut_connections, start, until
+from tests.tools import wait_until
+
+
+@pytest.fixture(params=[False, True], ids=["bytes", "str"])
+def client(request):
+    with redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=request.param) as made:
+        yield made
+
+
+def taken(client, name="a"):
+    return bool(client.keys(f"redislock:*:lock:{name}"))
+
+
+# PEXPIRETIME is there from Redis 7 on only.
+def ends(client, key):
+    """When the key goes, in about as many milliseconds of the server's clock."""
+    seconds, microseconds = client.time()
+    return seconds * 1000 + microseconds // 1000 + client.pttl(key)
+
+
+async def aends(client, key):
+    """See ends()."""
+    seconds, microseconds = await client.time()
+    return seconds * 1000 + microseconds // 1000 + await client.pttl(key)
+
+
+def with_async_client(use):
+    async def run():
+        async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as client:
+            await use(client)
+
+    asyncio.run(run())
+
+
+# As redis-py's
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(Lock, redis.lock.Lock), (AsyncLock, redis.asyncio.lock.Lock)]
+)
+@pytest.mark.parametrize("method", ["__init__", "acquire", "release", "extend", "reacquire"])
+def test_the_arguments_are_those_of_redis_py(ours, theirs, method):
+    def arguments(of):
+        parameters = inspect.signature(getattr(of, method)).parameters.values()
+        return [(each.name, each.default) for each in parameters][2 if "init" in method else 1 :]
+
+    wanted = arguments(theirs)
+    assert arguments(ours)[: len(wanted)] == wanted
+
+
+def test_as_the_class_of_a_clients_locks(client):
+    lock = client.lock("a", timeout=10, lock_class=Lock)
+    assert isinstance(lock, Lock)
+    assert not lock.locked()
+    with lock:
+        assert lock.locked()
+        assert lock.owned()
+        assert taken(client)
+        assert lock.fence_token > 0
+        assert not client.lock("a", blocking=False, lock_class=Lock).acquire()
+        assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
+        assert lock.extend(100)
+        assert lock.reacquire()
+    assert not taken(client)
+
+
+def test_positions_mean_what_they_mean_in_redis_py(client):
+    lock = Lock(client, "a", 10, 0.2, False, 3)
+    assert (lock.timeout, lock.sleep, lock.blocking, lock.blocking_timeout) == (10, 0.2, False, 3)
+    assert lock.redis is client
+    assert lock.acquire(0.1, True, 5, b"mine")
+    assert lock.token == "mine"
+    lock.release()
+
+
+@pytest.mark.parametrize("lock_class", [Lock, redis.lock.Lock], ids=["ours", "redis-py"])
+def test_blocking_timeout_is_ignored_without_blocking_as_in_redis_py(client, lock_class):
+    with lock_class(client, "a", timeout=30):
+        began = time.monotonic()
+        other = lock_class(client, "a", blocking=False, blocking_timeout=30)
+        assert not other.acquire()
+        assert not other.acquire(blocking_timeout=30)
+        assert not lock_class(client, "a").acquire(blocking=False, blocking_timeout=30)
+        assert time.monotonic() - began < 10
+
+
+def test_a_client_that_keeps_one_connection(redis_server):
+    client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
+    with client, client.lock("warm", lock_class=Lock):
+        before = redis_server.info("stats")["total_connections_received"]
+        use_and_forget_scripts(client)
+        assert redis_server.info("stats")["total_connections_received"] == before
+        with client.lock("a", lock_class=Lock), pytest.raises(LockError, match="another kind"):
+            Semaphore(lambda: GivenServer(client), "a", 3).acquire()
+
+
+def test_waiters_leave_a_client_that_keeps_one_connection_to_their_holder(redis_server):
+    client = redis.Redis.from_url(os.environ["REDIS_URL"], single_connection_client=True)
+
+    def use():
+        with Lock(client, "a", timeout=1.5):
+            return True
+
+    with client:
+        with Lock(client, "a", timeout=1.5) as lock:
+            users = [start(use) for _ in range(6)]
+            wait_until(lambda: known_of(lock).waiters == 6)
+            for _ in range(3):
+                before = lock._own().deadline
+                wait_until(lambda before=before: lock._own().deadline > before)
+            assert not lock.lost
+        assert all(user.result(60) for user in users)
+
+
+def test_waiters_leave_a_client_of_asyncio_that_keeps_one_to_their_holder(redis_server):
+    url = os.environ["REDIS_URL"]
+
+    async def use(client):
+        async with AsyncLock(client, "a", timeout=1.5):
+            return True
+
+    async def run():
+        client = redis.asyncio.Redis.from_url(url, single_connection_client=True)
+        async with client:
+            async with AsyncLock(client, "a", timeout=1.5) as lock:
+                users = [asyncio.create_task(use(client)) for _ in range(6)]
+                for _ in range(3):
+                    before = lock._own().deadline
+                    await until(lambda before=before: moved(lock, before))
+                assert not lock.lost
+            assert all(await asyncio.gather(*users))
+
+    async def moved(lock, before):
+        return lock._own().deadline > before
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_name_is_the_same_lock_whatever_the_clients_encoding(encoding):
+    url, name = os.environ["REDIS_URL"], "Müller"
+    told = {"encoding": encoding, "single_connection_client": True}
+
+    async def is_free():
+        async with redis.asyncio.Redis.from_url(url, **told) as client:
+            return await AsyncLock(client, name, blocking=False).acquire()
+
+    with redis.Redis.from_url(url) as usual, Lock(usual, name):
+        assert not asyncio.run(is_free())
+        with redis.Redis.from_url(url, **told) as client:
+            assert not Lock(client, name, blocking=False).acquire()
+
+
+def use_and_forget_scripts(client):
+    for _ in range(2):
+        client.script_flush()
+        with client.lock("a", timeout=10, lock_class=Lock) as lock:
+            assert lock.owned()
+            client.script_flush()
+            assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
+            assert lock.extend(10)
+        assert not lock.locked()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The port of a cluster of one server, which has all slots."""
+    with (
+        EmbeddedServer(cluster_enabled="yes", cluster_port=free_port()) as server,
+        redis.Redis(port=server.port, decode_responses=True) as client,
+    ):
+        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+        yield server.port
+
+
+def test_a_cache_whose_client_does_not_know_that_it_is_a_clusters(cluster, alias_on):
+    manager = alias_on(f"redis://127.0.0.1:{cluster}")
+    names = [f"n:{number}" for number in range(20)]  # of many buckets, and so slots
+    with manager.lock_many(names):
+        assert manager.count() == len(names)
+        assert set(manager.get_many(names)) == set(names)
+        for pattern in (None, "n:*"):
+            page = manager.page(pattern)
+            assert (page.total, {info.name for info in page.infos}) == (len(names), set(names))
+        assert {info.name for info in manager.active()} == set(names)
+    assert manager.count() == 0
+
+
+def test_a_clusters_client(cluster):
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster)
+    use_and_forget_scripts(client)
+    lock, other = (client.lock("a", timeout=1, lock_class=Lock) for _ in range(2))
+    assert lock.acquire()
+    waits = start(acquire_and_release, other)
+    wait_until(lambda: known_of(lock).waiters == 1)
+    first = known_of(lock).expires_at
+    wait_until(lambda: known_of(lock).expires_at > first + timedelta(seconds=1))
+    assert not lock.lost
+    fence_token = lock.fence_token
+    lock.release()
+    assert waits.result(60) > fence_token
+    client.close()
+
+
+def acquire_and_release(lock):
+    with lock:
+        return lock.fence_token
+
+
+def known_of(lock):
+    server = lock._server()
+    return run(server.client, listing.get(server.keys, lock.name))
+
+
+def test_a_clusters_async_client(cluster):
+    async def use():
+        async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster) as client:
+            async with client.lock("a", timeout=10, lock_class=AsyncLock) as lock:
+                assert await lock.owned()
+                other = client.lock("a", blocking_timeout=0.05, lock_class=AsyncLock)
+                assert not await other.acquire()
+            assert not await lock.locked()
+
+    asyncio.run(use())
+
+
+def test_other_options_too(client):
+    lock_class = partial(Lock, reentrant=True, metadata={"for": "all"})
+    with client.lock("a", timeout=10, lock_class=lock_class) as lock, lock:
+        assert lock.reentrant
+
+
+def test_a_client_of_django_redis():
+    client = get_redis_connection("django_redis")
+    with client.lock("a", timeout=10, lock_class=Lock):
+        assert taken(client)
+
+
+def test_one_that_waits_is_woken(client):
+    lock = client.lock("a", timeout=10, lock_class=Lock)
+    assert lock.acquire()
+    other = client.lock("a", timeout=10, lock_class=Lock)
+
+    def use():
+        with other:
+            return other.fence_token
+
+    waits = start(use)
+    wait_until(lambda: client.keys("redislock:*:waiting:a"))
+    fence_token = lock.fence_token
+    lock.release()
+    assert waits.result(60) > fence_token
+    assert not taken(client)
+
+
+def test_it_is_renewed(client):
+    with client.lock("a", timeout=1.5, lock_class=Lock) as lock:
+        key = client.keys("redislock:*:lock:a")[0]
+        first = ends(client, key)
+        wait_until(lambda: ends(client, key) > first + 300)
+        assert not lock.lost
+
+
+def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):
+    own = alias_on(os.environ["REDIS_URL"])
+    settings.CACHES["own"]["KEY_PREFIX"] = ""
+    settings.CACHES = {**settings.CACHES}
+    with client.lock("a", timeout=10, lock_class=Lock) as lock:
+        assert own.get("a").token == lock.token
+        assert not own.lock("a", blocking=False).acquire()
+        assert locks.get("a") is None
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda lock: lock.release(), "Cannot release an unlocked lock"),
+        (lambda lock: lock.extend(1), "Cannot extend an unlocked lock"),
+        (lambda lock: lock.reacquire(), "Cannot reacquire an unlocked lock"),
+    ],
+)
+def test_what_was_never_acquired_is_an_error(client, misuse, message):
+    with pytest.raises(redis.exceptions.LockError, match=message):
+        misuse(Lock(client, "a"))
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [
+        (lambda lock: lock.release(), "Cannot release a lock that's no longer owned"),
+        (lambda lock: lock.extend(1), "Cannot extend a lock that's no longer owned"),
+        (lambda lock: lock.reacquire(), "Cannot reacquire a lock that's no longer owned"),
+    ],
+)
+def test_what_is_lost_is_an_error(client, misuse, message):
+    lock = Lock(client, "a")
+    assert lock.acquire()
+    client.flushdb()
+    with pytest.raises(redis.exceptions.LockNotOwnedError, match=message):
+        misuse(lock)
+
+
+def test_who_does_not_get_it_in_time_gets_an_error(client):
+    with (
+        Lock(client, "a"),
+        pytest.raises(redis.exceptions.LockError, match="Unable to acquire lock within the time"),
+        Lock(client, "a", blocking_timeout=0),
+    ):
+        pass
+
+
+def test_a_lost_lock_may_pass_at_the_end(client, caplog):
+    with pytest.raises(LockLost), Lock(client, "a"):
+        client.flushdb()
+    with Lock(client, "a", raise_on_release_error=False):
+        client.flushdb()
+    assert "was no longer owned when it was left" in caplog.text
+    with (
+        pytest.raises(LockError, match="Unable to acquire"),
+        Lock(client, "a"),
+        Lock(client, "a", blocking=False, raise_on_release_error=False),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"timeout": 0}, ValueError),
+        ({"sleep": -1}, ValueError),
+        ({"sleep": "long"}, TypeError),
+        ({"thread_local": 1}, TypeError),
+        ({"raise_on_release_error": None}, TypeError),
+        ({"thread_local": False, "on_lost": "abort"}, ValueError),
+        ({"thread_local": False, "release_on_commit": True}, ValueError),
+        ({"thread_local": False, "reentrant": True}, ValueError),
+    ],
+)
+def test_what_can_not_be_names_the_argument(client, arguments, error):
+    with pytest.raises(error, match=next(iter(arguments))):
+        Lock(client, "a", **arguments)
+
+
+def test_what_is_no_client():
+    with pytest.raises(TypeError, match="client"):
+        Lock("redis://127.0.0.1", "a")
+    with pytest.raises(TypeError, match="client"):
+        AsyncLock(redis.Redis(), "a")
+    with pytest.raises(TypeError, match="client"):
+        Lock(redis.asyncio.Redis(), "a")
+
+
+# Whose it is
+
+
+def test_a_thread_has_a_holding_of_its_own(client):
+    lock = Lock(client, "a")
+    with lock:
+        with pytest.raises(LockNotOwnedError):
+            start(lock.release).result(60)
+        assert not start(lock.acquire, None, False).result(60)
+
+
+def test_threads_may_share_one(client):
+    lock = Lock(client, "a", timeout=1.5, thread_local=False)
+    assert start(lock.acquire).result(60), "and the thread has ended"
+    key = client.keys("redislock:*:lock:a")[0]
+    first = ends(client, key)
+    wait_until(lambda: ends(client, key) > first + 300)
+    assert start(lambda: lock.token).result(60) == lock.token
+    start(lock.release).result(60)
+    assert not taken(client)
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_threads_that_share_one_wait_for_each_other(client):
+    lock = Lock(client, "a", thread_local=False)
+    assert lock.acquire()
+    waits = start(lock.acquire)
+    wait_until(lambda: client.keys("redislock:*:waiting:a"))
+    start(lock.release).result(60)
+    assert waits.result(60)
+    lock.release()
+
+
+def test_a_thread_whose_acquire_fails_takes_nothing_from_one_that_shares_it(client, monkeypatch):
+    def fail_as_another_gets_it(client, flow):
+        monkeypatch.setattr(base, "run", run)
+        assert start(lock.acquire).result(60)
+        raise redis.exceptions.ConnectionError
+
+    lock = Lock(client, "a", thread_local=False)
+    monkeypatch.setattr(base, "run", fail_as_another_gets_it)
+    with pytest.raises(redis.exceptions.ConnectionError):
+        lock.acquire()
+    assert lock.owned()
+    lock.release()
+
+
+def test_one_renewal_for_all_clients_over_one_pool(client):
+    def renewals():
+        return {each for each in threading.enumerate() if each.name == "redislock-renewal"}
+
+    before = renewals()
+    held = [Lock(redis.Redis(connection_pool=client.connection_pool), f"n{n}") for n in range(20)]
+    for lock in held:
+        assert lock.acquire()
+    assert len(renewals() - before) == 1
+    for lock in held:
+        lock.release()
+
+
+def test_who_was_refused_leaves_no_client_behind(client):
+    def refused():
+        other = redis.Redis.from_url(os.environ["REDIS_URL"])
+        assert not other.lock("a", blocking=False, lock_class=Lock).acquire()
+        return weakref.ref(other.connection_pool)
+
+    with Lock(client, "a"):
+        pools = [refused() for _ in range(3)]
+        gc.collect()
+        assert [pool() for pool in pools] == [None] * 3
+
+
+# asyncio
+
+
+def test_as_the_class_of_an_async_clients_locks():
+    async def use(client):
+        lock = client.lock("a", timeout=10, lock_class=AsyncLock)
+        async with lock:
+            assert await lock.locked()
+            assert await lock.owned()
+            assert not await client.lock("a", blocking=False, lock_class=AsyncLock).acquire()
+            assert await lock.extend(100)
+            assert await lock.reacquire()
+        assert not await lock.locked()
+        assert await lock.acquire(blocking=True, blocking_timeout=5, token="mine")
+        assert lock.token == "mine"
+        await lock.release()
+        with pytest.raises(LockError, match="unlocked lock"):
+            await lock.release()
+
+    with_async_client(use)
+
+
+def test_who_was_refused_leaves_no_async_client_behind():
+    async def refused():
+        async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as other:
+            assert not await other.lock("a", blocking=False, lock_class=AsyncLock).acquire()
+            return weakref.ref(other)
+
+    async def use(client):
+        async with AsyncLock(client, "a"):
+            clients = [await refused() for _ in range(3)]
+            gc.collect()
+            assert [each() for each in clients] == [None] * 3
+
+    with_async_client(use)
+
+
+def test_an_async_waiter_is_woken_and_renewed():
+    async def use(client):
+        lock = client.lock("a", timeout=1.5, lock_class=AsyncLock)
+        await lock.acquire()
+        other = client.lock("a", timeout=1.5, lock_class=AsyncLock)
+
+        async def use_other():
+            async with other:
+                return other.fence_token
+
+        waits = asyncio.create_task(use_other())
+        await until(lambda: client.keys("redislock:*:waiting:a"))
+        [key] = await client.keys("redislock:*:lock:a")
+        first = await aends(client, key)
+
+        async def renewed():
+            return await aends(client, key) > first + 300
+
+        await until(renewed)
+        fence_token = lock.fence_token
+        await lock.release()
+        assert await waits > fence_token
+
+    with_async_client(use)
+
+
+def test_an_async_client_whose_idle_connection_was_closed_is_no_error():
+    async def run():
+        with EmbeddedServer() as server, redis.Redis.from_url(server.url) as other:
+            async with redis.asyncio.Redis.from_url(server.url) as client:
+                for _ in range(2):
+                    async with AsyncLock(client, "a"):
+                        cut_connections(other)
+                    cut_connections(other)
+
+    asyncio.run(run())
+
+
+def test_an_async_lock_is_its_tasks():
+    async def use(client):
+        lock = AsyncLock(client, "a")
+
+        async def other():
+            with pytest.raises(LockNotOwnedError):
+                await lock.release()
+
+        async with lock:
+            await asyncio.create_task(other())
+
+    with_async_client(use)
+
+
+def test_an_async_lock_that_is_acquired_in_a_task_of_its_own():
+    async def use(client):
+        lock = client.lock("a", lock_class=AsyncLock)
+        assert await asyncio.wait_for(lock.acquire(), 60)
+        await lock.release()
+        assert await asyncio.gather(lock.acquire()) == [True]
+        await lock.release()
+        assert not await lock.locked()
+
+    with_async_client(use)
+
+
+def test_tasks_may_share_one():
+    async def use(client):
+        lock = client.lock("a", thread_local=False, lock_class=AsyncLock)
+        assert await asyncio.create_task(lock.acquire())
+        await asyncio.create_task(lock.release())
+        assert not await lock.locked()
+
+    with_async_client(use)
+
+
+def test_the_loss_of_an_async_lock():
+    async def use(client):
+        with pytest.raises(LockLost):
+            async with client.lock("a", lock_class=AsyncLock):
+                await client.flushdb()
+        async with AsyncLock(client, "a", raise_on_release_error=False):
+            await client.flushdb()
+
+    async def lose_and_go_on(client):
+        async with AsyncLock(client, "a", timeout=1, on_lost="abort"):
+            await client.flushdb()
+            await asyncio.Event().wait()
+
+    with_async_client(use)
+    with pytest.raises(LockLost):
+        with_async_client(lose_and_go_on)
+
+
+def test_an_aborted_task_ends_with_the_loss_though_a_lost_lock_may_pass():
+    async def lose_and_go_on(client):
+        told = {"timeout": 1, "on_lost": "abort", "raise_on_release_error": False}
+        async with AsyncLock(client, "a", **told):
+            await client.flushdb()
+            await asyncio.Event().wait()
+
+    with pytest.raises(LockLost):
+        with_async_client(lose_and_go_on)
+
+
+def test_one_that_must_be_left_by_async_with():
+    async def use(client):
+        with pytest.raises(TypeError, match="async with"), AsyncLock(client, "a"):
+            pass
+
+        @AsyncLock(client, "a:{n}")
+        async def work(n):
+            return await client.keys("redislock:*:lock:a:*")
+
+        assert len(await work(1)) == 1
+
+    with_async_client(use)
+
+
+def test_the_async_twins_of_a_sync_client_say_what_they_need(client):
+    async def use():
+        with pytest.raises(TypeError, match=r"redis\.asyncio"):
+            await Lock(client, "a").aacquire()
+
+    asyncio.run(use())

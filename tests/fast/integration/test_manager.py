@@ -1,0 +1,338 @@
+"""What is held, told and released by the manager."""
+
+from collections import Counter
+from zlib import crc32
+
+import pytest
+
+from django_redislock import LockLost, LockManager, locks
+from django_redislock.lua import ACQUIRE, RELEASE
+from django_redislock.signals import lock_force_released
+from tests.lock_tools import commands, start, waiting
+from tests.tools import wait_until
+
+
+@pytest.fixture
+def forced():
+    """What the signal `lock_force_released` said."""
+    told = []
+
+    def listen(sender, **about):
+        about.pop("signal")
+        told.append({"sender": sender, **about})
+
+    lock_force_released.connect(listen)
+    yield told
+    lock_force_released.disconnect(listen)
+
+
+def hold(manager, *names, **options):
+    held = [manager.lock(name, **options) for name in names]
+    assert all(lock.acquire() for lock in held)
+    return held
+
+
+def names(infos):
+    return sorted(info.name for info in infos)
+
+
+def release(held):
+    for lock in held:
+        lock.release()
+
+
+def test_nothing_is_told_of_nothing(manager):
+    assert list(manager.active()) == []
+    assert manager.get("a") is None
+    assert manager.count() == 0
+    assert manager.force_release("a") == 0
+    assert not manager.lock("a").locked()
+
+
+def test_active_tells_of_what_is_held(manager):
+    held = hold(manager, "a", "b", "c")
+    assert manager.count() == 3
+    assert names(manager.active()) == ["a", "b", "c"]
+    for info in manager.active():
+        assert info.token == manager.get(info.name).token
+    held.pop().release()
+    assert names(manager.active()) == ["a", "b"]
+    release(held)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        (None, ["a:1", "a:10", "a[1]", "a\\1", "b:1", "Ab:1"]),
+        ("*", ["a:1", "a:10", "a[1]", "a\\1", "b:1", "Ab:1"]),
+        ("a:*", ["a:1", "a:10"]),
+        ("a:?", ["a:1"]),
+        ("*1", ["a:1", "a\\1", "b:1", "Ab:1"]),
+        ("?:1", ["a:1", "b:1"]),
+        ("a[1]", ["a[1]"]),
+        ("a[*", ["a[1]"]),
+        ("[ab]:1", []),
+        ("a\\1", ["a\\1"]),
+        ("a\\*", ["a\\1"]),
+        ("a", []),
+        (":1", []),
+        ("", []),
+        ("A*", ["Ab:1"]),
+    ],
+)
+def test_patterns_know_stars_and_question_marks_only(pattern, found):
+    held = hold(locks, "a:1", "a:10", "a[1]", "a\\1", "b:1", "Ab:1")
+    assert names(locks.active(pattern)) == sorted(found)
+    release(held)
+
+
+def test_kinds_can_be_chosen(manager):
+    held = hold(manager, "a", "b")
+    assert names(manager.active(kind="mutex")) == ["a", "b"]
+    assert names(manager.active("a", kind="mutex")) == ["a"]
+    assert names(manager.active(kind="semaphore")) == []
+    release(held)
+
+
+def test_a_pattern_that_is_none_is_refused_before_anything_is_asked(redis_server):
+    with commands(redis_server) as called:
+        for pattern in (5, b"a*"):
+            with pytest.raises(TypeError, match="pattern"):
+                locks.active(pattern)
+            with pytest.raises(TypeError, match="pattern"):
+                locks.aactive(pattern)
+    assert not called
+
+
+@pytest.mark.slow
+def test_thousands_are_streamed_a_page_at_a_time(manager, redis_server):
+    expected = {f"n:{number}" for number in range(5000)}
+    for name in expected:
+        assert manager.lock(name, timeout=120, auto_renewal=False).acquire(blocking=False)
+    assert manager.count() == 5000
+    found = [info.name for info in manager.active()]
+    assert len(found) == 5000
+    assert set(found) == expected
+    with commands(redis_server) as called:
+        first = next(manager.active())
+    assert first.name in expected
+    assert called["evalsha"] == 16
+    assert sum(1 for _ in manager.active("n:?")) == 10
+    redis_server.flushdb()
+
+
+def test_locks_that_end_at_the_same_moment_are_all_told(redis_server):
+    for number in range(1000):
+        locks.lock(f"n:{number}", timeout=60, auto_renewal=False).acquire()
+    for key in redis_server.scan_iter(match="testproject:redislock:*:index"):
+        found = [name for name in redis_server.zrange(key, 0, -1) if name]
+        redis_server.zadd(key, dict.fromkeys(found, 9e12))
+    assert names(locks.active()) == sorted(f"n:{number}" for number in range(1000))
+    redis_server.flushdb()
+
+
+def test_more_of_one_bucket_than_a_page_at_one_moment(redis_server):
+    wanted = [name for name in map("n:{}".format, range(20000)) if crc32(name.encode()) % 16 == 3]
+    wanted = wanted[:700]
+    for name in wanted:
+        locks.lock(name, timeout=60, auto_renewal=False).acquire()
+    redis_server.zadd("testproject:redislock:{3}:index", dict.fromkeys(wanted, 9e12))
+    found = [info.name for info in locks.active()]
+    assert sorted(found) == sorted(wanted)
+    redis_server.flushdb()
+
+
+@pytest.mark.parametrize("pattern", [None, "n:*"])
+def test_a_page_has_those_that_end_first_where_one_bucket_has_them_all(redis_server, pattern):
+    every = list(map("n:{}".format, range(1000)))
+    soon = [name for name in every if crc32(name.encode()) % 16 == 3]
+    later = [name for name in every if name not in soon][:40]
+    for name in (*later, *soon):
+        locks.lock(name, timeout=60 if name in soon else 90, auto_renewal=False).acquire()
+    redis_server.zadd("testproject:redislock:{3}:index", {soon[-1]: 1e13})
+    first = soon[:-1]
+    page = locks.page(pattern, start=10, stop=50)
+    assert page.total == len(soon) + len(later)
+    assert len({info.name for info in page.infos} & set(first)) == 40
+    assert [info.name for info in locks.page(pattern, stop=len(every)).infos][-1] == soon[-1]
+    ends = [info.expires_at for info in locks.page(pattern, stop=len(first)).infos]
+    assert len(ends) == len(first)
+    assert ends == sorted(ends)
+    redis_server.flushdb()
+
+
+def test_locks_that_are_renewed_while_they_are_listed_are_told_once():
+    held = [locks.lock(f"n:{number}", timeout=3) for number in range(600)]
+    assert all(lock.acquire() for lock in held)
+    ends = locks.get("n:599").expires_at
+
+    def renewed():
+        found = [info.name for info in locks.active()]
+        assert len(found) == len(set(found))
+        return locks.get("n:599").expires_at > ends
+
+    wait_until(renewed)
+    release(held)
+
+
+def test_locks_that_ran_out_are_not_told(manager):
+    for number in range(5):
+        assert manager.lock(f"n:{number}", timeout=0.05, auto_renewal=False).acquire()
+    wait_until(lambda: manager.count() == 0)
+    assert list(manager.active()) == []
+
+
+def test_what_ran_out_is_not_told_for_as_long_as_a_longer_lease_would_have_lasted(manager):
+    long = manager.semaphore("a", 2, timeout=3600, auto_renewal=False)
+    short = manager.semaphore("a", 2, timeout=0.3, auto_renewal=False)
+    assert long.acquire()
+    assert short.acquire()
+    long.release()
+    wait_until(lambda: manager.get("a") is None)
+    assert manager.count() == manager.page().total == 0
+    assert {event.outcome for event in manager.history("a", limit=2)} == {"released", "expired"}
+
+
+def test_what_ran_out_is_forgotten_by_a_look_at_it(redis_server):
+    redis_server.flushdb()  # one look forgets no more than some of what others let run out
+    assert locks.lock("n", timeout=0.05, auto_renewal=False).acquire()
+    wait_until(lambda: locks.get("n") is None)
+    locks.count()
+    for key in redis_server.scan_iter():
+        if "history" not in key:
+            assert redis_server.zrange(key, 0, -1) == [""]
+
+
+@pytest.mark.parametrize(
+    "unrelated",
+    [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])],
+)
+def test_a_listing_asks_as_much_whatever_else_redis_keeps(redis_server, unrelated):
+    # No renewal comes between.
+    held = hold(locks, *(f"n:{number}" for number in range(20)), timeout=3600)
+    asks = list(locks.active()), locks.count(), locks.get("n:3")
+    assert all(asks)  # from here on the server knows the scripts
+    asked = []
+    have = 0
+    for count in (1000, unrelated):
+        _populate(redis_server, have, count)
+        have = count
+        with commands(redis_server) as called:
+            assert len(list(locks.active())) == 20
+            assert locks.count() == 20
+            assert locks.get("n:3") is not None
+        # A renewer that some test before left to itself may connect just now.
+        asked.append(called - Counter({"hello": 9, "client|setinfo": 9}))
+    assert asked[0] == asked[1]
+    assert not {"keys", "scan"} & set(asked[0])
+    release(held)
+    redis_server.flushdb()
+
+
+def _populate(client, first, end):
+    script = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'unrelated:' .. i, i) end"
+    for begin in range(first, end, 50_000):
+        client.eval(script, 0, begin, min(end, begin + 50_000) - 1)
+    assert client.dbsize() >= end
+
+
+def test_force_release_frees_it(manager, forced):
+    [lock] = hold(manager, "a")
+    token = lock.token
+    assert manager.force_release("a") == 1
+    assert manager.get("a") is None
+    assert forced == [
+        {
+            "sender": LockManager,
+            "using": manager.alias,
+            "name": "a",
+            "tokens": (token,),
+            "user": None,
+        }
+    ]
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_force_release_by_token_spares_another_holder(manager, forced):
+    [first] = hold(manager, "a")
+    old = first.token
+    first.release()
+    [second] = hold(manager, "a")
+    assert manager.force_release("a", old) == 0
+    assert forced == []
+    assert second.owned()
+    user = object()
+    assert manager.force_release("a", second.token, user=user) == 1
+    assert [about["user"] for about in forced] == [user]
+    with pytest.raises(LockLost):
+        second.release()
+
+
+def test_force_release_hands_it_to_the_next(manager):
+    [lock] = hold(manager, "a")
+    waiter = start(manager.lock("a").acquire)
+    waiting(manager, "a", 1)
+    assert manager.force_release("a", lock.token) == 1
+    assert waiter.result(60)
+    assert manager.force_release("a", lock.token) == 0
+    assert manager.force_release("a") == 1
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_force_release_does_not_touch_who_waits(manager):
+    [lock] = hold(manager, "a")
+    waiter = start(manager.lock("a", blocking_timeout=0.7).acquire)
+    waiting(manager, "a", 1)
+    assert manager.force_release("a", "not-it") == 0
+    assert manager.get("a").waiters == 1
+    assert waiter.result(60) is False
+    lock.release()
+
+
+def test_a_listener_that_fails_does_not_keep_it_from_being_released(manager):
+    def fail(sender, **about):
+        raise ZeroDivisionError
+
+    lock_force_released.connect(fail)
+    try:
+        [lock] = hold(manager, "a")
+        assert manager.force_release("a") == 1
+    finally:
+        lock_force_released.disconnect(fail)
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_who_waits_is_counted_while_nobody_holds_it_yet(manager):
+    held = hold(manager, "a")
+    futures = [start(manager.lock("a", blocking_timeout=0.5).acquire) for _ in range(3)]
+    waiting(manager, "a", 3)
+    assert [info.waiters for info in manager.active()] == [3]
+    assert [future.result(60) for future in futures] == [False] * 3
+    release(held)
+
+
+def test_a_lock_between_two_holders_is_told_as_waiting(redis_server):
+    keys = locks._keys.of("a")
+    lock = locks.lock("a", auto_renewal=False)
+    assert lock.acquire()
+    asked = ("mutex", 1, 1, 30_000, 2000, "a", "next", 60_000, "", "{}", 0)
+    assert redis_server.eval(ACQUIRE.source, 6, *keys.all, *asked) == 0
+    assert locks.get("a").state == "held"
+    lock.extend(0.05, replace_ttl=True)
+    wait_until(lambda: not locks.get("a").holders)
+    info = locks.get("a")
+    assert (info.state, info.waiters, info.first, info.token) == ("waiting", 1, None, None)
+    with pytest.raises(LockLost):
+        lock.release()
+    assert redis_server.eval(RELEASE.source, 6, *keys.all, "a", "next", 0, 0, 0) == 0
+
+
+def test_two_managers_of_one_alias_are_one():
+    with locks.using("default").lock("a"):
+        assert locks.get("a") is not None
+        locks.using("default").assert_held("a")
+    assert locks.using(None).alias == locks.alias == "default"
+    assert repr(locks.using("x")) == "<LockManager 'x'>"

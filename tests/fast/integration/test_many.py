@@ -1,0 +1,277 @@
+"""Several locks, all or none."""
+
+import asyncio
+
+import pytest
+from redis.exceptions import ConnectionError
+
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.engine.drivers import _perform
+from django_redislock.engine.renewal import thread_book
+from django_redislock.holder import current_owner
+from django_redislock.primitives import Many
+from django_redislock.primitives.core import Attempt
+from tests.lock_tools import free, interrupt_where, start, waiting
+from tests.tools import wait_until
+
+NAMES = ["b", "a", "c"]
+
+
+def held():
+    return sorted(info.name for info in locks.active())
+
+
+def test_all_are_held_and_released(manager):
+    with manager.lock_many(NAMES, timeout=10) as lock:
+        assert sorted(info.name for info in manager.active()) == ["a", "b", "c"]
+        assert lock.owned()
+        assert lock.locked()
+        lock.assert_held()
+        manager.assert_held("b")
+        assert set(lock.fence_tokens) == {"a", "b", "c"}
+        assert lock.fence_tokens["a"] == manager.get("a").fence_token
+        assert lock.fence_token is None, "each has its own"
+        lock.extend(100)
+        assert all(info.ttl > 100 for info in manager.active())
+    assert held() == []
+
+
+def test_who_gets_not_all_keeps_none():
+    with locks.lock("c"):
+        assert not locks.lock_many(NAMES, blocking=False).acquire()
+        assert not locks.lock_many(NAMES, blocking_timeout=0.1).acquire()
+        assert held() == ["c"]
+        with pytest.raises(LockError), locks.lock_many(NAMES, blocking_timeout=0):
+            pass
+        assert held() == ["c"]
+
+
+def test_two_that_want_the_same_in_other_orders_never_wait_for_each_other():
+    counts = {"n": 0}
+
+    def use(names):
+        for _ in range(50):
+            with locks.lock_many(names, blocking_timeout=20):
+                counts["n"] += 1
+
+    users = [start(use, names) for names in (["a", "b"], ["b", "a"], ["c", "a"], ["b", "c"])]
+    for user in users:
+        user.result(60)
+    assert counts["n"] == 200
+    assert held() == []
+
+
+def test_names_that_come_twice_count_once():
+    with locks.lock_many(["a", "a"]) as lock:
+        assert lock.names == ("a",)
+        assert repr(lock) == "<Many 'a'>"
+    assert held() == []
+
+
+@pytest.mark.parametrize(("wait", "gets"), [(None, True), (20, True), (0.5, False)])
+def test_if_one_is_lost_while_another_is_waited_for_all_are_asked_for_again(wait, gets):
+    holder = locks.lock("b")
+    assert holder.acquire()
+    many = locks.lock_many(["a", "b"], timeout=0.2, auto_renewal=False, blocking_timeout=wait)
+
+    def use():
+        if not many.acquire():
+            return []
+        return [name for name in held() if not many.lost]
+
+    waits = start(use)
+    waiting(locks, "b", 1)
+    free(locks, "a")
+    if gets:
+        holder.release()
+    assert waits.result(60) == (["a", "b"] if gets else [])
+    if not gets:
+        holder.release()
+    wait_until(lambda: held() == [])
+
+
+def test_they_are_asked_for_in_the_order_of_their_names():
+    with locks.lock("b"):
+        waits = start(locks.lock_many(["c", "b", "a"], blocking_timeout=1).acquire)
+        waiting(locks, "b", 1)
+        assert held() == ["a", "b"]
+        assert waits.result(60) is False
+    assert held() == []
+
+
+def test_what_goes_wrong_with_one_does_not_keep_the_others():
+    lock = locks.lock_many(NAMES)
+    assert lock.acquire()
+    assert locks.force_release("b") == 1
+    with pytest.raises(LockLost):
+        lock.release()
+    assert held() == []
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_where_more_than_one_goes_wrong_the_first_is_told(own_locks, own_server):
+    lock = own_locks.lock_many(NAMES)
+    assert lock.acquire()
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.release()
+    assert lock.token is None
+
+
+def test_async_too():
+    async def use():
+        async with locks.lock_many(NAMES) as lock:
+            assert await lock.aowned()
+            assert await lock.alocked()
+            await lock.aextend(10)
+            assert not await locks.lock_many(["c", "d"], blocking=False).aacquire()
+        assert not await lock.alocked()
+
+    asyncio.run(use())
+    assert held() == []
+
+
+def test_a_cancelled_wait_gives_back_what_was_taken():
+    async def use():
+        async with locks.lock("b"):
+            task = asyncio.create_task(locks.lock_many(NAMES).aacquire())
+            while (info := await locks.aget("b")) is None or not info.waiters:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert [info.name async for info in locks.aactive()] == ["b"]
+
+    asyncio.run(use())
+
+
+def test_as_a_decorator():
+    @locks.lock_many(["from:{source}", "to:{target}"])
+    def move(source, target):
+        return held()
+
+    assert move(1, target=2) == ["from:1", "to:2"]
+    assert held() == []
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        ([], ValueError),
+        ("abc", TypeError),
+        ([""], ValueError),
+        ([1], TypeError),
+        (None, TypeError),
+    ],
+)
+def test_what_are_no_names(names, error):
+    with pytest.raises(error):
+        locks.lock_many(names)
+
+
+def test_who_gets_not_all_leaves_no_cooldown():
+    with locks.lock("b"):
+        assert not locks.lock_many(["a", "b"], at_least_for=30, blocking=False).acquire()
+        assert held() == ["b"]
+
+
+def test_the_loss_of_one_aborts_the_task_that_holds_all():
+    told = []
+
+    async def use(reached):
+        async with locks.lock_many(NAMES, timeout=1.5, on_lost="abort"):
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def lose():
+        reached = asyncio.Event()
+        task = asyncio.create_task(use(reached))
+        await reached.wait()
+        assert await locks.aforce_release("b") == 1
+        with pytest.raises(LockLost):
+            await task
+        assert not task.cancelled()
+        assert held() == []
+
+    asyncio.run(lose())
+    with locks.lock_many(NAMES, timeout=1.5, on_lost=told.append) as lock:
+        locks.force_release("a")
+        locks.force_release("b")
+        wait_until(lambda: lock.lost and told)
+        with pytest.raises(LockLost):
+            lock.assert_held()
+        with pytest.raises(LockLost):
+            lock.release()
+        assert lock.acquire()
+    assert told == [lock], "once, with the lock of all"
+    assert held() == []
+
+
+def test_some_may_be_held_already_where_it_is_reentrant():
+    with locks.lock("b", reentrant=True) as lock:
+        with locks.lock_many(NAMES, reentrant=True) as many:
+            assert many.fence_tokens["b"] == lock.fence_token
+            with locks.lock_many(["c", "d"], reentrant=True):
+                assert held() == ["a", "b", "c", "d"]
+            assert held() == ["a", "b", "c"]
+        assert held() == ["b"]
+        start(locks.lock("d").acquire).result(60)
+        assert not locks.lock_many(["b", "d"], reentrant=True, blocking=False).acquire()
+        assert locks.force_release("d") == 1
+        assert held() == ["b"]
+        lock.assert_held()
+    assert held() == []
+
+
+def test_a_second_cancellation_does_not_keep_any():
+    async def use():
+        for _ in range(20):
+            async with locks.lock("d"):
+                task = asyncio.create_task(locks.lock_many(["a", "b", "c", "d"]).aacquire())
+                while (info := await locks.aget("d")) is None or not info.waiters:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                task.cancel()
+                await asyncio.sleep(0.001)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            await until_none_is_held()
+
+    async def until_none_is_held():
+        async with asyncio.timeout(3):
+            while await locks.acount():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    asyncio.run(use())
+
+
+def test_an_acquisition_that_is_closed_is_left_to_run_out():
+    many = locks.lock_many(["a", "b"], timeout=0.5)
+    flow = many._acquire(Attempt(current_owner(), many._targets(thread_book), None, None, []))
+    flow.send(_perform(many._server().client, next(flow)))
+    assert held() == ["a"]
+    flow.close()
+    del flow  # as nobody else has the lease
+    wait_until(lambda: held() == [])
+
+
+@pytest.mark.parametrize(
+    "place", ["Many.needed", "Many._take_all.<locals>.<genexpr>", "Hold.__init__", "Lease.enter"]
+)
+def test_an_interrupt_after_all_were_got_gives_them_back(place):
+    many = locks.lock_many(["a", "b"], timeout=600)
+    with interrupt_where(place, Many.needed.fget):
+        many.__enter__()
+    wait_until(lambda: held() == [])
+
+
+def test_a_release_that_is_closed_is_made_good():
+    many = locks.lock_many(["a", "b"], timeout=60)
+    assert many.acquire()
+    flow = many._release(many._own())
+    next(flow)
+    flow.close()
+    wait_until(lambda: held() == ["b"])
+    many._abandon(many._own())
+    wait_until(lambda: held() == [])

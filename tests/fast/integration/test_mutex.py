@@ -1,0 +1,751 @@
+"""One lock in all its uses, over both backends."""
+
+import asyncio
+import gc
+import os
+import re
+import socket
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from threading import current_thread
+from uuid import UUID
+
+import pytest
+import redis.exceptions
+
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks, values
+from django_redislock.engine import flows, hold
+from django_redislock.engine.lease import held_by, remember
+from django_redislock.primitives import base, core
+from tests.lock_tools import afree, free, interrupt_at, interrupt_where, start
+from tests.tools import Child, wait_until
+
+NAMES = [
+    "invoice:42",
+    " ",
+    "a b {c} 'd' \"e\" %s \\",
+    "Größe/数/🔒",
+    "*?[a-z]",
+    "h:index",
+    "index",
+    "grant:x:y",
+    "x" * 512,
+    "🔒" * 128,
+]
+
+
+def test_with_holds_it_and_releases_it(manager):
+    with manager.lock("a") as lock:
+        assert lock.locked()
+        assert lock.owned()
+        assert manager.get("a").token == lock.token
+    assert not lock.locked()
+    assert not lock.owned()
+    assert manager.get("a") is None
+
+
+def test_async_with_holds_it_and_releases_it(manager):
+    async def use():
+        async with manager.lock("a") as lock:
+            assert await lock.alocked()
+            assert await lock.aowned()
+        assert not await lock.alocked()
+
+    asyncio.run(use())
+    assert manager.get("a") is None
+
+
+def test_acquire_and_release_by_hand(manager):
+    lock = manager.lock("a")
+    assert lock.acquire() is True
+    assert manager.get("a").state == "held"
+    lock.release()
+    assert manager.get("a") is None
+
+
+def test_a_second_one_is_kept_out(manager):
+    with manager.lock("a"):
+        assert manager.lock("a", blocking=False).acquire() is False
+        assert manager.lock("a").acquire(blocking=False) is False
+        assert manager.lock("a", blocking=False).acquire(True, blocking_timeout=0.05) is False
+    assert manager.lock("a", blocking=False).acquire() is True
+    assert manager.force_release("a") == 1
+
+
+def test_acquire_may_skip_the_wait_that_the_lock_allows(manager):
+    lock = manager.lock("a", blocking_timeout=30)
+    with manager.lock("a"):
+        began = time.monotonic()
+        assert lock.acquire(blocking=False) is False
+        assert asyncio.run(lock.aacquire(blocking=False)) is False
+        assert time.monotonic() - began < 10
+
+
+def test_other_names_are_not_kept_out(manager):
+    with manager.lock("a"), manager.lock("b", blocking=False), manager.lock("A", blocking=False):
+        assert manager.count() == 3
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_any_name_can_be_held_listed_and_released(manager, name):
+    with manager.lock(name):
+        assert manager.get(name).name == name
+        assert [info.name for info in manager.active()] == [name]
+        assert manager.lock(name, blocking=False).acquire() is False
+    assert manager.get(name) is None
+
+
+def test_names_that_share_a_bucket_do_not_mix(manager):
+    held = [manager.lock(f"n{i}", blocking=False) for i in range(64)]
+    assert all(lock.acquire() for lock in held)
+    held[0].release()
+    assert {info.name for info in manager.active()} == {lock.name for lock in held[1:]}
+    for lock in held[1:]:
+        lock.release()
+
+
+def test_blocking_timeout_ends_the_wait(manager):
+    with manager.lock("a"):
+        began = time.monotonic()
+        assert manager.lock("a", blocking_timeout=0.3).acquire() is False
+        assert 0.3 <= time.monotonic() - began < 2
+        assert manager.lock("a").acquire(blocking_timeout=timedelta(milliseconds=50)) is False
+        assert manager.get("a").waiters == 0
+
+
+def test_with_raises_where_it_can_not_be_had(manager):
+    lock = manager.lock("a", blocking=False)
+    with manager.lock("a"), pytest.raises(LockError, match="'a'") as caught, lock:
+        pytest.fail("two hold it")
+    assert isinstance(caught.value, redis.exceptions.LockError)
+    assert caught.value.lock_name == "a"
+
+
+def test_async_with_raises_where_it_can_not_be_had(manager):
+    async def use():
+        async with manager.lock("a", blocking_timeout=0.05):
+            pytest.fail("two hold it")
+
+    with manager.lock("a"), pytest.raises(LockError, match="'a'"):
+        asyncio.run(use())
+
+
+def test_an_error_in_the_block_goes_on_and_the_lock_is_released(manager):
+    with pytest.raises(ZeroDivisionError), manager.lock("a"):
+        raise ZeroDivisionError
+    assert manager.get("a") is None
+
+
+def test_an_error_in_the_block_wins_over_a_lost_lock(manager, caplog):
+    with pytest.raises(ZeroDivisionError), manager.lock("a"):
+        manager.force_release("a") / 0
+    assert "'a' was left by an error" in caplog.text
+
+
+def test_an_error_in_the_block_wins_over_a_lost_lock_in_async_too(manager, caplog):
+    async def use():
+        async with manager.lock("a"):
+            await manager.aforce_release("a") / 0
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(use())
+    assert "'a' was left by an error" in caplog.text
+
+
+def test_a_block_that_lost_its_lock_says_so_at_its_end(manager):
+    with pytest.raises(LockLost), manager.lock("a"):
+        assert manager.force_release("a") == 1
+
+
+def test_it_is_not_released_by_who_does_not_hold_it(manager):
+    with pytest.raises(LockNotOwnedError, match="'a'") as caught:
+        manager.lock("a").release()
+    assert isinstance(caught.value, redis.exceptions.LockNotOwnedError)
+    with manager.lock("a") as lock:
+        with pytest.raises(LockNotOwnedError):
+            manager.lock("a").release()
+        with pytest.raises(LockNotOwnedError):
+            start(lock.release).result(60)
+        assert lock.owned()
+
+
+def test_it_is_released_once(manager):
+    lock = manager.lock("a")
+    assert lock.acquire()
+    lock.release()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_one_object_keeps_threads_apart(manager):
+    lock = manager.lock("a", blocking_timeout=10)
+    with lock:
+        other = start(_hold_and_release, lock)
+        wait_until(lambda: manager.get("a").waiters == 1)
+        mine = lock.token
+        assert not other.done()
+    assert other.result(60) != mine
+    assert lock.token is None
+
+
+def test_the_end_of_a_block_releases_nothing_of_another_threads(manager):
+    lock = manager.lock("a", blocking_timeout=10)
+    go = threading.Event()
+    lock.__enter__()
+    lock.release()
+    other = start(_hold_until, lock, go)
+    wait_until(lambda: manager.get("a"))
+    with pytest.raises(LockNotOwnedError):
+        lock.__exit__(None, None, None)
+    assert manager.get("a")
+    go.set()
+    assert other.result(60)
+
+
+def _hold_until(lock, event):
+    with lock:
+        return event.wait(60)
+
+
+def test_the_end_of_a_block_releases_nothing_of_another_tasks(manager):
+    async def tasks():
+        lock, held, go = manager.lock("a"), asyncio.Event(), asyncio.Event()
+
+        async def hold():
+            async with lock:
+                held.set()
+                await go.wait()
+                return await lock.aowned()
+
+        await lock.__aenter__()
+        await lock.arelease()
+        other = asyncio.create_task(hold())
+        await held.wait()
+        with pytest.raises(LockNotOwnedError):
+            await lock.__aexit__(None, None, None)
+        go.set()
+        assert await other
+
+    asyncio.run(tasks())
+
+
+def _hold_and_release(lock):
+    with lock:
+        assert lock.owned()
+        return lock.token
+
+
+def test_a_thread_that_acquires_its_own_lock_again_gets_an_error(manager):
+    message = "Lock 'a' is already held by this thread. Use reentrant=True to acquire it again."
+    with manager.lock("a"), pytest.raises(LockError, match=re.escape(message)):
+        manager.lock("a").acquire()
+
+
+def test_a_thread_waits_for_its_own_lease_if_that_is_not_renewed(manager):
+    first = manager.lock("a", timeout=0.6, auto_renewal=False)
+    assert first.acquire()
+    with manager.lock("a") as second:
+        assert first.lost
+        assert second.owned()
+
+
+def test_who_holds_it_and_asks_again_for_a_while_is_kept_out(manager):
+    with manager.lock("a"):
+        assert manager.lock("a").acquire(blocking_timeout=0.05) is False
+
+
+def test_extend_adds_to_the_lease(manager):
+    with manager.lock("a", timeout=10) as lock:
+        assert lock.extend(50) is True
+        assert 55 < manager.get("a").ttl <= 60
+        assert lock.extend(timedelta(seconds=40)) is True
+        assert 95 < manager.get("a").ttl <= 100
+
+
+def test_extend_can_replace_the_lease(manager):
+    with manager.lock("a", timeout=50, auto_renewal=False) as lock:
+        assert lock.extend(5, replace_ttl=True) is True
+        assert 3 < manager.get("a").ttl <= 5
+
+
+def test_reacquire_begins_the_lease_anew(manager):
+    with manager.lock("a", timeout=50, auto_renewal=False) as lock:
+        lock.extend(5, replace_ttl=True)
+        assert lock.reacquire() is True
+        assert 45 < manager.get("a").ttl <= 50
+
+
+def test_an_extended_lease_lasts_on_the_holders_clock_too(manager):
+    with manager.lock("a", timeout=0.2, auto_renewal=False) as lock:
+        lock.extend(30)
+        wait_until(lambda: datetime.now(UTC) > manager.get("a").acquired_at + timedelta(0, 0.3))
+        assert not lock.lost
+        lock.assert_held()
+
+
+@pytest.mark.parametrize("what", ["extend", "reacquire", "assert_held"])
+def test_who_does_not_hold_it_can_not(manager, what):
+    lock = manager.lock("a")
+    arguments = (1,) if what == "extend" else ()
+    with pytest.raises(LockNotOwnedError):
+        getattr(lock, what)(*arguments)
+
+
+def test_a_lease_that_ran_out_is_lost(manager):
+    lock = manager.lock("a", timeout=0.05, auto_renewal=False)
+    assert lock.acquire()
+    wait_until(lambda: lock.lost)
+    free(manager, "a")
+    with pytest.raises(LockLost):
+        lock.assert_held()
+    with pytest.raises(LockLost):
+        manager.assert_held("a")
+    with pytest.raises(LockLost):
+        lock.extend(5)
+    with pytest.raises(LockLost):
+        lock.reacquire()
+    assert not lock.owned()
+    assert not lock.locked()
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_a_lock_that_was_lost_can_be_acquired_again(manager):
+    lock = manager.lock("a", timeout=0.05, auto_renewal=False)
+    assert lock.acquire()
+    wait_until(lambda: lock.lost)
+    with pytest.raises(LockLost):
+        lock.release()
+    lock.timeout = 30.0
+    with lock:
+        assert not lock.lost
+
+
+def test_who_comes_after_a_lost_lease_is_not_released_by_its_first_holder(manager):
+    late = manager.lock("a", timeout=0.05, auto_renewal=False)
+    assert late.acquire()
+    wait_until(lambda: late.lost)
+    other = manager.lock("a", blocking_timeout=5)
+    token = start(lambda: other.acquire() and other.token).result(60)
+    with pytest.raises(LockLost):
+        late.release()
+    assert manager.get("a").token == token
+    assert manager.force_release("a", token) == 1
+
+
+def test_assert_held_knows_who_asks(manager):
+    lock = manager.lock("a")
+    with pytest.raises(LockNotOwnedError, match="'a'"):
+        manager.assert_held("a")
+    with lock:
+        lock.assert_held()
+        manager.assert_held("a")
+        for assert_held in (lock.assert_held, lambda: manager.assert_held("a")):
+            with pytest.raises(LockNotOwnedError):
+                start(assert_held).result(60)
+    with pytest.raises(LockNotOwnedError):
+        manager.assert_held("a")
+
+
+def test_fencing_tokens_grow(manager):
+    fences = []
+    for _ in range(20):
+        with manager.lock("a") as lock:
+            fences.append(lock.fence_token)
+            assert manager.get("a").fence_token == lock.fence_token
+    assert all(isinstance(fence, int) for fence in fences)
+    assert fences == sorted(set(fences))
+    assert lock.fence_token is None
+
+
+def test_fencing_tokens_grow_when_redis_lost_its_data(manager, redis_server):
+    with manager.lock("a") as lock:
+        before = lock.fence_token
+    redis_server.flushall()
+    with manager.lock("a") as lock:
+        assert lock.fence_token > before
+
+
+def test_fencing_tokens_grow_with_each_hand_over(manager):
+    fences = []
+
+    def hold():
+        with manager.lock("a", blocking_timeout=30) as lock:
+            fences.append(lock.fence_token)
+
+    threads = [threading.Thread(target=hold) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(fences) == 16
+    assert fences == sorted(set(fences))
+
+
+def test_fencing_tokens_are_not_of_use_as_owner_tokens(manager):
+    with manager.lock("a") as lock:
+        assert manager.force_release("a", str(lock.fence_token)) == 0
+
+
+def test_each_acquisition_has_a_token_of_its_own(manager):
+    tokens = set()
+    for _ in range(5):
+        with manager.lock("a") as lock:
+            tokens.add(lock.token)
+    assert len(tokens) == 5
+    assert all(UUID(token) for token in tokens)
+    assert lock.token is None
+
+
+@pytest.mark.parametrize("given", ["mine-1", b"mine-1"], ids=["str", "bytes"])
+def test_a_token_can_be_given(manager, given):
+    lock = manager.lock("a")
+    assert lock.acquire(token=given)
+    assert lock.token == "mine-1"
+    assert manager.get("a").token == "mine-1"
+    lock.release()
+    assert manager.get("a") is None
+
+
+def test_the_holder_tells_who_it_is(manager):
+    with manager.lock("a"):
+        holder = manager.get("a").holder
+    assert (holder.host, holder.pid) == (socket.gethostname(), os.getpid())
+    assert holder.thread == current_thread().name
+    assert holder.task_name is None
+    assert holder.task_id is None
+
+
+def test_a_waiter_tells_who_it_is_when_it_holds(manager):
+    ready, done = threading.Event(), threading.Event()
+
+    def hold():
+        with manager.lock("a", metadata={"n": 2}):
+            ready.set()
+            done.wait(60)
+
+    with manager.lock("a"):
+        thread = threading.Thread(target=hold, name="second 'one'")
+        thread.start()
+        wait_until(lambda: manager.get("a").waiters == 1)
+    assert ready.wait(60)
+    info = manager.get("a")
+    done.set()
+    thread.join()
+    assert info.holder.thread == "second 'one'"
+    assert info.metadata == {"n": 2}
+
+
+def test_metadata_is_told(manager):
+    told = {
+        "why": "Ünïcode <b>",
+        "when": datetime(2024, 5, 1, tzinfo=UTC),
+        "id": UUID(int=1),
+        "list": [1, None, {"a": 0.5}],
+    }
+    with manager.lock("a", metadata=told):
+        assert manager.get("a").metadata == {
+            "why": "Ünïcode <b>",
+            "when": "2024-05-01T00:00:00Z",
+            "id": str(UUID(int=1)),
+            "list": [1, None, {"a": 0.5}],
+        }
+    with manager.lock("a"):
+        assert manager.get("a").metadata == {}
+
+
+def test_what_is_told_of_a_lock(manager):
+    with manager.lock("a", timeout=20):
+        info = manager.get("a")
+    now = datetime.now(UTC)
+    assert (info.name, info.kind, info.capacity, info.state) == ("a", "mutex", 1, "held")
+    assert (info.waiters, info.weight, info.timeout) == (0, 1, 20.0)
+    assert 15 < info.ttl <= 20
+    assert abs(now - info.acquired_at) < timedelta(seconds=5)
+    assert info.expires_at - info.acquired_at == timedelta(seconds=20)
+
+
+def test_timeout_can_be_a_timedelta(manager):
+    with manager.lock("a", timeout=timedelta(minutes=2)) as lock:
+        assert lock.timeout == 120.0
+        assert manager.get("a").timeout == 120.0
+
+
+def test_the_shortest_lease_works(manager):
+    lock = manager.lock("a", timeout=0.01, auto_renewal=False)
+    assert lock.acquire()
+    free(manager, "a")
+
+
+def test_both_backends_meet_on_one_lock():
+    with locks.using("default").lock("a"):
+        assert locks.using("django_redis").lock("a", blocking=False).acquire() is False
+        assert locks.using("django_redis").get("a").holder.pid == os.getpid()
+
+
+def test_what_it_looks_like_can_be_read(manager):
+    assert repr(manager.lock("a'b")) == """<Mutex "a'b">"""
+
+
+@pytest.mark.parametrize("additional", [0, -1, float("nan"), float("inf"), "5", 1e300])
+def test_an_extension_that_can_not_be_meant_is_refused_by_name_and_value(manager, additional):
+    with manager.lock("a", timeout=20) as lock:
+        with pytest.raises((ValueError, TypeError), match="additional_time") as caught:
+            lock.extend(additional)
+        caught.match(str(additional).replace("+", r"\+"))
+        assert 15 < manager.get("a").ttl <= 20
+
+
+def test_a_lease_that_is_extended_ends_in_ten_years_at_most(manager):
+    with manager.lock("a", timeout=20) as lock:
+        assert lock.extend(values.LONGEST_LEASE - 60)
+        with pytest.raises(ValueError, match=r"additional_time must .* 10 years, got 100"):
+            lock.extend(100)
+        assert lock.extend(values.LONGEST_LEASE, replace_ttl=True)
+
+
+@pytest.mark.parametrize("wait", [timedelta.max, 2**31, 1e10, 1e300])
+def test_a_wait_can_be_as_long_as_one_likes(manager, wait):
+    with manager.lock("a", blocking_timeout=wait) as lock:
+        assert lock.owned()
+
+
+def test_only_its_holder_owns_it_whoever_looks_on():
+    with locks.lock("a") as lock:
+        assert lock.owned()
+        assert start(lock.owned).result(60) is False
+        assert start(lambda: lock.token).result(60) == lock.token
+
+
+def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
+    def run_and_interrupt(client, flow):
+        run(client, flow)
+        raise KeyboardInterrupt
+
+    run = base.run
+    lock = locks.lock("a", reentrant=True)
+    with lock, monkeypatch.context() as patched:
+        patched.setattr(base, "run", run_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire()
+        lock.assert_held()
+        with pytest.raises(KeyboardInterrupt):
+            locks.lock("b", timeout=60).acquire()
+        wait_until(lambda: locks.get("b") is None)
+        assert locks.get("a")
+    assert locks.get("a") is None
+
+
+@contextmanager
+def interrupt_in(began, number):
+    """Interrupt at the entry of that many functions of the package, from the first one on; there
+    Python looks whether a signal came. Tells which function it was."""
+    entered, struck = [], []
+
+    def look(frame, event, about):
+        code = frame.f_code
+        if entered or code is began:
+            entered.append(code)
+            if len(entered) == number and "django_redislock" in code.co_filename:
+                struck.append(code.co_qualname)
+                raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield struck
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_step_of_a_release_leaves_nothing():
+    places = []
+    for number in range(1, 100):
+        lock = locks.lock(f"a{number}", timeout=600)
+        assert lock.acquire()
+        with suppress(KeyboardInterrupt), interrupt_in(flows.let_go.__code__, number) as struck:
+            lock.release()
+        places += struck
+    assert {"let_go", "Lease.end", "Book.remove", "_drop", "release", "ask"} <= {*places}
+    wait_until(lambda: locks.count() == 0)
+
+
+def leave_by_hand(lock):
+    lock.acquire()
+    lock.release()
+
+
+def leave_with(lock):
+    with lock:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("leave", "method", "first"),
+    [
+        # No code of the package runs yet at the first two steps of release().
+        (leave_by_hand, base.BaseLock.release, 3),
+        (leave_with, base.BaseLock.__exit__, 1),
+    ],
+)
+def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(leave, method, first):
+    files = [module.__file__ for module in (base, core, hold)]
+    lock, places = locks.lock("a", timeout=600), set()
+    for step in range(first, 100):
+        striking = interrupt_at(step, method.__code__, *files)
+        with suppress(KeyboardInterrupt), striking as struck:
+            leave(lock)
+        wait_until(lambda: locks.get("a") is None, timeout=10)
+        if not struck:
+            break
+        places |= {*struck}
+    assert {"Core._owner", "Holds.remove", "Core._release"} <= places
+    assert first > 1 or {"BaseLock.__exit__", "BaseLock._leave"} <= places
+
+
+def test_an_interrupt_at_the_entry_of_exit_lets_the_same_thread_acquire_again():
+    lock = locks.lock("a", timeout=600)
+    with suppress(KeyboardInterrupt), interrupt_at(1, base.BaseLock.__exit__.__code__) as struck:
+        leave_with(lock)
+    assert struck == ["BaseLock.__exit__"]
+    assert not lock.token
+    with lock:
+        assert lock.owned()
+
+
+def test_an_interrupt_at_the_entry_of_exit_ends_only_the_inner_block():
+    lock = locks.lock("a", timeout=600, reentrant=True)
+    with lock:
+        at_entry = interrupt_at(1, base.BaseLock.__exit__.__code__)
+        with suppress(KeyboardInterrupt), at_entry:
+            leave_with(lock)
+        assert lock.owned()
+    assert not locks.get("a")
+
+
+SIGNALS = """
+import random, signal, threading
+from contextlib import suppress
+from django_redislock import locks
+
+class Alarm(Exception):
+    pass
+
+def handle(number, frame):
+    raise Alarm
+
+# Nothing ends the wait if Python swallows the exception in a finalizer: hence a short lease.
+lock, struck, held = locks.lock("a", timeout=5), 0, 0
+signal.signal(signal.SIGALRM, handle)
+for _ in range(4000):
+    with suppress(Alarm), suppress(Alarm):  # it may be raised as the inner one is left
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 600e-6))
+        with lock:
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        continue
+    struck += 1
+    held += lock.token is not None
+    if lock.token:
+        lock.release()
+say(f"struck {struck > 0} held {held}")
+hear()
+"""
+
+
+def test_signal_handlers_that_raise_at_any_moment_leave_nothing_held():
+    with Child(SIGNALS) as child:
+        child.expect("struck True held 0")
+        free(locks, "a", timeout=10)
+
+
+def test_a_block_releases_its_own_hold_if_blocks_are_not_nested():
+    lock = locks.semaphore("a", 2, timeout=600)
+
+    def work():
+        with lock:
+            yield lock.fence_token
+
+    generator = work()
+    first = next(generator)
+    with lock:
+        second = lock.fence_token
+        generator.close()
+        gc.collect()
+        assert lock.fence_token == second != first
+        assert [holding.fence_token for holding in locks.get("a").holders] == [second]
+    assert not locks.get("a")
+
+
+def test_a_lock_in_an_exit_stack_outlasts_a_block_of_the_same_object():
+    lock = locks.lock("a", timeout=600, reentrant=True)
+    with ExitStack() as stack:
+        with lock:
+            stack.enter_context(lock)
+        gc.collect()
+        assert lock.owned()
+    assert not locks.get("a")
+
+
+def test_a_generator_that_another_thread_closes_releases_its_lock():
+    def work():
+        with locks.lock("a", timeout=600):
+            yield
+
+    generator = work()
+    start(next, generator).result(60)
+    assert locks.get("a")
+    start(generator.close).result(60)
+    assert not locks.get("a")
+
+
+ENTERING = [
+    *("Hold.__init__", "Hold.__init__.<locals>.<genexpr>", "Lease.entered", "Lease.enter"),
+    *("Holds.add", "Core._owner", "current_owner", "Holds.begin_block", "Holds.of"),
+    *("Hold.inherited", "Lease.inherited"),
+]
+"""What is entered between the answer and the block."""
+
+
+@pytest.mark.parametrize("place", ["remember", *ENTERING])
+@pytest.mark.parametrize("least", [0, 600])
+def test_an_interrupt_after_it_was_got_gives_it_back(place, least):
+    lock = locks.lock("a", timeout=600, at_least_for=least)
+    with interrupt_where(place, remember):
+        lock.__enter__()
+    assert not lock.token
+    free(locks, "a")
+
+
+@pytest.mark.parametrize("place", ["remember", *ENTERING])
+def test_an_interrupt_after_a_task_got_it_gives_it_back(place):
+    async def use():
+        lock = locks.lock("a", timeout=600)
+        with interrupt_where(place, remember):
+            await lock.__aenter__()
+        assert not lock.token
+        await afree(locks, "a")
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("place", ENTERING)
+def test_an_interrupt_as_it_is_entered_again_leaves_it_to_who_holds_it(place):
+    with locks.lock("a", timeout=600, reentrant=True) as lock:
+        with interrupt_where(place, held_by):
+            lock.__enter__()
+        lock.assert_held()
+        assert lock.owned()
+    assert not locks.get("a")
+
+
+def test_who_ended_without_a_release_is_forgotten():
+    lock = locks.semaphore("a", 3, timeout=1)
+    for _ in range(2):
+        start(lock.acquire).result(60)
+    free(locks, "a")
+    with lock:
+        assert len(lock._holds._all) == 1

@@ -1,0 +1,1408 @@
+"""A majority of independent servers: what holds while some are away, and what when too many."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
+from redis.exceptions import ConnectionError
+
+from django_redislock import LockError, LockLost, LockManager, LockNotOwnedError, locks
+from django_redislock.engine import flows
+from django_redislock.engine.drivers import _perform, run
+from django_redislock.engine.lease import remember
+from django_redislock.engine.renewal import thread_book
+from django_redislock.holder import current_owner
+from django_redislock.primitives import base
+from django_redislock.primitives import quorum as primitive
+from django_redislock.primitives.core import Attempt
+from django_redislock.testing import EmbeddedServer
+from tests.lock_fixtures import CORE
+from tests.lock_tools import commands, held_by_another_task, interrupt_where, start, until, waiting
+from tests.tools import Child, leftovers, wait_until
+
+pytestmark = pytest.mark.xdist_group("quorum")  # its servers are started once
+
+ALL = ["q0", "q1", "q2", "q3", "q4"]
+
+WITH_A_CLUSTER = ["default", "q1", "q2"]
+"""The first is the Cluster of the client below."""
+
+OTHERWISE = ["r0", "r1", "r2", "r3", "r4"]
+"""The same servers from the last to the first: for who asks them in that order."""
+
+BOUND = 3
+"""Seconds, generous for a busy machine, within which nothing that hangs may keep a caller."""
+
+
+def of_a_cluster_that_is_away():
+    """What REDISLOCK_CLIENT names: to make such a client is to connect."""
+    return redis.RedisCluster(host="127.0.0.1", port=1)
+
+
+def async_of_a_cluster_that_is_away():
+    return redis.asyncio.RedisCluster(host="127.0.0.1", port=1)
+
+
+class Five:
+    """The servers of the aliases q0 to q4, to be killed, started empty and stopped for a while."""
+
+    def __init__(self) -> None:
+        self.servers = [EmbeddedServer() for _ in ALL]
+        self.away: set[int] = set()
+        self._together(EmbeddedServer.start, self.servers)
+        self.clients = [
+            redis.Redis.from_url(server.url, decode_responses=True) for server in self.servers
+        ]
+
+    def kill(self, *numbers: int) -> None:
+        for number in numbers:
+            os.kill(self.servers[number].pid, signal.SIGKILL)
+            self.away.add(number)
+        self._together(EmbeddedServer.stop, [self.servers[number] for number in numbers])
+
+    def start(self, *numbers: int) -> None:
+        """They have lost their data."""
+        self._together(EmbeddedServer.start, [self.servers[number] for number in numbers])
+        self.away.difference_update(numbers)
+
+    @contextlib.contextmanager
+    def hanging(self, *numbers: int) -> Iterator[None]:
+        pids = [self.servers[number].pid for number in numbers]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def left(self) -> list[list[str]]:
+        """What is left of locks and waiters at each server that is there."""
+        there = [client for n, client in enumerate(self.clients) if n not in self.away]
+        for client in there:
+            _forget_what_ran_out(client)
+        return [leftovers(client) for client in there]
+
+    def none_left(self, *, timeout: float = 2) -> None:
+        wait_until(lambda: not any(self.left()), timeout=timeout)
+
+    def tidy(self) -> None:
+        self.start(*self.away)
+        for client in self.clients:
+            client.flushall()
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        self._together(EmbeddedServer.stop, self.servers)
+
+    @staticmethod
+    def _together(do, servers):
+        with ThreadPoolExecutor(len(ALL)) as threads:
+            list(threads.map(do, servers))
+
+
+def _forget_what_ran_out(client):
+    # An index does so itself when it is next read.
+    for index in client.keys("*:index"):
+        client.zremrangebyscore(index, "-inf", time.time() * 1000)
+
+
+@pytest.fixture(scope="module")
+def all_five() -> Iterator[Five]:
+    five = Five()
+    yield five
+    five.close()
+
+
+def caches(five, backend=CORE):
+    return {
+        alias: {"BACKEND": backend, "LOCATION": server.url, "KEY_PREFIX": "own"}
+        for aliases, servers in ((ALL, five.servers), (OTHERWISE, five.servers[::-1]))
+        for alias, server in zip(aliases, servers, strict=True)
+    }
+
+
+PATIENCE, GRACE = primitive.PATIENCE, flows.GRACE
+
+
+@pytest.fixture
+def five(all_five, settings, monkeypatch) -> Iterator[Five]:
+    """Five servers that the test may break; it must leave nothing at those it left running.
+    They are not taken for away because the machine is busy."""
+    settings.CACHES = {**settings.CACHES, **caches(all_five)}
+    monkeypatch.setattr(primitive, "PATIENCE", (10.0, 0.3))
+    yield all_five
+    try:
+        all_five.none_left(timeout=3)
+    finally:
+        all_five.tidy()
+
+
+@pytest.fixture
+def hanging(five, monkeypatch):
+    """The context in which some hang, for quorums that are as patient as ever."""
+    monkeypatch.setattr(primitive, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(flows, "GRACE", GRACE)
+    return five.hanging
+
+
+def quorum(name="a", using=ALL, **options):
+    return locks.quorum(name, using, **{"timeout": 30, **options})
+
+
+def alone(alias, name="a", **options):
+    """What another's quorum has of `name` at one server."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return quorum(name, [alias], **options)
+
+
+def at(alias, name="a"):
+    return locks.using(alias).get(name)
+
+
+def holders(five, name="a"):
+    """The aliases at which it is held."""
+    return [
+        alias
+        for number, alias in enumerate(ALL)
+        if number not in five.away and (info := at(alias, name)) and info.holders
+    ]
+
+
+@contextlib.contextmanager
+def bounded(seconds=BOUND):
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+def passed(seconds):
+    """Let so much time go by."""
+    deadline = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > deadline, timeout=seconds + 10)
+
+
+# Nobody else wants it, and all servers are there
+
+
+def test_it_is_held_at_every_server(settings, five, either_backend):
+    settings.CACHES = {**settings.CACHES, **caches(five, either_backend)}
+    lock = quorum()
+    assert not lock.locked()
+    assert lock.validity == 0
+    assert lock.acquire() is True
+    assert holders(five) == ALL
+    infos = [at(alias) for alias in ALL]
+    assert {info.token for info in infos} == {lock.token}
+    assert {info.fence_token for info in infos} == {lock.fence_token}
+    assert {info.kind for info in infos} == {"quorum"}
+    assert lock.owned()
+    assert lock.locked()
+    assert not lock.lost
+    lock.assert_held()
+    assert lock.extend(100) is True
+    assert all(at(alias).ttl > 100 for alias in ALL)
+    assert lock.validity > 100
+    assert lock.extend(20, replace_ttl=True) is True
+    assert lock.validity <= 20
+    assert lock.reacquire() is True
+    assert all(20 < at(alias).ttl <= 30 for alias in ALL)
+    lock.release()
+    assert lock.token is lock.fence_token is None
+    assert lock.validity == 0
+    assert not lock.owned()
+    assert not lock.locked()
+    assert holders(five) == []
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+    with pytest.raises(LockNotOwnedError):
+        lock.assert_held()
+
+
+def test_it_is_held_at_every_server_in_async_too(settings, five, either_backend):
+    settings.CACHES = {**settings.CACHES, **caches(five, either_backend)}
+
+    async def use():
+        lock = quorum()
+        assert await lock.aacquire() is True
+        assert holders(five) == ALL
+        assert await lock.aowned()
+        assert await lock.alocked()
+        assert 25 < lock.validity < 30
+        assert await lock.aextend(100)
+        assert lock.validity > 100
+        assert await lock.areacquire()
+        assert lock.validity < 30
+        lock.assert_held()
+        assert await quorum().aacquire(blocking=False) is False
+        await lock.arelease()
+        assert not await lock.alocked()
+        assert not await lock.aowned()
+        with pytest.raises(LockNotOwnedError):
+            await lock.arelease()
+        async with quorum() as lock:
+            assert lock.owned()
+
+    asyncio.run(use())
+    assert holders(five) == []
+
+
+def test_as_a_context_manager_and_as_a_decorator(five):
+    @locks.quorum("site:{site}", using=ALL, timeout=30)
+    def work(site):
+        return holders(five, f"site:{site}")
+
+    @locks.quorum("site:{site}", using=ALL, timeout=30)
+    async def awork(site):
+        return holders(five, f"site:{site}")
+
+    with quorum() as lock:
+        assert lock.owned()
+    assert work(1) == work(site=2) == ALL
+    assert asyncio.run(awork(3)) == ALL
+    with quorum(), pytest.raises(LockError), quorum(blocking_timeout=0.1):
+        pass
+
+
+def test_using_may_be_any_iterable_and_the_managers_own_alias_is_not_used(five):
+    five.kill(0)
+    with locks.using("q0").quorum("a", using=(alias for alias in ALL[1:4])) as lock:
+        assert lock.owned()
+        assert holders(five) == ["q1", "q2", "q3"]
+
+
+def test_each_hold_has_a_greater_token_and_another_owner(five):
+    lock, seen = quorum(), []
+    for _ in range(10):
+        with lock:
+            seen.append((lock.fence_token, lock.token))
+    assert sorted(seen) == seen
+    assert len({token for _, token in seen}) == len({fence for fence, _ in seen}) == 10
+
+
+def test_a_token_may_be_given(five):
+    lock = quorum()
+    assert lock.acquire(token="mine")
+    assert lock.token == "mine"
+    assert {at(alias).token for alias in ALL} == {"mine"}
+    lock.release()
+    for bad in ("", "two words", "a:b"):
+        with pytest.raises(ValueError, match="token"):
+            lock.acquire(token=bad)
+
+
+def test_a_reentrant_one_is_released_with_its_last_exit(five):
+    lock = quorum(reentrant=True)
+    with lock:
+        fence = lock.fence_token
+        with lock, quorum(reentrant=True) as same:
+            assert same.fence_token == fence
+        assert holders(five) == ALL
+        lock.assert_held()
+        with pytest.raises(LockError, match="already held by this"):
+            quorum().acquire()
+    assert holders(five) == []
+
+
+def test_a_reentrant_one_is_entered_again_with_the_majority_that_is_left(five):
+    with quorum(reentrant=True) as lock:
+        assert locks.using("q0").force_release("a") == 1
+        assert locks.using("q4").force_release("a") == 1
+        with lock:
+            assert lock.owned()
+        assert holders(five) == ["q1", "q2", "q3"]
+    assert holders(five) == []
+
+
+def test_it_stays_taken_for_its_least_time(five):
+    began = time.monotonic()
+    with quorum(at_least_for=1, timeout=2.5):
+        pass
+    assert not quorum(blocking=False).acquire()
+    with quorum(blocking_timeout=10):
+        assert time.monotonic() - began > 0.9
+
+
+def test_metadata_is_told_at_every_server(five):
+    with quorum(metadata={"job": 7}):
+        assert [at(alias).metadata for alias in ALL] == [{"job": 7}] * 5
+
+
+def test_another_thread_may_look_on_but_not_release(five):
+    lock = quorum()
+    with lock:
+        assert start(lambda: lock.fence_token).result(60) == lock.fence_token
+        with pytest.raises(LockNotOwnedError):
+            start(lock.release).result(60)
+        assert holders(five) == ALL
+
+
+def test_it_is_released_after_a_transaction(five, transactional_db):
+    from django.db import transaction
+
+    with transaction.atomic():
+        with quorum(release_on_commit=True) as lock:
+            fence = lock.fence_token
+        assert holders(five) == ALL
+        with quorum(release_on_commit=True) as lock:
+            assert lock.fence_token == fence
+    assert holders(five) == []
+
+
+# For how long it is held
+
+
+def test_what_is_valid_is_less_than_the_lease_and_goes_down(five):
+    with quorum(timeout=10, auto_renewal=False) as lock:
+        first = lock.validity
+        assert 5 < first <= 10 * 0.99 - 0.002
+        wait_until(lambda: lock.validity < first)
+
+
+def test_the_drift_of_clocks_is_taken_off_a_longer_lease_too(five):
+    with quorum(timeout=2.5) as lock:
+        lock.extend(100, replace_ttl=True)
+        assert 90 < lock.validity <= 100 * 0.99 - 0.002
+    with quorum(timeout=0.1, at_least_for=0.5, auto_renewal=False) as lock:
+        assert lock.validity <= 0.5 * 0.99 - 0.002
+
+
+def test_what_is_valid_goes_up_with_a_renewal(five):
+    with quorum(timeout=3) as lock:
+        lows = [lock.validity]
+
+        def goes_up():
+            lows.append(lock.validity)
+            return lows[-1] > lows[-2]
+
+        wait_until(goes_up)
+        assert 0 < lock.validity <= 3 * 0.99 - 0.002
+
+
+def test_nothing_is_valid_of_what_was_lost(five):
+    lock = quorum(timeout=0.3, auto_renewal=False)
+    assert lock.acquire()
+    wait_until(lambda: lock.lost)
+    assert lock.validity == 0
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_it_lasts_as_long_as_its_holder_needs(five):
+    with quorum(timeout=2) as lock:
+        passed(2.5)
+        lock.assert_held()
+        assert lock.owned()
+
+
+# How it is lost
+
+
+def test_a_loss_is_told_once_and_not_before_the_majority_is_gone(five):
+    told, probe = [], quorum("b", timeout=2)
+    lock = quorum(timeout=2, on_lost=told.append)
+    assert lock.acquire()
+
+    def renewed():
+        with probe:
+            passed(1)  # longer than until the next renewal
+
+    for alias in ("q1", "q3"):
+        assert locks.using(alias).force_release("a") == 1
+    renewed()
+    assert told == []
+    lock.assert_held()
+    assert locks.using("q0").force_release("a") == 1
+    wait_until(lambda: told)
+    assert lock.lost
+    assert lock.validity == 0
+    renewed()
+    assert told == [lock]
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_who_lost_the_majority_keeps_nobody_out(five):
+    lock = quorum(timeout=2.5)
+    assert lock.acquire()
+    for alias in ("q1", "q2", "q3"):
+        assert locks.using(alias).force_release("a") == 1
+    wait_until(lambda: lock.lost)
+    assert start(use_once, 10).result(60)
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def use_once(seconds, using=ALL):
+    lock = quorum(using=using)
+    if not lock.acquire(blocking_timeout=seconds):
+        return False
+    lock.release()
+    return True
+
+
+def test_a_lost_majority_aborts_the_task(five):
+    async def use():
+        async with quorum(timeout=2.5, on_lost="abort"):
+            for number, alias in enumerate(["q4", "q0", "q2"]):
+                assert len(holders(five)) == 5 - number
+                assert await locks.using(alias).aforce_release("a") == 1
+            await asyncio.sleep(60)
+
+    with bounded(10), pytest.raises(LockLost):
+        asyncio.run(use())
+
+
+# Servers that are killed
+
+
+def test_it_goes_on_without_two_of_five(five):
+    five.kill(*random.sample(range(5), 2))
+    lock = quorum(timeout=2)
+    with bounded():
+        assert lock.acquire()
+    assert len(holders(five)) == 3
+    passed(2.5)
+    lock.assert_held()
+    assert lock.owned()
+    assert lock.locked()
+    assert lock.extend(1)
+    with bounded():
+        assert not quorum(blocking=False).acquire()
+    with bounded():
+        lock.release()
+    assert holders(five) == []
+
+
+@pytest.mark.slow
+def test_it_goes_on_when_two_are_killed_under_its_holder(five):
+    told = []
+    with quorum(timeout=2, on_lost=told.append) as lock:
+        five.kill(0, 2)
+        passed(2.5)
+        lock.assert_held()
+        assert 0 < lock.validity < 2
+        assert lock.owned()
+        five.start(0)
+        assert not quorum(blocking=False).acquire()
+    assert told == []
+
+
+@pytest.mark.slow
+def test_it_goes_on_without_two_of_five_in_async_too(five):
+    async def use():
+        async with quorum():
+            pass  # its loop has connections
+        five.kill(0, 3)
+        async with quorum(timeout=3) as lock:
+            await asyncio.sleep(3.5)
+            lock.assert_held()
+            assert await lock.aowned()
+            assert await quorum(blocking=False).aacquire() is False
+        assert await quorum().aacquire(blocking=False) is True
+
+    asyncio.run(use())
+    five.start(0, 3)
+    for alias in ALL:
+        locks.using(alias).force_release("a")
+
+
+@pytest.fixture
+def cluster_away(five, settings):
+    settings.REDISLOCK_CLIENT = f"{__name__}.of_a_cluster_that_is_away"
+    settings.REDISLOCK_ASYNC_CLIENT = f"{__name__}.async_of_a_cluster_that_is_away"
+    settings.REDISLOCK_PREFIX = "of the cluster"  # a server of its own
+
+
+def test_it_goes_on_without_a_cluster_that_is_the_first_of_them(cluster_away):
+    lock = quorum(using=WITH_A_CLUSTER)
+    assert not lock.locked()
+    with lock:
+        assert lock.owned()
+        assert lock.locked()
+        assert lock.extend(1) is True
+        assert [at(alias).token for alias in WITH_A_CLUSTER[1:]] == [lock.token] * 2
+        assert not quorum(using=WITH_A_CLUSTER, blocking=False).acquire()
+
+
+def test_it_goes_on_without_such_a_cluster_in_async_too(cluster_away):
+    async def use():
+        lock = quorum(using=WITH_A_CLUSTER)
+        assert not await lock.alocked()
+        async with lock:
+            assert await lock.aowned()
+            assert await lock.alocked()
+            assert await lock.aextend(1) is True
+            assert not await quorum(using=WITH_A_CLUSTER, blocking=False).aacquire()
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("using", [WITH_A_CLUSTER, WITH_A_CLUSTER[::-1]])
+def test_settings_that_are_wrong_are_no_server_that_is_away(cluster_away, settings, using):
+    settings.REDISLOCK_ASYNC_CLIENT = None
+    lock = quorum(using=using)
+    for ask in (lock.aacquire, lock.alocked):
+        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT must name"):
+            asyncio.run(ask())
+    settings.REDISLOCK_CLIENT = f"{__name__}.quorum"  # makes something else
+    settings.REDISLOCK_PREFIX = "of no client"
+    for ask in (lock.acquire, lock.locked):
+        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CLIENT must make a client"):
+            ask()
+
+
+def test_without_a_majority_such_a_cluster_is_told_of(five, cluster_away):
+    five.kill(1)
+    with pytest.raises(ConnectionError, match="needs 2 of 3 servers, and 2 failed"):
+        quorum(using=WITH_A_CLUSTER).acquire()
+
+
+def test_without_three_of_five_it_is_refused_at_once(five):
+    five.kill(0, 2, 3)
+    for wait in ({"blocking": False}, {"blocking_timeout": 5}, {}):
+        with bounded(), pytest.raises(ConnectionError, match=r"'a' needs 3 of 5 servers, and 3"):
+            quorum(**wait).acquire()
+        with bounded(), pytest.raises(ConnectionError):
+            asyncio.run(quorum(**wait).aacquire())
+    with bounded(), pytest.raises(ConnectionError):
+        quorum().locked()
+    five.none_left()
+
+
+def test_a_third_that_is_killed_loses_it_by_the_end_of_its_lease(five):
+    told = []
+    lock = quorum(timeout=2.5, on_lost=told.append)
+    assert lock.acquire()
+    five.kill(1, 4)
+    passed(0.2)
+    assert not lock.lost
+    five.kill(0)
+    with bounded(2.5 + BOUND):
+        wait_until(lambda: told)
+    assert lock.lost
+    with pytest.raises((LockLost, ConnectionError)):
+        lock.release()
+    passed(0.2)
+    assert told == [lock]
+    with pytest.raises(ConnectionError):
+        quorum().acquire()
+
+
+def test_servers_that_are_back_are_used_again(five):
+    five.kill(0, 1)
+    with quorum():
+        pass
+    five.start(0, 1)
+    with quorum():
+        assert holders(five) == ALL
+
+
+def test_who_waits_at_a_server_that_is_killed_waits_on_at_the_next(five):
+    entered = []
+
+    def hold():
+        with quorum() as lock:
+            entered.append(lock.fence_token)
+
+    with quorum(timeout=2) as lock:
+        waiter = start(hold)
+        waiting(locks.using("q0"), "a", 1)
+        five.kill(0)
+        waiting(locks.using("q1"), "a", 1)
+        assert entered == []
+        fence = lock.fence_token
+    waiter.result(60)
+    assert entered[0] > fence
+
+
+# Servers that hang
+
+
+def test_what_hangs_at_two_of_five_keeps_nobody_long(five, hanging):
+    lock = quorum()
+    with lock:
+        pass  # its connections are open
+    with hanging(0, 3):
+        with bounded():
+            assert lock.acquire()
+        with bounded():
+            assert lock.extend(10)
+        with bounded():
+            lock.release()
+        with bounded():
+            assert not lock.owned()
+    five.none_left(timeout=15)
+
+
+def test_what_hangs_under_a_holder_keeps_it_not_long(five, hanging):
+    told = []
+    lock = quorum(timeout=3, on_lost=told.append)
+    assert lock.acquire()
+    with hanging(1, 2):
+        passed(3.2)
+        lock.assert_held()
+        with bounded():
+            lock.release()
+    assert told == []
+    five.none_left(timeout=15)
+
+
+def test_questions_are_answered_while_two_of_five_hang(five, hanging):
+    lock = quorum()
+    with lock, hanging(0, 3):
+        with bounded():
+            assert lock.locked()
+        with bounded():
+            assert lock.owned()
+
+
+@pytest.mark.slow
+def test_what_hangs_at_two_of_five_keeps_nobody_long_in_async_too(five, hanging):
+    async def use():
+        lock = quorum()
+        async with lock:
+            pass
+        with hanging(0, 3):
+            async with asyncio.timeout(BOUND):
+                assert await lock.aacquire()
+            async with asyncio.timeout(BOUND):
+                assert await lock.alocked()
+            async with asyncio.timeout(BOUND):
+                assert await lock.aowned()
+            async with asyncio.timeout(BOUND):
+                await lock.arelease()
+        await until(nothing)
+
+    async def nothing():  # the loop must live on, as its renewal gives back
+        return not any(five.left())
+
+    asyncio.run(use())
+
+
+def test_three_that_hang_are_a_refusal(five, hanging):
+    with quorum():
+        pass
+    with hanging(1, 2, 4), bounded(), pytest.raises(ConnectionError, match="3 failed"):
+        quorum().acquire()
+    five.none_left(timeout=15)
+    with quorum():
+        assert holders(five) == ALL
+
+
+def test_three_that_let_nobody_connect_are_a_refusal(five, hanging):
+    with hanging(0, 2, 4), bounded(), pytest.raises(ConnectionError):
+        quorum().acquire()
+    five.none_left(timeout=15)
+
+
+# Servers that lose their data
+
+
+def test_a_server_restarted_empty_at_once_lets_two_in_and_the_tokens_tell_them_apart(
+    five, hanging
+):
+    # The documented limit of any quorum without persistence.
+    three = ["q0", "q1", "q2"]
+    five.kill(2)
+    first = quorum(using=three, auto_renewal=False)
+    assert first.acquire()
+    five.start(2)
+    five.kill(1)
+    five.start(1)
+    second = quorum(using=three)
+    with hanging(0):
+        assert start(second.acquire).result(60)
+    assert not first.lost
+    assert second.fence_token > first.fence_token
+    assert [at(alias).fence_token for alias in three] == [
+        first.fence_token,
+        second.fence_token,
+        second.fence_token,
+    ]
+    for alias in three:
+        locks.using(alias).force_release("a")
+    with pytest.raises(LockLost):
+        first.release()
+
+
+def test_a_server_that_stays_away_for_a_lease_lets_nobody_in_beside_the_holder(five):
+    lease, three, restarted = 2.5, ["q0", "q1", "q2"], random.choice([0, 1])
+    five.kill(2)
+    first = quorum(using=three, timeout=lease)
+    assert first.acquire()
+    five.start(2)
+    five.kill(restarted)
+    killed = time.monotonic()
+
+    def come_second():
+        with quorum(using=["r2", "r3", "r4"], timeout=lease) as second:
+            return first.token is None or first.lost, second.fence_token
+
+    rival = start(come_second)
+    fence = first.fence_token
+    wait_until(lambda: time.monotonic() > killed + lease)
+    five.start(restarted)
+    assert first.lost
+    with pytest.raises(LockLost):
+        first.release()
+    lost_before, second_fence = rival.result(60)
+    assert lost_before
+    assert second_fence > fence
+
+
+# Fencing tokens
+
+
+@pytest.mark.slow
+def test_tokens_grow_whatever_the_clocks_say(five):
+    ahead = raise_counter(five, 0, days=365)
+    five.kill(3, 4)
+    with quorum() as lock:
+        first = lock.fence_token
+        assert first > ahead
+    five.start(3, 4)
+    five.kill(0, 1)
+    with quorum() as lock:
+        assert holders(five) == ["q2", "q3", "q4"]
+        second = lock.fence_token
+        assert second > first
+    five.kill(2)
+    five.start(0)  # empty; of the last majority, q3 and q4 are there
+    with quorum() as lock:
+        assert lock.fence_token > second
+
+
+def test_tokens_grow_over_every_two_majorities(five):
+    # What a holder has noted at a bare majority, whoever comes by any other must exceed.
+    random_majorities = [random.sample(ALL, 3) for _ in range(30)]
+    seen = [0]
+    for majority in random_majorities:
+        raise_counter(five, ALL.index(random.choice(majority)), days=len(seen) * 30)
+        with quorum(using=majority) as lock:
+            seen.append(lock.fence_token)
+    assert sorted(set(seen)) == seen
+
+
+def raise_counter(five, number, *, days, name="a"):
+    """The server's clock was ahead when it gave its last token."""
+    with alone(ALL[number], name) as lock:
+        ahead = lock.fence_token + days * 86400 * 10**6
+        client = five.clients[number]
+        [index] = [key for key in client.keys("*:index") if client.zscore(key, name)]
+        client.zadd(index, {"": ahead})
+    return ahead
+
+
+# Who waits
+
+
+def test_they_enter_in_order_of_arrival(five):
+    entered = []
+
+    def hold(number):
+        with quorum(using=random.sample(ALL, 5)):
+            entered.append(number)
+
+    with quorum():
+        waiters = []
+        for number in range(6):
+            waiters.append(start(hold, number))
+            waiting(locks.using("q0"), "a", number + 1)
+        assert entered == []
+    for waiter in waiters:
+        waiter.result(60)
+    assert entered == list(range(6))
+
+
+def test_tasks_and_threads_enter_in_order_of_arrival(five):
+    entered = []
+
+    async def hold(number):
+        async with quorum():
+            entered.append(number)
+
+    async def use():
+        async with quorum():
+            for number in range(0, 6, 2):
+                tasks.append(asyncio.create_task(hold(number)))
+                await until(lambda n=number: so_many(n + 1))
+                tasks.append(asyncio.wrap_future(start(asyncio.run, hold(number + 1))))
+                await until(lambda n=number: so_many(n + 2))
+        await asyncio.gather(*tasks)
+
+    async def so_many(count):
+        return (await locks.using("q0").aget("a")).waiters == count
+
+    tasks = []
+    asyncio.run(use())
+    assert entered == list(range(6))
+
+
+def test_who_waits_sits_in_a_pop_at_the_first_server_only(five):
+    with quorum(), contextlib.ExitStack() as stack:
+        called = [stack.enter_context(commands(client)) for client in five.clients]
+        waiter = start(lambda: quorum().acquire(blocking_timeout=1.2))
+        waiting(locks.using("q0"), "a", 1)
+        assert [at(alias).waiters for alias in ALL[1:]] == [0] * 4
+        assert waiter.result(60) is False
+    pops = [each["blpop"] for each in called]
+    assert 1 < pops[0] < 6
+    assert pops[1:] == [0] * 4
+
+
+def test_who_waits_is_woken_by_the_release(five):
+    took = []
+    for _ in range(5):
+        with quorum():
+            waiter = start(lambda: quorum(timeout=5).acquire() and time.monotonic())
+            waiting(locks.using("q0"), "a", 1)
+            released = time.monotonic()
+        took.append(waiter.result(60) - released)
+        for alias in ALL:
+            locks.using(alias).force_release("a")
+    assert sorted(took)[2] < BOUND
+
+
+def test_who_gives_up_lets_those_behind_it_in(five):
+    lock = quorum()
+    assert lock.acquire()
+    impatient = start(use_once, 0.8)
+    waiting(locks.using("q0"), "a", 1)
+    patient = start(use_once, 20)
+    waiting(locks.using("q0"), "a", 2)
+    assert impatient.result(60) is False
+    waiting(locks.using("q0"), "a", 1)
+    lock.release()
+    assert patient.result(60) is True
+
+
+@pytest.mark.parametrize("taken", [("q2", "q3", "q4"), ("q0", "q2", "q4")])
+def test_a_minority_is_given_back_when_the_wait_is_over(five, taken):
+    others = [alone(alias) for alias in taken]
+    assert all(other.acquire() for other in others)
+    for wait in ({"blocking": False}, {"blocking_timeout": 0}, {"blocking_timeout": 0.5}):
+        with bounded(0.5 + BOUND):
+            assert quorum().acquire(**wait) is False
+        five_left = [bool(names) for names in five.left()]
+        assert five_left == [alias in taken for alias in ALL]
+    waiter = start(use_once, 20)
+    for other in others:
+        other.release()
+    assert waiter.result(60)
+
+
+def test_a_minority_of_others_keeps_nobody_out(five):
+    others = [alone("q3"), alone("q4")]
+    assert all(other.acquire() for other in others)
+    with bounded():
+        assert quorum().acquire(blocking_timeout=10) is True
+    assert holders(five) == ALL
+    for other in others:
+        other.release()
+    for alias in ALL[:3]:
+        assert locks.using(alias).force_release("a") == 1
+
+
+@pytest.mark.slow
+def test_rivals_that_ask_in_opposite_orders_all_get_in(five):
+    inside, most = [], []
+
+    def use(using):
+        for _ in range(5):
+            with quorum(using=using, blocking_timeout=60):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    for user in [start(use, using) for using in (ALL, OTHERWISE, ALL)]:
+        user.result(60)
+    assert most == [1] * 15
+
+
+def test_rivals_that_each_have_a_minority_both_give_back_and_get_in(five):
+    # One has q0 and q1, the other q3 and q4, and q2 is away: nobody can have a majority.
+    mine, others = [alone("q0"), alone("q1")], [alone("q4"), alone("q3")]
+    five.kill(2)
+    assert all(lock.acquire() for lock in mine + others)
+    rivals = [start(use_once, 30, using) for using in (ALL, OTHERWISE)]
+    for lock in mine + others:
+        lock.release()
+    assert [rival.result(40) for rival in rivals] == [True, True]
+
+
+# What was got is given back
+
+
+def test_what_was_got_without_a_majority_is_given_back(five):
+    others = [alone(alias) for alias in ("q2", "q3", "q4")]
+    assert all(other.acquire() for other in others)
+    five.kill(4)
+    assert quorum().acquire(blocking_timeout=0.5) is False
+    assert holders(five) == ["q2", "q3"]
+    five.kill(3)
+    assert quorum().acquire(blocking_timeout=0.5) is False
+    assert holders(five) == ["q2"]
+    others[0].release()
+    for other in others[1:]:
+        with pytest.raises(ConnectionError):
+            other.release()
+
+
+def test_a_cancelled_wait_leaves_nothing(five):
+    async def use():
+        async with quorum():
+            tasks = [asyncio.create_task(quorum().aacquire()) for _ in range(5)]
+            await until(all_wait)
+            for task in tasks:
+                task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(each, asyncio.CancelledError) for each in done)
+            assert (await locks.using("q0").aget("a")).waiters == 0
+
+    async def all_wait():
+        return (await locks.using("q0").aget("a")).waiters == 5
+
+    asyncio.run(use())
+
+
+@pytest.mark.slow
+def test_cancellation_at_any_moment_leaves_nothing(five):
+    async def hold(name):
+        async with quorum(name, timeout=60):
+            await asyncio.sleep(0)
+
+    async def cancelled(number):
+        task = asyncio.create_task(hold(f"n{number % 20}"))
+        await asyncio.sleep(random.uniform(0, 0.006))
+        for _ in range(random.randrange(4)):
+            await asyncio.sleep(0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def use():
+        for _ in range(3):
+            await hold("warm")
+        for start_at in range(0, 200, 4):
+            await asyncio.gather(*map(cancelled, range(start_at, start_at + 4)))
+        await until(nothing)
+
+    async def nothing():
+        return not any(five.left())
+
+    asyncio.run(use())
+
+
+def test_a_release_cancelled_as_it_begins_is_a_release(five):
+    async def hold(lock, go):
+        await lock.aacquire()
+        go.set()
+        await lock.arelease()
+
+    async def use():
+        for turns in range(6):
+            lock, go = quorum(), asyncio.Event()
+            task = asyncio.create_task(hold(lock, go))
+            await go.wait()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await until(nothing)
+
+    async def nothing():
+        return not any(five.left())
+
+    asyncio.run(use())
+
+
+@contextlib.contextmanager
+def interrupted(seconds):
+    """KeyboardInterrupt in this thread after so long, unless the block ends before."""
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGUSR1))
+    with contextlib.suppress(KeyboardInterrupt):  # it may strike before the block
+        timer.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
+    async def use():
+        with quorum():
+            pass
+        async with held_by_another_task(quorum()):
+            with pytest.raises(SynchronousOnlyOperation, match="'a'"):
+                quorum().acquire()
+            assert not [alias for alias in ALL if locks.using(alias).queue("a")]
+            assert quorum().acquire(blocking=False) is False
+
+    asyncio.run(use())
+
+
+def test_an_interrupt_ends_the_wait_at_once(five):
+    with quorum(timeout=10):
+        with bounded(1 + BOUND), interrupted(0.5):
+            quorum(blocking_timeout=20).acquire()
+        assert at("q0").waiters == 0
+        assert holders(five) == ALL
+
+
+# Where one strikes inside of a weak reference's callback, Python only tells of it.
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupts_at_any_moment_leave_nothing(five):
+    lock = quorum(timeout=60)
+    with lock:
+        pass
+    left = 0
+    for _ in range(50):
+        with interrupted(random.uniform(0, 0.012)):
+            lock.acquire()
+            lock.release()
+        if lock.token:
+            lock.release()
+        left += is_left(five)
+    # An interrupt between two steps of Python in the library itself can't be seen by it.
+    assert left <= 3
+    with lock:
+        assert holders(five) == ALL
+
+
+@pytest.mark.parametrize(
+    "place", ["remember", "Hold.__init__", "Lease.enter", "Holds.begin_block"]
+)
+def test_an_interrupt_after_a_majority_was_got_gives_it_back(five, place):
+    lock = quorum(timeout=600)
+    with interrupt_where(place, remember):
+        lock.__enter__()
+    five.none_left(timeout=60)
+
+
+def acquiring(lock):
+    return lock._acquire(Attempt(current_owner(), lock._targets(thread_book), None, None, []))
+
+
+def at_step(flow, number):
+    """The flow, standing at its operation `number` (from 1); those before were done."""
+    op = next(flow)
+    for _ in range(number - 1):
+        op = flow.send(_perform(None, op))
+    return flow, op
+
+
+ACQUIRING = ["queues at the first", "asks the others", "notes the token", "gives back"]
+
+
+@pytest.mark.parametrize("step", range(1, 5), ids=ACQUIRING)
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_an_acquisition_that_is_interrupted_at_any_step_leaves_nothing(five, step, again):
+    lock = quorum(timeout=60)
+    flow, _ = at_step(acquiring(lock), step)
+    gives_back = flow.throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        flow.throw(KeyboardInterrupt) if again else flow.send(_perform(None, gives_back))
+    five.none_left()
+    assert lock.token is None
+
+
+@pytest.mark.parametrize("step", range(1, 5), ids=ACQUIRING)
+def test_an_acquisition_that_is_closed_at_any_step_leaves_its_leases_to_run_out(five, step):
+    lock = quorum(timeout=1)
+    flow, op = at_step(acquiring(lock), step)
+    flow.close()
+    assert lock.token is None
+    del flow, op  # as nobody else has the leases either
+    five.none_left(timeout=4)
+
+
+def test_a_release_that_is_interrupted_is_made_good(five, monkeypatch):
+    def interrupt(client, flow):
+        raise KeyboardInterrupt
+
+    lock = quorum(timeout=60, reentrant=True)
+    assert lock.acquire()
+    assert lock.acquire()
+    monkeypatch.setattr(base, "run", interrupt)
+    for left in (ALL, []):
+        with pytest.raises(KeyboardInterrupt):
+            lock.release()
+        wait_until(lambda left=left: holders(five) == left)
+    five.none_left()
+
+
+def test_what_is_left_of_a_lost_hold_is_not_entered_again(five):
+    lost, lock = quorum(), quorum(reentrant=True)
+    assert lost.acquire()
+    for alias in ALL[:3]:
+        assert locks.using(alias).force_release("a") == 1
+    with pytest.raises(LockLost):
+        lost.extend(30)
+    with lock:
+        fence_token = lock.fence_token
+        with lock:
+            assert {lease.fence_token for lease in lock._own().leases} == {fence_token}
+    with pytest.raises(LockLost):
+        lost.release()
+    five.none_left()
+
+
+def test_a_minority_that_notes_the_token_is_not_enough(five, monkeypatch):
+    def refuse(lease, fence_token):
+        if lease.server.alias in ALL[:3]:
+            return False
+        return (yield from raise_fence(lease, fence_token))
+
+    raise_fence = flows.raise_fence
+    monkeypatch.setattr(flows, "raise_fence", refuse)
+    assert not quorum(blocking=False).acquire()
+    five.none_left()
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_majority_that_can_not_note_the_token_is_told_of(five, settings, blocking):
+    rules = ["on", "nopass", "~*", "+@all", "-persist"]
+    for alias, server, client in zip(ALL, five.servers, five.clients, strict=True):
+        client.execute_command("ACL", "SETUSER", "taker", *rules)
+        settings.CACHES[alias]["LOCATION"] = server.url.replace("//", "//taker:any@")
+    lock = quorum(blocking=blocking, blocking_timeout=BOUND if blocking else None)
+    with bounded(), pytest.raises(ConnectionError, match="needs 3 of 5 servers, and 5 failed"):
+        lock.acquire()
+    five.none_left()
+
+
+def test_who_lost_its_lease_notes_no_token(five):
+    with quorum() as lock:
+        lease = lock._own().leases[0]
+        before = lease.fence_token
+        assert locks.using("q0").force_release("a") == 1
+        assert run(lease.server.client, flows.raise_fence(lease, before + 1)) is False
+        assert lease.fence_token == before
+
+
+def is_left(five):
+    try:
+        five.none_left(timeout=5)  # given back by the renewal, which may have to ask twice
+    except AssertionError:
+        for alias in ALL:
+            locks.using(alias).force_release("a")
+        return True
+    return False
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("using", "error"),
+    [
+        ("q0", TypeError),
+        (b"q0", TypeError),
+        (None, TypeError),
+        (3, TypeError),
+        ([], ValueError),
+        (["q0", 1, "q2"], TypeError),
+        (["q0", None, "q2"], TypeError),
+        (["q0", "q1", "q0"], ValueError),
+    ],
+)
+def test_what_are_no_aliases(five, using, error):
+    with pytest.raises(error, match="using"):
+        locks.quorum("a", using=using)
+
+
+@pytest.mark.parametrize("using", [["q0"], ["q0", "q1"], ALL[:4]])
+def test_an_even_number_or_a_single_one_is_warned_of(five, using):
+    with pytest.warns(RuntimeWarning, match="using"):
+        lock = locks.quorum("a", using=using)
+    with lock:
+        assert holders(five) == using
+
+
+@pytest.mark.parametrize("needs", [(2, 2), (4, 3)])
+def test_an_even_number_needs_more_than_half(five, needs):
+    count, needed = needs
+    with pytest.warns(RuntimeWarning):
+        lock = quorum(using=ALL[:count])
+    five.kill(*range(count - needed))
+    with lock:
+        pass
+    five.kill(count - 1)
+    with pytest.raises(ConnectionError, match=f"needs {needed} of {count}"):
+        lock.acquire()
+
+
+def test_an_unknown_alias_is_named(five):
+    with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
+        quorum(using=["q0", "nowhere", "q2"]).acquire()
+    with pytest.raises(ImproperlyConfigured, match="'nowhere'"):
+        asyncio.run(quorum(using=["nowhere", "q1", "q2"]).aacquire())
+
+
+def test_two_aliases_on_one_server_are_refused(five, settings):
+    for url in (five.servers[0].url, five.servers[0].url[:-1] + "1"):
+        twin = {"BACKEND": CORE, "LOCATION": url.replace("127.0.0.1", "localhost")}
+        settings.CACHES = {**settings.CACHES, "twin": twin}
+        with pytest.raises(ImproperlyConfigured, match=r"2 aliases on the server 127\.0\.0\.1"):
+            quorum(using=["q0", "q1", "twin"]).acquire()
+
+
+def test_options_are_checked_as_those_of_every_lock(five):
+    with pytest.raises(ValueError, match="timeout"):
+        quorum(timeout=0)
+    with pytest.raises(TypeError):
+        quorum(unheard_of=1)
+    with pytest.raises(ValueError, match="name"):
+        quorum("")
+
+
+def test_what_is_held_as_another_kind_is_refused(five):
+    mutexes = [locks.using(alias).lock("a", timeout=30) for alias in ALL[:3]]
+    assert all(mutex.acquire() for mutex in mutexes)
+    with pytest.raises(LockError, match="mutex"):
+        quorum().acquire(blocking_timeout=5)
+    assert holders(five) == ALL[:3]
+    for mutex in mutexes:
+        mutex.release()
+    with quorum(), pytest.raises(LockError, match="quorum"):
+        locks.using("q1").lock("a").acquire(blocking=False)
+
+
+def test_another_kind_at_one_server_is_refused_too(five):
+    with locks.using("q3").lock("a", timeout=30):
+        with bounded(), pytest.raises(LockError, match="mutex"):
+            quorum(blocking_timeout=10).acquire()
+        assert holders(five) == ["q3"]
+
+
+# Processes and threads
+
+
+CACHES_OF_PARENT = """
+import json, os, time
+from django.test import override_settings
+caches = json.loads(sys.argv[1])
+override_settings(CACHES=caches).enable()
+ALIASES = ["q0", "q1", "q2", "q3", "q4"]
+from django_redislock import LockNotOwnedError, locks
+
+def say(text):  # in one piece, as two processes share the pipe
+    os.write(1, f"{text}\\n".encode())
+"""
+
+FORKED = """
+lock = locks.quorum("a", ALIASES, timeout=2.5)
+lock.acquire()
+pid = os.fork()
+if pid == 0:
+    say(f"child has {lock.token} {lock.fence_token} {lock.validity} {lock.owned()} {lock.lost}")
+    try:
+        lock.release()
+    except LockNotOwnedError:
+        say("child may not release")
+    say(f"child asks {lock.acquire(blocking=False)}")
+    with locks.quorum("b", ALIASES, timeout=2.5) as own:
+        time.sleep(2.6)
+        say(f"child has its own {own.owned()}")
+    os._exit(0)
+os.waitpid(pid, 0)
+say(f"parent {lock.owned()} {lock.lost}")
+hear()
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_child_has_no_part_in_it(five):
+    code = CACHES_OF_PARENT + FORKED
+    with Child(code, json.dumps(caches(five)), PYTHONWARNINGS="ignore") as parent:
+        said = [parent.expect("") for _ in range(5)]
+        assert said == [
+            "child has None None 0.0 False False",
+            "child may not release",
+            "child asks False",
+            "child has its own True",
+            "parent True False",
+        ]
+        parent.kill()
+    five.none_left(timeout=6)
+
+
+OUTLIVES = """
+import threading
+def hold():
+    with locks.quorum("a", ALIASES, timeout=30):
+        threading.main_thread().join()
+    with locks.quorum("a", ALIASES, timeout=30):
+        say("held again")
+threading.Thread(target=hold).start()
+"""
+
+
+@pytest.mark.slow
+def test_a_thread_that_outlives_the_main_one_can_release(five):
+    with Child(CACHES_OF_PARENT + OUTLIVES, json.dumps(caches(five))) as child:
+        child.expect("held again")
+        assert child.wait() == 0
+    five.none_left()
+
+
+@pytest.mark.slow
+def test_no_thread_nor_connection_is_left_of_many_holds(five):
+    lock = quorum()
+    with lock:
+        pass
+    threads, clients = threading.active_count(), counted(five)
+    for _ in range(60):
+        with lock:
+            pass
+    assert threading.active_count() <= threads + 5
+    assert all(now <= before + 3 for before, now in zip(clients, counted(five), strict=True))
+
+
+def counted(five):
+    return [len(client.client_list()) for client in five.clients]
+
+
+@pytest.mark.slow
+def test_a_lock_that_nobody_has_any_more_is_left_to_run_out(five):
+    lock = quorum(timeout=2.5)
+    assert lock.acquire()
+    passed(2.8)
+    assert holders(five) == ALL
+    with pytest.warns(ResourceWarning, match="'a' was not released"):
+        del lock
+    five.none_left(timeout=5)
+
+
+# Many processes, and servers that come and go
+
+
+def test_the_manager_of_locks_makes_it(five):
+    assert isinstance(locks, LockManager)
+    assert repr(quorum("a")) == "<Quorum 'a'>"

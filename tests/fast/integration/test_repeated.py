@@ -1,0 +1,130 @@
+"""A client that retries by itself may send a command twice, where an answer was lost: the second
+answer is the one that is heard, and is as good as the first; or it does not."""
+
+import asyncio
+
+import pytest
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from django_redislock import AsyncLock, Lock, clock
+from django_redislock.engine import flows
+from django_redislock.engine.drivers import arun, run
+from django_redislock.keys import Keys
+from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW
+from tests.faults.proxy import Proxy, runs
+from tests.lock_tools import start
+from tests.servers import Node
+from tests.tools import wait_until
+
+
+@pytest.fixture(scope="module")
+def node():
+    with Node() as node:
+        for script in (ACQUIRE, FORCE, RELEASE, RENEW):
+            node.ask("SCRIPT", "LOAD", script.source)  # or it is unknown, and nothing is done
+        yield node
+
+
+@pytest.fixture
+def proxy(node):
+    with Proxy(*node.address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(proxy):
+    with redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 1)) as client:
+        yield client
+
+
+def test_an_acquisition(proxy, client):
+    lock = Lock(client, "a", timeout=30)
+    lost = proxy.drop_reply(runs(ACQUIRE))
+    assert lock.acquire()
+    assert lost.is_done()
+    lock.release()
+    assert not lock.locked()
+
+
+def test_a_release(proxy, client):
+    lock = Lock(client, "a", timeout=30)
+    assert lock.acquire()
+    lost = proxy.drop_reply(runs(RELEASE))
+    lock.release()
+    assert lost.is_done()
+    assert not lock.locked()
+
+
+def test_a_release_in_async_too(proxy):
+    async def use():
+        retry = AsyncRetry(NoBackoff(), 1)
+        errors = [redis.ConnectionError]  # of which redis-py 5 has to be told
+        async with redis.asyncio.Redis.from_url(
+            proxy.url, retry=retry, retry_on_error=errors
+        ) as client:
+            lock = AsyncLock(client, "a", timeout=30)
+            assert await lock.acquire()
+            lost = proxy.drop_reply(runs(RELEASE))
+            await lock.release()
+            assert lost.is_done()
+            assert not await lock.locked()
+
+    asyncio.run(use())
+
+
+def test_a_forced_release_is_not_repeated(proxy, client):
+    """The next, whom the first let in, would be out with the second."""
+    first, second = (Lock(client, "a", timeout=30) for _ in range(2))
+    keys = Keys("redislock").of("a")
+    assert first.acquire()
+    waiter = start(second.acquire)
+    wait_until(lambda: client.exists(keys.queue))
+    lost = proxy.drop_reply(runs(FORCE))
+    with pytest.raises(redis.ConnectionError):
+        run(client, flows.force_release(keys, None))
+    assert lost.is_done()
+    assert waiter.result(60)
+    assert first.locked()
+    assert len(run(client, flows.force_release(keys, None))) == 1
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_nor_in_async(proxy, client, idle):
+    """By a connection that was idle, or by one that is made for it."""
+    first, second = (Lock(client, "a", timeout=30) for _ in range(2))
+    keys = Keys("redislock").of("a")
+    assert first.acquire()
+    waiter = start(second.acquire)
+    wait_until(lambda: client.exists(keys.queue))
+
+    async def force():
+        retry = AsyncRetry(NoBackoff(), 1)
+        errors = [redis.ConnectionError]
+        async with redis.asyncio.Redis.from_url(
+            proxy.url, retry=retry, retry_on_error=errors
+        ) as on_loop:
+            if idle:
+                await on_loop.ping()
+            lost = proxy.drop_reply(runs(FORCE))
+            with pytest.raises(redis.ConnectionError):
+                await arun(on_loop, flows.force_release(keys, None))
+            assert lost.is_done()
+
+    asyncio.run(force())
+    assert waiter.result(60)
+    assert first.locked()
+    assert len(run(client, flows.force_release(keys, None))) == 1
+
+
+def test_an_extension(proxy, client):
+    lock = Lock(client, "a", timeout=30)
+    assert lock.acquire()
+    lost = proxy.drop_reply(runs(RENEW))
+    lock.extend(50)
+    assert lost.is_done()
+    [lease] = lock._own().leases
+    assert 75 < lease.deadline - clock.now() <= 80
+    lock.release()

@@ -1,0 +1,675 @@
+"""What signals tell of a lock's life, and that each beginning that is told has its end told."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from weakref import WeakKeyDictionary
+
+import pytest
+from django.db import transaction
+from redis.exceptions import ConnectionError
+
+from django_redislock import Lock, LockError, LockLost, clock, locks, signals
+from django_redislock.engine import flows
+from django_redislock.engine.drivers import _perform
+from django_redislock.engine.ops import Wait
+from django_redislock.engine.renewal import thread_book
+from django_redislock.holder import current_owner
+from django_redislock.primitives import Place
+from django_redislock.primitives.core import Attempt
+from django_redislock.testing import EmbeddedServer
+from tests.lock_tools import awaiting, free, start, until, waiting
+from tests.tools import Child, wait_until
+
+LIFE = ("waiting", "acquired", "refused", "failed", "released", "lost")
+ENDS = {"acquired", "refused", "failed"}
+
+
+class Heard:
+    """What was told, in order: the names of the signals without ``lock_``, and the facts."""
+
+    def __init__(self):
+        self.names = []
+        self.facts = []
+        self._listeners = {}
+
+    def listen(self):
+        for name in LIFE:
+            self._listeners[name] = self._listener(name)
+            getattr(signals, f"lock_{name}").connect(self._listeners[name])
+
+    def _listener(self, told):
+        def note(signal, **facts):
+            self.facts.append(facts)
+            self.names.append(told)
+
+        return note
+
+    def stop(self):
+        for name, note in self._listeners.items():
+            getattr(signals, f"lock_{name}").disconnect(note)
+
+    def clear(self):
+        self.names.clear()
+        self.facts.clear()
+
+    def by_acquisition(self):
+        told = defaultdict(list)
+        for name, facts in zip(self.names, self.facts, strict=True):
+            told[facts["acquisition"]].append(name)
+        return list(told.values())
+
+
+@pytest.fixture
+def heard():
+    heard = Heard()
+    heard.listen()
+    yield heard
+    heard.stop()
+
+
+@contextlib.contextmanager
+def listening(to, listener):
+    to.connect(listener)
+    try:
+        yield
+    finally:
+        to.disconnect(listener)
+
+
+def test_a_lock_tells_when_it_is_acquired_and_released(manager, heard):
+    lock = manager.lock("a")
+    began = time.monotonic()
+    with lock:
+        fence = lock.fence_token
+        inside = time.monotonic()
+        time.sleep(0.05)
+    ended = time.monotonic()
+    assert heard.names == ["acquired", "released"]
+    acquired, released = heard.facts
+    assert 0 <= acquired.pop("waited") <= inside - began
+    assert 0.05 <= released.pop("held") <= ended - began
+    assert acquired == released
+    assert acquired == {
+        "sender": type(lock),
+        "lock": lock,
+        "using": manager.alias,
+        "name": "a",
+        "kind": "mutex",
+        "acquisition": acquired["acquisition"],
+        "fence_token": fence,
+    }
+    assert repr(acquired["acquisition"]) == "<Acquisition of 'a'>"
+
+
+def test_an_async_lock_tells_the_same(manager, heard):
+    async def use():
+        async with manager.lock("a") as lock:
+            return lock.fence_token
+
+    fence = asyncio.run(use())
+    assert heard.names == ["acquired", "released"]
+    acquired, released = heard.facts
+    assert acquired["fence_token"] == released["fence_token"] == fence
+    assert acquired["waited"] >= 0
+    assert released["held"] >= 0
+    assert acquired["acquisition"] is released["acquisition"]
+
+
+def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
+    holder = hold("a", manager)
+    heard.clear()
+    waiter = manager.lock("a")
+
+    def hold_it():
+        with waiter:
+            pass
+
+    waits = start(hold_it)
+    wait_until(lambda: heard.names == ["waiting"])
+    time.sleep(2 * flows.SLICE)  # it asks again meanwhile
+    assert heard.names == ["waiting"]
+    holder.release()
+    waits.result(60)
+    assert heard.names.count("waiting") == 1
+    own = [
+        (name, facts["acquisition"])
+        for name, facts in zip(heard.names, heard.facts, strict=True)
+        if facts["lock"] is waiter
+    ]
+    assert [name for name, _ in own] == ["waiting", "acquired", "released"]
+    assert len({acquisition for _, acquisition in own}) == 1
+    acquired = next(
+        facts for facts in heard.facts if facts["lock"] is waiter and "waited" in facts
+    )
+    assert acquired["waited"] >= 2 * flows.SLICE
+
+
+def test_an_async_waiter_tells_it(manager, heard):
+    async def second():
+        async with manager.lock("a"):
+            pass
+
+    async def use():
+        async with manager.lock("a"):
+            waits = asyncio.create_task(second())
+            await until(told)
+        await waits
+
+    async def told():
+        return heard.names == ["acquired", "waiting"]
+
+    asyncio.run(use())
+    assert sorted(heard.by_acquisition()) == [
+        ["acquired", "released"],
+        ["waiting", "acquired", "released"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"blocking": False}, ["refused"]),
+        ({"blocking_timeout": 0}, ["refused"]),
+        ({"blocking_timeout": 0.2}, ["waiting", "refused"]),
+    ],
+)
+def test_who_does_not_get_it_in_time_is_refused(heard, hold, options, told):
+    hold("a")
+    heard.clear()
+    other = start(locks.lock("a", **options).acquire)
+    assert other.result(60) is False
+    assert heard.names == told
+    assert (heard.facts[-1]["waited"] >= 0.2) is ("waiting" in told)
+
+
+def test_who_enters_again_tells_nothing(heard):
+    lock, other = locks.lock("a", reentrant=True), locks.lock("a", reentrant=True)
+    with lock, lock, other:
+        assert heard.names == ["acquired"]
+    assert heard.names == ["acquired", "released"]
+    assert [facts["lock"] for facts in heard.facts] == [lock, lock]
+
+
+def test_it_is_released_when_the_first_that_entered_leaves(heard):
+    lock, other = locks.lock("a"), locks.lock("a", reentrant=True)
+    assert lock.acquire()
+    assert other.acquire()
+    lock.release()
+    assert heard.names == ["acquired", "released"]
+    assert other.owned()
+    other.release()
+    assert heard.names == ["acquired", "released"]
+
+
+def test_lock_many_tells_of_all_together(heard):
+    lock = locks.lock_many(["b", "a"])
+    with lock:
+        pass
+    assert heard.names == ["acquired", "released"]
+    for facts in heard.facts:
+        assert (facts["name"], facts["kind"], facts["fence_token"]) == ("a, b", "mutex", None)
+
+
+def test_lock_many_waits_once(heard):
+    holders = [locks.lock(name) for name in "ab"]
+    for holder in holders:
+        assert holder.acquire()
+    heard.clear()
+    many = locks.lock_many(["a", "b"])
+    waits = start(lambda: many.acquire() and many.release())
+    waiting(locks, "a", 1)
+    holders[0].release()
+    waiting(locks, "b", 1)
+    holders[1].release()
+    waits.result(60)
+    told = [n for n, f in zip(heard.names, heard.facts, strict=True) if f["lock"] is many]
+    assert told == ["waiting", "acquired", "released"]
+
+
+def test_lock_many_that_enters_one_name_again_acquires_the_other(heard):
+    with locks.lock("a", reentrant=True), locks.lock_many(["a", "b"], reentrant=True):
+        assert heard.names == ["acquired", "acquired"]
+    assert heard.by_acquisition() == [["acquired", "released"]] * 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: locks.semaphore("a", 2),
+        lambda: locks.read_lock("a"),
+        lambda: locks.write_lock("a"),
+    ],
+    ids=["semaphore", "read", "write"],
+)
+def test_every_kind_tells(heard, make):
+    lock = make()
+    with lock:
+        pass
+    assert heard.names == ["acquired", "released"]
+    assert {facts["kind"] for facts in heard.facts} == {lock.kind}
+    assert {facts["sender"] for facts in heard.facts} == {type(lock)}
+
+
+def test_a_lock_on_a_client_has_no_alias(heard, redis_server):
+    with redis_server.lock("a", lock_class=Lock):
+        pass
+    assert [facts["using"] for facts in heard.facts] == ["", ""]
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with EmbeddedServer() as one, EmbeddedServer() as two, EmbeddedServer() as three:
+        yield [one.url, two.url, three.url]
+
+
+@pytest.fixture
+def quorum(alias_on, servers):
+    """Make a quorum on three servers, the aliases q0 to q2, or on some of them."""
+    aliases = [alias_on(url, alias=f"q{at}").alias for at, url in enumerate(servers)]
+    return lambda using=aliases: locks.quorum("a", using)
+
+
+def test_a_quorum_tells_of_all_its_servers_together(quorum, heard):
+    with quorum() as lock:
+        fence = lock.fence_token
+    assert heard.names == ["acquired", "released"]
+    for facts in heard.facts:
+        assert (facts["using"], facts["kind"]) == ("q0, q1, q2", "quorum")
+        assert facts["fence_token"] == fence
+
+
+def test_a_quorum_tells_that_it_waits(quorum, heard):
+    holder, waiter = quorum(), quorum()
+    assert holder.acquire()
+    waits = start(lambda: waiter.acquire() and waiter.release())
+    wait_until(lambda: "waiting" in heard.names)
+    assert heard.names == ["acquired", "waiting"]
+    holder.release()
+    waits.result(60)
+    assert sorted(heard.by_acquisition()) == [
+        ["acquired", "released"],
+        ["waiting", "acquired", "released"],
+    ]
+
+
+def test_a_quorum_that_has_its_turn_at_the_first_server_only_waits_too(quorum, heard):
+    with pytest.warns(RuntimeWarning, match="odd number"):
+        holder = quorum(["q1", "q2"])
+    assert holder.acquire()
+    waiter = quorum()
+    waits = start(lambda: waiter.acquire() and waiter.release())
+    wait_until(lambda: "waiting" in heard.names)
+    holder.release()
+    waits.result(60)
+    told = [n for n, f in zip(heard.names, heard.facts, strict=True) if f["lock"] is waiter]
+    assert told == ["waiting", "acquired", "released"]
+
+
+def test_an_async_quorum_tells_that_it_waits(quorum, heard):
+    async def second():
+        async with quorum():
+            pass
+
+    async def told():
+        return "waiting" in heard.names
+
+    async def use():
+        async with quorum():
+            waits = asyncio.create_task(second())
+            await until(told)
+        await waits
+
+    asyncio.run(use())
+    assert sorted(heard.by_acquisition()) == [
+        ["acquired", "released"],
+        ["waiting", "acquired", "released"],
+    ]
+
+
+# How an acquisition ends by an error
+
+
+def test_an_acquisition_at_a_server_that_is_away_fails(own_locks, own_server, heard):
+    own_server.stop()
+    with pytest.raises(ConnectionError) as raised:
+        own_locks.lock("a").acquire()
+    assert heard.names == ["failed"]
+    assert heard.facts[0]["error"] is raised.value
+    assert heard.facts[0]["waited"] >= 0
+
+
+def test_a_wait_that_ends_by_an_error_is_told(own_locks, own_server, heard):
+    holder = own_locks.lock("a")
+    assert holder.acquire()
+    waits = start(own_locks.lock("a").acquire)
+    waiting(own_locks, "a", 1)
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        waits.result(60)
+    assert ["waiting", "failed"] in heard.by_acquisition()
+    with pytest.raises(ConnectionError):
+        holder.release()  # or its loss would be told while another test listens
+
+
+def test_a_lock_of_another_kind_fails(heard, hold):
+    hold("a")
+    with pytest.raises(LockError):
+        locks.semaphore("a", 1).acquire()
+    assert heard.names == ["acquired", "failed"]
+
+
+def test_a_cancelled_wait_fails(heard):
+    async def use():
+        async with locks.lock("a"):
+            waits = asyncio.create_task(locks.lock("a").aacquire())
+            await awaiting(locks, "a", 1)
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            assert heard.names == ["acquired", "waiting", "failed"]
+            assert isinstance(heard.facts[-1]["error"], asyncio.CancelledError)
+
+    asyncio.run(use())
+
+
+def test_a_wait_that_is_dropped_in_the_middle_fails(heard, hold):
+    """As a task is whose event loop is closed under it."""
+    hold("a")
+    heard.clear()
+    lock = locks.lock("a")
+    attempt = Attempt(current_owner(), lock._targets(thread_book), clock.now() + 60, None, [])
+    flow = lock._acquire(attempt)
+    client = attempt.targets[0][0].server.client
+    answer = _perform(client, next(flow))
+    assert isinstance(flow.send(answer), Wait)
+    flow.close()
+    assert heard.names == ["waiting", "failed"]
+    assert isinstance(heard.facts[-1]["error"], GeneratorExit)
+    waiting(locks, "a", 0)
+
+
+HOLDER = """
+from django_redislock import locks
+locks.lock("a").acquire()
+say("holds")
+hear()
+"""
+
+
+def test_an_interrupted_wait_fails_and_leaves_nothing(heard):
+    with Child(HOLDER) as child:
+        child.expect("holds")
+        with interrupted_when(lambda: heard.names == ["waiting"]):
+            locks.lock("a").acquire()
+        assert heard.names == ["waiting", "failed"]
+        assert isinstance(heard.facts[-1]["error"], KeyboardInterrupt)
+        assert locks.get("a").waiters == 0
+        locks.force_release("a")
+
+
+@contextlib.contextmanager
+def interrupted_when(predicate):
+    """KeyboardInterrupt in this thread when that is so; the block has to end by it."""
+
+    def interrupt():
+        wait_until(predicate)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        outcome = start(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+        outcome.result(60)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+# What fails while it is told
+
+
+def test_an_interrupt_in_a_listener_leaves_the_queue(hold):
+    def interrupt(**about):
+        raise KeyboardInterrupt
+
+    hold("a")
+    with listening(signals.lock_waiting, interrupt), pytest.raises(KeyboardInterrupt):
+        start(locks.lock("a").acquire).result(60)
+    assert locks.get("a").waiters == 0
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_an_interrupt_in_a_listener_leaves_nothing_held(heard, colour):
+    def interrupt(**about):
+        raise Stop
+
+    async def aacquire():
+        with pytest.raises(Stop):
+            await lock.aacquire()
+        assert lock.token is None
+        async with asyncio.timeout(10):
+            while await locks.aget("a"):  # noqa: ASYNC110  Redis sets no event
+                await asyncio.sleep(0.01)
+
+    lock = locks.lock("a", timeout=60)
+    with listening(signals.lock_acquired, interrupt):
+        if colour == "async":
+            asyncio.run(aacquire())
+        else:
+            with pytest.raises(Stop):
+                lock.acquire()
+    assert lock.token is None
+    free(locks, "a")
+    assert heard.names == ["acquired", "released"]
+
+
+class Stop(BaseException):
+    """What no listener should raise, and `send_robust` lets through."""
+
+
+@pytest.mark.parametrize("name", ["waiting", "acquired", "refused", "released"])
+def test_a_listener_that_fails_does_no_harm(name, hold, caplog):
+    def fail(**about):
+        raise ValueError("on purpose")
+
+    holder = hold("a")
+    with listening(getattr(signals, f"lock_{name}"), fail):
+        assert start(locks.lock("a", blocking_timeout=0.1).acquire).result(60) is False
+        waits = start(use_once)
+        waiting(locks, "a", 1)
+        holder.release()
+        waits.result(60)
+    assert locks.get("a") is None
+    assert "on purpose" in caplog.text
+
+
+def use_once():
+    with locks.lock("a"):
+        pass
+
+
+def test_a_coroutine_function_that_listens_does_no_harm(caplog):
+    async def listen(**about):
+        heard.append(about["name"])
+
+    async def use():
+        async with locks.lock("a"):
+            pass
+
+    heard = []
+    with listening(signals.lock_acquired, listen):
+        with locks.lock("b"):
+            pass
+        assert heard == ["b"]
+        asyncio.run(use())
+    assert heard == ["b"]
+    assert "A signal about lock 'a' could not be sent" in caplog.text
+    assert locks.get("a") is None
+
+
+# How it ends
+
+
+def test_a_lock_that_was_lost_is_told_of_before_it_is_left(manager, heard):
+    lock = manager.lock("a", timeout=1)
+    assert lock.acquire()
+    manager.force_release("a")
+    wait_until(lambda: "lost" in heard.names)
+    assert heard.names == ["acquired", "lost"]
+    with pytest.raises(LockLost):
+        lock.release()
+    assert heard.names == ["acquired", "lost", "released"]
+    assert len({facts["acquisition"] for facts in heard.facts}) == 1
+    assert {(facts["using"], facts["kind"]) for facts in heard.facts} == {(manager.alias, "mutex")}
+
+
+def test_a_loss_tells_each_object_that_entered_it_and_one_acquisition(heard):
+    lock, other = (locks.lock("a", timeout=1, reentrant=True) for _ in range(2))
+    assert lock.acquire()
+    assert other.acquire()
+    locks.force_release("a")
+    wait_until(lambda: heard.names.count("lost") == 2)
+    told = [facts for name, facts in zip(heard.names, heard.facts, strict=True) if name == "lost"]
+    assert {facts["lock"] for facts in told} == {lock, other}
+    assert [facts["acquisition"] for facts in told].count(None) == 1
+    assert {facts["using"] for facts in told} == {"default"}
+
+
+def test_a_release_that_redis_does_not_hear_of_is_told(own_locks, own_server, heard):
+    lock = own_locks.lock("a")
+    assert lock.acquire()
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.release()
+    assert heard.names == ["acquired", "released"]
+
+
+def test_an_async_release_that_is_cancelled_is_told_once(own_locks, own_server, heard):
+    async def use_once():
+        async with own_locks.lock("a"):
+            os.kill(own_server.pid, signal.SIGSTOP)
+
+    async def told():
+        return "acquired" in heard.names
+
+    async def use():
+        task = asyncio.create_task(use_once())
+        await until(told)
+        task.cancel()
+        await asyncio.sleep(0)
+        os.kill(own_server.pid, signal.SIGCONT)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(use())
+    assert heard.names == ["acquired", "released"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_that_waits_for_the_commit_is_released_then(heard):
+    with transaction.atomic():
+        with locks.lock("a", release_on_commit=True):
+            pass
+        with locks.lock("a"):  # entered again
+            pass
+        assert heard.names == ["acquired"]
+    assert heard.names == ["acquired", "released"]
+
+
+def test_who_passes_it_on_has_released_it(heard):
+    lock = locks.lock("a")
+    assert lock.acquire()
+    place = Place(lock, "heir", ("shop.sell", "id"))
+    place.inherit(10)
+    assert heard.names == ["acquired", "released"]
+    assert place.leave()
+
+
+UNHEARD = """
+from django_redislock import locks, signals
+from django_redislock.primitives import telling
+
+def listen(**about):
+    say("heard")
+
+telling.Acquisition = None  # it would be called
+with locks.lock("a"):
+    signals.lock_released.connect(listen)
+say("nothing")
+hear()
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_told_of_what_began_while_nobody_listened():
+    with Child(UNHEARD) as child:
+        child.expect("nothing")
+
+
+def test_what_is_kept_for_an_acquisition_goes_with_the_lock():
+    spans = WeakKeyDictionary()
+
+    def note(acquisition, **about):
+        spans[acquisition] = "span"
+
+    with listening(signals.lock_acquired, note):
+        lock = locks.lock("a", timeout=0.3)
+        assert lock.acquire()
+        assert list(spans.values()) == ["span"]
+        del lock
+        assert not spans
+    free(locks, "a")
+
+
+# All of it at once
+
+
+def test_each_beginning_has_its_end_whatever_happens(heard):
+    """Threads with short waits, tasks that are cancelled at any moment, operators."""
+
+    def thread(seed):
+        chance = random.Random(seed)
+        for _ in range(40):
+            lock = locks.lock(chance.choice("ab"), blocking_timeout=chance.choice([0, 0.01, 1]))
+            with contextlib.suppress(LockError), lock:
+                time.sleep(chance.uniform(0, 0.004))
+
+    async def use_once(chance):
+        with contextlib.suppress(LockError):
+            async with locks.lock(chance.choice("ab"), blocking_timeout=1):
+                await asyncio.sleep(chance.uniform(0, 0.004))
+
+    async def tasks(seed):
+        chance = random.Random(seed)
+        for _ in range(40):
+            task = asyncio.create_task(use_once(chance))
+            await asyncio.sleep(chance.uniform(0, 0.01))
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    working = [start(thread, seed + number) for number in range(3)]
+    working.append(start(lambda: asyncio.run(tasks(seed))))
+    while not all(each.done() for each in working):
+        time.sleep(0.02)
+        locks.force_release("a")
+    for each in working:
+        each.result()
+
+    stories = heard.by_acquisition()
+    print(Counter(map(tuple, stories)))
+    for told in stories:
+        assert not told[1:] or told[0] in ("waiting", "acquired"), told
+        assert len(ENDS.intersection(told)) == 1, told
+        assert told.count("released") == told.count("acquired"), told
+        assert len(told) == len(set(told)), told
+    assert {name for told in stories for name in told} >= ENDS | {"waiting", "released"}

@@ -1,0 +1,390 @@
+"""Locks that know of database transactions."""
+
+import contextlib
+import logging
+from contextlib import suppress
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import path
+
+from django_redislock import LockLost, locks
+from django_redislock.primitives import transactions
+from django_redislock.primitives.transactions import Atomic
+from tests.lock_tools import interrupt_at, start
+from tests.tools import Child, wait_until
+
+real = pytest.mark.django_db(transaction=True)
+FILE = transactions.__file__
+
+
+def is_held(name="a"):
+    return locks.get(name) is not None
+
+
+def lock_and_fail():
+    with locks.lock("a", release_on_commit=True):
+        pass
+    assert is_held()
+    raise RuntimeError
+
+
+def view(request, outcome):
+    with locks.lock("a", release_on_commit=True):
+        Group.objects.create(name="g")
+    assert is_held()
+    if outcome == "fails":
+        raise RuntimeError("on purpose")
+    return HttpResponse("held")
+
+
+urlpatterns = [path("<str:outcome>/", view)]
+
+
+@pytest.fixture
+def warnings(caplog, monkeypatch):
+    monkeypatch.setattr(transactions, "_warned", False)
+    caplog.set_level(logging.WARNING, "django_redislock")
+    return lambda: [each.getMessage() for each in caplog.records if "open transac" in each.msg]
+
+
+@real
+def test_a_lock_is_kept_until_the_commit(warnings):
+    with transaction.atomic():
+        with locks.lock("a", release_on_commit=True) as lock:
+            pass
+        assert is_held()
+        assert lock.token is None
+        with transaction.atomic():
+            pass
+        assert is_held()
+    assert not is_held()
+    assert warnings() == []
+
+
+@real
+def test_a_lock_is_kept_until_the_rollback():
+    with pytest.raises(RuntimeError), transaction.atomic():
+        lock_and_fail()
+    assert not is_held()
+
+
+@real
+def test_a_lock_goes_with_the_savepoint_in_which_it_was_left():
+    with transaction.atomic():
+        with pytest.raises(RuntimeError), transaction.atomic():
+            lock_and_fail()
+        assert not is_held()
+
+
+@real
+def test_outside_of_a_transaction_it_is_released_at_once():
+    with locks.lock("a", release_on_commit=True), transaction.atomic():
+        pass
+    assert not is_held()
+
+
+@real
+def test_the_same_thread_enters_again_before_the_commit_and_no_other_does():
+    with transaction.atomic():
+        for _ in range(3):
+            with locks.lock("a", release_on_commit=True):
+                pass
+        assert not start(locks.lock("a", blocking=False).acquire).result(60)
+    assert not is_held()
+
+
+@real
+def test_it_is_renewed_until_the_commit():
+    with transaction.atomic():
+        with locks.lock("a", timeout=1.5, release_on_commit=True):
+            pass
+        first = locks.get("a").expires_at
+        wait_until(lambda: locks.get("a").expires_at > first)
+        assert is_held()
+    assert not is_held()
+
+
+@real
+def test_a_lock_that_is_lost_is_told_at_once():
+    lock = locks.lock("a", timeout=0.1, auto_renewal=False, release_on_commit=True)
+    with transaction.atomic():
+        assert lock.acquire()
+        wait_until(lambda: lock.lost)
+        with pytest.raises(LockLost):
+            lock.release()
+
+
+@real
+@pytest.mark.parametrize("outcome", ["succeeds", "fails"])
+def test_under_atomic_requests_it_is_kept_until_the_end_of_the_view(settings, outcome):
+    from django.db import connection
+
+    settings.ROOT_URLCONF = __name__
+    connection.settings_dict["ATOMIC_REQUESTS"] = True
+    try:
+        response = Client(raise_request_exception=False).get(f"/{outcome}/")
+    finally:
+        connection.settings_dict["ATOMIC_REQUESTS"] = False
+    assert response.status_code == (500 if outcome == "fails" else 200)
+    assert Group.objects.count() == (0 if outcome == "fails" else 1)
+    assert not is_held()
+
+
+@pytest.mark.django_db
+def test_in_a_test_case_it_is_released_as_commit_callbacks_are_run(
+    django_capture_on_commit_callbacks,
+):
+    with django_capture_on_commit_callbacks(execute=True), transaction.atomic():
+        with locks.lock("a", release_on_commit=True):
+            pass
+        assert is_held()
+    assert not is_held()
+
+
+@pytest.mark.django_db
+def test_the_transaction_of_a_test_case_is_none(warnings):
+    with locks.lock("a", release_on_commit=True):
+        pass
+    assert not is_held()
+    with locks.lock("a"):
+        pass
+    assert warnings() == []
+
+
+@pytest.fixture
+def by_hand(transactional_db):
+    """Without autocommit."""
+    transaction.set_autocommit(False)
+    yield
+    transaction.rollback()
+    transaction.set_autocommit(True)
+
+
+def lock_around():
+    with locks.lock("a", release_on_commit=True):
+        Group.objects.create(name="g")
+
+
+def lock_inside():
+    with transaction.atomic():
+        lock_around()
+
+
+def atomic_around():
+    with locks.atomic("a"):
+        Group.objects.create(name="g")
+
+
+@pytest.mark.parametrize("work", [lock_around, lock_inside, atomic_around])
+def test_without_autocommit_nothing_can_be_released_on_commit(by_hand, work):
+    with pytest.raises(transaction.TransactionManagementError, match="off on 'default'"):
+        work()
+    wait_until(lambda: not is_held())
+
+
+def test_a_release_after_a_commit_by_hand_is_as_ever(by_hand, warnings):
+    with locks.lock("a"):
+        Group.objects.create(name="g")
+        transaction.commit()
+    assert not is_held()
+    assert warnings() == []
+
+
+@real
+def test_a_release_inside_of_a_transaction_is_warned_of_once(warnings):
+    with transaction.atomic():
+        for _ in range(2):
+            with locks.lock("a"):
+                pass
+    [message] = warnings()
+    assert "'a'" in message
+    assert "release_on_commit" in message
+
+
+@real
+def test_atomic_takes_lock_and_transaction_in_the_right_order(warnings):
+    seen = []
+    with locks.atomic("a", timeout=5) as lock:
+        lock.assert_held()
+        assert transaction.get_connection().in_atomic_block
+        transaction.on_commit(lambda: seen.append(is_held()))
+    assert seen == [True]
+    assert not is_held()
+    assert warnings() == []
+
+
+@real
+def test_atomic_inside_of_a_transaction_lasts_as_long_as_the_outermost():
+    with transaction.atomic():
+        with locks.atomic("a"):
+            pass
+        assert is_held()
+    assert not is_held()
+
+
+@real
+@pytest.mark.parametrize("method", [Atomic.__enter__, Atomic.__exit__])
+def test_an_interrupt_at_any_step_of_atomic_leaves_both(method):
+    both, files, places = locks.atomic("a", timeout=600), (FILE, contextlib.__file__), set()
+    for step in range(1, 100):
+        striking = interrupt_at(step, method.__code__, *files)
+        with suppress(KeyboardInterrupt), striking as struck, both:
+            pass
+        wait_until(lambda: not is_held())
+        assert not transaction.get_connection().in_atomic_block, struck
+        if not struck:
+            break
+        places |= {*struck}
+    assert method.__qualname__ in places
+
+
+@real
+def test_after_the_commit_the_thread_does_not_enter_again():
+    lock = locks.lock("a", release_on_commit=True)
+    with transaction.atomic():
+        with lock:
+            pass
+        assert lock.acquire()
+    assert lock.owned()
+    assert not locks.lock("a", blocking=False).acquire()
+    lock.release()
+    assert not is_held()
+
+
+@real
+def test_a_lock_that_can_not_be_released_after_the_commit_does_not_harm_it(caplog):
+    with transaction.atomic():
+        with locks.lock("a", release_on_commit=True):
+            Group.objects.create(name="g")
+        assert locks.force_release("a") == 1
+    assert Group.objects.count() == 1
+    assert "'a' could not be released after a transaction" in caplog.text
+
+
+def fail():
+    raise ZeroDivisionError
+
+
+@transaction.atomic
+def fail_after_the_commit():
+    transaction.on_commit(fail)
+    with locks.lock("a", release_on_commit=True):
+        pass
+
+
+@real
+def test_a_callback_that_raises_keeps_a_lock_until_its_error_is_dropped():
+    with pytest.raises(ZeroDivisionError) as caught:
+        fail_after_the_commit()
+    assert is_held()
+    del caught
+    assert not is_held()
+
+
+@real
+@pytest.mark.parametrize("robust", [True, False])
+def test_a_callback_that_raises_keeps_no_lock_that_is_around_the_transaction(robust):
+    with suppress(ZeroDivisionError), locks.atomic("a"):
+        transaction.on_commit(fail, robust=robust)
+    assert not is_held()
+
+
+@real
+def test_a_robust_callback_that_raises_keeps_no_lock(caplog):
+    with transaction.atomic():
+        transaction.on_commit(fail, robust=True)
+        with locks.lock("a", release_on_commit=True):
+            pass
+    assert not is_held()
+
+
+FORKED = """
+import os
+from django.db import transaction
+from django_redislock import locks
+
+with transaction.atomic():
+    with locks.lock("a", release_on_commit=True):
+        pass
+    pid = os.fork()
+    if pid == 0:
+        for _, run, _ in transaction.get_connection().run_on_commit:
+            run()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    say(f"held {locks.get('a') is not None}")
+say(f"held {locks.get('a') is not None}")
+"""
+
+
+def test_a_forked_child_does_not_release_what_waits_for_its_parents_commit():
+    with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
+        assert parent.expect("held") == "True"
+        assert parent.expect("held") == "False"
+
+
+def test_a_database_that_is_none():
+    with pytest.raises(ValueError, match="release_on_commit"):
+        locks.lock("a", release_on_commit="nosuch")
+
+
+@pytest.mark.parametrize("value", [None, 1, ["default"]])
+def test_what_names_no_database(value):
+    with pytest.raises(TypeError, match="release_on_commit"):
+        locks.lock("a", release_on_commit=value)
+
+
+@pytest.mark.parametrize("alias", [True, "default"])
+def test_an_async_lock_has_no_transaction(alias):
+    import asyncio
+
+    async def use():
+        await locks.lock("a", release_on_commit=alias).aacquire()
+
+    with pytest.raises(TypeError, match="sync"):
+        asyncio.run(use())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_atomic_as_a_decorator_fills_the_fields():
+    @locks.atomic("account:{pk}")
+    def pay(pk):
+        assert transaction.get_connection().in_atomic_block
+        return [info.name for info in locks.active()]
+
+    assert pay(7) == ["account:7"]
+    assert pay(pk=8) == ["account:8"]
+    assert locks.count() == 0
+
+
+@real
+def test_one_atomic_object_can_be_entered_twice():
+    once = locks.atomic("a", reentrant=True)
+    with once:
+        with once:
+            assert is_held()
+        assert is_held()
+        assert transaction.get_connection().in_atomic_block
+    assert not is_held()
+    assert not transaction.get_connection().in_atomic_block
+
+
+async def coroutine(): ...
+
+
+def generator():
+    yield
+
+
+async def async_generator():
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, async_generator])
+def test_what_runs_after_its_call_can_not_be_atomic(function):
+    with pytest.raises(TypeError, match=f"atomic can't be put around .*{function.__name__}"):
+        locks.atomic("a")(function)

@@ -1,0 +1,85 @@
+"""Locks in Django's views: sync and async, under ASGI and WSGI."""
+
+import asyncio
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.http import JsonResponse
+from django.test import AsyncClient, Client
+from django.urls import path
+
+from django_redislock import locks
+from tests.lock_tools import until
+
+inside = set()
+
+
+def told(lock):
+    assert lock.name not in inside, "one at a time"
+    info = locks.get(lock.name)
+    return JsonResponse({"mine": info.token == lock.token})
+
+
+def sync_view(request):
+    with locks.lock("view") as lock:
+        return told(lock)
+
+
+async def async_view(request):
+    async with locks.lock("view") as lock:
+        assert lock.name not in inside, "one at a time"
+        inside.add(lock.name)
+        info = await locks.aget("view")
+        await asyncio.sleep(0)
+        inside.remove(lock.name)
+        return JsonResponse({"mine": info.token == lock.token})
+
+
+async def mixed_view(request):
+    return await sync_to_async(sync_view)(request)
+
+
+async def endless_view(request):
+    async with locks.lock("view"):
+        await asyncio.Event().wait()
+
+
+urlpatterns = [
+    path("sync/", sync_view),
+    path("async/", async_view),
+    path("mixed/", mixed_view),
+    path("endless/", endless_view),
+]
+
+pytestmark = pytest.mark.urls(__name__)
+
+
+@pytest.mark.parametrize("url", ["/sync/", "/async/", "/mixed/"])
+def test_under_wsgi(url):
+    for _ in range(3):  # an event loop for each request
+        assert Client().get(url).json() == {"mine": True}
+    assert locks.get("view") is None
+
+
+@pytest.mark.parametrize("url", ["/sync/", "/async/", "/mixed/"])
+def test_under_asgi(url):
+    async def use():
+        client = AsyncClient()
+        return await asyncio.gather(*(client.get(url) for _ in range(10)))
+
+    assert [each.json() for each in asyncio.run(use())] == [{"mine": True}] * 10
+    assert locks.get("view") is None
+
+
+def test_a_request_that_is_cancelled_leaves_nothing():
+    async def held():
+        return await locks.aget("view") is not None
+
+    async def use():
+        request = asyncio.create_task(AsyncClient().get("/endless/"))
+        await until(held)
+        request.cancel()
+        await asyncio.wait([request])
+        assert not await held()
+
+    asyncio.run(use())

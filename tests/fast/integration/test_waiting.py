@@ -1,0 +1,297 @@
+"""Who waits is let in by order of arrival."""
+
+import threading
+import time
+
+import pytest
+
+from django_redislock import locks
+from tests.lock_tools import commands, free, start, waiting
+from tests.tools import Child, wait_until
+
+
+def queue_up(manager, name, count, **options):
+    """Threads that wait in the order of their number, and the list of who got in."""
+    entered = []
+
+    def wait_and_hold(number):
+        with manager.lock(name, **options):
+            entered.append(number)
+
+    futures = []
+    for number in range(count):
+        futures.append(start(wait_and_hold, number))
+        waiting(manager, name, number + 1)
+    return futures, entered
+
+
+def test_threads_get_it_in_order_of_arrival(manager):
+    with manager.lock("a"):
+        futures, entered = queue_up(manager, "a", 8)
+        assert entered == []
+    for future in futures:
+        future.result(60)
+    assert entered == list(range(8))
+
+
+@pytest.mark.slow
+def test_the_order_holds_while_they_show_life_again_and_again(manager):
+    with manager.lock("a"):
+        futures, entered = queue_up(manager, "a", 3)
+        deadline = time.monotonic() + 2.5  # longer than one sign of life lasts
+        wait_until(lambda: time.monotonic() > deadline)
+        assert manager.get("a").waiters == 3
+    for future in futures:
+        future.result(60)
+    assert entered == [0, 1, 2]
+
+
+def test_a_newcomer_does_not_overtake_who_waits(manager):
+    lock = manager.lock("a")
+    go = threading.Event()
+    entered = []
+
+    def wait_and_hold():
+        with manager.lock("a"):
+            entered.append("waiter")
+            go.wait(60)
+
+    assert lock.acquire()
+    waiter = start(wait_and_hold)
+    waiting(manager, "a", 1)
+    lock.release()
+    # The release itself has given the lock away.
+    assert lock.acquire(blocking=False) is False
+    assert lock.acquire(blocking_timeout=0.1) is False
+    go.set()
+    waiter.result(60)
+    assert entered == ["waiter"]
+
+
+def test_who_releases_and_asks_again_goes_to_the_end_of_the_queue(manager):
+    entered = []
+
+    def again_and_again(name):
+        for _ in range(10):
+            with manager.lock("a"):
+                entered.append(name)
+                wait_until(lambda: manager.get("a").waiters == 1 or len(entered) > 18)
+
+    first, second = start(again_and_again, "x"), start(again_and_again, "y")
+    first.result(60)
+    second.result(60)
+    assert entered[:18] in (["x", "y"] * 9, ["y", "x"] * 9)
+
+
+def test_who_waits_no_longer_has_left_the_queue(manager):
+    with manager.lock("a"):
+        assert manager.lock("a", blocking_timeout=0.1).acquire() is False
+        assert manager.get("a").waiters == 0
+
+
+def test_who_gives_up_is_passed_over(manager):
+    with manager.lock("a"):
+        impatient = start(manager.lock("a", blocking_timeout=0.8).acquire)
+        waiting(manager, "a", 1)
+        patient = start(_hold, manager)
+        waiting(manager, "a", 2)
+        assert impatient.result(60) is False
+        waiting(manager, "a", 1)
+    assert patient.result(60)
+
+
+def _hold(manager):
+    with manager.lock("a"):
+        return True
+
+
+def _reacquire(manager):
+    with manager.lock("a", timeout=30) as lock:
+        lock.reacquire()
+        return manager.get("a").ttl
+
+
+def test_a_turn_that_is_reacquired_has_its_lease_in_full(manager):
+    with manager.lock("a"):
+        mine = start(_reacquire, manager)
+        waiting(manager, "a", 1)
+    assert mine.result(60) > 20
+
+
+def _extend(manager):
+    with manager.lock("a", timeout=30) as lock:
+        lock.extend(20)
+        return manager.get("a").ttl
+
+
+def test_a_turn_that_is_extended_has_that_beside_its_lease_in_full(manager):
+    with manager.lock("a"):
+        mine = start(_extend, manager)
+        waiting(manager, "a", 1)
+    assert 40 < mine.result(60) <= 50
+
+
+def test_the_last_who_waits_leaves_nothing(manager, redis_server):
+    redis_server.flushdb()  # of what others keep there beside locks
+    with manager.lock("a"):
+        manager.lock("a", blocking_timeout=0.1).acquire()
+        keys = manager._keys.of("a")
+        found = {key for key in redis_server.scan_iter() if "history" not in key}
+        assert found == {keys.lock, keys.index}
+
+
+def test_a_hand_over_does_not_wait_for_the_next_slice(manager):
+    took = []
+    for _ in range(5):
+        with manager.lock("a"):
+            waiter = start(lambda: manager.lock("a").acquire() and time.monotonic())
+            waiting(manager, "a", 1)
+            released = time.monotonic()
+        took.append(waiter.result(60) - released)
+        manager.force_release("a")
+    assert sorted(took)[2] < 0.2
+
+
+def test_who_waits_asks_little(redis_server):
+    with locks.lock("a"), commands(redis_server) as called:
+        assert locks.lock("a").acquire(blocking_timeout=1.9) is False
+    assert called["blpop"] <= 5
+    assert called["evalsha"] <= 6
+
+
+def test_a_lease_that_runs_out_lets_in_who_waits(manager):
+    dead = manager.lock("a", timeout=0.5, auto_renewal=False)
+    assert dead.acquire()
+    with manager.lock("a", blocking_timeout=5) as lock:
+        assert lock.owned()
+        assert dead.lost
+
+
+def test_a_force_released_lock_goes_to_who_waits(manager):
+    lock = manager.lock("a")
+    assert lock.acquire()
+    waiter = start(_hold, manager)
+    waiting(manager, "a", 1)
+    assert manager.force_release("a") == 1
+    assert waiter.result(60)
+    free(manager, "a")
+
+
+def test_who_got_it_by_waiting_has_a_full_lease_soon(manager):
+    done = threading.Event()
+
+    def hold():
+        with manager.lock("a", timeout=30):
+            done.wait(60)
+
+    with manager.lock("a"):
+        waiter = start(hold)
+        waiting(manager, "a", 1)
+    try:
+        wait_until(lambda: manager.get("a").ttl > 20)
+        assert manager.get("a").timeout == 30.0
+    finally:
+        done.set()
+        waiter.result(60)
+
+
+@pytest.mark.parametrize("timeout", [0.02, 0.1, 30])
+def test_who_waits_without_renewal_gets_a_full_lease(manager, timeout):
+    lock = manager.lock("a", timeout=timeout, auto_renewal=False)
+    seen = []
+
+    def hold():
+        assert lock.acquire()
+        seen.append((manager.get("a"), lock.lost))
+
+    with manager.lock("a"):
+        waiter = start(hold)
+        waiting(manager, "a", 1)
+    waiter.result(60)
+    [(info, lost)] = seen
+    if not lost:
+        assert info.timeout == timeout
+        assert 0 < info.ttl <= timeout
+    if timeout == 30:
+        assert info.ttl > 20
+        manager.force_release("a")
+    free(manager, "a")
+
+
+WAITER = """
+from django_redislock import locks
+lock = locks.lock(sys.argv[1])
+say("asks")
+lock.acquire()
+say("holds")
+hear()
+lock.release()
+say("released")
+hear()
+"""
+
+
+def test_a_process_that_waits_gets_it_and_hands_it_on():
+    with Child(WAITER, "a") as child:
+        with locks.lock("a"):
+            child.expect("asks")
+            waiting(locks, "a", 1)
+        child.expect("holds")
+        mine = start(_hold, locks)
+        waiting(locks, "a", 1)
+        child.tell()
+        assert mine.result(60)
+
+
+def test_a_dead_waiter_is_passed_over():
+    with Child(WAITER, "a") as dead:
+        lock = locks.lock("a")
+        assert lock.acquire()
+        dead.expect("asks")
+        waiting(locks, "a", 1)
+        mine = start(_hold, locks)
+        waiting(locks, "a", 2)
+        dead.kill()
+        lock.release()
+        began = time.monotonic()
+        assert mine.result(60)
+        assert time.monotonic() - began < 5
+    free(locks, "a")
+
+
+@pytest.mark.slow
+def test_a_dead_waiter_is_no_longer_counted():
+    with Child(WAITER, "a") as dead, locks.lock("a"):
+        dead.expect("asks")
+        waiting(locks, "a", 1)
+        dead.kill()
+        waiting(locks, "a", 0, timeout=5)
+
+
+@pytest.mark.slow
+def test_a_dead_waiter_does_not_keep_a_newcomer_out():
+    with Child(WAITER, "a") as dead:
+        with locks.lock("a"):
+            dead.expect("asks")
+            waiting(locks, "a", 1)
+            dead.kill()
+            waiting(locks, "a", 0, timeout=5)
+        assert locks.lock("a", blocking=False).acquire() is True
+        assert locks.force_release("a") == 1
+
+
+def test_sixty_threads_wait_at_once():
+    holding, most = [], []
+
+    def wait_and_hold():
+        with locks.lock("a"):
+            holding.append(1)
+            most.append(len(holding))
+            holding.pop()
+
+    with locks.lock("a"):
+        futures = [start(wait_and_hold) for _ in range(60)]
+        waiting(locks, "a", 60, timeout=30)
+    for future in futures:
+        future.result(30)
+    assert most == [1] * 60

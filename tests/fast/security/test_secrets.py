@@ -1,0 +1,329 @@
+"""What it takes to get into a server is told nowhere: neither where its address is well formed,
+nor where a password that was not percent-encoded ends up in another part of it."""
+
+import asyncio
+import logging
+import re
+import traceback
+import warnings
+from contextlib import contextmanager
+from io import StringIO
+
+import pytest
+import redis
+from django.core.cache import caches
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
+from prometheus_client import CollectorRegistry, generate_latest
+from redis.exceptions import ResponseError
+
+from django_redislock import AsyncLock, Lock, locks, metrics, signals
+from django_redislock.connection import server
+from django_redislock.text import error_text
+from tests.lock_fixtures import CORE, DJANGO_REDIS
+from tests.pages import DASHBOARD, LIST
+from tests.servers.node import Node
+
+from .looking import page_of
+
+pytestmark = pytest.mark.django_db
+
+SENTINELS = {
+    "CLIENT_CLASS": "django_redis.client.SentinelClient",
+    "SENTINELS": [("127.0.0.1", 1)],
+    "SENTINEL_KWARGS": {"password": "p4ss"},
+    "CONNECTION_POOL_CLASS_KWARGS": {"password": "w0rd"},
+}
+AWAY = {
+    "a URL": ("redis://us3r:p4ss%40%2Fw0rd@127.0.0.1:1/0", CORE, {}),
+    "an @ in a URL": ("redis://us3r:p4ss@w0rd@127.0.0.1:1/0", CORE, {}),
+    "a query": ("redis://127.0.0.1:1/0?username=us3r&password=p4ss", CORE, {}),
+    "TLS": ("rediss://us3r:p4ss@127.0.0.1:1/0", CORE, {}),
+    "OPTIONS": ("redis://127.0.0.1:1/0", CORE, {"username": "us3r", "password": "p4ss"}),
+    "django-redis": ("redis://127.0.0.1:1/0", DJANGO_REDIS, {"PASSWORD": "p4ss"}),
+    "credentials": (
+        "redis://127.0.0.1:1/0",
+        CORE,
+        {"credential_provider": redis.UsernamePasswordCredentialProvider("us3r", "p4ss")},
+    ),
+    "Sentinels": ("redis://master/0", DJANGO_REDIS, SENTINELS),
+}
+MALFORMED = [
+    "redis://us3r:p4ss/w0rd@127.0.0.1:1/0",
+    "redis://us3r:p4ss#w0rd@127.0.0.1:1/0",
+    "redis://us3r:p4ss?w0rd@127.0.0.1:1/0",
+    "redis://us3r:p4ss[w0rd@127.0.0.1:1/0",
+    "redis://us3r:p4ss]w0rd@127.0.0.1:1/0",
+    "redis://us3r:[p4ss]w0rd@127.0.0.1:1/0",
+    "redis://us3r:p4ss\u2100w0rd@127.0.0.1:1/0",
+    "redis://us3r:p4ss,w0rd@127.0.0.1:1/0",
+    "redis://us3r:p4ss;w0rd@127.0.0.1:1/0",
+    "redis://us3r:61904/w0rd@127.0.0.1:1/0",
+    "redis://us3r:61904#w0rd@127.0.0.1:1/0",
+    "redis://us3r:61904?w0rd@127.0.0.1:1/0",
+    "redis://us3r:61904,w0rd@127.0.0.1:1/0",
+    "redis://:61904/w0rd@127.0.0.1:1/0",
+    "redis://us3r:p4ss@127.0.0.1:w0rd/0",
+    "us3r:p4ss@127.0.0.1:1",
+    "p4ss://us3r:w0rd@127.0.0.1:1",
+]
+SECRETS = ("us3r", "p4ss", "w0rd", "61904")
+
+
+class Told:
+    """All that is told meanwhile, in whatever way."""
+
+    def __init__(self, caplog):
+        self.parts = []
+        self._caplog = caplog
+        caplog.set_level(logging.DEBUG, "django_redislock")
+
+    @contextmanager
+    def listening(self):
+        told = [signal for signal in vars(signals).values() if isinstance(signal, signals.Signal)]
+        for signal in told:
+            signal.connect(self._hear)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                yield
+            finally:
+                for signal in told:
+                    signal.disconnect(self._hear)
+        self.parts += map(str, warned)
+
+    def _hear(self, **about):
+        self.parts.append(repr({name: value for name, value in about.items() if name != "error"}))
+
+    def by(self, do):
+        """What `do` answers, or the error that it ends with, as Python would print it."""
+        try:
+            self.parts.append(str(do()))
+        except Exception as error:
+            if _is_ours(error):
+                self.parts += [str(error), repr(error), *traceback.format_exception(error)]
+
+    @property
+    def text(self):
+        ours = [each for each in self._caplog.records if each.name == "django_redislock"]
+        logged = [logging.Formatter().format(record) for record in ours]
+        return "\n".join([*self.parts, *logged])
+
+
+def _is_ours(error):
+    """Whether we say it. What redis-py raises is passed on as it is."""
+    return not isinstance(error, redis.RedisError) or "Lock " in str(error)
+
+
+@pytest.fixture
+def tell(settings, caplog, operator):
+    """Use an alias in all ways, and return what was told."""
+
+    def told_of(location, backend=CORE, options=None):
+        settings.CACHES = {
+            **settings.CACHES,
+            "secret": {"BACKEND": backend, "LOCATION": location, "OPTIONS": options or {}},
+        }
+        settings.REDISLOCK_CACHE = "secret"
+        told = Told(caplog)
+        with told.listening():
+            for do in ways(operator):
+                told.by(do)
+        return told.text
+
+    return told_of
+
+
+def ways(operator):
+    yield lambda: repr(server("secret")) + repr(vars(server("secret")))
+    yield lambda: server("secret").address
+    yield lambda: repr(locks) + repr(locks.lock("a")) + repr(locks.everywhere())
+    yield lambda: locks.lock("a").acquire(blocking_timeout=0)
+    yield lambda: asyncio.run(locks.lock("a").aacquire(blocking=False))
+    yield lambda: locks.quorum("a", ["secret", "default", "django_redis"]).acquire(blocking=False)
+    yield lambda: locks.get("a")
+    yield lambda: locks.health()
+    for arguments in (
+        ["check"], ["check", "--format=json"], ["list"], ["run", "a", "--", "true"]
+    ):  # fmt: skip
+        yield lambda arguments=arguments: printed("locks", *arguments)
+    yield lambda: printed("check", "--deploy", "--tag=caches")
+    for address in (LIST, DASHBOARD, page_of("a")):
+        yield lambda address=address: operator.get(address).content.decode()
+    yield scraped
+
+
+def printed(*arguments):
+    out = StringIO()
+    try:
+        call_command(*arguments, stdout=out, stderr=out)
+    except (CommandError, SystemCheckError) as error:
+        out.write("".join(traceback.format_exception(error)))
+    return out.getvalue()
+
+
+def scraped():
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, using=["secret"])
+    return generate_latest(registry).decode()
+
+
+def assert_no_secret(text):
+    text = re.sub(r"127\.0\.0\.1:\d+|0x[0-9a-f]+", "", text)  # which have any digits
+    for secret in SECRETS:
+        assert secret not in text, text[max(text.index(secret) - 300, 0) :][:400]
+
+
+@pytest.mark.parametrize("what", AWAY)
+def test_of_a_server_that_is_away(tell, what):
+    text = tell(*AWAY[what])
+
+    assert_no_secret(text)
+    assert "onnect" in text or "MasterNotFound" in text, "else nothing was tried"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "redis://host",
+        "redis://host:6379",
+        "redis://host:6379/15",
+        "redis://:p%40ss%2Fw%23rd@host:6379/0",
+        "redis://us3r:p@ss@host:6379/0",
+        "redis://[::1]:6379/0",
+        "redis://us3r:p4ss@[::1]:6379/0",
+        "redis://host:6379/0?password=p@ss&socket_timeout=1",
+        "redis://us3r:p4ss@host:6379/0?client_name=me@here",
+        "redis://master/0",
+        "rediss://us3r:p4ss@host:6379/0?ssl_cert_reqs=required",
+        "unix:///var/run/a@b.sock",
+        "unix:///var/run/socket?db=3&password=p@ss",
+        "unix://us3r:p4ss@/var/run/socket?db=3",
+        "redis://one:6379/0;redis://:p4ss@two:6379/0",
+    ],
+)
+def test_an_address_that_is_well_formed_is_taken(settings, location):
+    settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
+
+    assert server("secret").address
+
+
+@pytest.mark.slow
+def test_of_an_address_that_is_malformed(tell):
+    cases = [(each, CORE) for each in MALFORMED]
+    for location, backend in [*cases, (MALFORMED[0], DJANGO_REDIS)]:
+        text = tell(location, backend)
+        assert_no_secret(text)
+        assert "percent-encoded" in text, location
+        assert "redislock.E002" in text, location
+
+
+def test_of_a_socket(settings):
+    # Not connected: redis-py 5 leaves a socket open that it can't connect.
+    location = "unix://us3r:p4ss@/var/run/socket?db=0"
+    settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
+
+    assert server("secret").address == "/var/run/socket"
+    assert_no_secret(repr(server("secret")) + repr(vars(server("secret"))))
+
+    for malformed in ("unix://us3r:p4ss/w0rd@/var/run/socket", "unix://us3r:p4ss#w0rd@/socket"):
+        settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": malformed}}
+        with pytest.raises(ImproperlyConfigured, match="percent-encoded") as caught:
+            server("secret")
+        assert_no_secret(str(caught.value))
+
+
+@pytest.fixture(scope="module")
+def without_auth():
+    with Node(rename_command='AUTH ""') as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def without_hello():
+    with Node(rename_command='HELLO ""') as node:
+        yield node
+
+
+def test_of_a_server_that_repeats_what_it_was_sent(tell, without_auth, without_hello):
+    for node, protocol in (without_auth, 2), (without_hello, 3):
+        url = f"redis://us3r:p4ss@127.0.0.1:{node.port}/0"
+        client = redis.Redis.from_url(url, protocol=protocol)
+        with client, pytest.raises(redis.RedisError):
+            client.ping()
+        assert_no_secret(tell(url, CORE, {"protocol": protocol}))
+
+
+def test_of_a_server_that_refuses_the_password_or_the_command(tell):
+    with Node() as node:
+        client = node.client()
+        client.acl_setuser("us3r", enabled=True, passwords=["+p4ss"], keys=["*"], categories=[])
+        assert_no_secret(tell(f"redis://us3r:p4ss@127.0.0.1:{node.port}/0"))
+        assert_no_secret(tell(f"redis://us3r:w0rd@127.0.0.1:{node.port}/0"))
+
+
+@pytest.mark.parametrize("setting", ["REDISLOCK_CACHE", "REDISLOCK_CLIENT"])
+def test_of_an_address_that_is_put_into_another_setting(settings, caplog, operator, setting):
+    setattr(settings, setting, "redis://us3r:p4ss@127.0.0.1:1/0")
+    told = Told(caplog)
+
+    for do in (lambda: locks.get("a"), lambda: repr(locks), *list(ways(operator))[3:]):
+        told.by(do)
+
+    assert_no_secret(told.text)
+
+
+def test_of_a_client_that_is_put_where_none_fits(settings, caplog):
+    client = redis.Redis.from_url("redis://us3r:p4ss@127.0.0.1:1/0")
+    twin = redis.asyncio.Redis.from_url("redis://us3r:p4ss@127.0.0.1:1/0")
+    settings.REDISLOCK_CLIENT = client
+    told = Told(caplog)
+
+    for do in (
+        lambda: AsyncLock(client, "a"),
+        lambda: Lock(twin, "a"),
+        lambda: asyncio.run(Lock(client, "a").aacquire()),
+        lambda: locks.get("a"),
+        lambda: printed("check", "--tag=caches"),
+    ):
+        told.by(do)
+
+    assert_no_secret(told.text)
+    assert len(told.parts) > 5
+
+
+OF_REDIS_PY_7 = (
+    "No master found for 'm' : <redis.client.Redis(<redis.connection.ConnectionPool("
+    "<redis.connection.Connection(db=0,username=us3r,password=p4ss)>),)>w0rd,socket_timeout=None,"
+    "retry=<redis.retry.Retry object at 0x7fedeebeaad0>)>)>)> - ConnectionError('Error 111 "
+    "connecting to 127.0.0.1:1.')"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (OF_REDIS_PY_7, "No master found for 'm' : *** - ConnectionError('Error 111 connecting"),
+        ("unknown command 'AUTH', with args beginning with: 'us3r' 'p4ss' ", "with: ***"),
+        ("User us3r has no permissions to run the 'get' command", "User *** has no permissions"),
+        ("can't read redis://us3r:p4ss@w0rd@host:1/0 at all", "redis://***@host:1/0 at all"),
+        ("Error 111 connecting to 127.0.0.1:6379.", "Error 111 connecting to 127.0.0.1:6379."),
+        ("Lock '<b>(x)' is held", "Lock '<b>(x)' is held"),
+        ("two\nlines \x1b[31m", "two\\nlines \\x1b[31m"),
+    ],
+)
+def test_an_error_is_shown_without_what_it_quotes(said, shown):
+    text = error_text(ResponseError(said))
+
+    assert shown in text
+    assert_no_secret(text)
+
+
+def test_the_caches_themselves_are_left_alone(tell):
+    """A malformed alias harms nobody but who uses it."""
+    tell(MALFORMED[0])
+
+    assert "secret" not in [manager.alias for manager in locks.using("default").everywhere()]
+    with locks.using("default").lock("a"):
+        assert caches["default"] is not None

@@ -1,0 +1,206 @@
+"""Another instance in the way of a call has just what the call would need."""
+
+import uuid
+
+import pytest
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+
+from django_redislock import AlreadyRunning, LockError, locks, single_instance
+from django_redislock.signals import task_replaced
+from django_redislock.testing import (
+    Other,
+    assert_nothing_held,
+    assert_retried,
+    assert_skipped,
+    conflict,
+    held_elsewhere,
+)
+from tests import celery_app as tasks
+from tests.celery_worker import outcome, run, running_worker  # noqa: F401  a fixture
+from tests.tools import same_logging
+
+ARGUMENTS = [
+    {},
+    {"unique_on": ["number"]},
+    {"unique_on": "*"},
+    {"key": "kit:{number}"},
+    {"key": lambda number, **_: f"kit:{number}"},
+    {"limit": 3},
+    {"limit": 2, "unique_on": ["number"]},
+    {"at_least_for": 60},
+    {"using": "django_redis"},
+]
+
+
+class OwnCelery(Celery):
+    """An app whose tasks are not shared with all other apps of this process."""
+
+    def task(self, *args, **options):
+        return super().task(*args, **{"shared": False, **options})
+
+
+@pytest.fixture
+def app():
+    name = f"tests.kit.{uuid.uuid4().hex}"  # no two apps share what is stored in memory
+    app = OwnCelery(name, broker="memory://", backend="cache+memory://", set_as_current=False)
+    app.conf.task_default_queue = name
+    return app
+
+
+def below(app, **options):
+    @app.task(name="kit.work")
+    @single_instance(**options)
+    def work(number, full=False):
+        return f"ran {number}"
+
+    return work
+
+
+def above(app, mode, **options):
+    @single_instance(mode=mode, **options)
+    @app.task(name="kit.work")
+    def work(number, full=False):
+        return f"ran {number}"
+
+    return work
+
+
+@pytest.mark.parametrize("options", ARGUMENTS, ids=" ".join)
+def test_a_call_meets_it_when_it_begins(app, options) -> None:
+    work = below(app, **options)
+    with conflict(work, 7) as other, assert_skipped(work) as skips:
+        assert work.apply([7]).result is None
+    assert (skips[0]["name"], skips[0]["holder_task_id"]) == (other.name, other.task_id)
+    if "at_least_for" not in options:
+        assert work.apply([7]).result == "ran 7"
+    assert_nothing_held()
+    locks.force_release(other.name)
+
+
+@pytest.mark.parametrize(
+    "mode", ["until_executing", "until_executed", "until_and_while_executing"]
+)
+@pytest.mark.parametrize("options", [{}, {"unique_on": ["number"]}, {"limit": 2}], ids=" ".join)
+def test_a_task_meets_it_when_it_is_sent_and_when_it_begins(app, mode, options) -> None:
+    work = above(app, mode, **options)
+    with conflict(work, 7) as other:
+        with assert_skipped(work) as skips:
+            assert work.delay(7).id == other.task_id
+        assert skips[0]["holder_task_id"] == other.task_id
+        with assert_skipped(work):
+            assert work.apply([7]).result is None
+    app.conf.task_always_eager = True
+    assert work.delay(7).result == "ran 7"
+    assert_nothing_held()
+
+
+def test_other_calls_do_not_meet_it(app) -> None:
+    work = below(app, unique_on=["number"])
+    with conflict(work, 7, full=True):
+        assert work.apply([8]).result == "ran 8"
+        assert work.apply([7], {"full": True}).result is None
+
+
+def test_arguments_by_name_and_by_position_are_the_same(app) -> None:
+    work = below(app, unique_on="*")
+    with conflict(work, number=7, full=True), assert_skipped(work):
+        work.apply([7, True])
+
+
+def test_a_task_that_sees_itself_meets_it(app) -> None:
+    @app.task(bind=True, autoretry_for=(ValueError,))
+    @single_instance(unique_on="*")
+    def work(self, number):
+        return self.request.id
+
+    with conflict(work, 7), assert_skipped(work):
+        work.apply([7])
+
+
+def test_a_task_that_raises_says_who_it_was(app) -> None:
+    work = below(app, on_conflict="raise")
+    with conflict(work, 7) as other, pytest.raises(AlreadyRunning) as caught:
+        work.apply([7], throw=True)
+    assert (caught.value.name, caught.value.task_id) == (other.name, other.task_id)
+
+
+def test_a_task_can_replace_it(app) -> None:
+    work, told = above(app, "until_executed", on_conflict="replace"), []
+
+    def listen(by_task_id, task_id, **_):
+        told.append((task_id, by_task_id))
+
+    task_replaced.connect(listen)
+    with conflict(work, 7) as other:
+        result = work.delay(7)
+    task_replaced.disconnect(listen)
+    assert told == [(other.task_id, result.id)]
+    assert locks.get(other.name).holder.task_id == result.id
+    locks.force_release(other.name)
+
+
+def test_a_task_is_retried_until_it_is_gone(app) -> None:
+    work = below(app, on_conflict="retry", countdown=0.05)
+    with same_logging(), start_worker(app, perform_ping_check=False):
+        with conflict(work, 7) as other, assert_retried(work, within=20) as retries:
+            result = work.delay(7)
+        assert retries[0]["reason"].exc.task_id == other.task_id
+        assert outcome(result) == "ran 7"
+
+
+@pytest.mark.celery
+def test_a_worker_in_another_process_meets_it(tmp_path, run) -> None:  # noqa: F811
+    with running_worker(tmp_path, concurrency=1) as worker:
+        with conflict(tasks.skipping, run.id) as other:
+            result = worker.send(tasks.skipping, run.id)
+            assert outcome(result) is None
+        assert run.notes("skipped") == [f"skipped {result.id} by {other.task_id}"]
+        assert outcome(worker.send(tasks.skipping, run.id)) == "ran"
+
+
+def test_a_plain_function_and_a_method_meet_it() -> None:
+    @single_instance(on_conflict="raise")
+    def work():
+        return "ran"
+
+    class Depot:
+        number = 7
+
+        @single_instance(key="depot:{self.number}", on_conflict="raise")
+        def count(self):
+            return "ran"
+
+    depot = Depot()
+    with conflict(work), pytest.raises(AlreadyRunning):
+        work()
+    with conflict(depot.count) as other, pytest.raises(AlreadyRunning):
+        depot.count()
+    assert other == Other("depot:7", other.task_id)
+    assert (work(), depot.count()) == ("ran", "ran")
+
+
+def test_what_is_not_free_is_an_error_and_stays(app) -> None:
+    work = below(app, key="kit", limit=2)
+    with held_elsewhere(locks.semaphore("kit", 2)) as first:
+        with pytest.raises(LockError, match="'kit' can't be held elsewhere"):
+            conflict(work, 7).__enter__()
+        assert locks.get("kit").token == first.token
+        assert len(locks.get("kit").holders) == 1
+
+
+def test_what_is_no_single_instance_is_refused(app) -> None:
+    @app.task
+    def work(number):
+        pass
+
+    for task in (work, print, 7):
+        with pytest.raises(TypeError, match="task must be one with single_instance, got"):
+            conflict(task, 7).__enter__()
+
+
+def test_arguments_that_do_not_fit_are_refused_as_by_the_call(app) -> None:
+    work = below(app, unique_on=["number"])
+    with pytest.raises(TypeError, match="number"):
+        conflict(work).__enter__()
+    assert_nothing_held()

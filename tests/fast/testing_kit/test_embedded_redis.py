@@ -1,0 +1,370 @@
+"""Locks, and caches on Redis, live on a server of the tests' own, which is empty for each."""
+
+import asyncio
+import logging
+import os
+import signal
+import unittest
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from django.core.cache import cache, caches
+from django.db import transaction
+from django.test import TestCase, override_settings
+
+from django_redislock import LockLost, locks
+from django_redislock.testing import assert_nothing_held, embedded_redis, held_elsewhere
+from django_redislock.testing.server import EmbeddedServer
+from tests.tools import Child, wait_until
+
+NAME = "tests:kit"
+CORE = "django.core.cache.backends.redis.RedisCache"
+DJANGO_REDIS = "django_redis.cache.RedisCache"
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+
+FORKS = """
+import os
+from django_redislock import locks
+from django_redislock.testing import embedded_redis
+with embedded_redis() as server:
+    locks.lock("a").acquire()
+    pid = os.fork()
+    if not pid:
+        with embedded_redis() as own:
+            assert own.pid != server.pid
+            assert locks.lock("a").acquire(blocking=False)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert locks.get("a")
+say("done")
+"""
+
+IN_CHILDREN = """
+import multiprocessing
+from django_redislock.testing import embedded_redis
+def work():
+    with embedded_redis() as server:
+        say(server._folder)
+with embedded_redis():
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+say("done")
+"""
+
+
+def at(location, **more):
+    return {"BACKEND": CORE, "LOCATION": location, **more}
+
+
+def place(alias: str) -> str:
+    return caches.settings[alias]["LOCATION"]
+
+
+def test_locks_and_caches_live_there_and_not_where_the_settings_say(redis_server) -> None:
+    before = redis_server.dbsize()
+    with embedded_redis() as server, redis.Redis.from_url(server.url) as there:
+        cache.set("a", 1)
+        with locks.lock(NAME):
+            assert any(NAME in str(key) for key in there.scan_iter())
+        assert cache.get("a") == caches["django_redis"].get("a") == 1
+        assert redis_server.dbsize() == before
+    assert cache.get("a") is None
+
+
+def test_all_of_it_is_the_servers_own() -> None:
+    with embedded_redis():
+        cache.set("number", 1, timeout=60)
+        assert cache.incr("number") == 2
+        assert cache.get_or_set("other", list) == []
+        assert cache.touch("number", 0)
+        assert cache.get("number") is None
+        assert locks.ping() < 2
+        with held_elsewhere(NAME) as lock:
+            assert not locks.lock(NAME).acquire(blocking_timeout=0.1)
+            lock.release()
+        assert {event.outcome for event in locks.history()} == {"released", "refused"}
+
+
+def test_it_is_the_same_server_each_time_and_empty() -> None:
+    with embedded_redis() as first:
+        cache.set("a", 1)
+        locks.lock(NAME, auto_renewal=False).acquire()
+        with redis.Redis.from_url(first.url) as there:
+            there.set("of the test's own", 1)
+    with embedded_redis() as second, redis.Redis.from_url(second.url) as there:
+        assert second.pid == first.pid
+        assert there.dbsize() == 0
+
+
+def test_what_is_left_held_is_let_go_and_nobody_is_told_of_a_loss(caplog) -> None:
+    lost = []
+    with embedded_redis():
+        lock = locks.lock(NAME, timeout=0.1, on_lost=lost.append)
+        lock.acquire()
+        elsewhere = held_elsewhere(locks.lock("tests:other", timeout=0.1))
+        elsewhere.__enter__()
+    with embedded_redis(), locks.lock(NAME, timeout=0.1) as again:
+        expires = locks.get(NAME).expires_at
+        wait_until(lambda: locks.get(NAME).expires_at > expires)  # a renewal has gone by
+        assert not again.lost
+    assert lost == []
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+def test_a_lock_of_before_and_after_is_not_touched() -> None:
+    with locks.lock(NAME, timeout=5) as lock:
+        with embedded_redis():
+            assert locks.get(NAME) is None
+        assert lock.owned()
+
+
+def test_settings_of_meanwhile_that_are_taken_back_later_do_not_bring_it_back(
+    settings,
+) -> None:
+    kit, of_a_test, before = embedded_redis(), override_settings(DEBUG=True), settings.CACHES
+    kit.enable()
+    of_a_test.enable()
+    assert before != settings.CACHES
+    kit.disable()
+    of_a_test.disable()
+    assert before == settings.CACHES
+
+
+def test_coroutines_have_it_too() -> None:
+    async def work() -> None:
+        async with locks.lock(NAME):
+            assert await locks.aget(NAME)
+
+    with embedded_redis():
+        asyncio.run(work())
+
+
+class TestAliases:
+    """Which of them lead to it."""
+
+    def test_a_database_is_one_there_and_a_machine_a_server(self) -> None:
+        settings = {
+            "default": at("redis://one:6379/0"),
+            "same": at("redis://one:6379/0", KEY_PREFIX="same"),
+            "locks": at("redis://:secret@one:6379/1"),
+            "by_option": at("redis://one:6379", OPTIONS={"db": 2}),
+            "far": at(["redis://two:6379", "redis://three:6379"]),
+        }
+        with (
+            override_settings(CACHES=settings, REDISLOCK_CACHE="locks"),
+            embedded_redis() as server,
+        ):
+            assert place("locks") == server.url
+            assert place("default") == place("same")
+            assert len({place(alias) for alias in settings}) == 4
+            near = {place(each).rpartition("/")[0] for each in settings if each != "far"}
+            assert near == {f"redis://{server.address}"}
+            assert server.address not in place("far")
+
+    def test_a_database_is_one_however_it_is_named(self) -> None:
+        settings = {
+            "default": at("redis://one"),
+            "port": at("redis://one:6379"),
+            "number": at("redis://one:6379/0"),
+            "query": at("redis://one:6379?db=0"),
+            "option": at("redis://one:6379", OPTIONS={"db": 0}),
+            "user": at("redis://us3r:secret@one:6379/0"),
+            "replica": at(["redis://one:6379", "redis://two:6379"]),
+            "django_redis": {**at("redis://one:6379/0"), "BACKEND": DJANGO_REDIS},
+        }
+        with override_settings(CACHES=settings), embedded_redis():
+            assert {place(alias) for alias in settings} == {place("default")}
+
+    def test_to_clear_a_cache_leaves_the_locks_of_another_database(self) -> None:
+        settings = {"default": at("redis://one/0"), "locks": at("redis://one/1")}
+        with (
+            override_settings(CACHES=settings, REDISLOCK_CACHE="locks"),
+            embedded_redis(),
+            locks.lock(NAME) as lock,
+        ):
+            cache.clear()
+            assert lock.owned()
+
+    def test_the_locks_alias_does_whatever_its_backend_is(self) -> None:
+        settings = {
+            "default": {"BACKEND": LOCMEM, "KEY_PREFIX": "ours", "OPTIONS": {"MAX_ENTRIES": 9}},
+            "other": {"BACKEND": LOCMEM},
+            "more": {"BACKEND": LOCMEM},
+        }
+        with override_settings(CACHES=settings):
+            with embedded_redis(also=["more"]):
+                with locks.lock(NAME), locks.using("more").lock(NAME):
+                    assert locks.get(NAME)
+                assert caches["default"].key_prefix == "ours"
+                assert caches.settings["other"] == {"BACKEND": LOCMEM}
+            assert caches.settings["default"]["BACKEND"] == LOCMEM
+
+    def test_the_locks_alias_need_not_be_there(self) -> None:
+        with (
+            override_settings(CACHES={"default": {"BACKEND": LOCMEM}}, REDISLOCK_CACHE="locks"),
+            embedded_redis(),
+            locks.lock(NAME),
+        ):
+            assert [info.name for info in locks.using("locks").active()] == [NAME]
+
+    def test_one_whose_library_is_missing_is_an_error_only_if_it_is_to_lead_there(self) -> None:
+        missing = {"BACKEND": "missing.cache.Backend"}
+        with override_settings(CACHES={"default": at("redis://one"), "other": missing}):
+            with embedded_redis(), locks.lock(NAME):
+                pass
+            with pytest.raises(ImportError, match="missing"), embedded_redis(also=["other"]):
+                pass
+
+    def test_how_to_reach_a_server_is_left_out_and_what_values_look_like_is_not(self) -> None:
+        settings = {
+            "default": {
+                "BACKEND": "django_redis.cache.RedisCache",
+                "LOCATION": "rediss://mymaster/0",
+                "TIMEOUT": 77,
+                "OPTIONS": {
+                    "CLIENT_CLASS": "django_redis.client.SentinelClient",
+                    "SENTINELS": [("sentinel", 26379)],
+                    "PASSWORD": "secret",
+                    "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
+                },
+            },
+            "core": at("rediss://one", OPTIONS={"ssl_cert_reqs": "none", "password": "secret"}),
+        }
+        factory = {
+            "DJANGO_REDIS_CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory"
+        }
+        with override_settings(CACHES=settings, **factory), embedded_redis():
+            with locks.lock(NAME), locks.using("core").lock(NAME):
+                cache.set("a", {1: 2})
+            assert cache.get("a") == {"1": 2}
+            assert cache.default_timeout == 77
+
+    def test_a_client_of_ones_own_does_not_count(self, redis_server) -> None:
+        with (
+            override_settings(REDISLOCK_CLIENT="tests.fast.testing_kit.nowhere"),
+            embedded_redis(),
+            locks.lock(NAME),
+        ):
+            assert not redis_server.keys("*tests:kit*")
+
+    def test_a_quorum_has_its_servers(self) -> None:
+        names = ["a", "b", "c"]
+        settings = {name: at(f"redis://{name}:6379") for name in names}
+        with (
+            override_settings(CACHES={"default": at("redis://a:6379/1"), **settings}),
+            embedded_redis(),
+            locks.quorum(NAME, using=names),
+        ):
+            assert all(locks.using(name).get(NAME) for name in names)
+
+    @pytest.mark.parametrize("also", ["locks", 7, [7]])
+    def test_what_is_no_alias_is_refused(self, also) -> None:
+        with pytest.raises(TypeError, match="also must be several aliases of CACHES, got"):
+            embedded_redis(also=also)
+
+
+class TestAway:
+    def test_a_server_that_the_test_stopped_is_there_again_for_the_next(self) -> None:
+        with embedded_redis() as server:
+            server.stop()
+            with pytest.raises(redis.ConnectionError):
+                locks.lock(NAME).acquire()
+        with embedded_redis(), locks.lock(NAME):
+            pass
+
+    def test_a_server_that_came_back_has_lost_what_was_held(self) -> None:
+        with embedded_redis() as server:
+            lock = locks.lock(NAME)
+            lock.acquire()
+            server.stop()
+            server.start()
+            with pytest.raises(LockLost):
+                lock.release()
+
+    def test_a_server_that_was_killed_is_there_again_for_the_next(self) -> None:
+        with embedded_redis() as server:
+            os.kill(server.pid, signal.SIGKILL)
+            wait_until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_ZOMBIE)
+        with embedded_redis(), locks.lock(NAME):
+            pass
+
+    def test_a_server_that_does_not_start_leaves_the_settings(self, monkeypatch) -> None:
+        def start(self):
+            raise RuntimeError("no server")
+
+        monkeypatch.setattr(EmbeddedServer, "start", start)
+        monkeypatch.setattr("django_redislock.testing.embedded._servers", {})
+        before = place("default")
+        with pytest.raises(RuntimeError, match="no server"), embedded_redis():
+            pass
+        assert place("default") == before
+
+
+def test_a_forked_child_has_one_of_its_own() -> None:
+    with Child(FORKS) as child:
+        child.expect("done")
+
+
+def test_of_a_child_of_multiprocessing_as_of_parallel_test_runs_nothing_stays() -> None:
+    with Child(IN_CHILDREN) as child:
+        folder = Path(child.expect(""))
+        child.expect("done")
+        wait_until(lambda: not folder.exists())
+
+
+class TestDecorators:
+    def test_it_is_one_of_test_cases(self) -> None:
+        found = []
+
+        @embedded_redis()
+        class Case(TestCase):
+            databases = ()
+
+            def setUp(self) -> None:
+                found.append(locks.get(NAME))
+
+            def test_one(self) -> None:
+                found.append(place("default"))
+                locks.lock(NAME, auto_renewal=False).acquire()
+
+            test_two = test_one
+
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+        assert (result.testsRun, result.errors, result.failures) == (2, [], [])
+        with embedded_redis() as server:
+            assert found == [None, server.url] * 2
+
+    @pytest.mark.django_db
+    def test_what_is_released_by_a_commit_is_so_in_a_test_case_that_captures_it(self) -> None:
+        found = []
+
+        @embedded_redis()
+        class Case(TestCase):
+            def test_one(self) -> None:
+                with self.captureOnCommitCallbacks(execute=True), transaction.atomic():
+                    with locks.lock(NAME, release_on_commit=True):
+                        pass
+                    found.append(locks.get(NAME).state)
+                assert_nothing_held(within=0)
+
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+        assert (found, result.errors, result.failures) == (["held"], [], [])
+
+    def test_it_is_one_of_functions(self) -> None:
+        @embedded_redis()
+        def work() -> str:
+            return place("default")
+
+        @embedded_redis()
+        async def awork() -> str:
+            return place("default")
+
+        outside = place("default")
+        assert work() == asyncio.run(awork())
+        assert outside == place("default")
+        assert work() != outside

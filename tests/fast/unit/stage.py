@@ -1,0 +1,488 @@
+"""A stage on which flows are stepped by hand, against the real server and beside the model.
+
+Workers are flows that stand still at each operation; the test says whose turn it is, and
+whether the operation, its answer, or neither arrives. No thread and no sleep: a blocking pop
+answers at once, and the scripts read the time from a key that moves as the test says.
+
+Each operation is done in Redis and in the `Model`. Where the two differ in what they answer or
+in what then stands, that is a `Mismatch`.
+"""
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha1
+from types import ModuleType
+from typing import Any
+
+import redis
+from redis.exceptions import ConnectionError, TimeoutError
+
+from django_redislock import clock
+from django_redislock.engine import flows as good_flows
+from django_redislock.engine import listing
+from django_redislock.engine.drivers import _perform
+from django_redislock.engine.flows import Granted, Mode
+from django_redislock.engine.ops import Batch, Call, Flow, Op, Wait
+from django_redislock.exceptions import LockError
+from django_redislock.keys import Keys, LockKeys
+from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW, ROWS, Script
+
+from .model import Model
+
+LEASE = 30.0
+TICK = 1000
+"""Microseconds that each operation takes."""
+
+BEGINNING = 2_208_988_800_000_000
+"""2040, in microseconds: late enough that the server expires nothing by its own clock."""
+
+CLOCK = "stage:clock"
+PREFIX = "testproject:redislock"
+KEYS: LockKeys = Keys(PREFIX).of("stage")
+
+MOVE = f"""
+local function server_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function ends_at(key)
+  local ends = redis.pcall('PEXPIRETIME', key)
+  if type(ends) == 'number' then return ends end
+  while true do -- Redis 6.2 knows what is left alone: till when, in one and the same millisecond
+    local before, left = server_ms(), redis.call('PTTL', key)
+    if before == server_ms() then return left < 0 and left or before + left end
+  end
+end
+local function move_clock(us)
+  local now_us = redis.call('INCRBY', '{CLOCK}', us)
+  for _, key in ipairs(redis.call('KEYS', '{PREFIX}:*')) do
+    local ends = ends_at(key)
+    if ends > 0 and ends < math.floor(now_us / 1000) then redis.call('DEL', key) end
+  end
+  return {{ math.floor(now_us / 1000000), now_us % 1000000 }}
+end
+"""
+"""Time goes on, and what is over by it goes; answers as TIME does."""
+
+THEN_SHOW = f"""
+return {{ act() or false, {{
+  redis.call('HGETALL', '{KEYS.lock}'), redis.call('ZRANGE', '{KEYS.queue}', 0, -1),
+  redis.call('HGETALL', '{KEYS.waiting}'),
+  redis.call('ZRANGE', '{KEYS.index}', 0, -1, 'WITHSCORES'),
+  redis.call('KEYS', '{PREFIX}:*'), ends_at('{KEYS.lock}') }} }}
+"""
+"""Answers what `act` answers, and what then stands in Redis."""
+
+
+class Mismatch(AssertionError):
+    """Redis and the model differ."""
+
+
+class Cancelled(BaseException):
+    """What a task is told that shall not go on."""
+
+
+def staged(script: Script) -> Script:
+    """The script as it is, but for the clock that it goes by."""
+    source, times = re.subn(r"redis\.call\('TIME'\)", f"move_clock({TICK})", script.source)
+    assert times == 1, f"{script.name} reads the time {times} times"
+    source = re.sub(
+        r"'PEXPIRE', (.+?), ([\w.]+(?: - 1)?)\)", r"'PEXPIREAT', \1, now + \2)", source
+    )
+    assert "'PEXPIRE'" not in source, f"{script.name} sets an expiry that the stage can't read"
+    return shown(script.name, source)
+
+
+def shown(name: str, source: str) -> Script:
+    source = f"{MOVE}\nlocal function act()\n{source}\nend\n{THEN_SHOW}"
+    return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+SOURCES = (ACQUIRE, RELEASE, RENEW, FORCE, ROWS)
+SCRIPTS = {each.name: staged(each) for each in SOURCES}
+PASS_TIME = shown("pass_time", "move_clock(ARGV[1])")
+POP = shown("pop", "return redis.call('LPOP', KEYS[1])")
+
+
+class Worker:
+    """One execution that wants the lock, or holds it, or lets go of it."""
+
+    def __init__(
+        self,
+        stage: "Stage",
+        token: str,
+        *,
+        renewed: bool = True,
+        weight: int = 1,
+        lease: float = LEASE,
+        kind: str | None = None,
+        capacity: int | None = None,
+    ) -> None:
+        self.stage = stage
+        self.want = stage.flows.Want(
+            keys=stage.keys,
+            token=token,
+            kind=kind or stage.kind,
+            capacity=capacity or stage.capacity,
+            weight=weight,
+            lease=lease,
+            info="{}",
+            renewed=renewed,
+        )
+        self.granted: Granted | None = None
+        self.robbed = False
+        self.may_be_cancelled = False
+        self.outcome: object = None
+        self.op: Op | None = None
+        self._flow: Flow[Any] | None = None
+        self._in_flight: list[Any] = []
+
+    def __repr__(self) -> str:
+        return self.want.token
+
+    @property
+    def believes(self) -> bool:
+        """Whether it works under the lock, as far as it knows. What an operator did to it, it
+        can't know."""
+        in_time = self.granted is not None and clock.now() < self.granted.deadline
+        return in_time and not self.robbed
+
+    def acquire(self, wait: float | None = None, predecessor: "Worker | None" = None) -> "Worker":
+        until = None if wait is None else clock.now() + wait
+        self.robbed = False
+        self.want = replace(self.want, predecessor="")
+        if predecessor:
+            self.want = replace(self.want, predecessor=predecessor.want.token)
+        return self._begin(self._acquire(until))
+
+    def release(self, at_least_for: float = 0) -> "Worker":
+        self.granted = None
+        return self._begin(self._release(at_least_for))
+
+    def renew(
+        self, seconds: float | None = None, mode: Mode = "renew", *, answered: bool = True
+    ) -> None:
+        """The renewer's round, or an extension, at once."""
+        sent, believes = clock.now(), self.believes
+        seconds = self.want.lease if seconds is None else seconds
+        flow = self.stage.flows.renew(self.want.keys, self.want.token, seconds, mode)
+        left = self.stage.run(flow)
+        if self.granted and believes and answered:
+            self.granted = Granted(self.granted.fence_token, sent + left) if left else None
+
+    def _acquire(self, until: float | None) -> Flow[Granted | None]:
+        self.may_be_cancelled = True
+        try:
+            self.granted = yield from self.stage.flows.acquire(self.want, until)
+        except LockError:
+            return None  # refused: of another kind
+        except (ConnectionError, TimeoutError, Cancelled) as error:
+            self.may_be_cancelled = False
+            if not (yield from self.stage.flows.give_up(self.want, error)):
+                yield from self._release(0)  # as a renewer gives back
+        finally:
+            self.may_be_cancelled = False
+        return self.granted
+
+    def _release(self, at_least_for: float) -> Flow[bool]:
+        release = self.stage.flows.release
+        while True:
+            with suppress(ConnectionError):  # what was not asked or answered is asked again
+                return (
+                    yield from release(self.want.keys, self.want.token, at_least_for=at_least_for)
+                )
+
+    def _begin(self, flow: Flow[Any]) -> "Worker":
+        self._flow = flow
+        self._go_on(lambda: next(flow))
+        return self
+
+    def step(self) -> None:
+        """Its operation is done, if it was not yet, and the answer arrives."""
+        self.arrive()
+        self._answer(self._in_flight.pop())
+
+    def arrive(self) -> None:
+        """Its operation is done; the answer is on its way."""
+        assert self.op
+        if not self._in_flight:
+            self._in_flight.append(self.stage.perform(self.op))
+
+    def lose_reply(self) -> None:
+        """Its operation is done, but the connection breaks before the answer."""
+        self.arrive()
+        self._in_flight.clear()
+        self._raise(ConnectionError("reply lost"))
+
+    def lose_request(self) -> None:
+        """The connection breaks before Redis saw anything, unless it has done it already."""
+        self._in_flight.clear()
+        self._raise(ConnectionError("request lost"))
+
+    def show_life(self) -> None:
+        """Its blocking pop ends, and if there was nothing in it, it asks again."""
+        if isinstance(self.op, Wait):
+            self.step()
+        if isinstance(self.op, Call):
+            self.step()
+
+    def cancel(self) -> None:
+        """Whoever wanted the lock does not want it any more."""
+        self._in_flight.clear()
+        self._raise(Cancelled())
+
+    def finish(self) -> object:
+        """Step to the end."""
+        for _ in range(100):
+            if self.op is None:
+                return self.outcome
+            self.step()
+        raise AssertionError(f"{self} never came to an end")
+
+    def die(self) -> None:
+        """SIGKILL: what Redis has of it stays as it is."""
+        self._flow = self.op = self.granted = None
+        self.may_be_cancelled = False
+        self._in_flight.clear()
+
+    def _answer(self, answer: Any) -> None:
+        flow = self._flow
+        assert flow
+        self._go_on(lambda: flow.send(answer))
+
+    def _raise(self, error: BaseException) -> None:
+        flow = self._flow
+        assert flow
+        self._go_on(lambda: flow.throw(error))
+
+    def _go_on(self, move: Callable[[], Op]) -> None:
+        try:
+            self.op = move()
+        except StopIteration as stop:
+            self._flow = self.op = None
+            self.outcome = stop.value
+
+
+class Stage:
+    def __init__(
+        self,
+        client: redis.Redis,
+        kind: str = "mutex",
+        capacity: int = 1,
+        *,
+        scripts: Mapping[str, Script] = SCRIPTS,
+        flows: ModuleType = good_flows,
+    ) -> None:
+        self.client = client
+        self.kind = kind
+        self.capacity = capacity
+        self.scripts = scripts
+        self.flows: Any = flows
+        self.keys = KEYS
+        self.workers: list[Worker] = []
+        self.stranger = Worker(self, "stranger")
+        self.model = Model(BEGINNING)
+        self._lock_expires = -2
+
+    def __enter__(self) -> "Stage":
+        self._real_clock = clock.now
+        clock.now = self.now
+        self.client.flushdb()
+        self.client.set(CLOCK, BEGINNING)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        clock.now = self._real_clock
+        self.client.delete(CLOCK, self.keys.index)
+
+    def now(self) -> float:
+        """The workers' clock: it stays in step with the server's, but begins elsewhere."""
+        return (self.model.now_us - BEGINNING) / 1_000_000
+
+    def worker(self, token: str = "", **options: Any) -> Worker:
+        self.workers.append(Worker(self, token or f"w{len(self.workers)}", **options))
+        return self.workers[-1]
+
+    # What is done, in Redis and in the model
+
+    def run(self, flow: Generator[Op, Any, Any]) -> Any:
+        try:
+            op = next(flow)
+            while True:
+                op = flow.send(self.perform(op))
+        except StopIteration as stop:
+            return stop.value
+
+    def perform(self, op: Op) -> Any:
+        if isinstance(op, Batch):
+            return [self._call(call) for call in op.calls]
+        return self._pop(op) if isinstance(op, Wait) else self._call(op)
+
+    def force_release(self, token: str | None = None) -> tuple[str, ...]:
+        gone: tuple[str, ...] = self.run(self.flows.force_release(self.keys, token))
+        for worker in self.workers:
+            if worker.want.token in gone:
+                worker.granted, worker.robbed = None, True
+        return gone
+
+    def pass_time(self, seconds: float) -> None:
+        us = round(seconds * 1_000_000)
+        _, shown = _perform(self.client, Call(PASS_TIME, (), (us,)))
+        self.model.pass_time(us)
+        self._compare(shown)
+
+    def restart_empty(self) -> None:
+        self.client.flushdb()
+        self.client.set(CLOCK, self.model.now_us)
+        self.model.lose_everything()
+        self.pass_time(0)
+
+    def look(self) -> None:
+        """Whoever lists the locks sees what the model says."""
+        info = self.run(listing.get(Keys(PREFIX), self.keys.name))
+        holders, waiters = self.model.holders, len(self.model.waiters)
+        if not holders and not waiters:
+            return _same("the listing", info, None)
+        seen = {each.token: (each.weight, each.fence_token) for each in info.holders}
+        _same("the listed", seen, {t: (h.weight, h.fence) for t, h in holders.items()})
+        return _same("the number of waiters", info.waiters, waiters)
+
+    def _pop(self, wait: Wait) -> str | None:
+        token = wait.key.removeprefix(self.keys.grants).removesuffix(f":{self.keys.name}")
+        answer, shown = _perform(self.client, Call(POP, (wait.key,), ()))
+        turn = answer.decode() if answer else None
+        _same(f"the turn of {token}", turn, self.model.pop(token))
+        self._compare(shown)
+        return turn
+
+    def _call(self, op: Op) -> Any:
+        assert isinstance(op, Call)
+        op = replace(op, script=self.scripts[op.script.name])
+        answer, shown = _perform(self.client, op)
+        self.model.pass_time(TICK)
+        remembered = self._lock_expires >= self.model.now
+        if op.script.name != ROWS.name:
+            expected = self._model_answer(op, remembered=remembered)
+            _same(f"the answer to {op.script.name}{op.about + op.args}", _read(answer), expected)
+        self._compare(shown)
+        if op.script.name == ACQUIRE.name and isinstance(answer, int) and answer < 0:
+            self._note_robbed(op.args[3])
+        return answer
+
+    def _note_robbed(self, predecessor: str | int) -> None:
+        for worker in self.workers:
+            worker.robbed = worker.robbed or worker.want.token == predecessor
+
+    def _model_answer(self, call: Call, *, remembered: bool) -> Any:
+        if call.script.name == RENEW.name:
+            mode, wanted, _ = call.args
+            renewed, ms = str(wanted).split()
+            return b"%d" % self.model.renew(renewed, int(ms), mode)  # type: ignore[arg-type]
+        model, args = self.model, (*call.about, *call.args)
+        match call.script.name, args:
+            case "acquire", [*asked, _, token, alive, predecessor, _, _]:
+                return model.acquire(token, *asked, alive, predecessor)  # type: ignore[arg-type]
+            case "release", [_, token, at_least, _, _]:
+                return model.release(token, at_least, remembered=remembered)  # type: ignore[arg-type]
+            case "force", [_, field, _]:
+                return sorted(model.force(str(field).removeprefix("h:")))  # type: ignore[arg-type]
+        raise AssertionError(f"the model does not know {call}")
+
+    # What stands in Redis
+
+    def holders(self) -> set[str]:
+        return set(self._held(self.client.hgetall(self.keys.lock)))
+
+    def waiters(self) -> list[str]:
+        """The queue, first to last."""
+        return [token.decode() for token in self.client.zrange(self.keys.queue, 0, -1)]
+
+    def left(self) -> list[str]:
+        own = (CLOCK, self.keys.index)
+        keys = [key.decode() for key in self.client.keys("*")]
+        return [
+            key
+            for key in keys
+            if key not in own and not key.startswith(self.keys.history) and not self._ran_out(key)
+        ]
+
+    def _ran_out(self, key: str) -> bool:
+        """Whether it is a lock whose last lease ran out, kept for who notes that."""
+        return key == self.keys.lock and not self._held(self.client.hgetall(key))
+
+    def _compare(self, shown: list[Any]) -> None:
+        lock, queue, waiting, index, keys, self._lock_expires = shown
+        fields, ends = _pairs(lock), {name: float(end) for name, end in _pairs(index).items()}
+        self._compare_holders(fields)
+        self._compare_waiters(queue, _pairs(waiting))
+        self._compare_index(ends, fields)
+        self._compare_keys({key.decode() for key in keys}, fields)
+
+    def _compare_holders(self, lock: dict[bytes, bytes]) -> None:
+        model = self.model
+        wanted = {
+            token: (each.weight, each.expires, each.fence, each.cooling)
+            for token, each in model.holders.items()
+        }
+        _same("who holds it", self._held(lock), wanted)
+        if not wanted:
+            return
+        _same("its kind", lock[b"kind"].decode(), model.kind)
+        ends = [expires for _, expires, *_ in wanted.values()]
+        noted = int(lock[b"soonest"]), int(lock[b"latest"])
+        if noted[0] > min(ends) or noted[1] != max(ends):
+            raise Mismatch(f"leases end at {ends}, noted are {noted}")
+        weights = [int(value.split()[0]) for key, value in lock.items() if key.startswith(b"h:")]
+        _same("the weight in use", int(lock[b"used"]), sum(weights))
+
+    def _held(self, lock: dict[bytes, bytes]) -> dict[str, tuple[int, int, int, bool]]:
+        found = {}
+        for field, value in lock.items():
+            if field.startswith(b"h:"):
+                weight, expires, fence, _, _, lease, _ = value.split(b" ", 6)
+                found[field.decode()[2:]] = int(weight), int(expires), int(fence), lease == b"0"
+        return {token: facts for token, facts in found.items() if facts[1] > self.model.now}
+
+    def _compare_waiters(self, queue: list[bytes], waiting: dict[bytes, bytes]) -> None:
+        _same("who is in the queue", set(queue), set(waiting))
+        living = [
+            token.decode() for token in queue if int(waiting[token].split()[0]) >= self.model.now
+        ]
+        _same("who waits", living, self.model.waiters)
+
+    def _compare_index(self, index: dict[bytes, float], lock: dict[bytes, bytes]) -> None:
+        _same("the last fencing token", int(index.pop(b"", 0)), self.model.last_fence)
+        ends = [holder.expires for holder in self.model.holders.values()]
+        listed = index.pop(self.keys.name.encode(), 0)
+        if ends and listed != max(ends):
+            raise Mismatch(f"listed until {listed}, but held until {max(ends)}")
+        if listed > self.model.now and not lock:
+            raise Mismatch(f"listed until {listed}, but gone")
+        _same("what else is listed", index, {})
+
+    def _compare_keys(self, keys: set[str], lock: dict[bytes, bytes]) -> None:
+        model = self.model
+        wanted = {self.keys.grant(token) for token in model.grants}
+        optional = {self.keys.index}
+        if model.queue:
+            optional |= {self.keys.queue, self.keys.waiting}
+        if any(field.startswith(b"h:") for field in lock):
+            optional.add(self.keys.lock)
+        found = {key for key in keys - optional if not key.startswith(self.keys.history)}
+        _same("what else there is", found, wanted - optional)
+
+
+def _same(what: str, real: object, expected: object) -> None:
+    if real != expected:
+        raise Mismatch(f"{what}: {real!r} in Redis, {expected!r} in the model")
+
+
+def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _read(answer: Any) -> Any:
+    """What a script answered, as the model says it."""
+    return sorted(each.decode() for each in answer) if isinstance(answer, list) else answer

@@ -1,0 +1,273 @@
+"""Locks in the hands of workers that take turns in any order that Hypothesis thinks of.
+
+Connections break, workers die, answers come late, leases run out, operators force locks open,
+another kind is asked for, the server restarts empty. After every operation Redis answers and
+stands as the `Model` does (`Stage` sees to that), those who believe to hold the lock hold it,
+and they weigh no more than its capacity. Time is the stage's own, so an example that fails
+fails again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain, product
+from types import ModuleType
+from typing import Any, ClassVar, Literal
+
+import pytest
+import redis
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from django_redislock.engine import flows
+from django_redislock.lua import Script
+
+from .stage import SCRIPTS, Stage, Worker
+
+LEASE = 3.0
+
+SECONDS = 0.5, 1.0, 1.9, LEASE
+
+Far = Literal["answered", "done", "sent"]
+FARS: tuple[Far, ...] = "answered", "done", "sent"
+"""How far an operation comes: one that is "done" is done in Redis, its answer on its way."""
+
+OFTEN = {
+    "acquire": 4,
+    "go on": 4,
+    "release": 3,
+    "renew": 1,
+    "take over": 1,
+    "mishap": 3,
+    "time": 3,
+    "event": 1,
+}
+"""How often of all moves that are possible one of each sort is made."""
+
+
+class Move:
+    def __init__(self, text: str, make: Callable[[], object]) -> None:
+        self.text = text
+        self.make = make
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Turns(RuleBasedStateMachine):
+    """Workers a to d want the same kind of lock; e wants another kind of the same name. But
+    for b's they are renewed, so that a turn need not be confirmed before it counts."""
+
+    kind = "mutex"
+    capacity = 1
+    weights: ClassVar[Mapping[str, int]] = {}
+    """Who weighs more than 1."""
+
+    client: redis.Redis
+    scripts: Mapping[str, Script] = SCRIPTS
+    flows: ModuleType = flows
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage(
+            self.client, self.kind, self.capacity, scripts=self.scripts, flows=self.flows
+        )
+        self.stage.__enter__()
+        self.fine = True
+        self.workers = {name: self.come(name) for name in "abcde"}
+
+    def come(self, name: str) -> Worker:
+        number = sum(worker.want.token.startswith(name) for worker in self.stage.workers)
+        token = f"{name}{number or ''}"
+        if name == "e":
+            return self.stage.worker(token, kind="another", lease=LEASE, renewed=False)
+        weight = self.weights.get(name, 1)
+        return self.stage.worker(token, weight=weight, lease=LEASE, renewed=name != "b")
+
+    def die(self, name: str) -> None:
+        self.workers[name].die()
+        self.workers[name] = self.come(name)  # another process, in its stead
+
+    def everybody_dies(self) -> None:
+        for name in self.workers:
+            self.die(name)
+
+    def restart_empty(self) -> None:
+        self.stage.restart_empty()
+        self.everybody_dies()
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, and who waits shows life meanwhile."""
+        while seconds > 0:
+            self.stage.pass_time(min(seconds, 1))
+            seconds -= 1
+            for worker in self.workers.values():
+                worker.show_life()
+
+    # What may happen next
+
+    def moves(self) -> dict[str, Callable[[], Iterator[Move]]]:
+        """All of them, by their sort."""
+        idle, busy, holding = [], [], []
+        for worker in self.workers.values():
+            (busy if worker.op else holding if worker.granted else idle).append(worker)
+        each = {
+            "acquire": (acquiring, idle),
+            "go on": (going_on, busy),
+            "release": (releasing, holding),
+            "renew": (renewing, holding),
+            "take over": (partial(taking_over, idle), holding if idle else []),
+            "mishap": (self.mishaps, busy + holding),
+        }
+        sorts = {
+            sort: partial(every, make, workers)
+            for sort, (make, workers) in each.items()
+            if workers
+        }
+        return sorts | {"time": self.passing, "event": self.events}
+
+    def mishaps(self, worker: Worker) -> Iterator[Move]:
+        if worker.op:
+            yield Move(f"{worker} goes on: request lost", worker.lose_request)
+            yield Move(f"{worker} goes on: reply lost", worker.lose_reply)
+        if worker.may_be_cancelled:
+            yield Move(f"{worker} is cancelled", worker.cancel)
+        yield Move(f"{worker} is killed", partial(self.die, worker.want.token[0]))
+        forced = partial(self.stage.force_release, worker.want.token)
+        yield Move(f"{worker} is forced out", forced)
+
+    def passing(self) -> Iterator[Move]:
+        for seconds in SECONDS:
+            yield Move(f"{seconds} s pass", partial(self.stage.pass_time, seconds))
+            yield Move(f"{seconds} s pass, who waits asks", partial(self.wait, seconds))
+
+    def events(self) -> Iterator[Move]:
+        stranger = self.stage.stranger
+        yield Move("the lock is looked at", self.stage.look)
+        yield Move("a stranger releases", lambda: stranger.release().step())
+        yield Move("a stranger renews", stranger.renew)
+        yield Move("all are forced out", self.stage.force_release)
+        yield Move("Redis restarts empty", self.restart_empty)
+
+    def next_move(self) -> st.SearchStrategy[Move]:
+        moves = self.moves()
+        sorts = [sort for sort in moves for _ in range(OFTEN[sort])]
+        return st.sampled_from(sorts).flatmap(lambda sort: st.sampled_from(list(moves[sort]())))
+
+    @rule(move=st.runner().flatmap(lambda turns: turns.next_move()))
+    def then(self, move: Move) -> None:
+        self.make(move)
+
+    def make(self, move: Move) -> None:
+        self.fine = False  # until it is made: what failed need not come to a good end, too
+        move.make()
+        self.check_beliefs()
+        self.fine = True
+
+    def check_beliefs(self) -> None:
+        model = self.stage.model
+        assert model.used <= self.capacity
+        for worker in self.workers.values():
+            holder = model.holders.get(worker.want.token)
+            assert holder or not worker.believes, f"{worker} is deceived"
+            if not worker.op and not worker.granted:
+                assert not holder or holder.cooling, f"{worker} gave up and holds"
+                assert worker.want.token not in model.waiters, f"{worker} gave up and waits"
+
+    def teardown(self) -> None:
+        try:
+            if self.fine:
+                self.everybody_goes()
+        finally:
+            self.stage.__exit__()
+            self.client.flushdb()
+
+    def everybody_goes(self) -> None:
+        self.everybody_dies()
+        self.stage.pass_time(1000 * LEASE)
+        newcomer = self.stage.worker("newcomer", weight=self.capacity)
+        assert newcomer.acquire(wait=0).finish(), "the lock is stuck"
+        assert newcomer.release().finish()
+        assert self.stage.left() == []
+
+
+class SemaphoreTurns(Turns):
+    kind = "semaphore"
+    capacity = 3
+    weights: ClassVar[Mapping[str, int]] = {"c": 2, "d": 3}
+
+
+class ReadWriteTurns(Turns):
+    """Three readers and a writer."""
+
+    kind = "readwrite"
+    capacity = 1_000_000
+    weights: ClassVar[Mapping[str, int]] = {"d": capacity}
+
+
+def go(begin: Callable[[], Worker], far: Far) -> None:
+    worker = begin()
+    if far == "answered":
+        worker.step()
+    elif far == "done":
+        worker.arrive()
+
+
+def acquiring(worker: Worker) -> Iterator[Move]:
+    fars: tuple[Far, ...] = "answered", "answered", "done", "sent"
+    if worker.want.kind != worker.stage.kind:
+        fars = ("answered",)  # it is refused more often than not: not worth as many tries
+    for wait, far in product((None, None, 0, 1.0), fars):
+        how = "and waits" if wait is None else f"and waits {wait} s at most"
+        yield Move(f"{worker} asks {how}: {far}", partial(go, partial(worker.acquire, wait), far))
+
+
+def taking_over(heirs: list[Worker], holder: Worker) -> Iterator[Move]:
+    for heir, wait, far in product(heirs, (None, 0), FARS):
+        begin = partial(heir.acquire, wait, predecessor=holder)
+        yield Move(f"{heir} takes over from {holder}: {far}", partial(go, begin, far))
+
+
+def releasing(worker: Worker) -> Iterator[Move]:
+    for at_least, far in product((0, 3.0), FARS):
+        how = f" to be kept for {at_least} s" if at_least else ""
+        text = f"{worker} releases{how}: {far}"
+        yield Move(text, partial(go, partial(worker.release, at_least), far))
+
+
+def renewing(worker: Worker) -> Iterator[Move]:
+    modes: tuple[flows.Mode, ...] = "renew", "set"
+    for seconds, mode in product((LEASE, 1.0), modes):
+        yield Move(f"{worker} renews: {mode} {seconds} s", partial(worker.renew, seconds, mode))
+    yield Move(f"{worker} renews: reply lost", partial(worker.renew, answered=False))
+
+
+def going_on(worker: Worker) -> Iterator[Move]:
+    yield Move(f"{worker} goes on: answered", worker.step)
+    yield Move(f"{worker} goes on: done", worker.arrive)
+
+
+def every(make: Callable[[Worker], Iterator[Move]], workers: list[Worker]) -> Iterator[Move]:
+    return chain.from_iterable(map(make, workers))
+
+
+MACHINES = {machine.kind: machine for machine in (Turns, SemaphoreTurns, ReadWriteTurns)}
+
+
+def with_parts(kind: str, client: redis.Redis, **parts: Any) -> type[Turns]:
+    """The machine of a kind, with these parts instead of the good ones."""
+    return type("Turns", (MACHINES[kind],), {"client": client, **parts})
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_redis_does_what_the_model_says(kind: str, redis_client: redis.Redis) -> None:
+    how = settings(max_examples=40, stateful_step_count=40)
+    run_state_machine_as_test(with_parts(kind, redis_client), settings=how)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", MACHINES)
+def test_redis_does_what_the_model_says_for_long(kind: str, redis_client: redis.Redis) -> None:
+    how = settings(max_examples=1000, stateful_step_count=50)
+    run_state_machine_as_test(with_parts(kind, redis_client), settings=how)

@@ -1,0 +1,1243 @@
+"""Each script keeps the contract of its header: what it answers, and what it leaves in Redis."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import chain
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import NoScriptError, ResponseError
+
+from django_redislock import LockInfo, lua
+from django_redislock.engine.listing import _lock_infos
+from django_redislock.engine.records import pairs, parsed
+from django_redislock.holder import info_text
+from django_redislock.keys import BUCKETS, Keys
+from django_redislock.lua import (
+    ACQUIRE,
+    FENCE,
+    FORCE,
+    HISTORY,
+    INSPECT,
+    NAMES,
+    PAGE,
+    QUEUE,
+    RELEASE,
+    RENEW,
+    ROWS,
+    Script,
+)
+from tests.tools import ROOT, wait_until
+
+KEYS = Keys("scripts")
+A = KEYS.of("a")
+LEASE = 30_000
+
+SOURCES = {
+    path.name.removesuffix(".lua"): path.read_text()
+    for path in files(lua).iterdir()
+    if path.name.endswith(".lua") and not path.name.startswith("_")
+}
+SCRIPTS = {each.name: each for each in vars(lua).values() if isinstance(each, Script)}
+
+
+Fields = dict[str, str]
+
+
+class Lock:
+    """The scripts, asked about the lock `a` as the engine asks them."""
+
+    def __init__(self, client: redis.Redis, kept: int = 0) -> None:
+        self.client = client
+        self.kept = kept
+        self.info = '{"is":"unread"}'
+
+    def ask(self, script: Script, keys: tuple[str, ...], *args: str | int) -> Any:
+        try:
+            return self.client.evalsha(script.sha, len(keys), *keys, *args, self.kept)
+        except NoScriptError:
+            return self.client.eval(script.source, len(keys), *keys, *args, self.kept)
+
+    def acquire(
+        self,
+        token: str,
+        *,
+        kind: str = "mutex",
+        capacity: int = 1,
+        weight: int = 1,
+        lease: int = LEASE,
+        alive: int = 0,
+        predecessor: str = "",
+    ) -> Any:
+        what = (kind, capacity, weight, lease, 2000, "a", token)
+        return self.ask(ACQUIRE, A.all, *what, alive, predecessor, self.info)
+
+    def release(self, token: str, at_least: int = 0, *, fence: int = 0) -> Any:
+        return self.ask(RELEASE, A.all, "a", token, at_least, fence)
+
+    def renew(self, token: str, ms: int, mode: str) -> Any:
+        return int(self.ask(RENEW, (A.index, A.locks, A.lock, A.history), mode, f"{token} {ms}"))
+
+    def fence(self, token: str, fence: int) -> Any:
+        return self.ask(FENCE, (A.index, A.lock, A.history), "a", token, fence)
+
+    def force(self, token: str = "") -> Any:
+        return self.ask(FORCE, A.all, "a", f"h:{token}" if token else "")
+
+    def inspect(self, start: str, told: str, limit: int) -> Any:
+        answer = self.ask(INSPECT, KEYS.inspect(A.bucket), start, told, limit)
+        _, *cursor, rows = parsed(answer)
+        return [*cursor, [name for name, *_ in rows]]
+
+    def rows(self, *names: str) -> list[LockInfo]:
+        return _lock_infos(*self.ask_rows(*names))
+
+    def ask_rows(self, *names: str) -> Any:
+        locks = [KEYS.of(name) for name in names]
+        keys = [each.lock for each in locks] + [each.waiting for each in locks]
+        return parsed(self.ask(ROWS, (*keys, A.history), *names))
+
+    def names(self, limit: int, start: str = "", told: str = "") -> tuple[int, list[str]]:
+        held, _, names = self.page_of_names(start, told, limit)
+        return held, names
+
+    def page_of_names(self, start: str, told: str, limit: int) -> Any:
+        answer = self.ask(NAMES, KEYS.history(A.bucket), limit, start, told)
+        [[held, *cursor, flat]] = parsed(answer)
+        return held, cursor, list(pairs(flat))
+
+    def page(self, start: int, stop: int) -> tuple[int, list[str]]:
+        """Of all buckets how many there are, and the names of a page."""
+        buckets = chain.from_iterable(map(KEYS.inspect, range(BUCKETS)))
+        _, total, rows = parsed(self.ask(PAGE, tuple(buckets), start, stop))
+        return total, [name for name, *_ in rows]
+
+    def queue(self, limit: int = 10) -> list[str]:
+        _, rows = parsed(self.ask(QUEUE, (A.queue, A.waiting, A.history), limit))
+        standing = self.client.zrange(A.queue, 0, -1, withscores=True)
+        tokens = {came: token for token, came in standing}
+        return [tokens[float(came)] for came, _ in rows]
+
+    def past(self, name: str = "", limit: int = 10) -> tuple[list[Fields], list[Fields], Fields]:
+        """What ended and what was refused, the latest first, and the rates."""
+        streams, _ = self.read_history(name, limit)
+        _, rates = self.read_history(name, 0, before="")
+        ended, broken, refused = ([pairs(entry) for entry in stream[2]] for stream in streams)
+        return ended + broken, refused, pairs(rates)
+
+    def read_history(
+        self,
+        name: str = "",
+        count: int = 10,
+        *,
+        brief: int = 0,
+        before: str = "+",
+        age: int | str = "",
+    ) -> Any:
+        """The answers for the streams, each read from `before` on, and the rates."""
+        args = (name, count, brief, *[before, age] * 3)
+        _, *streams, rates = parsed(self.ask(HISTORY, KEYS.history(A.bucket), *args))
+        return streams, rates
+
+    def ends(self) -> list[tuple[str, str]]:
+        """Whose holdings ended, and how: those that did as they should, then the others."""
+        ended, _, _ = self.past()
+        in_order = sorted(ended, key=lambda each: (each["how"] == "lost", int(each["at"])))
+        return [(each["token"], each["how"]) for each in in_order]
+
+    def counts(self) -> Counter[str]:
+        _, _, rates = self.past()
+        counted: Counter[str] = Counter()
+        for field, times in rates.items():
+            counted[field.split()[1]] += int(times)
+        return counted
+
+    def holders(self) -> list[str]:
+        return sorted(each.token for info in self.rows("a") for each in info.holders)
+
+    def waiters(self) -> list[str]:
+        return self.client.zrange(A.queue, 0, -1)
+
+    def fence_of(self, token: str) -> int:
+        return int(self.client.hget(A.lock, f"h:{token}").split()[2])
+
+    def pass_lease(self, token: str) -> None:
+        wait_until(lambda: token not in self.holders())
+
+    def is_gone(self) -> bool:
+        return not self.client.exists(*A.all[:3]) and self.client.zrange(A.index, 0, -1) == [""]
+
+
+@pytest.fixture
+def lock(redis_server: redis.Redis) -> Iterator[Lock]:
+    """Without a history."""
+    yield Lock(redis_server)
+    redis_server.delete(*redis_server.keys("scripts:*"), "none")
+
+
+@pytest.fixture
+def told(lock: Lock) -> Lock:
+    """With a history."""
+    lock.kept = 1000
+    return lock
+
+
+# The files
+
+
+def test_every_script_is_loaded_once() -> None:
+    assert set(SCRIPTS) == set(SOURCES)
+    for name, script in SCRIPTS.items():
+        own = [line for file, _, line in lua.lines(name) if file == f"{name}.lua"]
+        assert own == [line for line in SOURCES[name].splitlines() if not line.startswith("-->")]
+        assert set(own) < set(script.source.splitlines())
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_a_script_opens_with_its_contract(name: str) -> None:
+    header = re.match(r"(--.*\n)+\n", SOURCES[name])
+    assert header, "comments, and an empty line after them"
+    parts = re.findall(r"^-- (\w+)  ", header.group(), re.MULTILINE)
+    assert parts == ["KEYS", "ARGV", "Answer"]
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_the_server_gives_a_script_the_digest_that_it_is_called_by(name: str, lock: Lock) -> None:
+    assert lock.client.script_load(SCRIPTS[name].source) == SCRIPTS[name].sha
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("these", "passes", "told"),
+    [(" or ".join(["dead", *SCRIPTS]), True, "none"), ("1_once", False, "_holders")],
+    ids=["by all", "by one"],
+)
+def test_every_condition_goes_both_ways_in_these_tests(
+    these: str, passes: bool, told: str
+) -> None:
+    command = ["-m", "pytest", "-p", "tests.fast.unit.lua_branches", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, *command, __file__, "-k", these],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode == 0) is passes, done.stdout + done.stderr
+    assert f"never: {told}" in done.stdout
+
+
+# acquire
+
+
+def test_acquire_answers_a_fence_and_gives_a_full_lease(lock: Lock) -> None:
+    fence = lock.acquire("x")
+    assert LEASE - 5000 < lock.client.pttl(A.lock) <= LEASE
+    assert lock.client.zscore(A.index, "") == fence == lock.fence_of("x")
+    assert lock.client.hget(A.lock, "h:x").endswith(' 30000 {"is":"unread"}')
+
+
+@pytest.mark.parametrize("listed", [1, 9e12])
+def test_acquire_lists_what_was_free_until_its_lease_ends_whatever_was_listed(
+    lock: Lock, listed: float
+) -> None:
+    lock.client.zadd(A.index, {"a": listed})
+    fence = lock.acquire("x")
+    assert lock.client.zscore(A.index, "a") == int(lock.client.hget(A.lock, "latest"))
+    assert lock.client.zscore(A.index, "") == fence == lock.fence_of("x")
+
+
+@pytest.mark.parametrize("last", [9e15, 2**53 - 2, 2**53 - 1, 1e16])
+def test_acquire_gives_a_greater_fence_than_the_last_unless_that_can_not_grow(
+    lock: Lock, last: float
+) -> None:
+    lock.client.zadd(A.index, {"": last})
+    fence = lock.acquire("x")
+    assert (fence == last + 1) is (last < 2**53 - 1)
+    assert lock.client.zscore(A.index, "") == fence == lock.fence_of("x")
+
+
+def test_acquire_forgets_what_ran_out_faster_than_it_comes(lock: Lock) -> None:
+    lock.client.zadd(A.index, {f"gone {number}": 1 for number in range(500)})
+
+    def forgot_all() -> bool:
+        lock.acquire("x")
+        lock.release("x")
+        return lock.is_gone()
+
+    wait_until(forgot_all, interval=0)
+
+
+def test_acquire_answers_the_same_to_the_same_token(lock: Lock) -> None:
+    first = lock.acquire("x", lease=1000)
+    assert [lock.acquire("x", lease=LEASE) for _ in range(3)] == [first] * 3
+    assert lock.holders() == ["x"]
+    assert lock.client.hget(A.lock, "used") == "1"
+    assert lock.client.pttl(A.lock) > 1000, "a full lease from now"
+    lock.acquire("x", lease=1000)
+    assert lock.client.pttl(A.lock) > 1000, "and never a shorter one"
+
+
+def test_acquire_answers_0_and_queues_who_shows_life(lock: Lock) -> None:
+    lock.acquire("x")
+    assert [lock.acquire("y", alive=5000) for _ in range(2)] == [0, 0]
+    assert lock.acquire("z", alive=5000) == 0
+    assert lock.waiters() == ["y", "z"], "in order of arrival, each once"
+
+
+def test_acquire_answers_0_and_queues_nobody_who_does_not_wait(lock: Lock) -> None:
+    lock.acquire("x")
+    assert lock.acquire("y") == 0
+    lock.acquire("y", alive=5000)
+    assert lock.acquire("y") == 0
+    assert lock.waiters() == []
+
+
+def test_acquire_takes_over_from_its_predecessor_past_those_who_wait(lock: Lock) -> None:
+    before = lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    fence = -lock.acquire("z", predecessor="x")
+    assert (lock.holders(), lock.waiters()) == (["z"], ["y"])
+    assert fence > before
+    assert lock.client.hget(A.lock, "used") == "1"
+    assert lock.acquire("z", predecessor="x") == fence, "a repeated call is harmless"
+
+
+def test_acquire_does_not_say_that_it_took_over_what_was_free(lock: Lock) -> None:
+    assert lock.acquire("y", predecessor="x") > 0
+    lock.release("y")
+    lock.acquire("x", lease=50)
+    wait_until(lambda: not lock.client.exists(A.lock))
+    assert lock.acquire("y", predecessor="x") > 0
+
+
+def test_acquire_that_takes_over_counts_once_although_its_own_last_lease_ran_out(
+    lock: Lock,
+) -> None:
+    how = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **how)
+    lock.acquire("y", lease=50, **how)
+    wait_until(lambda: lock.holders() == ["x"])
+    assert lock.acquire("y", predecessor="x", **how) < 0
+    assert lock.client.hget(A.lock, "used") == "1"
+
+
+def test_acquire_that_takes_over_stands_in_the_queue_no_longer(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    assert lock.acquire("y", alive=5000, predecessor="x") < 0
+    assert lock.waiters() == []
+
+
+def test_acquire_takes_over_a_turn_that_its_predecessor_does_not_know_of(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    lock.release("x")
+    assert lock.acquire("z", predecessor="y") < 0
+    assert lock.client.exists(A.grant("y")) == 0
+
+
+@pytest.mark.parametrize("why", ["gone", "released for now", "of another weight"])
+def test_acquire_takes_over_only_what_is_held_and_fits(lock: Lock, why: str) -> None:
+    how = {"kind": "semaphore", "capacity": 3}
+    lock.acquire("x", weight=2, **how)
+    lock.acquire("other", **how)
+    if why == "gone":
+        assert lock.acquire("y", weight=2, predecessor="never", **how) == 0
+    elif why == "released for now":
+        lock.release("x", at_least=LEASE)
+        assert lock.acquire("y", weight=2, predecessor="x", **how) == 0
+    else:
+        assert lock.acquire("y", weight=1, predecessor="x", **how) == 0
+    assert lock.holders() == ["other", "x"]
+
+
+def test_acquire_that_waits_no_longer_lets_those_on_both_sides_of_it_in(lock: Lock) -> None:
+    how = {"kind": "semaphore", "capacity": 3}
+    lock.acquire("x", weight=3, lease=50, **how)
+    for token, weight in {"a": 2, "b": 3, "c": 1}.items():
+        lock.acquire(token, weight=weight, alive=5000, **how)
+    wait_until(lambda: not lock.client.exists(A.lock))
+    assert lock.acquire("b", weight=3, **how) == 0
+    assert (lock.holders(), lock.waiters()) == (["a", "c"], [])
+
+
+def test_acquire_that_waits_no_longer_lets_those_behind_it_in(lock: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 3}
+    lock.acquire("x", **share, weight=2)
+    assert lock.acquire("y", **share, weight=2, alive=5000) == 0
+    assert lock.acquire("z", **share, alive=5000) == 0, "behind y"
+    assert lock.acquire("w", **share) == 0, "there is room, but not for who comes last"
+    assert lock.acquire("y", **share, weight=2) == 0
+    assert lock.holders() == ["x", "z"]
+    assert lock.acquire("z", **share) > 0
+
+
+@pytest.mark.parametrize("alive", [0, 5000])
+def test_acquire_that_is_not_let_in_says_how_many_may_be_from_now_on(
+    lock: Lock, alive: int
+) -> None:
+    lock.acquire("x", kind="semaphore", capacity=2)
+    lock.acquire("y", kind="semaphore", capacity=2)
+    lock.acquire("z", kind="semaphore", capacity=2, alive=5000)
+    assert lock.acquire("w", kind="semaphore", capacity=1, alive=alive) == 0
+    lock.release("x")
+    assert lock.holders() == ["y"]
+    lock.release("y")
+    assert lock.holders() == ["z"]
+
+
+def test_acquire_confirms_a_grant(lock: Lock) -> None:
+    first = lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    lock.release("x")
+    assert lock.client.lrange(A.grant("y"), 0, -1) == [str(lock.fence_of("y"))]
+    turn = int(lock.client.hget(A.lock, "latest"))
+    assert lock.client.pexpiretime(A.grant("y")) == turn - 1, "a key stays for its last ms"
+    assert lock.client.pttl(A.lock) <= 2000, "until it is confirmed"
+    assert lock.acquire("y", alive=5000) == lock.fence_of("y")
+    assert lock.client.pttl(A.lock) > LEASE - 5000
+    assert not lock.client.exists(A.grant("y"))
+    assert lock.fence_of("y") > first
+
+
+def test_acquire_answers_the_kind_that_it_is_refused_for(lock: Lock) -> None:
+    lock.acquire("x")
+    assert lock.acquire("y", kind="semaphore", capacity=3, alive=5000) == "mutex"
+    assert lock.waiters() == []
+    lock.acquire("y", alive=5000)
+    lock.renew("x", 10, "set")
+    lock.pass_lease("x")
+    assert lock.acquire("z", kind="semaphore", capacity=3) == "mutex", "who waits says so"
+
+
+def test_acquire_takes_over_what_nobody_holds_as_another_kind(told: Lock) -> None:
+    told.acquire("x", kind="semaphore", capacity=2, lease=50)
+    told.pass_lease("x")
+    assert told.client.exists(A.lock), "until it is noted how the lease ended"
+    assert told.acquire("y") > 0
+    assert told.client.hmget(A.lock, "kind", "capacity") == ["mutex", "1"]
+
+
+@pytest.fixture(params=["dead", "forgotten"])
+def passed_over(request: pytest.FixtureRequest, lock: Lock) -> Lock:
+    """Held by x; y stands first in the queue, but shows no life, and z behind it."""
+    lock.acquire("x")
+    lock.acquire("y", alive=10 if request.param == "dead" else 5000)
+    lock.acquire("z", alive=5000)
+    if request.param == "forgotten":
+        lock.client.hdel(A.waiting, "y")
+    wait_until(lambda: lock.rows("a")[0].waiters == 1)
+    return lock
+
+
+def test_a_dead_waiter_has_no_turn(passed_over: Lock) -> None:
+    assert passed_over.release("x") == 1
+    assert passed_over.holders() == ["z"]
+    assert passed_over.waiters() == []
+
+
+def test_acquire_answers_the_kind_of_the_first_that_lives(passed_over: Lock) -> None:
+    passed_over.renew("x", 10, "set")
+    passed_over.pass_lease("x")
+    assert passed_over.acquire("w", kind="semaphore", capacity=3) == "mutex"
+
+
+# release
+
+
+def test_release_answers_1_once(lock: Lock) -> None:
+    lock.acquire("x")
+    assert [lock.release("x") for _ in range(2)] == [1, 0]
+    assert lock.is_gone()
+
+
+def test_release_answers_0_to_others_and_leaves_the_holder(lock: Lock) -> None:
+    lock.acquire("x")
+    assert lock.release("y") == 0
+    assert lock.holders() == ["x"]
+
+
+def test_release_answers_0_to_who_waits_and_it_waits_no_longer(lock: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **share)
+    lock.acquire("y", **share, weight=2, alive=5000)
+    lock.acquire("z", **share, alive=5000)
+    assert lock.release("y") == 0
+    assert lock.waiters() == []
+    assert lock.holders() == ["x", "z"], "who stood behind it has a turn"
+
+
+def test_release_hands_over_to_the_next(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    assert lock.release("x") == 1
+    assert lock.holders() == ["y"]
+    assert lock.release("y") == 1, "also before it knows of its turn"
+    assert lock.is_gone()
+    assert not lock.client.exists(A.grant("y"))
+
+
+def test_release_leaves_it_taken_for_its_least_time(lock: Lock) -> None:
+    lock.acquire("x")
+    assert [lock.release("x", 5000) for _ in range(2)] == [1, 1], "repeated, it answers the same"
+    assert 0 < lock.client.pttl(A.lock) <= 5000
+    assert lock.acquire("y") == 0
+    assert lock.acquire("x") == 0, "it is nobody's"
+    assert lock.renew("x", LEASE, "set") == 0
+
+
+@pytest.mark.parametrize("at_least", [0, 5000])
+def test_release_leaves_it_taken_for_no_longer_where_the_clock_was_set_back(
+    lock: Lock, at_least: int
+) -> None:
+    lock.acquire("x")
+    weight, expires, fence, acquired, rest = lock.client.hget(A.lock, "h:x").split(" ", 4)
+    acquired = str(int(acquired) + 3_600_000)
+    lock.client.hset(A.lock, "h:x", " ".join((weight, expires, fence, acquired, rest)))
+    lock.release("x", at_least)
+    assert lock.client.pttl(A.lock) <= at_least
+
+
+def test_release_answers_0_to_who_has_a_record_that_is_too_long(lock: Lock) -> None:
+    lock.acquire("x")
+    weight, expires, fence, rest = lock.client.hget(A.lock, "h:x").split(" ", 3)
+    forged = " ".join((weight, expires, "0" * 100 + fence, rest))
+    lock.client.hset(A.lock, "h:x", forged)
+    assert lock.release("x") == 0
+    assert lock.client.hget(A.lock, "h:x") == forged
+
+
+# renew
+
+
+@pytest.mark.parametrize(
+    ("mode", "ms", "low", "high"),
+    [
+        ("renew", 60_000, 55_000, 60_000),
+        ("renew", 1000, LEASE - 5000, LEASE),
+        ("set", 1000, 0, 1000),
+    ],
+)
+def test_renew_answers_the_ms_that_are_left(
+    lock: Lock, mode: str, ms: int, low: int, high: int
+) -> None:
+    fence = lock.acquire("x")
+    left = lock.renew("x", ms, mode)
+    assert low < left <= high
+    assert left - 1000 < lock.client.pttl(A.lock) <= left
+    assert lock.client.zscore(A.index, "a") == int(lock.client.hget(A.lock, "latest"))
+    assert lock.fence_of("x") == fence
+
+
+@pytest.mark.parametrize("mode", ["renew", "set"])
+def test_renew_answers_0_to_who_does_not_hold_it(lock: Lock, mode: str) -> None:
+    assert lock.renew("x", LEASE, mode) == 0
+    assert not lock.client.exists(A.lock)
+    lock.acquire("x", lease=10)
+    lock.pass_lease("x")
+    assert lock.renew("x", LEASE, mode) == 0
+    assert lock.client.zrange(A.index, 0, -1) == [""], "and what ran out is forgotten"
+
+
+def test_renew_answers_for_each_of_many(lock: Lock) -> None:
+    lock.acquire("x")
+    verdicts = lock.ask(
+        RENEW,
+        (A.index, A.locks, A.lock, KEYS.of("q").lock, A.lock, A.history),
+        *("renew", f"x {LEASE} x {LEASE} y {LEASE}"),
+    )
+    left, *nothing = verdicts.split()
+    assert int(left) > 0
+    assert nothing == ["0", "0"]
+
+
+BEYOND = "9" * 30
+"""What is no time: Redis takes it for none, and Lua's numbers make 1e+30 of it."""
+
+SPOILT = {
+    "no kind": lambda client, key: client.hdel(key, "kind"),
+    "latest inf": lambda client, key: client.hset(key, mapping={"latest": "inf", "used": 2}),
+    "latest nan": lambda client, key: client.hset(key, mapping={"latest": "nan", "used": 2}),
+    "latest beyond": lambda client, key: client.hset(key, mapping={"latest": BEYOND, "used": 2}),
+    "used inf": lambda client, key: client.hset(key, "used", "inf"),
+    "capacity nan": lambda client, key: client.hset(key, "capacity", "nan"),
+    "soonest inf": lambda client, key: client.hset(key, "soonest", "inf"),
+    "a record beyond": lambda client, key: client.hset(
+        key, "h:x", f"1 {BEYOND} 1 1 0 {LEASE} {{}}"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_renew_of_others_is_not_kept_by_one_that_was_spoilt(lock: Lock, how: str) -> None:
+    other = KEYS.of(NEXT_TO_A[0])
+    lock.acquire("x")
+    lock.ask(
+        ACQUIRE, other.all, "mutex", 1, 1, LEASE, 2000, other.name, "x", 0, "", '{"is":"unread"}'
+    )
+    SPOILT[how](lock.client, A.lock)
+    verdicts = lock.ask(
+        RENEW,
+        (A.index, A.locks, A.lock, other.lock, A.history),
+        *("renew", f"x {LEASE} x {LEASE}"),
+    )
+    assert int(verdicts.split()[1]) > 0
+    assert isinstance(lock.acquire("y"), int), "nor is who asks for the spoilt one"
+
+
+def test_what_ran_out_is_forgotten_though_it_was_spoilt(told: Lock) -> None:
+    told.acquire("x")
+    for number in range(20):
+        name = f"a {number}"
+        told.client.hset(A.locks + name, mapping={"soonest": 0, "h:x": f"1 {BEYOND} 1 1 0 1 {{}}"})
+        told.client.zadd(A.index, {name: 5})
+    assert told.names(10) == (1, ["a"])
+    assert told.renew("x", LEASE, "renew") > 0
+    assert told.client.zcount(A.index, 0, 10) == 0
+
+
+# fence
+
+
+def test_fence_answers_1_and_all_later_ones_are_greater(lock: Lock) -> None:
+    fence = lock.acquire("x")
+    raised = fence + 10**12
+    assert [lock.fence("x", raised) for _ in range(2)] == [1, 1]
+    assert lock.fence_of("x") == raised
+    lock.release("x")
+    fence = lock.acquire("y")
+    assert fence > raised
+
+
+def test_fence_does_not_lower_the_last_one(lock: Lock) -> None:
+    fence = lock.acquire("x")
+    assert lock.fence("x", 5) == 1
+    assert lock.client.zscore(A.index, "") == fence
+
+
+def test_fence_answers_0_to_who_does_not_hold_it(lock: Lock) -> None:
+    lock.acquire("x")
+    before = lock.client.zscore(A.index, "")
+    assert lock.fence("y", 2 * int(before)) == 0
+    assert lock.client.zscore(A.index, "") == before
+
+
+# force
+
+
+def test_force_answers_who_held_it(lock: Lock) -> None:
+    for token in "xyz":
+        lock.acquire(token, kind="semaphore", capacity=3)
+    assert lock.force("y") == ["y"]
+    assert lock.force("y") == []
+    assert lock.holders() == ["x", "z"]
+    assert sorted(lock.force()) == ["x", "z"]
+    assert lock.force() == []
+    assert lock.is_gone()
+
+
+def test_force_hands_over_and_spares_who_waits(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    assert lock.force("y") == [], "it does not hold it yet"
+    assert lock.force() == ["x"]
+    assert lock.holders() == ["y"]
+    assert lock.force() == ["y"]
+    assert not lock.client.exists(A.grant("y")), "it may not know of its turn yet"
+
+
+def test_force_frees_what_is_in_use_by_nobody(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.client.hdel(A.lock, "h:x")
+    assert lock.acquire("y") == 0
+    assert lock.force() == []
+    assert lock.acquire("y") > 0
+
+
+def test_force_ends_a_cooldown(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.release("x", 5000)
+    assert lock.force("x") == ["x"]
+    assert lock.is_gone()
+
+
+@pytest.mark.parametrize("by", ["acquire", "release", "release for now", "renew", "force"])
+def test_the_lock_ends_with_the_others_where_the_longest_lease_went(lock: Lock, by: str) -> None:
+    how = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **how, lease=10 * LEASE)
+    lock.acquire("y", **how)
+    goes = {
+        "acquire": lambda: lock.acquire("z", **how, lease=1000, predecessor="x"),
+        "release": lambda: lock.release("x"),
+        "release for now": lambda: lock.release("x", 1000),
+        "renew": lambda: lock.renew("x", 1000, "set"),
+        "force": lambda: lock.force("x"),
+    }
+    assert goes[by]()
+    end = lock.client.hget(A.lock, "h:y").split()[1]
+    assert lock.client.hget(A.lock, "latest") == end
+    assert lock.client.zscore(A.index, "a") == int(end)
+    assert lock.client.pttl(A.lock) <= LEASE
+
+
+# rows
+
+
+def test_rows_answer_what_is_known_of_a_name(lock: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 2}
+    lock.acquire("x", **share)
+    lock.acquire("y", **share, weight=2, alive=5000)
+    now, [[name, waiters, flat]] = lock.ask_rows("a")
+    assert abs(int(now) / 1000 - time.time()) < 5
+    assert (name, waiters, pairs(flat)) == ("a", 1, lock.client.hgetall(A.lock))
+
+
+def test_rows_show_nothing_of_what_nobody_holds(lock: Lock) -> None:
+    assert lock.rows("a") == []
+    lock.acquire("x", lease=10)
+    lock.pass_lease("x")
+    assert lock.rows("a") == []
+    lock.acquire("y", alive=5000)
+    assert [info.token for info in lock.rows("never", "a")] == ["y"]
+    lock.release("y")
+    assert lock.rows("a", "never") == []
+
+
+def test_rows_tell_of_who_waits_where_the_lease_ran_out(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    lock.renew("x", 10, "set")
+    lock.pass_lease("x")
+    [info] = lock.rows("a")
+    assert (info.waiters, info.holders) == (1, ())
+
+
+# inspect
+
+
+def test_inspect_answers_nothing_where_nothing_is_held(lock: Lock) -> None:
+    assert lock.inspect("-inf", "", 10) == ["", "", []]
+    lock.acquire("x")
+    assert lock.inspect("-inf", "", 10) == ["", "", ["a"]]
+
+
+NEXT_TO_A = [name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket][:5]
+
+
+@pytest.fixture
+def neighbours(lock: Lock) -> list[str]:
+    """The names of five locks of the bucket; three end together, and the others after them."""
+    hold_names(lock, NEXT_TO_A)
+    ends = dict.fromkeys(NEXT_TO_A[:3], 9e12) | dict.fromkeys(NEXT_TO_A[3:], 9.1e12)
+    lock.client.zadd(A.index, ends)
+    return sorted(NEXT_TO_A[:3]) + sorted(NEXT_TO_A[3:])
+
+
+def pages(lock: Lock, limit: int) -> Iterator[list[str]]:
+    start, told = "-inf", ""
+    while start:
+        start, told, names = lock.inspect(start, told, limit)
+        yield names
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
+def test_inspect_answers_pages_that_are_all_there_is(
+    lock: Lock, neighbours: list[str], limit: int
+) -> None:
+    found = list(pages(lock, limit))
+    assert [name for page in found for name in page] == neighbours
+    assert len(found) == 5 // limit + 1
+
+
+@pytest.mark.parametrize("renewed", [[0], [1], [0, 1], [2], [0, 2]])
+def test_inspect_passes_over_nobody_when_others_are_renewed_meanwhile(
+    lock: Lock, neighbours: list[str], renewed: list[int]
+) -> None:
+    found = []
+    for page in pages(lock, 2):
+        found += page
+        if len(found) == 2:
+            lock.client.zadd(A.index, {neighbours[place]: 9.2e12 for place in renewed})
+    assert set(found) == set(neighbours)
+
+
+# names
+
+
+def hold_names(lock: Lock, names: list[str]) -> None:
+    for name in names:
+        asked = ("mutex", 1, 1, LEASE, 2000, name, "x", 0, "", "{}")
+        lock.ask(ACQUIRE, KEYS.of(name).all, *asked)
+        lock.client.zadd(A.index, {name: 9e12})
+
+
+def test_names_are_told_in_the_order_in_which_their_leases_end(lock: Lock) -> None:
+    hold_names(lock, ["b", "c", "a"])
+    lock.client.zadd(A.index, {"b": 9.2e12, "c": 9.1e12})
+    assert lock.names(10) == (3, ["a", "c", "b"])
+    assert lock.names(2) == (3, ["a", "c"])
+    assert lock.names(0) == (3, [])
+
+
+def name_pages(lock: Lock, limit: int) -> Iterator[list[str]]:
+    cursor, more = ["", ""], True
+    while more:
+        _, cursor, names = lock.page_of_names(*cursor, limit)
+        yield names
+        more = bool(cursor[0])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
+def test_pages_of_names_have_each_name_once(lock: Lock, neighbours: list[str], limit: int) -> None:
+    found = list(name_pages(lock, limit))
+    assert [name for page in found for name in page] == neighbours
+    assert len(found) == 5 // limit + 1
+
+
+@pytest.mark.parametrize("renewed", [[0], [1], [0, 1], [2], [0, 2]])
+def test_pages_of_names_miss_no_name_if_a_lock_is_renewed_between_two_pages(
+    lock: Lock, neighbours: list[str], renewed: list[int]
+) -> None:
+    found = []
+    for page in name_pages(lock, 2):
+        found += page
+        if len(found) == 2:
+            lock.client.zadd(A.index, {neighbours[place]: 9.2e12 for place in renewed})
+    assert set(found) == set(neighbours)
+
+
+def test_names_leave_out_locks_whose_lease_expired(lock: Lock) -> None:
+    names = [f"n{number:04}" for number in range(1500)]
+    lock.client.zadd(A.index, dict.fromkeys(names, 5) | {"held": 9e12})
+    assert lock.names(10) == (1, ["held"])
+
+
+# page
+
+
+def hold_until(lock: Lock, ends: dict[str, int]) -> None:
+    for name, end in ends.items():
+        asked = ("mutex", 1, 1, LEASE, 2000, name, "x", 0, "", "{}")
+        lock.ask(ACQUIRE, KEYS.of(name).all, *asked)
+        lock.client.zadd(KEYS.of(name).index, {name: end})
+
+
+def test_a_page_is_nothing_where_nothing_is_held(lock: Lock) -> None:
+    assert lock.page(0, 10) == (0, [])
+
+
+@pytest.mark.parametrize("buckets", [1, 3, 16])
+@pytest.mark.parametrize("stop", [0, 1, 7, 60, 100])
+def test_a_page_has_those_of_all_buckets_that_end_first(
+    lock: Lock, buckets: int, stop: int
+) -> None:
+    names = [name for name in map(str, range(2000)) if KEYS.of(name).bucket < buckets][:60]
+    # As in a shuffled pack: 23 has no factor in common with 60.
+    hold_until(lock, {name: 9 * 10**12 + place * 23 % 60 for place, name in enumerate(names)})
+    in_order = sorted(names, key=lambda name: names.index(name) * 23 % 60)
+    assert lock.page(0, stop) == (60, in_order[:stop])
+    assert lock.page(stop // 2, stop) == (60, in_order[stop // 2 : stop])
+
+
+def test_what_ends_at_one_moment_is_on_one_page_each(lock: Lock) -> None:
+    names = list(map(str, range(40)))
+    hold_until(lock, dict.fromkeys(names, 9 * 10**12))
+    found = [name for start in range(0, 40, 8) for name in lock.page(start, start + 8)[1]]
+    assert found == sorted(names, key=lambda name: (KEYS.of(name).bucket, name))
+
+
+def test_a_page_tells_who_waits(lock: Lock) -> None:
+    hold_until(lock, {"a": 9 * 10**12, "b": 9 * 10**12 + 1})
+    lock.acquire("y", alive=5000)
+    buckets = chain.from_iterable(map(KEYS.inspect, range(BUCKETS)))
+    _, _, rows = parsed(lock.ask(PAGE, tuple(buckets), 0, 10))
+    assert {name: waiters for name, waiters, _ in rows} == {"a": 1, "b": 0}
+
+
+# queue
+
+
+def test_the_queue_is_told_first_to_last_without_the_dead(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("dead", alive=1)
+    for token in "yz":
+        lock.acquire(token, alive=60_000)
+    wait_until(lambda: lock.queue() == ["y", "z"])
+    assert lock.queue(limit=1) == ["y"]
+
+
+# The history
+
+
+def test_without_a_history_nothing_of_it_is_written(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y")
+    lock.release("x")
+    lock.release("x", fence=1)
+    assert lock.past() == ([], [], {})
+    assert not lock.client.keys(f"{A.history}*")
+
+
+def test_a_release_is_told_with_all_that_was_known_of_the_holder(told: Lock) -> None:
+    told.acquire("x")
+    holder = told.client.hget(A.lock, "h:x")
+    told.release("x")
+    [ended], refused, _ = told.past()
+    assert ended | {"at": ""} == {
+        "name": "a",
+        "kind": "mutex",
+        "token": "x",
+        "how": "released",
+        "at": "",
+        "holder": holder,
+    }
+    assert not refused
+    assert told.counts() == {"acquired": 1}
+
+
+def test_a_release_that_is_repeated_is_answered_as_the_first(told: Lock) -> None:
+    fence = told.acquire("x")
+    for _ in range(2):
+        assert told.release("x", fence=fence) == 1
+        told.acquire("y")
+        told.release("y")
+    assert [end for end in told.ends() if end[0] == "x"] == [("x", "released")]
+
+
+def test_a_release_is_not_taken_for_that_of_another_holding(told: Lock) -> None:
+    told.acquire("x")
+    told.release("x")
+    fence = told.acquire("x")
+    told.force()
+    assert told.release("x", fence=fence) == 0
+    assert told.counts()["lost"] == 1
+
+
+def test_without_a_history_nobody_knows_that_a_release_is_repeated(lock: Lock) -> None:
+    fence = lock.acquire("x")
+    assert lock.release("x", fence=fence) == 1
+    assert lock.release("x", fence=fence) == 0
+
+
+def test_a_release_that_begins_a_cooldown_is_told_once(told: Lock) -> None:
+    told.acquire("x")
+    for _ in range(2):
+        told.release("x", LEASE, fence=1)
+    assert told.force() == ["x"]
+    assert told.ends() == [("x", "released")]
+
+
+def test_the_history_leaves_out_a_cooldown_that_is_over(told: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 2}
+    told.acquire("x", lease=60, **share)
+    told.acquire("y", **share)
+    told.release("x", 50)
+    told.pass_lease("x")
+    told.acquire("z", **share)
+    assert told.ends() == [("x", "released")]
+
+
+def test_a_lease_that_ran_out_beside_a_cooldown_can_be_told_for_an_hour(told: Lock) -> None:
+    share = {"kind": "semaphore", "capacity": 2}
+    told.acquire("x", lease=1000, **share)
+    told.acquire("y", **share)
+    told.release("y", 1000)
+    assert told.client.pttl(A.lock) > 3_600_000
+
+
+def test_a_cooldown_alone_is_not_kept_when_it_is_over(told: Lock) -> None:
+    told.acquire("x")
+    told.release("x", 1000)
+    assert 0 < told.client.pttl(A.lock) <= 1000
+
+
+def test_a_lease_that_ran_out_is_told_by_the_next_who_acquires(told: Lock) -> None:
+    told.acquire("x", lease=20)
+    wait_until(lambda: told.acquire("y") > 0)
+    ended, _, _ = told.past()
+    [x] = [each for each in ended if each["token"] == "x"]
+    assert (x["how"], x["at"]) == ("expired", x["holder"].split()[1])
+    assert told.counts()["expired"] == 1
+
+
+def test_a_lease_that_ran_out_is_told_by_who_looks(told: Lock) -> None:
+    told.acquire("x", lease=20)
+    told.pass_lease("x")
+    assert told.ends() == [("x", "expired")]
+    assert told.is_gone()
+
+
+def test_a_lease_that_ran_out_can_be_told_for_an_hour(told: Lock) -> None:
+    told.acquire("x", lease=1000)
+    assert 3_600_000 < told.client.pttl(A.lock) <= 3_601_000
+
+
+@pytest.mark.parametrize("by", ["release", "renew"])
+def test_a_lease_that_ran_out_is_told_by_others_of_its_bucket(told: Lock, by: str) -> None:
+    other = KEYS.of(
+        next(name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket)
+    )
+    told.acquire("x", lease=10)
+    wait_until(lambda: int(told.client.hget(A.lock, "latest")) < time.time() * 1000)
+    told.client.zadd(A.index, {"long gone": 1})
+    if by == "release":
+        told.ask(RELEASE, other.all, other.name, "nobody", 0, 0)
+    else:
+        wanted = (other.index, other.locks, other.lock, other.history)
+        told.ask(RENEW, wanted, "renew", f"nobody {LEASE}")
+    assert told.client.xlen(f"{A.history}broken") == 1
+    assert not told.client.exists(A.lock)
+    assert told.client.zrange(A.index, 0, -1) == [""]
+
+
+def test_who_comes_to_release_what_ran_out_has_lost_it(told: Lock) -> None:
+    told.acquire("x", lease=10)
+    told.pass_lease("x")
+    told.release("x", fence=1)
+    assert told.ends() == [("x", "expired"), ("x", "lost")]
+    assert told.counts() == {"acquired": 1, "expired": 1, "lost": 1}
+
+
+def test_who_gives_up_has_lost_nothing(told: Lock) -> None:
+    told.acquire("x")
+    told.release("y")
+    assert told.ends() == []
+
+
+def test_a_forced_release_is_told(told: Lock) -> None:
+    told.acquire("x")
+    told.force()
+    assert told.ends() == [("x", "forced")]
+    assert told.counts()["forced"] == 1
+
+
+def test_who_gives_way_to_its_heir_passes_it_on(told: Lock) -> None:
+    told.acquire("x")
+    told.acquire("y", predecessor="x")
+    assert told.ends() == [("x", "passed")]
+
+
+def test_a_refusal_is_told_with_how_long_it_waited(told: Lock) -> None:
+    told.acquire("x")
+    told.acquire("y")
+    told.acquire("z", alive=60_000)
+    wait_until(lambda: told.client.zscore(A.queue, "z") < time.time() * 1e6 - 5000)
+    told.acquire("z")
+    _, [z, y], _ = told.past()
+    assert int(z["waited"]) >= 5
+    assert y["waited"] == "0"
+    assert (y["kind"], y["weight"], y["info"]) == ("mutex", "1", '{"is":"unread"}')
+    assert told.counts() == {"acquired": 1, "refused": 2}
+
+
+def test_a_refusal_tells_of_no_wait_where_the_clock_was_set_back(told: Lock) -> None:
+    told.acquire("x")
+    told.acquire("y", alive=60_000)
+    told.client.zadd(A.queue, {"y": time.time() * 1e6 + 3_600_000_000})
+    told.acquire("y")
+    _, [y], _ = told.past()
+    assert y["waited"] == "0"
+
+
+def test_who_waited_tells_how_long(told: Lock) -> None:
+    told.acquire("x")
+    told.acquire("y", alive=60_000)
+    wait_until(lambda: told.client.zscore(A.queue, "y") < time.time() * 1e6 - 5000)
+    told.release("x")
+    assert int(told.client.hget(A.lock, "h:y").split()[4]) >= 5
+
+
+def test_the_history_of_one_name_is_found_among_others(told: Lock) -> None:
+    other = next(name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket)
+    told.acquire("first")
+    told.release("first")
+    for number in range(450):
+        asked = ("mutex", 1, 1, LEASE, 2000, other, f"t{number}", 0, "", "{}")
+        told.ask(ACQUIRE, KEYS.of(other).all, *asked)
+        told.ask(RELEASE, KEYS.of(other).all, other, f"t{number}", 0, 1)
+    told.acquire("last")
+    told.release("last")
+    assert len(told.past(limit=300)[0]) == 300
+    found, before = [], "+"
+    for _ in range(5):
+        [[more, before, entries, *_], *_], _ = told.read_history("a", 100, before=before)
+        found += [pairs(entry)["token"] for entry in entries]
+    assert found == ["last", "first"]
+    assert more == 0
+
+
+def test_the_history_is_read_back_to_an_age(told: Lock) -> None:
+    told.acquire("x")
+    told.release("x")
+    [key] = told.client.keys(f"{A.history}ended")
+    [(_, fields)] = told.client.xrange(key)
+    told.client.delete(key)
+    now = int(time.time() * 1000)
+    for minutes in (50, 40, 30, 20, 10):
+        told.client.xadd(key, fields | {"at": minutes}, id=f"{now - minutes * 60_000}-0")
+    [[more, _, entries, length, oldest], *_], _ = told.read_history(age=35 * 60_000, brief=1)
+    assert [pairs(entry)["at"] for entry in entries] == ["10", "20", "30"]
+    assert more == 0
+    assert (length, pairs(oldest)["at"]) == (5, "50")
+
+
+METADATA = {"a": [1, ',"renewed":', {"metadata": 2, "renewed": 3}], 'b,"metadata":': "c"}
+
+
+def test_a_brief_history_has_no_metadata(told: Lock) -> None:
+    told.info = info_text(METADATA, renewed=True, on_conflict="skip", task=(',"metadata":', '"'))
+    told.acquire("x")
+    told.acquire("refused")
+    told.force()
+    told.acquire("y")
+    told.release("y")
+    told.info = '{"is":"unread"}'
+    told.acquire("z")
+    told.release("z")
+    (ended, broken, refused), _ = told.read_history(brief=1)
+    full = json.loads(info_text(METADATA, renewed=True, on_conflict="skip", task=("", "")))
+    told_of = full | {"task_name": ',"metadata":', "task_id": '"'}
+    del told_of["metadata"]
+    z, y = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in ended[2])
+    assert (z, y) == ({"is": "unread"}, told_of)
+    [x] = (json.loads(pairs(entry)["holder"].split(" ", 6)[6]) for entry in broken[2])
+    assert x == told_of
+    assert [json.loads(pairs(entry)["info"]) for entry in refused[2]] == [told_of]
+    assert pairs(ended[4]) == pairs(ended[2][-1])
+
+
+def test_the_history_is_bounded(told: Lock) -> None:
+    told.kept = 100
+    for number in range(500):
+        told.acquire(f"t{number}")
+        told.acquire("refused")
+        told.release(f"t{number}")
+    for stream in ("ended", "refused"):
+        assert 100 <= told.client.xlen(f"{A.history}{stream}") <= 200
+
+
+def test_rates_of_the_history_are_told_without_events(told: Lock) -> None:
+    told.acquire("x")
+    told.release("x")
+    before = told.client.info("commandstats").get("cmdstat_xrevrange")
+    ended, refused, rates = told.past(limit=0)
+    assert ended == refused == []
+    assert set(rates.values()) == {"1"}
+    assert told.client.info("commandstats").get("cmdstat_xrevrange") == before
+
+
+def test_rates_of_the_history_go_after_an_hour(told: Lock) -> None:
+    rates = f"{A.history}rates"
+    minute = int(time.time() // 60)
+    old, young = f"{minute - 61} acquired", f"{minute - 50} acquired"
+    told.client.hset(rates, mapping={old: 1, young: 1})
+    for token in "xy":
+        told.acquire(token)
+        told.release(token)
+    assert old not in told.client.hgetall(rates)
+    assert young in told.client.hgetall(rates)
+    assert told.counts() == {"acquired": 3}
+
+
+def test_history_of_trouble_is_not_pushed_out_by_ordinary_ends(told: Lock) -> None:
+    told.kept = 100
+    told.acquire("x")
+    told.force("x")
+    for number in range(500):
+        told.acquire(f"t{number}")
+        told.release(f"t{number}")
+    ended, _, _ = told.past(limit=1000)
+    assert ("x", "forced") in [(each["token"], each["how"]) for each in ended]
+
+
+@pytest.mark.parametrize("part", ["ended", "broken", "refused", "rates"])
+def test_history_that_can_not_be_written_stops_nothing(told: Lock, part: str) -> None:
+    told.client.set(f"{A.history}{part}", "of another type")
+    assert told.acquire("x") > 0
+    assert told.acquire("y") == 0
+    assert told.release("x") == 1
+    assert told.acquire("y") > 0
+    assert told.force() == ["y"]
+    assert told.release("y", fence=1) == 0
+
+
+def test_what_is_no_record_of_a_holder_is_none_to_acquire_rows_and_force(lock: Lock) -> None:
+    lock.acquire("x", kind="semaphore", capacity=2)
+    lock.client.hset(A.lock, "h:junk", "of another program")
+    assert lock.holders() == ["x"]
+    assert lock.acquire("junk", kind="semaphore", capacity=2) > 0
+    lock.client.hset(A.lock, "h:junk", "again")
+    assert sorted(lock.force()) == ["junk", "x"]
+    assert lock.client.hset(A.lock, mapping={"h:junk": "and again", "kind": "mutex"})
+    assert lock.acquire("y") > 0
+    assert lock.holders() == ["y"]
+
+
+def test_what_is_no_record_of_a_waiter_is_none_to_queue_rows_and_release(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=LEASE)
+    lock.client.hset(A.waiting, "junk", "of another program")
+    lock.client.zadd(A.queue, {"junk": 1})
+    assert lock.queue() == ["y"]
+    [info] = lock.rows("a")
+    assert info.waiters == 1
+    assert lock.release("x") == 1
+    assert lock.holders() == ["y"]
+
+
+def test_renew_of_one_lock_is_not_kept_by_another_of_another_type(told: Lock) -> None:
+    told.acquire("x")
+    told.client.set(f"{A.lock} b", "of another program")
+    told.client.zadd(A.index, {"a b": 1})
+    assert told.renew("x", LEASE, "renew") > 0
+    assert told.client.zscore(A.index, "a b") is None
+    assert told.client.exists(f"{A.lock} b")
+
+
+def test_release_of_what_was_lost_is_told_whatever_the_history_has(told: Lock) -> None:
+    fence = told.acquire("x")
+    told.force()
+    fields = {f"field {number}": number for number in range(5000)}
+    told.client.xadd(f"{A.history}ended", fields)
+    assert told.release("x", fence=fence) == 0
+    ended, _, _ = told.past()
+    assert [each["how"] for each in ended if each.get("token") == "x"] == ["lost", "forced"]
+
+
+def test_names_and_rows_tell_any_text(lock: Lock) -> None:
+    lock.acquire("x", kind="semaphore", capacity=2)
+    end = lock.client.zscore(A.index, "a")
+    odd = 'a\n"\\\0\x7f\u2028ä\U0001f512'
+    lock.client.zadd(A.index, {odd: end})
+    record = lock.client.hget(A.lock, "h:x")
+    lock.client.hset(A.lock, mapping={f"h:{odd}": record, "h:y": "\n"})
+    assert lock.names(10)[1] == ["a", odd]
+    assert lock.holders() == sorted(["x", odd])
+
+
+def test_names_that_are_too_long_are_left_out(lock: Lock) -> None:
+    lock.acquire("x")
+    end = lock.client.zscore(A.index, "a")
+    lock.client.zadd(A.index, {"a" * 513: end, "a" * 512: end})
+    assert lock.names(10) == (3, ["a", "a" * 512])
+
+
+def test_rows_pass_on_what_may_not_be_read(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    rules = {"keys": "*", "commands": ["+@all", "-hvals"]}
+    lock.client.acl_setuser("half", enabled=True, nopass=True, **rules)
+    told = lock.client.connection_pool.connection_kwargs
+    half = redis.Redis(host=told["host"], port=told["port"], username="half")
+    with half, pytest.raises(ResponseError, match=r"hvals|permission"):
+        Lock(half).rows("a")
+    lock.client.acl_deluser("half")

@@ -1,0 +1,183 @@
+"""What a reader types into a shell is run, and prints what the page shows."""
+
+import contextlib
+import io
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from threading import Timer
+from typing import TextIO
+from unittest import mock
+
+import redis
+from django.core.management import execute_from_command_line
+from packaging.requirements import Requirement
+
+from tests.tools import ROOT
+
+from . import project
+from .page import Page
+from .printed import assert_same, matches
+
+WITHIN = 60
+"""Seconds for one command."""
+
+AGAIN = 5
+"""Seconds until who goes on after an interrupt is interrupted once more: Python drops one that
+comes in what it calls by itself, such as a ``__del__``."""
+
+ENDLESS = {
+    "locks watch": "",
+    "worker": "celery@",
+    "beat": "celery beat",
+    "runserver": "Quit the server",
+}
+"""Commands that go on until they are interrupted, and what says that they have begun."""
+
+HERE = re.compile(r"python manage\.py locks (?!run|watch)[^|&;<>]*(#.*)?$")
+"""A command that needs neither a shell nor a process of its own."""
+
+COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
+"""One goes on where its line ends with a backslash; below it is what it prints."""
+
+
+def run(page: Page, text: str) -> None:
+    """Run the commands of a sample, and compare what they print."""
+    __tracebackhide__ = True
+    assert text.startswith("$ "), "a console sample begins with '$ '"
+    for command, shown in COMMAND.findall(text):
+        page.printed = _perform(page, page.real(command), shown)
+        if shown:
+            assert_same(page.printed, shown)
+
+
+def _perform(page: Page, command: str, shown: str) -> str:
+    __tracebackhide__ = True
+    words = shlex.split(command, comments=True)
+    if words[0] == "make":
+        return _make(words)
+    if words[:2] == ["pip", "install"]:
+        return _pip_install(words[2:])
+    if words[0] == "redis-cli":
+        return ask(page, words[1:])
+    if HERE.match(command):
+        return _here(words[1:])
+    if words[0] in {"python", "celery", "django-admin"}:
+        return in_shell(page, command, shown)
+    raise AssertionError(f"nothing runs {command!r}")
+
+
+def _make(words: list[str]) -> str:
+    """Not run, for some take hours: make says what it would do."""
+    done = subprocess.run(
+        ["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return ""
+
+
+def _pip_install(words: list[str]) -> str:
+    """Not run either: what is named is this package with extras that it has."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        ours = tomllib.load(file)["project"]
+    for wanted in map(Requirement, words):
+        assert wanted.name == ours["name"], f"{wanted} is another package"
+        unknown = wanted.extras - ours["optional-dependencies"].keys()
+        assert not unknown, f"there is no extra {', '.join(unknown)}"
+    return ""
+
+
+def ask(page: Page, words: list[str]) -> str:
+    """One command to a server of the page's own."""
+    with redis.Redis.from_url(page.server.url, decode_responses=True) as client:
+        return str(client.execute_command(*words))
+
+
+def _here(argv: list[str]) -> str:
+    """A command of Django's, run in this process: to start another takes a second."""
+    __tracebackhide__ = True
+    printed, status = io.StringIO(), 0
+    with (
+        _typed("yes\n") as stdin,
+        mock.patch("sys.stdin", stdin),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        try:
+            execute_from_command_line(argv)
+        except SystemExit as ended:
+            status = ended.code
+    assert not status, f"ended with {status}:\n{printed.getvalue()}"
+    return printed.getvalue()
+
+
+def in_shell(page: Page, command: str, shown: str = "") -> str:
+    """What bash prints in the page's project; who asks there is answered yes."""
+    __tracebackhide__ = True
+    with _typed("yes\n") as stdin, _started(page, command, stdin) as process:
+        for word, begun in ENDLESS.items():
+            if word in command:
+                return _until(process, begun, shown)
+        printed = process.stdout.read()
+    assert process.returncode == 0, f"ended with {process.returncode}:\n{printed}"
+    return printed
+
+
+@contextlib.contextmanager
+def _typed(text: str) -> Iterator[TextIO]:
+    """A terminal on which `text` was typed."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as stdin:
+        keyboard.write(text.encode())
+        yield stdin
+
+
+@contextlib.contextmanager
+def _started(page: Page, command: str, stdin: TextIO) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        ["bash", "-c", f"set -o pipefail\n{command}"],
+        cwd=page.folder,
+        env=project.environment(),
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        kill = Timer(WITHIN, _signal, [process, signal.SIGKILL])
+        kill.start()
+        try:
+            yield process
+        finally:
+            kill.cancel()
+            kill.join()
+
+
+def _until(process: subprocess.Popen[str], begun: str, shown: str) -> str:
+    """What it has printed when that is what is shown, or says that it has begun."""
+    printed = ""
+    for line in process.stdout:
+        printed += line
+        if matches(printed, shown) if shown else begun in printed:
+            break
+    _interrupt(process)
+    assert process.returncode != -signal.SIGKILL, f"did not end in {WITHIN} s:\n{printed}"
+    return printed
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    while True:
+        _signal(process, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=AGAIN)
+            return
+
+
+def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

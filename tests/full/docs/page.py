@@ -1,0 +1,109 @@
+"""A page while its samples are run."""
+
+import asyncio
+import contextlib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from django_redislock.testing import EmbeddedServer
+
+T = TypeVar("T")
+
+LOCAL = re.compile(r"(?<=redis://)(localhost|127\.0\.0\.1)(:6379)?(?=[/\"' ]|$)", re.MULTILINE)
+"""Where everybody's Redis is, and ours is not."""
+
+
+class Page:
+    """What the samples of a page share; they know it as `page`.
+
+    instead
+        What stands for a text in samples: for the address that they name that of a server which
+        runs. Each has to be found at least once.
+    module
+        The name of the module that samples are taken for; None: each is one of its own.
+    printed
+        What a sample of text has to be: what was last printed before it, or a callable that is
+        given the text and raises.
+    """
+
+    def __init__(self, name: str, folder: Path, stack: ExitStack) -> None:
+        self.name = name
+        self.folder = folder
+        self.instead: dict[str, str] = {}
+        self.module: str | None = None
+        self.printed: str | Callable[[str], None] = ""
+        self.queries: Sequence[dict[str, str]] = ()
+        self.namespace: dict[str, Any] = {"page": self}
+        self._found: set[str] = set()
+        self._stack = stack
+
+    def enter(self, context: AbstractContextManager[T]) -> T:
+        """Enter what is to be left at the end of the page."""
+        return self._stack.enter_context(context)
+
+    @cached_property
+    def loop(self) -> asyncio.Runner:
+        return self.enter(asyncio.Runner())
+
+    @cached_property
+    def server(self) -> EmbeddedServer:
+        """One that the page may do with as it likes."""
+        return self.enter(EmbeddedServer())
+
+    @contextlib.contextmanager
+    def worker(self) -> Iterator[Callable[..., Any]]:
+        """A Celery worker in this process, which so has the tasks of the samples; a callable that
+        sends one and tells what became of it."""
+        from celery import current_app
+        from celery.contrib.testing.worker import start_worker
+
+        from tests.celery_worker import outcome
+        from tests.tools import same_logging
+
+        app = current_app._get_current_object()
+        with (
+            same_logging(),
+            start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20),
+        ):
+            yield lambda task, *arguments: outcome(task.delay(*arguments))
+
+    def write(self, name: str, mode: str, text: str) -> None:
+        """Write a file of the project; a script can be run."""
+        file = self.folder / name
+        file.parent.mkdir(exist_ok=True)
+        with file.open(mode) as stream:
+            stream.write(text.lstrip())
+        if text.startswith("#!"):
+            file.chmod(0o755)
+
+    def new_module(self, file: str) -> str:
+        """The name of a module that was written, and is not known yet."""
+        from celery import current_app
+
+        name = file.replace("/", ".")
+        sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        for task in [task for task in current_app.tasks if task.startswith(f"{name}.")]:
+            current_app.tasks.pop(task)
+        return name
+
+    def real(self, code: str) -> str:
+        """`code` with addresses where servers are."""
+        for name, there in self.instead.items():
+            if name in code:
+                self._found.add(name)
+                code = code.replace(name, there)
+        return LOCAL.sub(urlsplit(os.environ["REDIS_URL"]).netloc, code)
+
+    def close(self) -> None:
+        self.namespace.clear()
+        unknown = self.instead.keys() - self._found
+        assert not unknown, f"{self.name} does not name {', '.join(sorted(unknown))}"

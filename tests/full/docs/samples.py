@@ -1,0 +1,105 @@
+"""The code samples of a page, in its order, as the parser of Markdown finds them."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from tests.tools import ROOT
+
+# Another folder is for the tests of these tests.
+HOME = Path(os.environ.get("TESTS_DOCS", ROOT))
+
+ELSEWHERE = {
+    "docs/tutorial.md": "tests/full/tutorial",
+}
+"""Pages that have tests of their own."""
+
+INVISIBLE = re.compile(r"<!-- invisible-code-block: (\w+)\n(.*?)-->", re.DOTALL)
+DIRECTIVE = re.compile(r"\{([\w:-]+)\}\s*(\S*)")
+OPTIONS = re.compile(r"(:[\w-]+:.*\n)*\n*")
+
+CODE = {"code", "code-block", "sourcecode"}
+"""Directives that have a sample and say its language."""
+
+OF_OTHERS = {"doctest", "testcode", "literalinclude"}
+"""Directives that would bring in a sample that is not run here."""
+
+INCLUDED = {
+    "testproject/gallery/exhibits": "tests/full/gallery",
+    "tests/fast/testing_kit/sample": "tests/fast/testing_kit",
+}
+"""Folders whose files pages may show, and the tests that run them."""
+
+parse = MarkdownIt("commonmark").enable("table").parse
+
+
+@dataclass(frozen=True)
+class Sample:
+    page: str
+    line: int
+    """Where it begins: its code is on the next."""
+
+    language: str
+    text: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def pages() -> list[str]:
+    """The paths of all pages, from `HOME`."""
+    found = [HOME / "README.md", *sorted(HOME.glob("docs/**/*.md"))]
+    names = [path.relative_to(HOME).as_posix() for path in found if path.exists()]
+    return [name for name in names if not name.startswith("docs/_build/")]
+
+
+def samples() -> list[Sample]:
+    return [each for page in pages() if page not in ELSEWHERE for each in samples_of(page)]
+
+
+def samples_of(page: str) -> list[Sample]:
+    text = (HOME / page).read_text()
+    found = [Sample(page, *each) for each in _found(text, 1)]
+    return [sample for sample in found if not _is_included(sample)]
+
+
+def _is_included(sample: Sample) -> bool:
+    """Whether it is (a part of) a file that other tests run."""
+    name, _, file = sample.language.partition(" ")
+    shown = os.path.normpath(Path(sample.page).parent / file)
+    return name == "{literalinclude}" and any(
+        Path(shown).is_relative_to(each) for each in INCLUDED
+    )
+
+
+def _found(text: str, first: int) -> Iterator[tuple[int, str, str]]:
+    """The line, the language and the code of each sample in a text that begins on line `first`."""
+    for token in parse(text):
+        line = first + token.map[0] if token.map else 0
+        if token.type == "fence":
+            yield from _fenced(token, line)
+        elif token.type == "code_block":
+            yield line, "", token.content
+        elif token.type == "html_block" and (hidden := INVISIBLE.match(token.content)):
+            yield line, *hidden.groups()
+
+
+def _fenced(token: Token, line: int) -> Iterator[tuple[int, str, str]]:
+    directive = DIRECTIVE.match(token.info)
+    if not directive:
+        yield line, token.info.strip(), token.content
+        return
+    name, argument = directive.groups()
+    if name in CODE:
+        options = OPTIONS.match(token.content).group()
+        yield line + options.count("\n"), argument, token.content[len(options) :]
+    elif name in OF_OTHERS or "code-block::" in token.content:
+        yield line, token.info, token.content
+    else:
+        yield from _found(token.content, line + 1)

@@ -1,0 +1,513 @@
+"""A Cluster, whose slots move and whose nodes fail, by a client that the project makes."""
+
+import asyncio
+import contextlib
+import gc
+import socket
+import threading
+import time
+import warnings
+
+import pytest
+import redis
+import redis.asyncio
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    ConnectionError,
+    MovedError,
+    TimeoutError,
+    TryAgainError,
+)
+
+from django_redislock import AsyncLock, Lock, locks
+from django_redislock.connection import server
+from django_redislock.engine import exchange
+from tests.lock_tools import free, start, waiting
+from tests.servers import Cluster
+from tests.tools import wait_until
+
+pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(300)]
+
+ME = __name__
+NAMES = [f"name {number}" for number in range(60)]
+"""Of all buckets."""
+
+startup: list[tuple[str, int]] = []
+clients: list[redis.RedisCluster] = []
+
+
+def client():
+    """What REDISLOCK_CLIENT names here."""
+    host, port = startup[0]
+    clients.append(redis.RedisCluster(host=host, port=port, socket_timeout=1))
+    return clients[-1]
+
+
+def patient_client():
+    host, port = startup[0]
+    clients.append(redis.RedisCluster(host=host, port=port, socket_timeout=None))
+    return clients[-1]
+
+
+def async_client():
+    host, port = startup[0]
+    return redis.asyncio.RedisCluster(host=host, port=port, socket_timeout=1)
+
+
+def reading_client():
+    host, port = startup[0]
+    options = {"socket_timeout": 1, "read_from_replicas": True}
+    clients.append(redis.RedisCluster(host=host, port=port, **options))
+    return clients[-1]
+
+
+def async_reading_client():
+    host, port = startup[0]
+    options = {"socket_timeout": 1, "read_from_replicas": True}
+    return redis.asyncio.RedisCluster(host=host, port=port, **options)
+
+
+@pytest.fixture(scope="module")
+def running():
+    with Cluster(cluster_node_timeout=3000) as cluster:  # a busy machine is no dead one
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running, settings):
+    running.wait_in_sync()
+    startup[:] = running.startup
+    settings.REDISLOCK_CLIENT = f"{ME}.client"
+    settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.async_client"
+    settings.REDISLOCK_PREFIX = "of the cluster"  # a server of its own
+    settings.CACHES = {**settings.CACHES}
+    yield running
+    startup[:] = running.startup
+    settings.REDISLOCK_PREFIX = "of the cluster"
+    wait_until(lambda: locks.count() == 0)
+    while clients:
+        clients.pop().close()
+
+
+def slot_of(name: str) -> int:
+    return key_slot(server("default").keys.of(name).lock.encode())
+
+
+def another(cluster: Cluster, slot: int):
+    owner = cluster.owner(slot)
+    masters = [node for node in cluster.nodes if node.ask("ROLE")[0] == "master"]
+    return next(node for node in masters if node is not owner)
+
+
+@contextlib.contextmanager
+def held(names):
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(locks.lock(name)) for name in names]
+
+
+def test_locks_of_all_nodes_are_held_listed_and_released(cluster):
+    with held(NAMES):
+        assert locks.count() == len(NAMES)
+        assert sorted(info.name for info in locks.active()) == sorted(NAMES)
+        assert locks.page("name*").total == len(NAMES)
+        assert sum(int(node.ask("DBSIZE")) > 0 for node in cluster.nodes[:3]) == 3
+        assert not locks.lock_many([*NAMES[:3], "other"], blocking=False).acquire()
+    assert locks.count() == 0
+
+
+def test_locks_of_all_nodes_are_held_listed_and_released_in_async(cluster):
+    async def use():
+        async with contextlib.AsyncExitStack() as stack:
+            for name in NAMES:
+                await stack.enter_async_context(locks.lock(name, min_replicas=1))
+            assert await locks.acount() == len(NAMES)
+            assert (await locks.apage("name*")).total == len(NAMES)
+        assert await locks.acount() == 0
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("prefix", ["{}", "site{}", "{}{a}", "{a}{}", "{", "{a", "}{}"])
+def test_a_prefix_may_contain_braces(cluster, settings, prefix):
+    settings.CACHES["default"] = settings.CACHES["default"] | {"KEY_PREFIX": prefix}
+
+    async def use():
+        async with locks.lock(NAMES[0]):
+            pass
+
+    with held(NAMES):
+        assert sorted(info.name for info in locks.active()) == sorted(NAMES)
+    asyncio.run(use())
+    assert len(locks.history()) == len(NAMES) + 1
+
+
+def test_renewals_of_a_bucket_have_a_thread_of_their_own(cluster):
+    same = [name for name in NAMES if slot_of(name) == slot_of(NAMES[0])]
+    with held(same) as of_one, locks.lock(next(n for n in NAMES if n not in same)) as other:
+        books = {lock._own().leases[0].book for lock in of_one}
+        assert len(books) == 1
+        assert other._own().leases[0].book not in books
+
+
+@pytest.mark.parametrize("way", ["move_slot", "move_slot_atomically"])
+def test_a_held_lock_moves_with_its_slot_and_so_does_who_waits(cluster, way):
+    slot = slot_of("a")
+    lock = locks.lock("a", timeout=2, min_replicas=1)
+    assert lock.acquire()
+    turn = start(locks.lock("a", min_replicas=1).acquire)
+    waiting(locks, "a", 1)
+    getattr(cluster, way)(slot, another(cluster, slot))
+    before = lock._own().deadline
+    wait_until(lambda: lock._own().deadline > before)
+    assert locks.get("a").token == lock.token
+    lock.release()
+    assert turn.result(60)
+    assert locks.force_release("a") == 1
+
+
+def test_who_asks_while_a_slot_is_under_way_waits_until_it_has_moved(cluster):
+    slot, to = slot_of("a"), another(cluster, slot_of("a"))
+    assert locks.lock("a").acquire()
+    with cluster.moving(slot, to):
+        released = start(locks.force_release, "a")
+        asked = start(lambda: asyncio.run(locks.aget("a")))
+        with pytest.raises(redis.ResponseError, match="during rehashing of slot"):
+            cluster.owner(slot).ask("EVAL", "return 1", 2, *_keys("a"))
+    assert released.result(60) == 1
+    asked.result(60)
+    free(locks, "a")
+
+
+@pytest.mark.slow
+def test_tasks_that_take_turns_do_not_notice_that_the_slot_moves(cluster):
+    slot, moves = slot_of("a"), iter(range(8))
+
+    async def take_turns(moved):
+        while not moved.done():
+            async with locks.lock("a", timeout=5):
+                await asyncio.sleep(0)
+
+    def move():
+        for _ in moves:
+            with cluster.moving(slot, another(cluster, slot)):
+                time.sleep(0.1)  # so that more are redirected
+
+    async def use():
+        moved = asyncio.ensure_future(asyncio.to_thread(move))
+        await asyncio.gather(*(take_turns(moved) for _ in range(5)))
+        await moved
+
+    asyncio.run(use())
+    assert next(moves, None) is None
+
+
+@pytest.mark.hurried
+def test_a_redirection_to_a_node_that_hangs_is_an_error_in_time(cluster, settings):
+    settings.REDISLOCK_CLIENT = f"{ME}.patient_client"
+    slot = slot_of("a")
+    with locks.lock("a"):
+        pass
+    new = another(cluster, slot)
+    cluster.move_slot(slot, new)
+    new.pause()
+    resume = threading.Timer(5, new.resume)
+    resume.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(TimeoutError):
+            locks.lock("a", blocking_timeout=0.5).acquire()
+        assert time.monotonic() - began < 3
+    finally:
+        resume.cancel()
+        new.resume()
+
+
+def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again(cluster):
+    slot, key = slot_of("a"), server("default").keys.of("a").lock
+
+    def redirected(nodes):
+        keeper = nodes.at(key)
+        for error in (MovedError, AskError):
+            assert nodes.redirected(error(f"{slot} 127.0.0.1:1")) is None
+        assert nodes.at(key) is keeper
+
+    async def use():
+        await locks.acount()
+        nodes = await server("default").async_client()
+        redirected(nodes)
+        await asyncio.wait([nodes._looking])
+        await locks.acount()
+
+    redirected(server("default").client)
+    asyncio.run(use())
+
+
+def test_no_connection_stays_open_with_its_loop_where_the_client_looked_again(cluster):
+    async def use():
+        for _ in range(3):
+            async with locks.lock("a"):
+                pass
+            nodes = await server("default").async_client()
+            nodes.look_again()
+            await asyncio.wait([nodes._looking])
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        asyncio.run(use())
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+
+
+def test_connections_that_were_closed_while_idle_are_no_error_in_async(cluster):
+    async def use():
+        async with locks.lock("a"):
+            pass
+        nodes = await server("default").async_client()
+        node = nodes.at(server("default").keys.of("a").lock)
+        for connection in node.node._free:
+            connection._writer.transport.abort()
+        await asyncio.sleep(0.01)  # asyncio does the rest
+        async with locks.lock("a"):
+            pass
+        assert cluster.owner(slot_of("a")).ask("CLIENT", "KILL", "TYPE", "normal")
+        async with locks.lock("a"):
+            pass
+
+    asyncio.run(use())
+
+
+def _keys(name):
+    keys = server("default").keys.of(name)
+    return keys.lock, keys.queue
+
+
+def test_a_slot_that_does_not_arrive_is_an_error_and_nothing_is_left(cluster, monkeypatch):
+    monkeypatch.setattr(exchange, "LONGEST_MOVE", 0.1)
+    slot = slot_of("a")
+    assert locks.lock("a").acquire()
+    with cluster.moving(slot, another(cluster, slot)):
+        with pytest.raises(TryAgainError):
+            locks.lock("b in the same bucket", blocking=False).locked() if False else locks.get(
+                "a"
+            )
+        with pytest.raises(redis.RedisError):
+            asyncio.run(locks.aget("a"))
+    assert locks.force_release("a") == 1
+
+
+def test_a_primary_that_fails_is_an_error_in_time_and_then_its_replica_is_asked(cluster):
+    slot = slot_of("a")
+    with locks.lock("a"):
+        pass
+    old = cluster.owner(slot)
+    old.pause()
+    with pytest.raises(TimeoutError):
+        locks.lock("a", blocking_timeout=0.3).acquire()
+    cluster.wait_for_new_owner(slot, old)
+    old.kill()
+
+    def acquired():
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            return locks.lock("a", blocking_timeout=0.5).acquire()
+
+    wait_until(acquired, timeout=60)
+    assert locks.force_release("a") == 1
+    old.start()
+    cluster.wait_in_sync()
+
+
+def test_a_node_that_was_taken_out_and_runs_on_is_not_asked_for_ever():
+    def take_out():
+        slot = key_slot(lock._server().keys.of("a").lock.encode())
+        smaller.remove(smaller.owner(slot), another(smaller, slot))
+
+    async def use():
+        host, port = smaller.startup[0]
+        async with redis.asyncio.RedisCluster(host=host, port=port) as client:
+            async with AsyncLock(client, "a"):
+                pass
+            await asyncio.to_thread(take_out)
+            async with AsyncLock(client, "a", blocking_timeout=4):
+                pass
+
+    with Cluster(replicas=0) as smaller:
+        lock = Lock(smaller.client(), "a", blocking_timeout=4)
+        with lock:
+            pass
+        asyncio.run(use())
+        with lock:
+            pass
+
+
+@pytest.mark.filterwarnings("ignore:.*'read_from_replicas':DeprecationWarning")
+def test_who_reads_from_replicas_follows_a_primary_that_became_one(cluster, settings):
+    settings.REDISLOCK_CLIENT = f"{ME}.reading_client"
+    settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.async_reading_client"
+
+    async def use():
+        async with locks.lock("b"):
+            await asyncio.to_thread(cluster.failover, slot_of("a"))
+            for _ in range(2):
+                async with locks.lock("a"):
+                    pass
+
+    with locks.lock("a") as lock:
+        cluster.failover(slot_of("a"))
+        assert lock.extend(60)
+    asyncio.run(use())
+    cluster.wait_in_sync()
+
+
+def test_a_cluster_of_which_no_node_answers_is_redis_pys_connection_error(cluster, settings):
+    startup[:] = [("127.0.0.1", 1)]
+    settings.REDISLOCK_PREFIX = "nowhere"
+    with pytest.raises(ConnectionError):
+        locks.lock("a").acquire()
+    with pytest.raises(ConnectionError):
+        asyncio.run(locks.acount())
+    assert locks.everywhere()[0].alias == "default"
+    connection, *others = locks.health().findings
+    assert connection.status == "failed"
+    assert {each.status for each in others} == {"unknown"}
+    assert asyncio.run(locks.ahealth()).get("connection").status == "failed"
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_the_health_of_each_node_is_told(cluster, colour):
+    node = cluster.owner(slot_of("a"))
+    node.client().config_set("maxmemory-policy", "allkeys-lru")
+    found = locks.health() if colour == "sync" else asyncio.run(locks.ahealth())
+    node.client().config_set("maxmemory-policy", "noeviction")
+    eviction = found.get("eviction")
+    assert eviction.status == "warning"
+    assert f"127.0.0.1:{node.port}" in eviction.summary
+    assert len(eviction.facts["servers"]) == 3
+    assert found.get("locking").status == found.get("scripts").status == "ok"
+    assert found.get("version").summary.startswith("All 3 servers: ")
+
+
+def test_a_node_that_evicts_is_warned_of(cluster, capsys):
+    node = cluster.owner(slot_of("a"))
+    node.client().config_set("maxmemory-policy", "allkeys-lru")
+    call_command("check", deploy=True, tags=["caches"])
+    node.client().config_set("maxmemory-policy", "noeviction")
+    assert "W001" in capsys.readouterr().err
+
+
+def test_locks_on_given_clients_of_a_cluster_are_one(cluster):
+    given = client()
+    with Lock(given, "a"):
+        assert not Lock(given, "a", blocking=False).acquire()
+
+
+# The settings
+
+
+def not_a_client():
+    return object()
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (f"{ME}.nothing", "REDISLOCK_CLIENT can't be imported"),
+        (f"{ME}.NAMES", "REDISLOCK_CLIENT must name a callable"),
+        (f"{ME}.not_a_client", "REDISLOCK_CLIENT must make a client .* got a object"),
+        (f"{ME}.async_client", "REDISLOCK_CLIENT must make a client .* got a RedisCluster"),
+        (5, "REDISLOCK_CLIENT must be str"),
+    ],
+)
+def test_what_makes_no_client_is_refused_by_name(settings, path, told):
+    settings.REDISLOCK_CLIENT = path
+    startup[:] = [("127.0.0.1", 1)]
+    with pytest.raises(ImproperlyConfigured, match=told):
+        locks.get("a")
+
+
+def test_asyncio_wants_a_client_of_its_own(cluster, settings):
+    settings.REDISLOCK_ASYNC_CLIENT = None
+    settings.REDISLOCK_PREFIX = "sync alone"
+    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT must name"):
+        asyncio.run(locks.aget("a"))
+
+
+def test_other_aliases_stay_where_they_are(cluster, settings, redis_server):
+    settings.CACHES = {**settings.CACHES, "other": settings.CACHES["default"]}
+    with locks.using("other").lock("a"):
+        assert locks.get("a") is None
+
+
+# A client of asyncio
+
+
+def small_async_client():
+    host, port = startup[0]
+    return redis.asyncio.RedisCluster(host=host, port=port, max_connections=4)
+
+
+def test_more_waiters_than_connections_are_served_all_the_same(cluster, settings):
+    settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.small_async_client"
+
+    async def turn(name, replicas):
+        async with locks.lock(name, min_replicas=replicas):
+            await asyncio.sleep(0)
+
+    async def use():
+        async with locks.lock("a"):
+            turns = [asyncio.create_task(turn("a", number % 2)) for number in range(8)]
+            while (await locks.aget("a")).waiters < 8:  # noqa: ASYNC110  it sets no event
+                await asyncio.sleep(0.02)
+        await asyncio.gather(*turns)
+
+    asyncio.run(use())
+
+
+def test_who_is_cancelled_while_replicas_are_waited_for_leaves_the_connection(cluster, settings):
+    settings.REDISLOCK_ASYNC_CLIENT = f"{ME}.small_async_client"
+
+    async def use():
+        for number in range(20):
+            task = asyncio.create_task(locks.lock("a", min_replicas=1).aacquire())
+            await asyncio.sleep(0.0005 * number)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+                await locks.aforce_release("a")
+        async with locks.lock("b", min_replicas=1):
+            pass
+
+    asyncio.run(use())
+    wait_until(lambda: locks.force_release("a") or not locks.get("a"))
+
+
+def test_a_cluster_that_hangs_does_not_block_the_loop(cluster, settings):
+    with socket.create_server(("127.0.0.1", 0)) as hole:  # lets connect, and says nothing
+        startup[:] = [hole.getsockname()]
+        settings.REDISLOCK_PREFIX = "that hangs"
+
+        async def use():
+            turned = 0
+            asked = asyncio.create_task(locks.lock("a", blocking_timeout=0.3).aacquire())
+            while not asked.done():
+                await asyncio.sleep(0.01)
+                turned += 1
+            with pytest.raises((ConnectionError, TimeoutError)):
+                await asked
+            assert turned > 5
+
+        asyncio.run(use())
+
+
+def test_a_cache_elsewhere_is_not_where_locks_are_kept(cluster, settings, capsys):
+    call_command("check", deploy=True, tags=["caches"])
+    assert "W003" not in capsys.readouterr().err
+
+
+def test_a_lock_on_replicas_is_not_entered_through_one_that_is_not(cluster):
+    with locks.lock("a", reentrant=True):
+        assert not locks.lock("a", reentrant=True, min_replicas=1, blocking=False).acquire()
+        with locks.lock("a", reentrant=True):
+            pass

@@ -1,0 +1,203 @@
+"""`min_replicas`: a lock counts when so many replicas have it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.exceptions import ConnectionError, ReadOnlyError
+
+from django_redislock import LockLost, locks
+from django_redislock.engine import drivers
+from django_redislock.engine.pools import connection_of
+from tests.lock_tools import start, waiting
+from tests.servers import Node
+from tests.tools import wait_until
+
+pytestmark = pytest.mark.xdist_group("replicas")  # its pair is started once
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A primary and its replica."""
+    with Node() as primary, Node(replicaof=f"127.0.0.1 {primary.port}") as replica:
+        yield primary, replica
+
+
+@pytest.fixture
+def primary(pair):
+    primary, replica = pair
+    wait_until(lambda: replica.client().info("replication")["master_link_status"] == "up")
+    yield primary
+    if not replica.is_running:
+        replica.start()
+    replica.resume()
+    primary.client().flushall()
+
+
+@pytest.fixture
+def replica(primary, pair):
+    return pair[1]
+
+
+@pytest.fixture
+def replicated(alias_on, primary):
+    return alias_on(primary.url)
+
+
+def on(replica: Node, name: str) -> bool:
+    return any(key.endswith(f"lock:{name}") for key in replica.client().scan_iter())
+
+
+def test_a_lock_is_on_the_replica_when_it_is_acquired(replicated, replica):
+    for number in range(20):
+        with replicated.lock(f"a{number}", min_replicas=1):
+            assert on(replica, f"a{number}")
+
+
+def test_a_lock_is_on_the_replica_when_it_is_acquired_in_async(replicated, replica):
+    async def use():
+        for number in range(20):
+            async with replicated.lock(f"a{number}", min_replicas=1):
+                assert on(replica, f"a{number}")
+
+    asyncio.run(use())
+
+
+def test_a_lock_that_no_replica_confirms_is_refused_loudly_and_not_left(replicated, replica):
+    replica.pause()
+    with pytest.raises(ConnectionError, match=r"'a' must be on 1 replica.* was on 0"):
+        replicated.lock("a", min_replicas=1).acquire()
+    with pytest.raises(ConnectionError, match="'b' must be on 2"):
+        asyncio.run(replicated.lock("b", min_replicas=2).aacquire())
+    assert replicated.count() == 0
+
+
+def test_what_the_replica_has_counts_and_not_what_was_answered_before(
+    replicated, primary, monkeypatch
+):
+    perform = drivers._perform
+
+    def perform_and_lose_data(client, op):
+        answer = perform(client, op)
+        monkeypatch.undo()
+        primary.client().flushall()
+        return answer
+
+    monkeypatch.setattr(drivers, "_perform", perform_and_lose_data)
+    lock = replicated.lock("a", min_replicas=1)
+    assert lock.acquire()
+    assert lock.fence_token == replicated.get("a").fence_token
+    lock.release()
+
+
+def test_a_turn_counts_when_the_replica_has_it(replicated, replica):
+    first, second = replicated.lock("a"), replicated.lock("a", min_replicas=1)
+    assert first.acquire()
+    turn = start(second.acquire)
+    waiting(replicated, "a", 1)
+    replica.pause()
+    first.release()
+    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+        turn.result(60)
+    assert replicated.count() == 0
+
+
+def test_a_renewal_counts_when_the_replica_has_it(replicated, replica):
+    lock = replicated.lock("a", timeout=1.5, min_replicas=1)
+    assert lock.acquire()
+    replica.pause()
+    wait_until(lambda: lock.lost)
+    assert replicated.get("a").token, "it is lost to its holder first"
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_a_replica_that_comes_back_in_time_keeps_the_lock(replicated, replica):
+    lock = replicated.lock("a", timeout=3, min_replicas=1)
+    assert lock.acquire()
+    replica.pause()
+    first = replicated.get("a").expires_at
+    wait_until(lambda: replicated.get("a").expires_at > first)
+    replica.resume()
+    hold = lock._own()
+    deadline = hold.deadline
+    wait_until(lambda: hold.deadline > deadline)
+    lock.release()
+
+
+def test_an_extension_counts_when_the_replica_has_it(replicated, replica):
+    lock = replicated.lock("a", min_replicas=1)
+    assert lock.acquire()
+    replica.pause()
+    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+        lock.extend(60)
+    lock.release()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timeout", [0.9, 1.5])
+def test_others_beside_it_are_renewed_without_the_replica(replicated, replica, timeout):
+    lock, other = (replicated.lock(f"a{n}", timeout=timeout, min_replicas=n) for n in (1, 0))
+    last = replicated.lock("a2", timeout=timeout * 3, min_replicas=1)
+    for each in (last, lock, other):
+        assert each.acquire()
+    replica.pause()
+    wait_until(lambda: lock.lost and last.lost)
+    assert not other.lost
+    other.release()
+
+
+def test_a_replica_is_not_waited_for_longer_than_the_client_waits_for_an_answer(
+    alias_on, primary, replica
+):
+    hasty = alias_on(primary.url, socket_timeout=0.95)
+    replica.pause()
+    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+        hasty.lock("a", min_replicas=1).acquire()
+    assert hasty.count() == 0
+
+
+@pytest.mark.parametrize("value", [1.5, "1", True, False, None])
+def test_a_number_of_replicas_that_is_no_int_is_refused(value):
+    with pytest.raises(TypeError, match="min_replicas must be an int"):
+        locks.lock("a", min_replicas=value)
+
+
+@pytest.mark.parametrize("value", [-1, 101])
+def test_a_number_of_replicas_that_is_out_of_range_is_refused(value):
+    with pytest.raises(ValueError, match=f"min_replicas must be from 0 to 100, got {value}"):
+        locks.lock("a", min_replicas=value)
+
+
+def test_an_address_that_leads_to_a_new_primary_is_followed(alias_on, tmp_path):
+    address = Path(tmp_path, "socket")
+    own = alias_on(f"unix://{address}?db=0")
+
+    async def use():
+        async with own.lock("a"):
+            pass
+        taken_over()
+        with pytest.raises(ReadOnlyError):
+            await own.lock("a").aacquire()
+        async with own.lock("a"):
+            pass
+
+    def taken_over():
+        address.unlink()
+        address.symlink_to(new.socket)
+        old.client().replicaof("127.0.0.1", 1)
+
+    with Node(unix=True) as old, Node(unix=True) as new:
+        address.symlink_to(old.socket)
+        with own.lock("a"):
+            pass
+        pool = own._server().pool
+        idle = [connection_of(pool, None) for _ in range(3)]
+        for connection in idle:
+            pool.release(connection)
+        asyncio.run(use())
+        with pytest.raises(ReadOnlyError):  # by the connection that it had
+            own.lock("a").acquire()
+        with own.lock("a"):
+            pass
+        assert [each for each in idle if each._sock] == idle[-1:]  # the others went with it

@@ -1,0 +1,982 @@
+"""`manage.py locks run`: real commands, real signals, a real terminal."""
+
+import json
+import os
+import pty
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import psutil
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_redislock import locks
+from django_redislock.testing import EmbeddedServer
+from tests.tools import ROOT, leftovers, wait_until
+
+RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
+
+NO_STDERR = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
+"""Put before a command, it closes its stderr."""
+
+PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT")
+
+EACH_SIGNAL = [
+    PASSED_ON[0],
+    *(pytest.param(name, marks=pytest.mark.slow) for name in PASSED_ON[1:]),
+]
+
+LISTENER = """
+import os, signal, sys, time
+def tell(number, frame):
+    os.write(1, f"got {signal.Signals(number).name}\\n".encode())  # in one piece
+for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGINT"):
+    signal.signal(getattr(signal, name), tell)
+print("ready", os.getpid(), flush=True)
+for line in sys.stdin:
+    if line.strip() == "end":
+        print("ended", flush=True)
+        sys.exit(7)
+    print("heard", line.strip(), flush=True)
+"""
+"""Tells of each signal, and ends with 7 when it is told to."""
+
+SLOW = """
+import signal, sys, time
+def tidy_up(number, frame):
+    print("tidying", flush=True)
+    sys.stdin.readline()
+    print("tidy", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, tidy_up)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+"""Takes its time when it is ended."""
+
+
+def environment(**more):
+    return os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | more
+
+
+def done(*arguments, stdin="", **more):
+    """The outcome of a run that ends by itself, without a terminal."""
+    return subprocess.run(
+        [*RUN, *arguments],
+        cwd=ROOT,
+        env=environment(**more),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+
+
+class Run:
+    """A run under way, without a terminal; all of it is killed at the end of ``with``."""
+
+    def __init__(self, *arguments, before=(), **more):
+        self.process = subprocess.Popen(
+            [*before, *RUN, *arguments],
+            cwd=ROOT,
+            env=environment(**more),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self.process.pid
+        self.said, self.complained = [], []
+        self._readers = [
+            threading.Thread(target=self._read, args=pair, daemon=True)
+            for pair in ((self.process.stdout, self.said), (self.process.stderr, self.complained))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream, lines):
+        for line in stream:
+            lines.append(line.rstrip("\n"))
+
+    def expect(self, text):
+        """The rest of the first line of stdout that begins with `text`."""
+        return self._first(self.said, text)
+
+    def expect_complaint(self, text):
+        """The same of stderr."""
+        return self._first(self.complained, text)
+
+    def _first(self, lines, text):
+        def found():
+            return next((line for line in lines if line.startswith(text)), None)
+
+        try:
+            return wait_until(found, timeout=60)[len(text) :].strip()
+        except AssertionError:
+            raise AssertionError(f"no {text!r} in {lines}, but {self.complained}") from None
+
+    def tell(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def send(self, name):
+        self.process.send_signal(getattr(signal, name))
+
+    def wait(self):
+        return self.process.wait(timeout=30)
+
+    def __enter__(self):
+        self._family = psutil.Process(self.pid)
+        return self
+
+    def __exit__(self, *error):
+        with suppress(psutil.NoSuchProcess):
+            for each in self._family.children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+        self.process.kill()
+        self.process.wait()
+        for reader in self._readers:
+            reader.join(timeout=5)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def listener(name, *options, **more):
+    return Run(name, *options, "--", sys.executable, "-c", LISTENER, **more)
+
+
+def alive(pid):
+    try:
+        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def gone(*pids):
+    wait_until(lambda: not any(map(alive, pids)))
+
+
+def none_waits(name):
+    info = locks.get(name)
+    return info is None or info.waiters == 0
+
+
+# The command as it would be without the lock
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["true"], 0),
+        (["sh", "-c", "exit 3"], 3),
+        pytest.param(["sh", "-c", "exit 255"], 255, marks=pytest.mark.slow),
+        (["sh", "-c", "kill -KILL $$"], 137),
+        pytest.param(["sh", "-c", "kill -USR1 $$"], 138, marks=pytest.mark.slow),
+        (["no-such-command"], 127),
+        pytest.param(["/no/such/command"], 127, marks=pytest.mark.slow),
+        pytest.param([str(ROOT / "pyproject.toml")], 126, marks=pytest.mark.slow),
+        pytest.param([str(ROOT)], 126, marks=pytest.mark.slow),
+    ],
+)
+def test_exit_status_is_the_commands(command, status):
+    ended = done("x", "--", *command)
+
+    assert (ended.returncode, ended.stdout) == (status, "")
+    assert ended.stderr.count("\n") == (status in (126, 127))
+    assert "Traceback" not in ended.stderr
+
+
+def test_streams_are_passed_through():
+    ended = done("x", "--", "sh", "-c", "cat; echo oops >&2", stdin="a\nb\n")
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "a\nb\n", "oops\n")
+
+
+@pytest.mark.slow
+def test_command_may_have_any_arguments():
+    code = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    given = ["-la", "--using", "x", "--", "--settings", "y", "--skip", "", "ä", "\udcff", "--help"]
+
+    ended = done("x", "--skip", "--timeout", "1m", "--", sys.executable, "-c", code, *given)
+
+    assert json.loads(ended.stdout) == given
+
+
+def test_script_without_an_interpreter_is_the_shells(tmp_path):
+    script = tmp_path / "script"
+    script.write_text("echo $1; exit 4\n")
+    script.chmod(0o700)
+
+    ended = done("x", "--", str(script), "hello")
+
+    assert (ended.returncode, ended.stdout) == (4, "hello\n")
+
+
+def test_command_is_told_of_the_lock():
+    with listener("näme:1", "--timeout", "20s") as run:
+        pid = run.expect("ready")
+        info = locks.get("näme:1")
+        told = psutil.Process(int(pid)).environ()
+        run.tell("end")
+        run.wait()
+
+    assert told["REDISLOCK_NAME"] == "näme:1"
+    assert told["REDISLOCK_FENCE_TOKEN"] == str(info.fence_token)
+    assert info.timeout == 20
+    assert info.holder.pid == run.pid
+
+
+@pytest.mark.slow
+def test_of_the_command_only_its_name_is_told():
+    with listener("x") as run:
+        run.expect("ready")
+        assert locks.get("x").metadata == {"command": sys.executable}
+        run.tell("end")
+        run.wait()
+
+
+@pytest.mark.slow
+def test_a_long_command_is_shortened(tmp_path):
+    program = tmp_path / ("\u202e" * 60)
+    program.symlink_to("/bin/cat")
+    long = "/./" * 900 + str(program)
+    with Run("x", "--", long) as run:
+        told = wait_until(lambda: locks.get("x")).metadata["command"]
+        run.process.stdin.close()
+        assert run.wait() == 0
+
+    assert told.startswith("/./")
+    assert told.endswith("…")
+
+
+@pytest.mark.slow
+def test_lock_is_renewed_and_then_free():
+    with listener("x", "--timeout", "2") as run:
+        run.expect("ready")
+        first = locks.get("x")
+        wait_until(
+            lambda: locks.get("x").acquired_at + timedelta(seconds=4) < locks.get("x").expires_at
+        )
+        assert locks.get("x").fence_token == first.fence_token
+        run.tell("end")
+        assert run.wait() == 7
+    assert locks.get("x") is None
+
+
+@pytest.mark.slow
+def test_ignored_signals_stay_ignored():
+    with Run("x", "--", "sh", "-c", "echo ready; read line; exit 5", before=["nohup"]) as run:
+        run.expect("ready")
+        run.send("SIGHUP")
+        os.killpg(run.pid, signal.SIGHUP)
+        run.tell("go on")
+        assert run.wait() == 5
+
+
+@pytest.mark.slow
+def test_signals_are_as_a_command_finds_them_elsewhere():
+    code = """
+for line in open("/proc/self/status"):
+    if line.startswith(("SigBlk", "SigIgn")):
+        print(line, end="")
+"""
+    plain = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True
+    ).stdout
+
+    assert done("x", "--", sys.executable, "-c", code).stdout == plain
+
+
+# Signals
+
+
+@pytest.mark.parametrize("name", EACH_SIGNAL)
+def test_signal_is_passed_on(name):
+    with listener("x") as run:
+        run.expect("ready")
+        run.send(name)
+        run.expect(f"got {name}")
+        run.tell("end")
+
+        assert run.wait() == 7
+    assert run.said[1:] == [f"got {name}", "ended"]
+
+
+@pytest.mark.parametrize("name", EACH_SIGNAL)
+def test_signal_that_ends_the_command_is_the_exit_status(name):
+    with Run("x", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
+        run.expect("ready")
+        run.send(name)
+
+        assert run.wait() == 128 + getattr(signal, name)
+    assert locks.get("x") is None
+
+
+@pytest.mark.slow
+def test_children_of_a_shell_get_it_too():
+    with Run("x", "--", "sh", "-c", "sleep 1000 & echo child $!; sleep 1000; true") as run:
+        child = run.expect("child")
+        run.send("SIGTERM")
+
+        assert run.wait() == 128 + signal.SIGTERM
+        gone(child)
+
+
+@pytest.mark.slow
+def test_lock_is_kept_until_the_children_of_a_killed_shell_have_ended():
+    with Run("x", "--", "sh", "-c", f'{sys.executable} -c "$0"; true', SLOW) as run:
+        run.expect("ready")
+        run.send("SIGTERM")
+        run.expect("tidying")
+        wait_until(lambda: len(psutil.Process(run.pid).children()) == 0)
+        assert locks.get("x").holder.pid == run.pid
+        run.tell("go on")
+
+        assert run.wait() == 128 + signal.SIGTERM
+        assert "tidy" in run.said
+    assert locks.get("x") is None
+
+
+@pytest.mark.slow
+def test_children_of_a_killed_shell_are_killed_after_the_grace():
+    stubborn = "trap '' TERM; echo child $$; while :; do sleep 1; done"
+    with Run("x", "--grace", "0.3", "--", "sh", "-c", 'sh -c "$0"; true', stubborn) as run:
+        child = run.expect("child")
+        (shell,) = psutil.Process(run.pid).children()
+        shell.kill()
+
+        assert run.wait() == 128 + signal.SIGKILL
+        gone(child)
+
+
+@pytest.mark.parametrize("name", EACH_SIGNAL)
+def test_signal_ends_the_wait(hold, name):
+    hold("x")
+    with Run("x", "--", "echo", "ran") as run:
+        run.expect_complaint("Waiting for x (fencing token")
+        wait_until(lambda: locks.get("x").waiters == 1)
+        run.send(name)
+
+        assert run.wait() == 128 + getattr(signal, name)
+        assert none_waits("x")
+    assert run.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_signal_at_any_moment_leaves_nothing(tmp_path, redis_server, monkeypatch):
+    """It strikes while Django starts, while it asks, at the fork, while it releases."""
+    # What strikes as redis-py connects leaves a socket to the garbage collector, with a warning.
+    monkeypatch.setattr(sys.modules[__name__], "RUN", [sys.executable, *RUN[3:]])
+    began = time.monotonic()
+    done("x", "--", "true")
+    usual = time.monotonic() - began
+    note = tmp_path / "pids"
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    rng = random.Random(seed)
+    for number in range(16):
+        command = f"echo $$ >> {note}; " + ("sleep 1000; true" if number % 2 else "true")
+        with Run("x", "--", "sh", "-c", command) as run:
+            time.sleep(usual * rng.uniform(0.5, 1.1))
+            run.send("SIGTERM")
+            assert run.wait() in (0, -signal.SIGTERM, 128 + signal.SIGTERM), run.complained
+            assert leftovers(redis_server) == []
+            gone(*note.read_text().split() if note.exists() else [])
+        assert "Traceback" not in "".join(run.complained), run.complained
+
+
+WITHOUT_SIGTIMEDWAIT = """
+import signal, sys
+del signal.sigtimedwait
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", "locks", "run", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EACH_SIGNAL)
+def test_signal_is_passed_on_where_a_system_can_not_wait_for_one(name, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "RUN", [sys.executable, "-c", WITHOUT_SIGTIMEDWAIT])
+    with listener("x") as run:
+        run.expect("ready")
+        run.send(name)
+        run.expect(f"got {name}")
+        locks.force_release("x")
+        run.tell("end")
+
+        assert run.wait() == 75
+
+
+# The lock is not to be had
+
+
+@pytest.mark.slow
+def test_skip_names_the_holder(hold):
+    held = hold("x")
+
+    ended = done("x", "--skip", "--", "echo", "ran")
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    holder = locks.get("x").holder
+    assert ended.stderr.startswith(
+        f"Not run: x (fencing token {held.fence_token}, held by {holder.host}:{holder.pid}"
+    )
+    assert ended.stderr.count("\n") == 1
+    assert held.owned()
+
+
+def test_conflict_is_its_exit_status_where_nobody_can_be_told(hold):
+    hold("x")
+    with Run("x", "--skip", "--conflict-exit-code", "0", "--", "false", before=NO_STDERR) as run:
+        assert run.wait() == 0
+
+
+@pytest.mark.slow
+def test_wait_that_is_over_is_a_conflict(hold):
+    hold("x")
+
+    ended = done("x", "--wait", "0.2", "--conflict-exit-code", "99", "--", "echo", "ran")
+
+    assert (ended.returncode, ended.stdout) == (99, "")
+    waiting, conflict = ended.stderr.splitlines()
+    assert waiting.startswith("Waiting for x (")
+    assert conflict.startswith("Not run: x (")
+    assert none_waits("x")
+
+
+@pytest.mark.parametrize("wait", [["--skip"], ["--wait", "0.2"]])
+def test_a_skipped_run_that_is_a_success_prints_nothing(hold, wait):
+    hold("x")
+
+    ended = done("x", *wait, "--conflict-exit-code", "0", "--", "echo", "ran")
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert none_waits("x")
+
+
+def test_a_skipped_run_that_is_a_success_names_the_holder_if_asked(hold):
+    hold("x")
+
+    options = ("--wait", "0.2", "--conflict-exit-code", "0", "-v", "2")
+    ended = done("x", *options, "--", "echo", "ran")
+
+    assert (ended.returncode, ended.stdout) == (0, "")
+    waiting, conflict = ended.stderr.splitlines()
+    assert waiting.startswith("Waiting for x (")
+    assert conflict.startswith("Not run: x (")
+
+
+def test_a_run_that_is_not_skipped_is_silent_about_the_wait(hold):
+    held = hold("x")
+    with Run("x", "--conflict-exit-code", "0", "--", "echo", "ran") as run:
+        wait_until(lambda: locks.get("x").waiters == 1)
+        held.release()
+
+        assert run.wait() == 0
+        run.expect("ran")
+    assert run.complained == []
+
+
+@pytest.mark.parametrize("options", [[], ["--wait", "30s"]])
+def test_runs_when_its_turn_comes(hold, options):
+    held = hold("x")
+    with Run("x", *options, "--", "echo", "ran") as run:
+        run.expect_complaint("Waiting for")
+        wait_until(lambda: locks.get("x").waiters == 1)
+        held.release()
+
+        assert run.wait() == 0
+        run.expect("ran")
+
+
+@pytest.mark.slow
+def test_name_of_another_kind_is_refused():
+    semaphore = locks.semaphore("x", 2)
+    with semaphore:
+        ended = done("x", "--", "echo", "ran")
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "is held as a semaphore" in ended.stderr
+
+
+def test_redis_away_is_one_line():
+    ended = done("x", "--", "echo", "ran", REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("CommandError: The locks on 'default' can't be reached: ")
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_many_at_once_never_overlap(tmp_path):
+    diary = tmp_path / "diary"
+    command = f"echo begin $$ >> {diary}; sleep 0.02; echo end $$ >> {diary}"
+    runs = [
+        subprocess.Popen(
+            [*RUN, "x", "--", "sh", "-c", command],
+            cwd=ROOT,
+            env=environment(),
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for _ in range(16)
+    ]
+
+    assert [run.wait(timeout=200) for run in runs] == [0] * 16
+    lines = diary.read_text().split()
+    assert lines[::4] == ["begin"] * 16
+    assert lines[2::4] == ["end"] * 16
+    assert lines[1::4] == lines[3::4]
+
+
+# The lock is lost
+
+
+def test_lost_lock_ends_the_command():
+    with Run("x", "--timeout", "3", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
+        pid = run.expect("pid")
+        locks.force_release("x")
+
+        assert run.wait() == 75
+        assert not alive(pid)
+    run.expect_complaint("x was lost: the command was told to end")
+
+
+@pytest.mark.parametrize("before", [pytest.param((), marks=pytest.mark.slow), NO_STDERR])
+def test_who_ends_well_when_told_is_exit_75_too(before):
+    code = SLOW.replace("sys.stdin.readline()", "")
+    with Run("x", "--timeout", "3", "--", sys.executable, "-c", code, before=before) as run:
+        run.expect("ready")
+        locks.force_release("x")
+
+        assert run.wait() == 75
+        assert "tidy" in run.said
+
+
+def test_who_does_not_end_is_killed_after_the_grace_with_its_children():
+    command = "trap '' TERM; sleep 1000 & echo child $!; echo pid $$; while :; do sleep 1; done"
+    with Run("x", "--timeout", "3", "--grace", "0.5", "--", "sh", "-c", command) as run:
+        child, pid = run.expect("child"), run.expect("pid")
+        began = time.monotonic()
+        locks.force_release("x")
+        run.expect_complaint("x was lost")
+        told = time.monotonic()
+
+        assert run.wait() == 75
+        assert time.monotonic() - told > 0.3
+        assert time.monotonic() - began < 10
+        gone(child, pid)
+
+
+@pytest.mark.slow
+def test_next_one_may_be_in_when_it_was_lost():
+    with Run("x", "--timeout", "3", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
+        run.expect("ready")
+        locks.force_release("x")
+        with locks.lock("x", blocking_timeout=5) as mine:
+            assert run.wait() == 75
+            assert mine.owned()
+
+
+@pytest.mark.slow
+def test_a_stopped_command_is_ended_too():
+    with Run("x", "--timeout", "3", "--grace", "60", "--", "sleep", "1000") as run:
+        (command,) = wait_until(lambda: psutil.Process(run.pid).children())
+        wait_until(lambda: command.name() == "sleep")
+        command.suspend()
+        locks.force_release("x")
+
+        assert run.wait() == 75
+
+
+@pytest.mark.slow
+def test_lost_while_it_was_stopped():
+    with Run("x", "--timeout", "1.5", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
+        run.expect("ready")
+        run.send("SIGSTOP")
+        wait_until(lambda: locks.get("x") is None)
+        run.send("SIGCONT")
+
+        assert run.wait() == 75
+
+
+def test_lost_just_before_the_end():
+    with listener("x", "--timeout", "30") as run:
+        run.expect("ready")
+        locks.force_release("x")
+        run.tell("end")
+
+        assert run.wait() == 75
+    run.expect_complaint("x was lost when the command ended")
+
+
+@pytest.mark.slow
+def test_lost_with_its_server():
+    with EmbeddedServer() as server, listener("x", "--timeout", "3", REDIS_URL=server.url) as run:
+        run.expect("ready")
+        server.stop()
+
+        run.expect("got SIGTERM")
+        run.tell("end")
+        assert run.wait() == 75
+
+
+@pytest.mark.slow
+def test_server_that_hangs_for_less_than_a_lease_is_nothing():
+    with EmbeddedServer() as server, listener("x", "--timeout", "9", REDIS_URL=server.url) as run:
+        run.expect("ready")
+        os.kill(server.pid, signal.SIGSTOP)
+        run.expect_complaint("Renewal of 1 lock(s) failed")
+        os.kill(server.pid, signal.SIGCONT)
+        run.tell("end")
+
+        assert run.wait() == 7
+
+
+@pytest.mark.slow
+def test_server_that_is_gone_at_the_end_is_told():
+    with EmbeddedServer() as server, listener("x", "--timeout", "60", REDIS_URL=server.url) as run:
+        run.expect("ready")
+        server.stop()
+        run.tell("end")
+
+        assert run.wait() == 7
+    run.expect_complaint("x can't be released, and stays taken until its lease ends: ")
+
+
+@pytest.mark.slow
+def test_server_that_hangs_at_the_end_does_not_hold_it_up():
+    with EmbeddedServer() as server, listener("x", "--timeout", "60", REDIS_URL=server.url) as run:
+        run.expect("ready")
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            run.tell("end")
+            assert run.wait() == 7
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+    run.expect_complaint("x can't be released")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems can't tell a child")
+def test_killed_itself_it_takes_the_command_along(redis_server):
+    with Run("x", "--timeout", "3", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
+        pid = run.expect("pid")
+        run.process.kill()
+
+        gone(pid)
+    wait_until(lambda: locks.get("x") is None)
+
+
+# At a terminal
+
+SHELL = """
+import fcntl, os, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.environ["PS1"] = "$ "
+os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
+"""
+
+
+class Terminal:
+    """A shell with job control on a terminal of its own."""
+
+    def __init__(self):
+        self._ours, theirs = pty.openpty()
+        self._shell = subprocess.Popen(
+            [sys.executable, "-c", SHELL],
+            cwd=ROOT,
+            env=environment(TERM="dumb"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.text = ""
+        self._from = 0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        with suppress(OSError):  # the other side is closed
+            while chunk := os.read(self._ours, 4096):
+                self.text += chunk.decode(errors="replace")
+
+    def type(self, text):
+        os.write(self._ours, text.encode())
+
+    def expect(self, text):
+        """Return when `text` was shown, after what was expected before."""
+
+        def shown():
+            return text in self.text[self._from :]
+
+        try:
+            wait_until(shown, timeout=60)
+        except AssertionError:
+            raise AssertionError(f"no {text!r} in {self.text[self._from :]!r}") from None
+        self._from = self.text.index(text, self._from) + len(text)
+
+    def run(self, name, code, lease=20):
+        """Begin `locks run` in the foreground, and return its process id."""
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(code)
+            file.flush()
+            self.type(
+                f"{' '.join(RUN)} {name} --timeout {lease} -- {sys.executable} {file.name}\n"
+            )
+            self.expect("ready")
+        return locks.get(name).holder.pid
+
+    def end(self, status):
+        """Have the listener end, and see how the run ends."""
+        self.type("end\n")
+        self.expect("ended")
+        self.expect("$ ")
+        self.has_status(status)
+
+    def has_status(self, status):
+        self.type("echo status $?\n")
+        self.expect(f"status {status}")
+
+    def __enter__(self):
+        self.expect("$ ")
+        return self
+
+    def __exit__(self, *error):
+        for each in psutil.Process(self._shell.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        self._shell.kill()
+        self._shell.wait()
+        self._reader.join(timeout=5)
+        os.close(self._ours)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("\x03", "SIGINT"), pytest.param("\x1c", "SIGQUIT", marks=pytest.mark.slow)]
+)
+def test_what_the_terminal_sends_to_all_arrives_once(key, name):
+    with Terminal() as terminal:
+        terminal.run("x", LISTENER)
+        terminal.type(key)
+        terminal.expect(f"got {name}")
+        terminal.end(7)
+
+    assert terminal.text.count(f"got {name}") == 1
+
+
+@pytest.mark.parametrize("name", EACH_SIGNAL)
+def test_signal_from_elsewhere_is_passed_on_at_a_terminal_too(name):
+    with Terminal() as terminal:
+        pid = terminal.run("x", LISTENER)
+        os.kill(pid, getattr(signal, name))
+        terminal.expect(f"got {name}")
+        terminal.end(7)
+
+    assert terminal.text.count(f"got {name}") == 1
+
+
+def test_terminal_that_is_gone_ends_the_command_too():
+    """Also where no shell is between: `ssh -t`, tmux and `docker run -t` begin a command so."""
+    ours, theirs = pty.openpty()
+    leads = (
+        "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # whoever runs the tests may ignore it
+    )
+    begin = [sys.executable, "-c", leads + "os.execv(sys.argv[1], sys.argv[1:])"]
+    process = subprocess.Popen(
+        [*begin, *RUN, "x", "--", "sleep", "1000"],
+        cwd=ROOT,
+        env=environment(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        wait_until(lambda: [p.name() for p in psutil.Process(process.pid).children()] == ["sleep"])
+        os.close(ours)
+        assert process.wait(timeout=20) == 128 + signal.SIGHUP
+    finally:
+        process.kill()  # and the kernel kills the command
+        process.wait()
+
+
+def test_interrupt_at_a_terminal_ends_both():
+    with Terminal() as terminal:
+        terminal.run("x", 'import time; print("ready", flush=True); time.sleep(1000)')
+        terminal.type("\x03")
+        terminal.expect("KeyboardInterrupt")
+        terminal.has_status(130)
+        assert locks.get("x") is None
+
+
+def test_a_terminal_shows_trouble_in_red_and_a_wait_not(hold):
+    hold("x")
+    with Terminal() as terminal:
+        terminal.type(f"{' '.join(RUN)} x --wait 0.1 -- true\n")
+        terminal.expect("Waiting for x")
+        assert "\x1b[" not in terminal.text.partition("Waiting for x")[0]
+        terminal.expect("\x1b[31;1m")
+        terminal.expect("Not run: x")
+        terminal.has_status(1)
+
+
+@pytest.mark.slow
+def test_interrupt_at_a_terminal_ends_the_wait(hold):
+    hold("x")
+    with Terminal() as terminal:
+        terminal.type(f"{' '.join(RUN)} x -- true\n")
+        terminal.expect("Waiting for x")
+        wait_until(lambda: locks.get("x").waiters == 1)
+        terminal.type("\x03")
+        terminal.expect("$ ")
+        terminal.has_status(130)
+        assert none_waits("x")
+    assert "Traceback" not in terminal.text
+
+
+@pytest.mark.slow
+def test_job_control_stops_and_resumes_both():
+    with Terminal() as terminal:
+        terminal.run("x", LISTENER)
+        terminal.type("\x1a")
+        terminal.expect("Stopped")
+        terminal.type("fg\n")
+        terminal.expect("locks run")
+        terminal.type("hello\n")
+        terminal.expect("heard hello")
+        terminal.end(7)
+
+
+@pytest.mark.slow
+def test_job_that_was_stopped_past_its_lease_has_lost_it():
+    with Terminal() as terminal:
+        terminal.run("x", LISTENER, lease=3)
+        terminal.type("\x1a")
+        terminal.expect("Stopped")
+        wait_until(lambda: locks.get("x") is None)
+        terminal.type("fg\n")
+        terminal.expect("got SIGTERM")
+        terminal.end(75)
+
+
+# From code
+
+
+def test_call_command_runs_it(tmp_path):
+    file = tmp_path / "file"
+
+    call_command("locks", "run", "x", "--skip", "--", "sh", "-c", 'echo "$0" > ' + str(file), "--")
+
+    assert file.read_text() == "--\n"
+    assert locks.get("x") is None
+
+
+def test_call_command_tells_the_status():
+    before = [signal.getsignal(each) for each in (*map(number, PASSED_ON), signal.SIGCHLD)]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    with pytest.raises(SystemExit) as ended:
+        call_command("locks", "run", "x", "--", "sh", "-c", "exit 3")
+
+    assert ended.value.code == 3
+    assert before == [signal.getsignal(each) for each in (*map(number, PASSED_ON), signal.SIGCHLD)]
+    assert mask == signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_call_command_tells_of_a_conflict(hold):
+    with locks_elsewhere("x"), pytest.raises(CommandError, match="Not run: x") as conflict:
+        call_command("locks", "run", "x", "--", "true", skip=True, conflict_exit_code=9)
+
+    assert conflict.value.returncode == 9
+
+
+def test_call_command_returns_after_a_conflict_that_is_a_success():
+    with locks_elsewhere("x"):
+        call_command("locks", "run", "x", "--", "false", skip=True, conflict_exit_code=0)
+
+
+def test_another_thread_is_refused():
+    refusals = []
+
+    def use():
+        try:
+            call_command("locks", "run", "x", "--", "true")
+        except CommandError as error:
+            refusals.append(str(error))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+
+    assert refusals == ["locks run passes signals on, so it needs the main thread."]
+
+
+def number(name):
+    return getattr(signal, name)
+
+
+@contextmanager
+def locks_elsewhere(name):
+    with listener(name) as run:
+        run.expect("ready")
+        yield
+        run.tell("end")
+        run.wait()
+
+
+# Wrong use
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["x"],
+        ["x", "--"],
+        ["x", "--", ""],
+        ["x", "true"],
+        ["--", "true"],
+        ["", "--", "true"],
+        ["x", "--skip", "--wait", "1", "--", "true"],
+        ["x", "--wait", "soon", "--", "true"],
+        ["x", "--timeout", "0", "--", "true"],
+        ["x", "--timeout", "11000d", "--", "true"],
+        ["x", "--grace", "-1", "--", "true"],
+        ["x", "--conflict-exit-code", "256", "--", "true"],
+        ["x", "--using", "nowhere", "--", "true"],
+        ["x", "--unknown", "--", "true"],
+    ],
+)
+def test_wrong_use_is_exit_2(arguments):
+    ended = done(*arguments)
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.slow
+def test_help_tells_the_exit_statuses():
+    told = " ".join(done("--help").stdout.split())
+
+    assert "[--using A] -- COMMAND..." in told
+    assert "75 the lock was lost" in told

@@ -1,0 +1,86 @@
+"""Django's settings for each sort of place that locks can live in.
+
+What a place is told is what JSON can take, so that other processes can be told it too: see
+`environment` and `tests.full.topologies.settings`.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+VARIABLE = "TESTS_PLACE"
+"""The environment variable by which a process is told where its locks live."""
+
+PREFIX = "places"
+
+Settings = dict[str, Any]
+
+
+def core(url: str, **options: Any) -> Settings:
+    """Django's own backend."""
+    return _caches("django.core.cache.backends.redis.RedisCache", url, options)
+
+
+def core_sentinels(url: str, sentinels: list[tuple[str, int]]) -> Settings:
+    """Django's own backend, by a pool that asks Sentinels for the master that the URL names."""
+    options = {
+        "pool_class": "redis.sentinel.SentinelConnectionPool",
+        "sentinel_manager": redis.Sentinel([tuple(each) for each in sentinels]),
+        "service_name": redis.connection.parse_url(url)["host"],
+    }
+    return core(url, **options)
+
+
+def django_redis(url: str | list[str], **options: Any) -> Settings:
+    return _caches("django_redis.cache.RedisCache", url, options)
+
+
+def django_redis_sentinels(url: str, sentinels: list[tuple[str, int]]) -> Settings:
+    return django_redis(
+        url,
+        CLIENT_CLASS="django_redis.client.SentinelClient",
+        CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory",
+        SENTINELS=[tuple(each) for each in sentinels],
+    )
+
+
+def django_valkey(url: str, **options: Any) -> Settings:
+    return _caches("django_valkey.cache.ValkeyCache", url, options)
+
+
+def cluster(startup: list[tuple[str, int]], **options: Any) -> Settings:
+    """A client of a Cluster, which no backend has."""
+    return {
+        "CACHES": {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}},
+        "REDISLOCK_CLIENT": "tests.full.topologies.cluster_clients.make",
+        "REDISLOCK_ASYNC_CLIENT": "tests.full.topologies.cluster_clients.make_async",
+        "TESTS_CLUSTER": {"startup": startup, "options": options},
+    }
+
+
+PLACES: dict[str, Callable[..., Settings]] = {
+    place.__name__: place
+    for place in (
+        core,
+        core_sentinels,
+        django_redis,
+        django_redis_sentinels,
+        django_valkey,
+        cluster,
+    )
+}
+
+
+def environment(place: str, told: dict[str, Any]) -> dict[str, str]:
+    """What tells another process of a place."""
+    return {
+        "DJANGO_SETTINGS_MODULE": "tests.full.topologies.settings",
+        VARIABLE: json.dumps([place, told]),
+    }
+
+
+def _caches(backend: str, url: str | list[str], options: dict[str, Any]) -> Settings:
+    entry = {"BACKEND": backend, "LOCATION": url, "KEY_PREFIX": PREFIX, "OPTIONS": options}
+    return {"CACHES": {"default": entry}}

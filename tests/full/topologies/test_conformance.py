@@ -1,0 +1,339 @@
+"""What locks have to do wherever they live."""
+
+import asyncio
+import json
+import os
+import signal
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.urls import reverse
+
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock.health import CHECKS
+from django_redislock.keys import BUCKETS, Keys
+from tests.lock_tools import awaiting, free, start, until, waiting
+from tests.tools import STOPPED, Child, wait_until
+
+from .conftest import STARTS_WITHIN
+
+pytestmark = [pytest.mark.usefixtures("topology"), pytest.mark.timeout(300)]
+
+LEASE = 3.0
+"""Seconds: as short as a busy machine surely renews."""
+
+MANY = [f"name-{number}" for number in range(64)]
+"""Names in all buckets, and so on all nodes."""
+
+
+def enters(lock):
+    if lock.acquire():
+        lock.release()
+        return True
+    return False
+
+
+@pytest.mark.everywhere
+def test_a_lock_is_held_in_its_block_and_no_longer():
+    with locks.lock("a") as lock:
+        assert lock.owned()
+        assert lock.locked()
+        assert not lock.lost
+        assert locks.get("a").token == lock.token
+    assert not lock.locked()
+    assert locks.get("a") is None
+
+
+def test_fencing_tokens_grow():
+    fences = []
+    for _ in range(3):
+        with locks.lock("a") as lock:
+            fences.append(lock.fence_token)
+    assert fences == sorted(set(fences))
+
+
+def test_who_does_not_wait_is_refused_while_another_process_holds_it(other):
+    assert other.acquire("a")
+    assert not locks.lock("a", blocking=False).acquire()
+    other.release("a")
+    with locks.lock("a", blocking=False):
+        assert not other.acquire("a", blocking=False)
+
+
+def test_who_waits_does_so_no_longer_than_it_wants(other):
+    with locks.lock("a"):
+        assert not other.acquire("a", blocking_timeout=0.5)
+        assert not start(enters, locks.lock("a", blocking_timeout=0.5)).result(60)
+        assert locks.get("a").waiters == 0
+
+
+@pytest.mark.everywhere
+def test_another_process_gets_its_turn_and_gives_it_back(other):
+    with locks.lock("a") as lock:
+        ours = lock.fence_token
+        other.begin_to_acquire("a", blocking_timeout=20)
+        waiting(locks, "a", 1)
+    assert other.acquired("a") > ours
+    turn = start(enters, locks.lock("a", blocking_timeout=20))
+    waiting(locks, "a", 1)
+    other.release("a")
+    assert turn.result(60)
+
+
+def test_waiters_are_served_in_the_order_in_which_they_came():
+    order, threads = [], []
+
+    def come(number):
+        with locks.lock("a", blocking_timeout=20):
+            order.append(number)
+
+    with locks.lock("a"):
+        for number in range(4):
+            threads.append(start(come, number))
+            waiting(locks, "a", number + 1)
+        queue = locks.queue("a")
+        assert [each.since for each in queue] == sorted(each.since for each in queue)
+    for thread in threads:
+        thread.result(60)
+    assert order == [0, 1, 2, 3]
+
+
+def test_renewal_keeps_a_lock_beyond_its_lease():
+    with locks.lock("a", timeout=LEASE) as lock:
+        for _ in range(4):
+            before = locks.get("a").expires_at
+            wait_until(lambda before=before: locks.get("a").expires_at > before)
+        lock.assert_held()
+
+
+def test_a_lock_that_is_not_renewed_runs_out():
+    lock = locks.lock("a", timeout=0.2, auto_renewal=False)
+    assert lock.acquire()
+    free(locks, "a")
+    assert lock.lost
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_a_killed_holders_lock_comes_free_with_its_lease(topology):
+    with Child(STOPPED, "a", str(LEASE), "{}", **topology.environment) as holder:
+        holder.expect("held", timeout=STARTS_WITHIN)
+        assert not locks.lock("a", blocking=False).acquire()
+        os.kill(holder.pid, signal.SIGKILL)
+        with locks.lock("a", blocking_timeout=LEASE + 3):
+            pass
+
+
+def test_who_was_released_by_force_is_told_that_the_lock_is_lost():
+    told = []
+    lock = locks.lock("a", timeout=LEASE, on_lost=told.append)
+    assert lock.acquire()
+    assert locks.force_release("a", token="nobody's") == 0
+    assert locks.force_release("a", lock.token) == 1
+    assert not lock.owned()
+    wait_until(lambda: lock.lost and told == [lock])
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_what_is_not_owned_cannot_be_released(other):
+    with pytest.raises(LockNotOwnedError):
+        locks.lock("a").release()
+    other.acquire("a")
+    lock = locks.lock("a")
+    assert lock.locked()
+    assert not lock.owned()
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+    other.release("a")
+
+
+def test_the_lease_can_be_extended():
+    with locks.lock("a", timeout=10, auto_renewal=False) as lock:
+        lock.extend(100)
+        assert 100 < locks.get("a").ttl <= 110
+        lock.extend(50, replace_ttl=True)
+        assert 40 < locks.get("a").ttl <= 50
+        lock.reacquire()
+        assert 0 < locks.get("a").ttl <= 10
+
+
+def test_a_reentrant_lock_is_released_as_often_as_it_was_entered():
+    lock = locks.lock("a", reentrant=True)
+    with lock:
+        with lock, locks.lock("a", reentrant=True):
+            pass
+        assert lock.owned()
+    assert locks.get("a") is None
+
+
+def test_who_holds_it_is_known_without_asking():
+    with pytest.raises(LockError):
+        locks.assert_held("a")
+    with locks.lock("a"):
+        locks.assert_held("a")
+
+
+def test_a_semaphore_lets_in_as_many_as_its_limit():
+    with locks.semaphore("a", 2), locks.semaphore("a", 2):
+        assert not start(enters, locks.semaphore("a", 2, blocking=False)).result(60)
+        assert (locks.get("a").capacity, len(locks.get("a").holders)) == (2, 2)
+
+
+def test_readers_share_and_a_writer_does_not():
+    with locks.read_lock("a"):
+        assert start(enters, locks.read_lock("a", blocking=False)).result(60)
+        assert not start(enters, locks.write_lock("a", blocking=False)).result(60)
+    with locks.write_lock("a"):
+        assert not start(enters, locks.read_lock("a", blocking=False)).result(60)
+
+
+@pytest.mark.everywhere
+def test_many_locks_are_held_together(other):
+    assert {Keys("any").of(name).bucket for name in MANY} == set(range(BUCKETS))
+    with locks.lock_many(MANY, timeout=2 * LEASE) as many:
+        assert set(many.fence_tokens) == set(MANY)
+        assert locks.count() == len(MANY)
+        assert {info.name for info in locks.active()} == set(MANY)
+        assert set(locks.get_many(MANY)) == set(MANY)
+        before = {name: info.expires_at for name, info in locks.get_many(MANY).items()}
+        wait_until(lambda: all(each.expires_at > before[each.name] for each in locks.active()))
+        assert many.owned()
+        assert not other.acquire(MANY[-1], blocking=False)
+    assert locks.count() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_atomic_block_is_committed_before_the_lock_is_free():
+    with locks.atomic("a"):
+        assert connection.in_atomic_block
+        locks.assert_held("a")
+    with transaction.atomic():
+        lock = locks.lock("a", release_on_commit=True)
+        with lock:
+            pass
+        assert lock.locked()
+    assert not lock.locked()
+
+
+def test_locks_are_listed_by_the_end_of_their_leases():
+    with ExitStack() as stack:
+        for number, name in enumerate(MANY):
+            stack.enter_context(locks.lock(name, timeout=100 + number, auto_renewal=False))
+        page = locks.page("name-*", start=10, stop=20)
+        assert [info.name for info in page.infos] == MANY[10:20]
+        assert page.total == len(MANY)
+        assert {info.name for info in locks.active("name-6?")} == set(MANY[60:])
+
+
+def test_what_happened_is_told(other):
+    with locks.lock("a", metadata={"why": "because"}):
+        other.acquire("a", blocking=False)
+    assert {event.outcome for event in locks.history("a")} == {"released", "refused"}
+    [released] = [event for event in locks.history() if event.outcome == "released"]
+    assert released.metadata == {"why": "because"}
+    assert sum(locks.rates().counts["refused"][-2:]) == 1
+
+
+def command(*arguments):
+    out = StringIO()
+    with redirect_stdout(out):
+        call_command("locks", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_lists_shows_and_releases(other):
+    other.acquire("a", metadata={"why": "because"})
+    [listed] = json.loads(command("list", "--format", "json"))
+    assert (listed["name"], listed["holders"][0]["metadata"]) == ("a", {"why": "because"})
+    assert "because" in command("show", "a")
+    command("release", "a", "--yes")
+    assert locks.get("a") is None
+    assert "forced" in command("history", "a")
+    assert not other.release("a")
+
+
+@pytest.mark.django_db
+def test_the_admin_lists_shows_and_releases(other, admin_client):
+    other.acquire("a", metadata={"why": "because"})
+    waiter = start(enters, locks.lock("a", blocking_timeout=20))
+    waiting(locks, "a", 1)
+    listed = admin_client.get(admin_page("changelist")).context["cl"]
+    [row] = listed.result_list
+    assert "because" in admin_client.get(listed.url_for_result(row)).content.decode()
+    assert admin_client.get(admin_page("dashboard")).status_code == 200
+    seen = json.dumps([("a", locks.get("a").fence_token)])
+    admin_client.post(admin_page("release"), {"seen": seen, "confirmed": "yes"})
+    assert waiter.result(60)
+    assert not other.release("a")
+
+
+def admin_page(name):
+    return reverse(f"admin:django_redislock_activelock_{name}")
+
+
+@pytest.mark.everywhere
+def test_the_examination_finds_nothing_that_keeps_locks_from_working():
+    found = json.loads(command("check", "--format", "json"))["findings"]
+    assert [each["id"] for each in found] == [*CHECKS]
+    statuses = {each["id"]: each["status"] for each in found}
+    assert statuses["locking"] == statuses["scripts"] == statuses["connection"] == "ok", found
+    assert "unknown" not in statuses.values(), found
+    assert "failed" not in statuses.values(), found
+
+
+@pytest.mark.everywhere
+def test_tasks_of_asyncio_have_it_one_after_the_other():
+    held = []
+
+    async def hold(number):
+        async with locks.lock("a", blocking_timeout=20) as lock:
+            held.append(number)
+            assert await lock.aowned()
+            await asyncio.sleep(0)
+            held.append(number)
+
+    async def crowd():
+        await asyncio.gather(*map(hold, range(5)))
+
+    asyncio.run(crowd())
+    assert held[::2] == held[1::2]
+    assert sorted(held[::2]) == [0, 1, 2, 3, 4]
+
+
+def test_a_task_awaits_its_turn_after_another_process(other):
+    async def turn():
+        other.acquire("a")
+        waiter = asyncio.ensure_future(locks.lock("a", blocking_timeout=20).aacquire())
+        await awaiting(locks, "a", 1)
+        assert other.release("a")
+        assert await waiter
+        assert await locks.aforce_release("a") == 1
+
+    asyncio.run(turn())
+
+
+def test_asyncio_has_all_the_rest_too():
+    async def use():
+        lock = locks.lock("a", timeout=LEASE)
+        assert await lock.aacquire()
+        before = (await locks.aget("a")).expires_at
+
+        async def renewed():
+            return (await locks.aget("a")).expires_at > before
+
+        await until(renewed)
+        await lock.aextend(10)
+        assert not await asyncio.create_task(locks.lock("a", blocking=False).aacquire())
+        await lock.arelease()
+        async with locks.lock_many(MANY):
+            assert await locks.acount() == len(MANY)
+            assert {info.name async for info in locks.aactive()} == set(MANY)
+            assert (await locks.apage(stop=10)).total == len(MANY)
+        assert (await locks.ahistory("a"))[0].outcome
+        assert (await locks.ahealth()).get("locking").status == "ok"
+
+    asyncio.run(asyncio.wait_for(use(), 30))

@@ -1,0 +1,129 @@
+"""Slots of a Cluster that move while locks of theirs are held and waited for."""
+
+import asyncio
+
+import pytest
+from redis.crc import key_slot
+
+from django_redislock import locks
+from django_redislock.keys import Keys
+from tests.lock_tools import awaiting, start, waiting
+from tests.tools import wait_until
+
+from .conftest import sorts
+
+pytestmark = pytest.mark.timeout(300)
+
+WAYS = ["move_slot", "move_slot_atomically"]
+LEASE = 3.0
+SLOT = key_slot(str(Keys("any").of("a").bucket).encode())
+"""That of the lock "a", as its bucket's number is the hash tag."""
+
+either_user = pytest.mark.parametrize(
+    "topology", sorts("cluster-acl", "cluster-valkey-9.1"), indirect=True
+)
+
+
+@pytest.fixture
+def move(topology):
+    """Move the slot of the lock to another master, each time."""
+
+    def move(way):
+        cluster = topology.cluster
+        getattr(cluster, way)(SLOT, another(cluster))
+
+    return move
+
+
+def another(cluster):
+    owner = cluster.owner(SLOT)
+    return next(node for node in cluster.owners() if node is not owner)
+
+
+@either_user
+@pytest.mark.parametrize("way", WAYS)
+def test_a_lock_is_held_renewed_and_handed_over_across_moves(move, other, way):
+    with locks.lock("a", timeout=LEASE) as lock:
+        other.begin_to_acquire("a", blocking_timeout=30)
+        waiting(locks, "a", 1)
+        for _ in range(2):
+            move(way)
+            before = locks.get("a").expires_at
+            wait_until(lambda before=before: locks.get("a").expires_at > before)
+            assert lock.owned()
+        fence = lock.fence_token
+        waiting(locks, "a", 1)
+    assert other.acquired("a") > fence
+    move(way)
+    turn = start(enters, locks.lock("a", blocking_timeout=30))
+    waiting(locks, "a", 1)
+    move(way)
+    assert other.release("a")
+    assert turn.result(40)
+
+
+def enters(lock):
+    with lock:
+        return True
+
+
+@pytest.mark.slow
+@either_user
+@pytest.mark.parametrize("way", WAYS)
+def test_asyncio_keeps_and_hands_over_across_moves(move, way):
+    async def hold():
+        async with locks.lock("a", timeout=LEASE, blocking_timeout=30) as lock:
+            await asyncio.to_thread(move, way)
+            before = (await locks.aget("a")).expires_at
+            await asyncio.to_thread(wait_until, lambda: locks.get("a").expires_at > before)
+            assert await lock.aowned()
+
+    async def use():
+        async with locks.lock("a", timeout=LEASE):
+            waiter = asyncio.ensure_future(hold())
+            await awaiting(locks, "a", 1)
+            await asyncio.to_thread(move, way)
+        await waiter
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("topology", sorts("cluster-acl"), indirect=True)
+@pytest.mark.parametrize("way", WAYS)
+def test_no_task_of_many_meets_an_error_of_a_move(topology, move, way):
+    turns = []
+
+    async def hold_until(moved):
+        while not moved.done():
+            async with locks.lock("a", timeout=2 * LEASE, blocking_timeout=30):
+                turns.append(True)
+
+    async def use():
+        moved = asyncio.ensure_future(asyncio.to_thread(move_thrice))
+        await asyncio.gather(*[hold_until(moved) for _ in range(20)])
+        await moved
+
+    def move_thrice():
+        for _ in range(3):
+            before = len(turns)
+            move(way)
+            wait_until(lambda before=before: len(turns) > before, timeout=30)
+
+    asyncio.run(use())
+
+
+@either_user
+def test_who_comes_while_a_slot_is_on_its_way_is_let_in_when_it_has_moved(topology):
+    with locks.lock("a"):
+        pass
+    asked = []
+
+    def come():
+        asked.append(True)
+        with locks.lock("a", blocking_timeout=30) as lock:
+            return lock.owned()
+
+    with topology.cluster.moving(SLOT, another(topology.cluster)):
+        newcomer = start(come)
+        wait_until(lambda: asked)
+    assert newcomer.result(40)

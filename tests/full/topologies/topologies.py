@@ -1,0 +1,123 @@
+"""The topologies: servers that are started, and the place that locks have on them.
+
+Another one is a function of three lines here, and a line of parameters in `conftest`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from tests.servers import Certificates, Cluster, Node, Sentinels
+
+from . import places
+from .acl import make_user
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Servers that are up, and how locks get there."""
+
+    place: str
+    """A function of `places`."""
+
+    told: dict[str, Any]
+    """Its arguments."""
+
+    masters: Callable[[], list[Node]]
+    """The nodes that keep the locks now."""
+
+    database: int = 0
+
+    cluster: Cluster | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return places.PLACES[self.place](**self.told)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What tells another process of it."""
+        return places.environment(self.place, self.told)
+
+    def observers(self) -> list[redis.Redis]:
+        """A client for each node that keeps locks, past Django's cache and the product."""
+        return [node.client(db=self.database) for node in self.masters()]
+
+
+Running = AbstractContextManager[Topology]
+
+PATIENT = {"cluster_node_timeout": 10_000}
+"""Milliseconds: a busy machine must not be taken for a dead one where nobody is killed."""
+
+
+def on(node: Node, place: str, database: int = 0, **told: Any) -> Topology:
+    return Topology(place, told, lambda: [node], database)
+
+
+@contextmanager
+def single(place: str, make: str = "valkey-9.1", **options: Any) -> Iterator[Topology]:
+    """One server, by TCP."""
+    with Node(make) as node:
+        scheme = "valkey" if place == "django_valkey" else "redis"
+        yield on(node, place, url=f"{scheme}://127.0.0.1:{node.port}/0", **options)
+
+
+@contextmanager
+def unix(place: str) -> Iterator[Topology]:
+    with Node(unix=True) as node:
+        yield on(node, place, url=node.url)
+
+
+@contextmanager
+def tls(place: str) -> Iterator[Topology]:
+    certificates = Certificates()
+    with Node(tls=certificates, tls_auth_clients="yes") as node:
+        options = certificates.shown
+        if place == "django_redis":
+            options = {"CONNECTION_POOL_KWARGS": options}
+        yield on(node, place, url=node.url, **options)
+
+
+@contextmanager
+def sentinels(place: str, name: str) -> Iterator[Topology]:
+    # django-redis keeps its pools by URL, so each has a name of its own.
+    with Sentinels(name=name, down_after=PATIENT["cluster_node_timeout"]) as running:
+        told = {"url": f"redis://{name}/0", "sentinels": running.addresses}
+        yield Topology(place, told, lambda: [running.master])
+
+
+@contextmanager
+def cluster(make: str = "valkey-9.1", **options: Any) -> Iterator[Topology]:
+    with Cluster(make, **PATIENT) as running:
+        told = {"startup": running.startup} | options
+        yield Topology("cluster", told, running.owners, cluster=running)
+
+
+@contextmanager
+def shards() -> Iterator[Topology]:
+    with Node() as one, Node() as two, Node() as three:
+        nodes = [one, two, three]
+        told = {
+            "url": [node.url for node in nodes],
+            "CLIENT_CLASS": "django_redis.client.ShardClient",
+        }
+        yield Topology("django_redis", told, lambda: nodes)
+
+
+@contextmanager
+def acl(place: str, make: str) -> Iterator[Topology]:
+    """Locks of a user who may do nothing else, in a database other than the first."""
+    with Node(make) as node:
+        user = "{username}:{password}".format(**make_user(node))
+        url = f"redis://{user}@127.0.0.1:{node.port}/1"
+        yield on(node, place, database=1, url=url)
+
+
+@contextmanager
+def cluster_acl(make: str) -> Iterator[Topology]:
+    with Cluster(make, **PATIENT) as running:
+        told = {"startup": running.startup} | make_user(*running.nodes, of_cluster=True)
+        yield Topology("cluster", told, running.owners, cluster=running)

@@ -1,0 +1,229 @@
+"""What the cases of the table share: their worker, and one task in one mode with its lock."""
+
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from celery.result import AsyncResult
+
+from django_redislock import locks
+from django_redislock.celery.single import place_token
+from django_redislock.manager import LockManager
+from tests.celery_worker import Run, Worker, outcome
+from tests.tools import wait_until
+
+from .cases_app import TASKS, app
+
+QUEUED: dict[str, set[str]] = {
+    "while_executing": set(),
+    "until_executing": {"place"},
+    "until_executed": {"place"},
+    "until_and_while_executing": {"place"},
+}
+"""What is held for a task in each mode while its message waits in a queue."""
+
+RUNNING: dict[str, set[str]] = {
+    "while_executing": {"lock"},
+    "until_executing": set(),
+    "until_executed": {"lock"},
+    "until_and_while_executing": {"lock"},
+}
+"""What is held while it runs."""
+
+RETRYING: dict[str, set[str]] = {
+    "while_executing": set(),
+    "until_executing": {"place"},
+    "until_executed": {"place"},
+    "until_and_while_executing": {"place"},
+}
+"""What is held for a task that has sent itself again."""
+
+REQUEUED: dict[str, set[str]] = {
+    "while_executing": set(),
+    "until_executing": set(),
+    "until_executed": {"place"},
+    "until_and_while_executing": set(),
+}
+"""What is held for a task that the broker was given back."""
+
+ENDS = (" succeeded in ", " retry: ", " ignored", " reject requeue=", " raised ")
+"""What a worker logs when it has done with a delivery."""
+
+
+class CasesWorker(Worker):
+    """A prefork worker of four children for the tasks of the table."""
+
+    def __init__(self, folder: Path, restarted_url: str) -> None:
+        own = {
+            "DJANGO_SETTINGS_MODULE": "tests.full.workers.cases_settings",
+            "CASES_RESTARTED_URL": restarted_url,
+        }
+        super().__init__(folder, app="tests.full.workers.cases_app", environment=own)
+
+    def consume(self, queue: str) -> None:
+        """Take messages from that queue too."""
+        assert app.control.add_consumer(
+            queue, destination=[self.name], reply=True, limit=1, timeout=10
+        )
+
+    def revoke(self, task_id: str) -> None:
+        """Revoke, and return when the worker knows."""
+        assert app.control.revoke(
+            task_id, destination=[self.name], reply=True, limit=1, timeout=10
+        )
+
+    def ignore(self, queue: str) -> None:
+        """Take no more messages from that queue."""
+        assert app.control.cancel_consumer(
+            queue, destination=[self.name], reply=True, limit=1, timeout=10
+        )
+
+    def wait_for_log(self, *texts: str) -> None:
+        wait_until(lambda: self.logged(*texts), timeout=60)
+
+    def done_with(self, task_id: str, deliveries: int = 1) -> None:
+        """Return when it has done with so many deliveries of a message, and what they led to."""
+
+        def settled() -> bool:
+            lines = self.logged(task_id)
+            received = sum(" received" in line for line in lines)
+            retried = sum(" retry: " in line for line in lines)
+            done = sum(any(end in line for end in ENDS) for line in lines)
+            return received == done == deliveries + retried
+
+        wait_until(settled, timeout=60)
+
+
+class Case:
+    """One task in one mode, from its sending on."""
+
+    def __init__(
+        self, mode: str, worker: CasesWorker, kind: str = "plain", manager: LockManager = locks
+    ) -> None:
+        self.mode, self.worker, self.manager = mode, worker, manager
+        self.task = TASKS[kind, mode]
+        self.run = Run()
+        self.queue = f"{worker.queue}-{uuid.uuid4().hex}"
+        """One that no worker listens to, unless it is told to."""
+
+    @property
+    def name(self) -> str:
+        return f"case:{self.run.id}"
+
+    @property
+    def id(self) -> str:
+        return str(self.result.id)
+
+    # What is done with it
+
+    def send(self, how: str = "end", **options: Any) -> AsyncResult:
+        queue = {"queue": self.worker.queue} | options
+        self.result: AsyncResult = self.task.apply_async((self.run.id, how), **queue)
+        return self.result
+
+    def begun(self, times: int = 1) -> int:
+        """Return the process of the last of so many executions of this very message."""
+        found = self.run.wait_for("begin", times)
+        assert len(found) == times, found
+        _, task_id, pid = found[-1].split()
+        assert task_id == self.id
+        return int(pid)
+
+    def start(self, how: str = "end", **options: Any) -> int:
+        """Send it, and return its process when it runs under what its mode holds then."""
+        self.send(how, **options)
+        pid = self.begun()
+        assert self.held() == RUNNING[self.mode]
+        return pid
+
+    def go(self) -> float:
+        self.run.go()
+        return time.monotonic()
+
+    def ends(self, *, times: int, timeout: float = 20) -> Any:
+        """Let the execution go on that is the last of so many, and return the outcome."""
+        self.begun(times)
+        assert self.held() == RUNNING[self.mode]
+        self.go()
+        answer = outcome(self.result, timeout=timeout)
+        self.freed()
+        assert len(self.run.notes("begin")) == times
+        return answer
+
+    def share(self, other: "Case") -> None:
+        """Be a case of the same lock."""
+        self.run.close()
+        self.run = other.run
+
+    def close(self) -> None:
+        self.run.close()
+
+    # What is held for it
+
+    def held(self) -> set[str]:
+        """Of "place" and "lock" what is held for this task."""
+        return {*self._held(self.name), *self._held(f"{self.name}:queued")}
+
+    def _held(self, name: str) -> Iterable[str]:
+        info = self.manager.get(name)
+        for holding in info.holders if info else ():
+            assert holding.holder.task_id == self.id
+            yield "place" if holding.token == place_token(self.id) else "lock"
+
+    def freed(self, since: float | None = None, within: float = 2.0) -> float:
+        """Return after how many seconds nothing is held any more; fail if that takes longer."""
+        began = time.monotonic() if since is None else since
+        wait_until(lambda: not self.held(), timeout=began + within - time.monotonic())
+        return time.monotonic() - began
+
+    def tokens(self) -> set[str]:
+        names = (self.name, f"{self.name}:queued")
+        found = [info for name in names if (info := self.manager.get(name))]
+        return {holding.token for info in found for holding in info.holders}
+
+    def kept(self, wanted: set[str], since: float, within: float = 2.0) -> float:
+        """Return after how many seconds only what is wanted is held."""
+        wait_until(lambda: self.held() == wanted, timeout=since + within - time.monotonic())
+        return time.monotonic() - since
+
+    def state(self, state: str) -> None:
+        wait_until(lambda: self.result.state == state, timeout=60)
+
+
+def all_freed(cases: Iterable[Case], since: float, within: float) -> dict[str, float]:
+    """After how many seconds nothing was held any more, for each mode."""
+    waiting, freed = list(cases), {}
+    deadline = since + within
+    while waiting:
+        for case in [case for case in waiting if not case.held()]:
+            freed[case.mode] = time.monotonic() - since
+            waiting.remove(case)
+        assert not waiting or time.monotonic() < deadline, [case.held() for case in waiting]
+        time.sleep(0.01)
+    return freed
+
+
+def deliver_again(*results: AsyncResult) -> None:
+    """Have the broker deliver messages once more that are not acknowledged after a second.
+
+    Each worker does that for all, every ten seconds, with the `visibility_timeout` that it has.
+    """
+    with app.connection_for_write() as connection:
+        connection.transport_options = {"visibility_timeout": 1}
+        with connection.channel() as channel, channel.conn_or_acquire() as client:
+            ids = [result.id.encode() for result in results]
+            sent = {
+                tag: client.zscore(channel.unacked_index_key, tag)
+                for tag, message in client.hgetall(channel.unacked_key).items()
+                if any(task_id in message for task_id in ids)
+            }
+            assert len(sent) == len(results)
+            wait_until(lambda: _are_restored(channel, client, sent), interval=0.1)
+
+
+def _are_restored(channel: Any, client: Any, sent: dict[bytes, float]) -> bool:
+    channel.qos.restore_visible(interval=1)
+    # One that a worker has again by now is there with a later time.
+    return all(client.zscore(channel.unacked_index_key, tag) != at for tag, at in sent.items())

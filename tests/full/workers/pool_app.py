@@ -1,0 +1,113 @@
+"""More tasks of the tests' app, for other pools, shutdowns and brokers.
+
+`celery -A tests.full.workers.pool_app worker`.
+"""
+
+import os
+
+from django_redislock import single_instance
+from django_redislock.celery import current_lock
+from django_redislock.celery import worker as watching
+from tests.celery_app import app, note, notes, wait_for_go, work
+
+if visible_after := os.environ.get("TESTS_VISIBILITY_TIMEOUT"):
+    app.conf.broker_transport_options = {"visibility_timeout": float(visible_after)}
+
+if look_every := os.environ.get("TESTS_LOOK_EVERY"):
+    watching.LOOK_EVERY = float(look_every)
+
+
+@app.task(bind=True)
+@single_instance(key="pool:{run}", timeout=1)
+def alone(self, run, seconds=0.1):
+    return work(self, run, seconds)
+
+
+@app.task(bind=True)
+@single_instance(key="pool:{run}", timeout=1, on_conflict="wait")
+def queued(self, run, seconds=0.05):
+    return work(self, run, seconds)
+
+
+@app.task(bind=True)
+@single_instance(key="pool:{run}", timeout=1, on_conflict="wait")
+def queued_of_child(self, run):
+    note(run, "pid", os.getpid())
+    return work(self, run, 0.02)
+
+
+@app.task(bind=True)
+@single_instance(key="pool:{run}", timeout=1)
+def leased(self, run):
+    """Hold the lock until the test lets go, for longer than the lease."""
+    note(run, "begin", self.request.id)
+    wait_for_go(run)
+    return current_lock().lost
+
+
+@app.task(bind=True)
+@single_instance(key="pool:{run}", at_least_for=60)
+def once(self, run):
+    return work(self, run, 0.01)
+
+
+@app.task
+@single_instance(key="pool:{run}", timeout=60)
+def failing(run):
+    raise LookupError(run)
+
+
+@app.task
+@single_instance(key="pool:{run}", timeout=1, on_lost="abort")
+def watchful(run):
+    """Look at the lock from time to time, as one must where nothing can interrupt."""
+    lock = current_lock()
+    note(run, "begin", lock.lost)
+    with notes() as client:
+        for _ in range(200):
+            if lock.lost:
+                return "saw it"
+            client.blpop([f"{run}:never"], 0.1)
+    return "saw nothing"
+
+
+@app.task
+@single_instance(key="pool:{run}", timeout=1, on_lost="abort")
+def interrupted(run):
+    note(run, "begin")
+    wait_for_go(run)
+    return "went on"
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
+@single_instance(key="late:{run}", timeout=60)
+def late(self, run):
+    note(run, "begin", self.request.id, os.getpid())
+    wait_for_go(run)
+    return "ran"
+
+
+@app.task(bind=True, acks_late=True)
+@single_instance(key="late:{run}", timeout=1)
+def late_and_leased(self, run):
+    note(run, "begin", self.request.id, os.getpid())
+    wait_for_go(run)
+    return "ran"
+
+
+@app.task(bind=True, max_retries=0)
+@single_instance(key="pool:{run}", timeout=1, on_conflict="retry", countdown=0.2)
+def patient(self, run, seconds=0.05):
+    return work(self, run, seconds)
+
+
+@app.task(bind=True)
+@single_instance(key="late:{run}", timeout=60)
+def clinging(self, run):
+    """Not end when told to."""
+    note(run, "begin", self.request.id, os.getpid())
+    try:
+        wait_for_go(run)
+    finally:
+        note(run, "clings")
+        wait_for_go(run)

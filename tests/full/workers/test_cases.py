@@ -1,0 +1,547 @@
+"""Every way in which a task can end, in each mode: what becomes of its lock, and of its work.
+
+A test is a row of the table in the docs, by its first line; its parameter is the column.
+"""
+
+import gc
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+from celery import chord
+
+from django_redislock import locks
+from django_redislock.testing import EmbeddedServer
+from tests.celery_worker import outcome
+from tests.tools import wait_until
+
+from . import cases_app as tasks
+from .cases import QUEUED, REQUEUED, RETRYING, RUNNING, Case, CasesWorker, all_freed, deliver_again
+from .cases_app import MODES, PAUSE, SHORT_LEASE
+
+OFTEN = ("while_executing", "until_executed")
+"""The others are a part of one of these, or both of them."""
+
+pytestmark = [
+    pytest.mark.celery,
+    pytest.mark.parametrize(
+        "mode",
+        [pytest.param(mode, marks=[pytest.mark.slow] * (mode not in OFTEN)) for mode in MODES],
+    ),
+    # Celery 5.4 with redis-py 8, in a chord.
+    pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
+]
+
+NOTHING = "nothing is held"
+
+BY_PARENT = "released by the worker's main process"
+
+BY_ONE_OF_THEM = "released by its process, or the worker's main process"
+
+LIMIT = 1
+"""Seconds, of both time limits."""
+
+EXPIRES = 1
+"""Seconds."""
+
+
+@pytest.fixture(scope="module")
+def restarted_server():
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def start_worker(tmp_path_factory, restarted_server):
+    """Start workers, which are stopped at the end."""
+    folder, workers = tmp_path_factory.mktemp("workers"), []
+
+    def start():
+        workers.append(CasesWorker(folder, restarted_server.url))
+        outcome(workers[-1].send(tasks.ready), timeout=60)
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.stop()
+    # A result that goes tells the server so, which must still be there.
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def worker(start_worker):
+    return start_worker()
+
+
+@pytest.fixture
+def new_case(worker, mode):
+    """Make cases of this mode, of which nothing is left."""
+    cases = []
+
+    def new(kind="plain", **options):
+        cases.append(Case(mode, worker, kind, **options))
+        return cases[-1]
+
+    yield new
+    for case in cases:
+        case.close()
+
+
+@pytest.fixture
+def case(new_case):
+    return new_case()
+
+
+@pytest.fixture
+def cell(request, mode):
+    """Note what the table says in this cell."""
+
+    def note(*, lock, work, within=None):
+        row = request.function
+        request.node.user_properties.append(
+            (
+                "cell",
+                {
+                    "row": row.__name__,
+                    "line": row.__code__.co_firstlineno,
+                    "title": row.__doc__.splitlines()[0].rstrip("."),
+                    "mode": mode,
+                    "lock": lock,
+                    "within": within,
+                    "work": work,
+                },
+            )
+        )
+
+    return note
+
+
+def released(case, cell, began, work):
+    """The task's own process released at its end what it held."""
+    seconds = case.freed(since=began)
+    if RUNNING[case.mode]:
+        cell(lock="released by its process", within=seconds, work=work)
+    else:
+        cell(lock=NOTHING, work=work)
+
+
+def error_of(case):
+    return type(outcome(case.result)).__name__
+
+
+def test_normal_end(case, cell):
+    """Normal end."""
+    case.start()
+    began = case.go()
+    assert outcome(case.result) == "ran"
+    released(case, cell, began, "done")
+
+
+def test_exception(case, cell):
+    """Exception."""
+    case.start("error")
+    began = case.go()
+    assert error_of(case) == "LookupError"
+    released(case, cell, began, "failed")
+
+
+def test_ignore(case, cell):
+    """`raise Ignore()`."""
+    case.start("ignore")
+    began = case.go()
+    case.run.wait_for("end")
+    released(case, cell, began, "done; Celery notes no outcome")
+    assert case.result.state == "STARTED"
+
+
+def test_reject(new_case, cell):
+    """`raise Reject(requeue=False)`."""
+    case = new_case("late")
+    case.start("reject")
+    began = case.go()
+    released(case, cell, began, "dropped, or the broker's dead letter")
+    case.worker.done_with(case.id)
+
+
+def test_requeue(new_case, cell):
+    """`raise Reject(requeue=True)`, with `acks_late`."""
+    case = new_case("late")
+    case.send("requeue", queue=case.queue)
+    case.worker.consume(case.queue)
+    case.begun()
+    case.worker.ignore(case.queue)
+    began = case.go()
+    case.worker.done_with(case.id)
+    seconds = case.kept(REQUEUED[case.mode], since=began)
+    case.worker.consume(case.queue)
+    assert case.ends(times=2) == "ran"
+    lock = "passed on to the message" if REQUEUED[case.mode] else "released by its process"
+    lock = NOTHING if not RUNNING[case.mode] else lock
+    cell(lock=lock, within=seconds if RUNNING[case.mode] else None, work="runs again")
+
+
+def test_requeue_acknowledged(case, cell):
+    """`raise Reject(requeue=True)`, acknowledged before."""
+    case.start("requeue")
+    began = case.go()
+    case.worker.done_with(case.id)
+    released(case, cell, began, "dropped by Celery")
+
+
+RETRIED = {
+    "while_executing": "released, and taken again",
+    "until_executing": "place taken again until it begins again",
+    "until_executed": "passed on to the next execution",
+    "until_and_while_executing": "lock released, place taken again",
+}
+
+
+def retries(case, cell, between, lock):
+    began = case.go()
+    case.state("RETRY")
+    seconds = case.kept(between, since=began, within=PAUSE + 1)
+    assert case.ends(times=2) == "ran"
+    cell(lock=lock, within=seconds, work="runs again")
+
+
+def test_retry(case, cell, mode):
+    """`self.retry()`."""
+    case.start("retry")
+    retries(case, cell, RETRYING[mode], RETRIED[mode])
+
+
+def test_autoretry(new_case, cell, mode):
+    """`autoretry_for`."""
+    case = new_case("autoretry")
+    case.start("error_once")
+    retries(case, cell, RETRYING[mode], RETRIED[mode])
+
+
+def test_retry_hold(new_case, cell, mode):
+    """`self.retry()` with `hold_on_retry=True`."""
+    if mode == "until_executing":
+        with pytest.raises(ValueError, match="hold_on_retry=True has nothing to hold"):
+            tasks.make("holding", mode)
+        cell(lock=NOTHING, work="refused at import")
+        return
+    case = new_case("holding")
+    case.start("retry")
+    retries(case, cell, {"place"}, RETRIED["until_executed"])
+
+
+def test_soft_limit(case, cell):
+    """Soft time limit."""
+    case.start(soft_time_limit=LIMIT)
+    struck = time.monotonic() + LIMIT
+    assert error_of(case) == "SoftTimeLimitExceeded"
+    released(case, cell, struck, "failed")
+
+
+def freed_with_process(case, cell, since, work, lock):
+    seconds = case.freed(since=since)
+    if RUNNING[case.mode]:
+        cell(lock=lock, within=seconds, work=work)
+    else:
+        cell(lock=NOTHING, work=work)
+
+
+def test_hard_limit(case, cell):
+    """Hard time limit, under `timeout=60`."""
+    case.start(time_limit=LIMIT)
+    struck = time.monotonic() + LIMIT
+    freed_with_process(case, cell, struck, "failed: `TimeLimitExceeded`", BY_ONE_OF_THEM)
+    assert error_of(case) == "TimeLimitExceeded"
+
+
+def test_hard_limit_stuck(case, cell):
+    """Hard time limit of a task that is stuck, under `timeout=60`."""
+    case.start("stuck", time_limit=LIMIT)
+    struck = time.monotonic() + LIMIT
+    freed_with_process(case, cell, struck, "failed: `TimeLimitExceeded`", BY_PARENT)
+    assert error_of(case) == "TimeLimitExceeded"
+    if RUNNING[case.mode]:
+        case.worker.wait_for_log(case.id, "Lock released for dead process")
+
+
+def test_killed_child(case, cell):
+    """SIGKILL of the task's process, under `timeout=60`."""
+    case.worker.kill_child(case.start(), case.id)
+    killed = time.monotonic()
+    freed_with_process(case, cell, killed, "failed: `WorkerLostError`", BY_PARENT)
+    assert error_of(case) == "WorkerLostError"
+    if RUNNING[case.mode]:
+        case.worker.wait_for_log(case.id, "Lock released for dead process")
+
+
+@pytest.fixture(scope="module")
+def after_a_workers_death(start_worker, worker):
+    """For each mode, after how many seconds all was free, and what the task returned then."""
+    dead = start_worker()
+    cases = {mode: Case(mode, dead, "late_short") for mode in MODES}
+    for case in cases.values():
+        case.start()
+    dead.kill()
+    freed = all_freed(cases.values(), time.monotonic(), within=SHORT_LEASE + 0.5)
+    worker.consume(dead.queue)
+    deliver_again(*(case.result for case in cases.values()))
+    found = {mode: (freed[mode], case.ends(times=2)) for mode, case in cases.items()}
+    for case in cases.values():
+        case.close()
+    return found
+
+
+def test_killed_worker(after_a_workers_death, cell, mode):
+    """SIGKILL of the whole worker, under `timeout=2` and `acks_late`."""
+    seconds, answer = after_a_workers_death[mode]
+    assert answer == "ran"
+    work = "runs again after `visibility_timeout`"
+    if RUNNING[mode]:
+        cell(lock="free when its lease ends", within=seconds, work=work)
+    else:
+        cell(lock=NOTHING, work=work)
+
+
+@pytest.fixture(scope="module")
+def after_a_warm_shutdown(start_worker):
+    """For each mode, how long after its end all was free, and what the task returned."""
+    worker = start_worker()
+    cases = {mode: Case(mode, worker) for mode in MODES}
+    for case in cases.values():
+        case.start()
+    worker.process.terminate()
+    worker.wait_for_log("Warm shutdown")
+    found = {}
+    for mode, case in cases.items():
+        assert case.held() == RUNNING[mode]
+        began = case.go()
+        found[mode] = (case.freed(since=began), outcome(case.result))
+        case.close()
+    assert worker.process.wait(60) == 0
+    return found
+
+
+def test_warm_shutdown(after_a_warm_shutdown, cell, mode):
+    """SIGTERM to the worker while it runs."""
+    seconds, answer = after_a_warm_shutdown[mode]
+    assert answer == "ran"
+    if RUNNING[mode]:
+        cell(lock="held to its end, and released", within=seconds, work="done")
+    else:
+        cell(lock=NOTHING, work="done")
+
+
+def test_revoked_queued(case, cell, mode):
+    """Revoked while queued."""
+    case.send(queue=case.queue)
+    assert case.held() == QUEUED[mode]
+    case.worker.revoke(case.id)
+    assert case.held() == QUEUED[mode]
+    case.worker.consume(case.queue)
+    began = time.monotonic()
+    case.state("REVOKED")
+    seconds = case.freed(since=began)
+    assert not case.run.notes("begin")
+    if QUEUED[mode]:
+        cell(lock="place freed by the worker that meets it", within=seconds, work="does not run")
+    else:
+        cell(lock=NOTHING, work="does not run")
+
+
+def test_revoked_running(case, cell):
+    """Revoked with `terminate=True` while it runs."""
+    case.start()
+    began = time.monotonic()
+    case.result.revoke(terminate=True)
+    freed_with_process(case, cell, began, "stopped", BY_ONE_OF_THEM)
+    case.state("REVOKED")
+
+
+def test_expired(case, cell, mode):
+    """`expires=` over while queued."""
+    case.send(queue=case.queue, expires=EXPIRES)
+    sent = time.monotonic()
+    assert case.held() == QUEUED[mode]
+    wait_until(lambda: time.monotonic() > sent + EXPIRES)
+    seconds = case.freed(since=sent + EXPIRES)
+    case.worker.consume(case.queue)
+    case.state("REVOKED")
+    assert not case.run.notes("begin")
+    if QUEUED[mode]:
+        cell(lock="place free when it expires", within=seconds, work="does not run")
+    else:
+        cell(lock=NOTHING, work="does not run")
+
+
+def test_redelivered_alive(new_case, cell, mode):
+    """Delivered again while it runs (`acks_late`, longer than `visibility_timeout`)."""
+    case = new_case("late")
+    case.start()
+    deliver_again(case.result)
+    if not RUNNING[mode]:
+        case.begun(times=2)
+        case.go()
+        case.go()
+        case.worker.done_with(case.id, deliveries=2)
+        cell(lock=NOTHING, work="**runs twice at once**")
+        return
+    wait_until(lambda: case.worker.logged(case.id, " retry: "))
+    assert len(case.run.notes("begin")) == 1
+    case.go()
+    assert outcome(case.result) == "ran"
+    case.go()  # for the second, if it runs
+    case.worker.done_with(case.id, deliveries=2)
+    words = [text.split()[0] for text in case.run.notes()]
+    assert words in (["begin", "end"], ["begin", "end"] * 2)
+    work = (
+        "the second runs after it"
+        if words[2:]
+        else "the second is dropped when the first has succeeded"
+    )
+    case.freed()
+    cell(lock="kept by the first; the second waits", work=work)
+
+
+def test_redelivered_dead(new_case, cell, mode):
+    """Delivered again after the death of its process (`reject_on_worker_lost`)."""
+    case = new_case("stubborn")
+    case.worker.kill_child(case.start(), case.id)
+    killed, tokens = time.monotonic(), case.tokens()
+    wait_until(lambda: not tokens & case.tokens(), timeout=2)
+    seconds = time.monotonic() - killed
+    assert case.ends(times=2) == "ran"
+    if RUNNING[mode]:
+        cell(lock=f"{BY_PARENT}, taken again", within=seconds, work="runs again")
+    else:
+        cell(lock=NOTHING, work="runs again")
+
+
+def test_chord_member(case, cell, mode):
+    """Member of a chord, skipped."""
+    if QUEUED[mode]:
+        case.send(queue=case.queue)
+    else:
+        case.start()
+    before = case.tokens()
+    to = case.worker.queue
+    member = case.task.s(case.run.id).set(queue=to)
+    result = chord([member, tasks.ready.s().set(queue=to)])(tasks.collect.s().set(queue=to))
+    skipped, other = outcome(result)
+    assert skipped is None
+    assert isinstance(other, int)
+    assert case.tokens() == before
+    [told] = case.run.notes("skipped")
+    assert told.endswith(f" by {case.id}")
+    case.worker.consume(case.queue)
+    assert case.ends(times=1) == "ran"
+    cell(lock="kept by the other task", work="completes with None: the chord goes on")
+
+
+def eagerly(case, send):
+    case.result = SimpleNamespace(id=uuid.uuid4().hex)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(send, (case.run.id,), task_id=case.id)
+        case.begun()
+        assert case.held() == RUNNING[case.mode]
+        began = case.go()
+        assert future.result().get() == "ran"
+    return case.freed(since=began)
+
+
+@pytest.fixture
+def always_eager():
+    tasks.app.conf.task_always_eager = True
+    yield
+    tasks.app.conf.task_always_eager = False
+
+
+def test_eager(new_case, cell, always_eager):
+    """Eager: `apply()`, `task_always_eager`."""
+    called, sent = new_case(), new_case()
+    eagerly(called, called.task.apply)
+    seconds = eagerly(sent, sent.task.apply_async)
+    if RUNNING[sent.mode]:
+        cell(lock="held while it runs, and released", within=seconds, work="done in the caller")
+    else:
+        cell(lock=NOTHING, work="done in the caller")
+
+
+@pytest.fixture
+def on_restarted(restarted_server, settings):
+    """The manager of locks on the server that restarts."""
+    settings.CACHES = settings.CACHES | {
+        "restarted": settings.CACHES["default"] | {"LOCATION": restarted_server.url}
+    }
+    return locks.using("restarted")
+
+
+def restart(server):
+    server.stop()
+    server.start()
+    return time.monotonic()
+
+
+def test_restarted_while_queued(new_case, cell, mode, restarted_server, on_restarted):
+    """Redis restarted, empty, while it is queued."""
+    case = new_case("restarted", manager=on_restarted)
+    case.send(queue=case.queue)
+    assert case.held() == QUEUED[mode]
+    restart(restarted_server)
+    assert not case.held()
+    case.worker.consume(case.queue)
+    assert case.ends(times=1) == "ran"
+    cell(lock="place gone with the data" if QUEUED[mode] else NOTHING, work="runs")
+
+
+def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_restarted):
+    """Redis restarted, empty, while it is queued, and a second one sent then."""
+    first, second = (new_case("restarted", manager=on_restarted) for _ in range(2))
+    second.share(first)
+    first.send(queue=first.queue)
+    restart(restarted_server)
+    assert second.send(queue=first.queue).id != first.id
+    first.worker.consume(first.queue)
+    if mode == "until_executing":
+        first.run.wait_for("begin", 2)
+        first.go()
+        first.go()
+        work = "both run, **perhaps at once**"
+    elif mode == "while_executing":
+        first.run.wait_for("skipped")
+        first.go()
+        work = "one runs, the other is skipped"
+    else:
+        wait_until(
+            lambda: any(first.worker.logged(each.id, " retry: ") for each in (first, second))
+        )
+        first.run.wait_for("begin")
+        assert len(first.run.notes("begin")) == 1
+        first.go()
+        first.run.wait_for("begin", 2)
+        first.go()
+        work = "both run, one after the other"
+    answers = {outcome(each.result) for each in (first, second)}
+    assert answers == ({"ran", None} if mode == "while_executing" else {"ran"})
+    wait_until(lambda: on_restarted.get(first.name) is None)
+    lock = "place gone with the data, free for the second" if QUEUED[mode] else NOTHING
+    cell(lock=lock, work=work)
+
+
+def test_restarted_while_running(new_case, cell, mode, restarted_server, on_restarted):
+    """Redis restarted, empty, while it runs, under `timeout=2`."""
+    case = new_case("restarted", manager=on_restarted)
+    case.start("lose")
+    case.go()
+    case.run.wait_for("end")
+    began = restart(restarted_server)
+    [told] = case.run.wait_for("lost")
+    seconds = time.monotonic() - began
+    assert told == f"lost {bool(RUNNING[mode])}"
+    assert not case.held()
+    case.go()
+    assert outcome(case.result) == "ran"
+    if RUNNING[mode]:
+        cell(lock="gone with the data; the task is told", within=seconds, work="goes on")
+    else:
+        cell(lock=NOTHING, work="goes on")

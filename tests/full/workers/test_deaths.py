@@ -1,0 +1,292 @@
+"""A task's process is gone while it holds its lock, whose lease is a minute."""
+
+import gc
+import json
+import subprocess
+import time
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from celery import Task
+
+from django_redislock import locks
+from django_redislock.celery.worker import LINGER, Watched, watch_tasks
+from tests import celery_app as tasks
+from tests.celery_worker import Worker, outcome, running_worker
+from tests.tools import wait_until
+
+pytestmark = [
+    pytest.mark.celery,
+    # Celery 5.4 with redis-py 8, in a chord.
+    pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
+]
+
+FREE_WITHIN = 2.0
+"""Seconds."""
+
+
+def begun(run, times=1):
+    """The task's id and the process of the last of so many executions."""
+    found = wait_until(lambda: (all_begun := run.notes("begin"))[times - 1 :] and all_begun)
+    _, task_id, pid = found[-1].split()
+    return task_id, int(pid)
+
+
+def freed(run):
+    wait_until(lambda: locks.get(f"long:{run.id}") is None, timeout=FREE_WITHIN)
+    return True
+
+
+def test_a_killed_process_leaves_no_lock(worker, run):
+    result = worker.send(tasks.long, run.id)
+    task_id, pid = begun(run)
+    assert locks.get(f"long:{run.id}").holder.pid == pid
+    worker.kill_child(pid, task_id)
+    assert freed(run)
+    assert type(outcome(result)).__name__ == "WorkerLostError"
+    wait_until(lambda: worker.logged(task_id, "Lock released for dead process"))
+
+
+def test_a_killed_process_leaves_no_lock_that_its_message_does_not_name(worker, run):
+    worker.send(tasks.long_by_other_arguments, run.id)
+    task_id, pid = begun(run)
+    names = [f"long:{run.id}", f"long:{run.id}:part"]
+    assert set(locks.get_many(names)) == set(names)
+    worker.kill_child(pid, task_id)
+    wait_until(lambda: not locks.get_many(names), timeout=FREE_WITHIN)
+
+
+def test_a_hard_time_limit_leaves_no_lock(worker, run):
+    result = worker.send(tasks.long, run.id, time_limit=1)
+    begun(run)
+    assert type(outcome(result)).__name__ == "TimeLimitExceeded"
+    assert freed(run)
+
+
+@pytest.mark.parametrize("by", ["SIGTERM", "SIGKILL"])
+def test_a_revoked_task_that_is_terminated_leaves_no_lock(worker, run, by):
+    result = worker.send(tasks.long, run.id)
+    begun(run)
+    result.revoke(terminate=True, signal=by)
+    wait_until(result.ready)
+    assert freed(run)
+    assert result.state == "REVOKED"
+
+
+def test_a_task_that_is_delivered_again_runs(worker, run):
+    result = worker.send(tasks.stubborn, run.id)
+    _, first = begun(run)
+    worker.kill_child(first, result.id)
+    task_id, second = begun(run, times=2)
+    assert task_id == result.id
+    assert second != first
+    run.go()
+    assert outcome(result) == "ran"
+    assert freed(run)
+
+
+@pytest.mark.skipif(
+    not hasattr(Task, "retry_on_worker_lost"), reason="this Celery retries for no dead process"
+)
+def test_a_task_that_the_worker_retries_for_the_dead_runs(worker, run):
+    result = worker.send(tasks.outliving, run.id)
+    _, first = begun(run)
+    worker.kill_child(first, result.id)
+    task_id, second = begun(run, times=2)
+    assert (task_id, second != first) == (result.id, True)
+    run.go()
+    assert outcome(result) == "ran"
+    assert freed(run)
+
+
+def test_a_task_that_is_delivered_again_does_not_give_way_to_one_that_came_between(worker, run):
+    killed = worker.send(tasks.stubborn, run.id)
+    _, pid = begun(run)
+    worker.kill_child(pid, killed.id)
+    with locks.lock(f"long:{run.id}", blocking_timeout=20):
+        met = ("retry:", "AlreadyRunning")
+        wait_until(lambda: len(worker.logged(killed.id, *met)) == 2, timeout=60)
+    begun(run, times=2)
+    run.go()
+    assert outcome(killed) == "ran"
+    assert run.notes("skipped") == []
+    assert freed(run)
+
+
+def test_who_waits_has_its_turn_and_keeps_it(worker, run):
+    worker.send(tasks.long, run.id)
+    killed, pid = begun(run)
+    waiter = worker.send(tasks.long_waiting, run.id)
+    wait_until(lambda: locks.get(f"long:{run.id}").waiters == 1)
+    worker.kill_child(pid, killed)
+    task_id, _ = begun(run, times=2)
+    assert task_id == waiter.id
+    # The worker tells of the death first; a second release would be of another's lock.
+    wait_until(lambda: worker.logged(f"long:{run.id}", "Lock released for dead process"))
+    assert locks.get(f"long:{run.id}").holder.task_id == waiter.id
+    run.go()
+    assert outcome(waiter) == "ran"
+    assert freed(run)
+
+
+def lock_key(redis_server, name):
+    [key] = redis_server.scan_iter(f"*:lock:{name}")
+    return key
+
+
+def test_the_lock_of_another_process_with_the_same_host_pid_and_task_stays(
+    worker, run, other_run, redis_server
+):
+    """Two containers can have the same host name and pids, and a task can be redelivered."""
+    worker.send(tasks.long, run.id)
+    task_id, pid = begun(run)
+    name = f"long:{run.id}"
+    key = lock_key(redis_server, name)
+    [(field, record)] = redis_server.hscan_iter(key, match="h:*")
+    *numbers, info = record.split(" ", 6)
+    holder = json.loads(info)
+    assert holder["pid"] == pid
+    holder["process"] = "0123456789abcdef"
+    redis_server.hset(key, field, " ".join([*numbers, json.dumps(holder)]))
+    worker.kill_child(pid, task_id)
+    # The worker looks at dead processes in the order of their deaths.
+    worker.send(tasks.long, other_run.id)
+    other_id, other_pid = begun(other_run)
+    worker.kill_child(other_pid, other_id)
+    assert freed(other_run)
+    assert locks.get(name).holder.process == "0123456789abcdef"
+    locks.force_release(name)
+
+
+CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+"""A command that runs another one with process ids of its own."""
+
+
+def has_containers():
+    try:
+        return (
+            subprocess.run([*CONTAINER, "true"], check=False, capture_output=True).returncode == 0
+        )
+    except FileNotFoundError:
+        return False
+
+
+def container(folder, **options):
+    return Worker(folder, concurrency=1, wrapper=CONTAINER, **options)
+
+
+@pytest.fixture
+def containers(tmp_path):
+    """Two workers with one host name and one queue, each with process ids of its own."""
+    if not has_containers():
+        pytest.skip("needs the right to make process namespaces")
+    first = container(tmp_path)
+    second = None
+    try:
+        outcome(first.send(tasks.ready))
+        second = container(tmp_path, queue=first.queue)
+        yield first, second
+    finally:
+        first.kill()
+        if second:
+            second.kill()
+        gc.collect()  # a result that is collected unsubscribes from the server
+
+
+def pool_process(worker):
+    """The only pool process of a worker in a container."""
+    [main] = psutil.Process(worker.process.pid).children()
+    [child] = main.children()
+    return child
+
+
+def test_a_worker_leaves_the_lock_of_another_container(containers, run):
+    first, second = containers
+    control = tasks.app.control
+    wait_until(lambda: control.ping([second.name]))
+    control.cancel_consumer(first.queue, destination=[second.name], reply=True)
+    result = first.send(tasks.stubborn, run.id)
+    begun(run)
+    wait_until(lambda: result.id in first.active())
+    control.cancel_consumer(first.queue, destination=[first.name], reply=True)
+    control.add_consumer(first.queue, destination=[second.name], reply=True)
+    pool_process(first).kill()
+    task_id, _ = begun(run, times=2)
+    assert task_id == result.id
+    if len(set(run.notes("begin"))) > 1:
+        pytest.skip("the pool processes have different pids")
+    token = locks.get(f"long:{run.id}").token
+    until = time.monotonic() + LINGER + 1
+    while time.monotonic() < until:
+        assert locks.get(f"long:{run.id}").token == token
+        time.sleep(0.05)
+    run.go()
+    assert outcome(result) == "ran"
+    assert freed(run)
+
+
+@pytest.mark.slow
+def test_the_least_time_of_a_place_outlives_the_process(worker, run):
+    worker.send(tasks.rare_and_long, run.id)
+    task_id, pid = begun(run)
+    worker.kill_child(pid, task_id)
+    wait_until(lambda: locks.get(f"long:{run.id}").state == "cooldown", timeout=FREE_WITHIN)
+    wait_until(lambda: locks.get(f"long:{run.id}") is None)
+
+
+@pytest.fixture
+def worker_of_two(tmp_path):
+    with running_worker(tmp_path, concurrency=2) as worker:
+        yield worker
+
+
+def suspend(process):
+    process.suspend()
+    wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+def kill(process):
+    process.kill()
+    wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE)
+
+
+def is_free_of(run, process):
+    info = locks.get(f"long:{run.id}")
+    return info is None or info.holder.pid != process.pid
+
+
+def test_one_that_is_killed_before_the_worker_heard_of_it_leaves_no_lock(
+    worker_of_two, run, other_run
+):
+    # The worker sees the end of the first child, and before the begin in the second its end too.
+    worker, main = worker_of_two, psutil.Process(worker_of_two.process.pid)
+    heard = worker.send(tasks.long, run.id)
+    first = psutil.Process(begun(run)[1])
+    wait_until(lambda: heard.id in worker.active())
+    [second] = set(main.children()) - {first}
+    suspend(second)
+    unheard = worker.send(tasks.long, other_run.id)
+    wait_until(lambda: worker.logged("received", unheard.id))
+    for _ in range(10):  # rounds of its loop, in which it gives it to the second child
+        assert unheard.id not in worker.active()
+    suspend(main)
+    kill(first)
+    second.resume()
+    other_run.wait_for("begin")
+    kill(second)
+    main.resume()
+    wait_until(lambda: is_free_of(run, first), timeout=FREE_WITHIN)
+    wait_until(lambda: is_free_of(other_run, second), timeout=FREE_WITHIN)
+    other_run.go()  # for Celery may run it again
+    assert outcome(unheard) == "ran" or unheard.state == "FAILURE"
+    assert freed(other_run)
+
+
+def test_a_worker_that_starts_again_in_one_process_watches_its_tasks_once(monkeypatch):
+    """As in the tests of a project, by `celery.contrib.testing`."""
+    for task in tasks.app.tasks.values():
+        monkeypatch.setattr(task, "Request", task.Request)
+    for _ in range(2):
+        watch_tasks(SimpleNamespace(app=tasks.app))
+    assert tasks.long.Request.__mro__.count(Watched) == 1

@@ -1,0 +1,221 @@
+"""What the tests of this folder share: threads with a result, a server that hangs, and a count of
+commands."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from threading import Thread
+from types import CodeType, FrameType
+from typing import Any, TypeVar
+
+import pytest
+import redis
+
+from django_redislock.manager import LockManager
+from django_redislock.testing import EmbeddedServer
+
+from .tools import wait_until
+
+T = TypeVar("T")
+
+
+def start(function: Callable[..., Any], *args: Any) -> "Future[Any]":
+    """Run `function` in a thread of its own, which ends with it."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    return future
+
+
+def waiting(manager: LockManager, name: str, count: int, *, timeout: float = 60) -> None:
+    """Return when `count` wait for `name`."""
+
+    def so_many() -> bool:
+        info = manager.get(name)
+        return (info.waiters if info else 0) == count
+
+    wait_until(so_many, timeout=timeout)
+
+
+def free(manager: LockManager, name: str, *, timeout: float = 60) -> None:
+    """Return when nobody holds `name` or waits for it."""
+    wait_until(lambda: manager.get(name) is None, timeout=timeout)
+
+
+def renewed(manager: LockManager, name: str, *, times: int = 1) -> None:
+    """Return when `name`, which is held, was renewed so often from now on.
+
+    A lease that has to be kept is 1.5 seconds long, so that it bears a machine that stalls.
+    """
+
+    def moved() -> bool:
+        info = manager.get(name)
+        assert info is not None, f"{name} is not held any more"
+        return info.expires_at > last
+
+    for _ in range(times):
+        held = manager.get(name)
+        assert held is not None, f"{name} is not held"
+        last = held.expires_at
+        wait_until(moved)
+
+
+async def arenewed(manager: LockManager, name: str, *, times: int = 1) -> None:
+    """See renewed()."""
+    await asyncio.to_thread(renewed, manager, name, times=times)
+
+
+def calls(client: redis.Redis) -> Counter[str]:
+    """How often each command was called since the server came up, but for INFO itself."""
+    stats = client.info("commandstats")
+    return Counter(
+        {
+            name.removeprefix("cmdstat_"): facts["calls"]
+            for name, facts in stats.items()
+            if name != "cmdstat_info"
+        }
+    )
+
+
+@contextlib.contextmanager
+def commands(client: redis.Redis) -> Iterator[Counter[str]]:
+    """What is called inside the block; to be read after it."""
+    called: Counter[str] = Counter()
+    before = calls(client)
+    yield called
+    called.update(calls(client) - before)
+
+
+@contextlib.contextmanager
+def interrupt_where(place: str, began: Callable[..., Any]) -> Iterator[None]:
+    """Interrupt where that function of the package is entered, for the first time since another
+    was; there Python looks whether a signal came. It must come to that."""
+    entered: list[str] = []
+
+    def look(frame: FrameType, event: str, about: Any) -> None:
+        code = frame.f_code
+        if entered or code is began.__code__:
+            entered.append(code.co_qualname)
+            if code.co_qualname == place and entered.count(place) == 1:
+                raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        sys.settrace(before)
+
+
+async def until(predicate: Callable[[], Awaitable[T]]) -> T:
+    """The first true answer of an asynchronous `predicate`."""
+    async with asyncio.timeout(10):
+        while not (answer := await predicate()):  # noqa: ASYNC110  Redis sets no event
+            await asyncio.sleep(0.01)
+        return answer
+
+
+@contextlib.asynccontextmanager
+async def held_by_another_task(lock: Any) -> AsyncIterator[None]:
+    held, may_end = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        async with lock:
+            held.set()
+            await may_end.wait()
+            lock.assert_held()
+
+    task = asyncio.create_task(hold())
+    await held.wait()
+    yield
+    may_end.set()
+    await task
+
+
+async def awaiting(manager: LockManager, name: str, count: int) -> None:
+    """See waiting()."""
+
+    async def so_many() -> bool:
+        info = await manager.aget(name)
+        return (info.waiters if info else 0) == count
+
+    await until(so_many)
+
+
+async def afree(manager: LockManager, name: str) -> None:
+    """See free()."""
+
+    async def nobody() -> bool:
+        return await manager.aget(name) is None
+
+    await until(nobody)
+
+
+def cut_connections(client: redis.Redis) -> None:
+    """Close all connections to the database of `client` but its own; Celery's are to others."""
+    own = client.client_info()
+    for other in client.client_list():
+        if other["db"] == str(own["db"]) and other["id"] != str(own["id"]):
+            client.client_kill_filter(_id=other["id"])
+
+
+SWALLOWING = ("_remove", "__del__")  # a WeakSet's callback, a finalizer
+
+
+@contextlib.contextmanager
+def interrupt_at(
+    step: int, began: CodeType, *files: str, spared: CodeType | None = None
+) -> Iterator[list[str]]:
+    """KeyboardInterrupt where a signal may strike: as a Python function begins, or when one of C
+    has returned. At the `step`th of these places while `began` is under way, and `spared` is not,
+    in `files` (none: in all); not where Python swallows it. Tells which function it was in."""
+    passed, under_way, is_spared, struck = 0, False, False, []
+
+    def look(frame: FrameType, event: str, about: object) -> None:
+        nonlocal passed, under_way, is_spared
+        code = frame.f_code
+        if code is began and event in ("call", "return"):
+            under_way = event == "call"
+        if code is spared and event in ("call", "return"):
+            is_spared = event == "call"
+        looked_at = under_way and not is_spared and (not files or code.co_filename in files)
+        if looked_at and event in ("call", "c_return") and code.co_name not in SWALLOWING:
+            passed += 1
+            if passed == step:
+                struck.append(code.co_qualname)
+                raise KeyboardInterrupt
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield struck
+    finally:
+        sys.setprofile(before)
+
+
+def fetching() -> list[threading.Thread]:
+    """The threads that connect for somebody."""
+    return [thread for thread in threading.enumerate() if "_fetch" in thread.name]
+
+
+@contextlib.contextmanager
+def hanging(server: EmbeddedServer) -> Iterator[None]:
+    """The server neither reads nor answers."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
