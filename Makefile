@@ -62,16 +62,16 @@ slow: $(VENV)/.test.installed
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m slow $(if $(ARGS),$(ARGS),tests)
 
 faults: $(VENV)/.test.installed
-	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/explanation/faults.md)
+	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/evidence/faults.md)
 
 soak: $(VENV)/.test.installed
-	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10 --write docs/explanation/faults.md)
+	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10 --write docs/evidence/faults.md)
 
 clients: $(VENV)/.test.installed
 	$(BIN)/python -m tests.full.topologies.clients $(ARGS)
 
 cases: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.full.workers.cases_table --cases docs/reference/cases.md \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.full.workers.cases_table --cases docs/evidence/cases.md \
 		tests/full/workers/test_cases.py $(ARGS)
 
 screenshots: $(VENV)/.test.installed
@@ -121,11 +121,11 @@ BENCH_VENV := .venv-bench$(SET:%=-%)
 
 bench:
 	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
-	$(BENCH_VENV)/bin/python -m benchmarks.bench $(if $(ARGS),$(ARGS),--write docs/explanation/performance.md)
+	$(BENCH_VENV)/bin/python -m benchmarks.bench $(if $(ARGS),$(ARGS),--write docs/evidence/performance.md)
 
 scale:
 	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
-	$(BENCH_VENV)/bin/python -m benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/explanation/scale.md)
+	$(BENCH_VENV)/bin/python -m benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/evidence/scale.md)
 
 clean:
 	rm -rf $(VENV) $(PEERS_VENV) $(BENCH_VENV) build dist docs/_build tests/full/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,5 +1,5 @@
 """What the previous release wrote down in Redis this one reads, and the other way round: while
-processes of both run, they are at the same locks. `docs/explanation/architecture.md` says how far
+processes of both run, they are at the same locks. `docs/project/architecture.md` says how far
 a release may go."""
 
 from collections.abc import Iterator

@@ -15,7 +15,7 @@ from tests.tools import ROOT
 HOME = Path(os.environ.get("TESTS_DOCS", ROOT))
 
 ELSEWHERE = {
-    "docs/tutorial.md": "tests/full/tutorial",
+    "docs/getting-started/tutorial.md": "tests/full/tutorial",
 }
 """Pages that have tests of their own."""
 

@@ -297,7 +297,7 @@ def seconds_in(text: str) -> list[float]:
 
 
 def test_the_times_of_waiters_are_those_of_the_engine() -> None:
-    table = rows(page("explanation/waiting-and-fairness.md"), "## Waiters that die")
+    table = rows(page("concepts/waiting.md"), "## Waiters that die")
     told = [second for row in table for second in seconds_in(row[-1])]
     assert told == [flows.SLICE, flows.ALIVE, flows.CLAIM]
 
@@ -309,7 +309,7 @@ def test_the_round_trip_that_is_warned_of_is_that_of_the_engine() -> None:
 
 
 def test_the_times_of_renewal_are_those_of_the_engine() -> None:
-    table = dict(row for row in rows(page("explanation/leases-and-renewal.md"), "## When"))
+    table = dict(row for row in rows(page("concepts/leases.md"), "## When"))
     assert seconds_in(table["the lease"]) == [Conf.__dict__["timeout"].default]
     assert (lease.SOON, renewal.RETRY, info.STALE_AFTER) == (0.5, 1, 0.5)
     assert "tried again after a second" in table["a renewal failed"]

@@ -58,4 +58,4 @@ def test_links_are_found():
     assert "docs/how-to/topologies.md" in links("README.md")
     assert "docs/images/list-dark.png" in links("README.md")
     assert "../reference/locks.md#a-majority-of-servers" in links("docs/how-to/topologies.md")
-    assert "managepy-locks-run" in anchors("docs/reference/operators.md")
+    assert "managepy-locks-run" in anchors("docs/reference/command-line.md")

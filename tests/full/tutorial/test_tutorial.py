@@ -1,4 +1,4 @@
-"""What docs/tutorial.md says is what happens to a reader who does it."""
+"""What docs/getting-started/tutorial.md says is what happens to a reader who does it."""
 
 import os
 import subprocess

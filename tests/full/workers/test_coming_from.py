@@ -1,4 +1,4 @@
-"""Each row of the tables of docs/how-to/coming-from.md, with this package: one test a row."""
+"""Each row of the tables of docs/getting-started/coming-from.md, with this package: one test a row."""
 
 import asyncio
 import io
