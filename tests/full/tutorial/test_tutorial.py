@@ -16,7 +16,7 @@ from tests.tools import ROOT
 from .page import steps
 from .reader import Reader
 
-PAGE = ROOT / "docs" / "tutorial.md"
+PAGE = ROOT / "docs" / "getting-started" / "tutorial.md"
 
 OF_THE_TESTS = (
     "CELERY_",
