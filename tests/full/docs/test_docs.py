@@ -266,7 +266,7 @@ def test_the_list_in_the_tutorial_has_the_columns_of_the_admin(settings, hold) -
     hold("x")
     page = user_with("view_activelock").get(LIST).content.decode()
     columns = re.findall(r'<th scope="col"[^>]*\bcolumn-(\w+)', page)
-    (line,) = re.findall("^Name  .*$", (DOCS / "tutorial.md").read_text(), re.MULTILINE)
+    (line,) = re.findall("^Name  .*$", (DOCS / "getting-started" / "tutorial.md").read_text(), re.MULTILINE)
     assert line.lower().split() == columns
 
 
