@@ -1,4 +1,4 @@
-"""Each row of the tables of docs/getting-started/coming-from.md, with this package: one test a row."""
+"""Each row of the tables in docs/getting-started/coming-from has a test of this package."""
 
 import asyncio
 import io
@@ -43,7 +43,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
 ]
 
-PAGE = ROOT / "docs" / "how-to" / "coming-from.md"
+PAGES = ROOT / "docs" / "getting-started" / "coming-from"
 
 NAME = "tests:coming-from"
 """The lock of functions that run in this process."""
@@ -770,37 +770,36 @@ class TestFromCeleryHeimdall:
         assert listed[place(run)] == first.id
 
 
-HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+TESTS = {
+    "cache-lock": TestFromCacheLock,
+    "python-redis-lock": TestFromPythonRedisLock,
+    "index": TestAllThree,
+    "celery-once": TestFromCeleryOnce,
+    "celery-singleton": TestFromCelerySingleton,
+    "celery-heimdall": TestFromCeleryHeimdall,
+}
+"""The pages and the tests of their rows."""
 
-ROW = re.compile(r"^\| ([^|]+?) \|.*\| (same|other|more|none) \|$", re.MULTILINE)
-
-
-def sections():
-    """The headings of the page that have a table, and the first cell of each row."""
-    _, *parts = HEADING.split(PAGE.read_text())
-    pairs = zip(parts[::2], parts[1::2], strict=True)
-    return {heading: [row[0] for row in ROW.findall(text)] for heading, text in pairs}
-
-
-def name_of(text):
-    """`text` as a part of a name: its words."""
-    return re.sub(r"\W+", "_", text.lower()).strip("_")
+ROW = re.compile(r"^\| ([^|]+?) \|.*\| [✓≈+✗] \|$", re.MULTILINE)
 
 
-def names_of_tests(heading):
-    words = re.findall(r"\w+", heading)
-    found = globals()["Test" + "".join(word.capitalize() for word in words)]
-    return {name for name in vars(found) if name.startswith("test_")}
+def rows(page):
+    """Return the first cell of each row of the page's comparison."""
+    return ROW.findall((PAGES / f"{page}.md").read_text())
 
 
-@pytest.mark.parametrize("heading", sections())
-def test_every_row_has_its_test_and_every_test_its_row(heading):
-    rows = [f"test_{name_of(row)}" for row in sections()[heading]]
-    assert len(rows) == len(set(rows))
-    assert set(rows) == names_of_tests(heading)
+def test_every_page_has_tests():
+    assert {path.stem for path in PAGES.glob("*.md")} == {*TESTS}
 
 
-def test_every_line_of_a_table_is_a_row_or_a_head():
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
-    heads = [line for line in lines if line.startswith(("| | ", "|---"))]
-    assert len(lines) - len(heads) == sum(map(len, sections().values()))
+@pytest.mark.parametrize("page", TESTS)
+def test_every_row_has_a_test_and_every_test_a_row(page):
+    names = ["test_" + re.sub(r"\W+", "_", row.lower()).strip("_") for row in rows(page)]
+    assert sorted(names) == sorted(name for name in vars(TESTS[page]) if name[:5] == "test_")
+
+
+@pytest.mark.parametrize("page", TESTS)
+def test_every_row_of_a_comparison_ends_with_a_sign(page):
+    text = (PAGES / f"{page}.md").read_text()
+    comparison = text[text.index("\n| | ") :].strip().split("\n\n")[0].splitlines()
+    assert len(comparison) - 2 == len(rows(page)) > 0
