@@ -64,8 +64,8 @@ class Release:
     def left(self) -> Iterator[str]:
         """What only a person can do."""
         tag = self.tree.tag
-        if not self.artefacts.metadata.project_urls:
-            yield "say in pyproject.toml where the project lives: [project.urls]"
+        if any(".example/" in url for url in self.artefacts.metadata.project_urls.values()):
+            yield "replace the placeholder addresses of [project.urls] in pyproject.toml"
         yield "see that make test, slow, coverage and faults, and tox, are green on this commit"
         if tag not in self.tree.tags():
             yield f"git tag --annotate {tag} --message {tag}"
