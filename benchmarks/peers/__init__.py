@@ -3,5 +3,5 @@
 Of the packages for Celery each has a module of its own that says how its users write a task;
 `bodies` has the tasks, the same for all; `cases` are what is done to them; `run` has the workers.
 The packages that are locks are in `locks`. Whatever stands in the tables was measured in the run
-that printed them; `table` puts them on the docs' page, and the short of them into the README.
+that printed them. With `--write`, they replace the tables of the page.
 """

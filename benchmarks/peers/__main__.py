@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from django_redislock.testing import EmbeddedServer
-from tests.tools import ROOT
+from tests.faults.table import write
 
-from .table import Columns, put_on, table
+from .table import BEGIN, END, Columns, table
 
 TASKS = {
     "while_executing": "django-redislock, `while_executing`",
@@ -52,7 +52,7 @@ def main() -> None:
         # A result that goes tells the server so, which must still be there.
         gc.collect()
     if options.write:
-        put_on(options.write, ROOT / "README.md", "\n\n".join(found))
+        write(options.write, "\n\n".join(found), BEGIN, END)
 
 
 def _set_up(url: str) -> None:
