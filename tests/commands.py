@@ -1,4 +1,4 @@
-"""Run `manage.py locks` in this process, as a process of its own, or on a terminal."""
+"""Run `manage.py locks` in this process, as a subprocess, or on a pseudo-terminal."""
 
 import fcntl
 import os
@@ -12,12 +12,16 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import NamedTuple, Self
 
 import pyte
-from django.core.management import call_command, load_command_class
+import pytest
+from django.core.management import BaseCommand, call_command, load_command_class
+
+from django_redislock.management import lines
 
 from .tools import ROOT, wait_until
 
@@ -82,6 +86,45 @@ def call(*arguments: str) -> str:
     out = StringIO()
     call_command("locks", *arguments, stdout=out)
     return out.getvalue()
+
+
+class TerminalStream(StringIO):
+    """A stream that claims to be a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def call_on_terminal(
+    *arguments: str, columns: int = 80, encoding: str = "utf-8", **environment: str
+) -> str:
+    """Return what the command prints on a terminal of this size, in this process."""
+    out = TerminalStream()
+    out.encoding = encoding
+    with pytest.MonkeyPatch.context() as patch:
+        for name in UNWANTED:
+            patch.delenv(name, raising=False)
+        for name, value in ({"COLUMNS": str(columns), "NO_COLOR": "1"} | environment).items():
+            patch.setenv(name, value)
+        call_command("locks", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def watch(*steps: Callable[[], object], arguments: Sequence[str] = ()) -> list[str]:
+    """Run `locks watch` in this process, and a step before each look. Return the lines."""
+    todo = iter(steps)
+
+    def next_step(command: BaseCommand, seconds: float) -> bool:
+        if (step := next(todo, None)) is None:
+            return False
+        step()
+        return True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "pause_until_next", next_step)
+        return call("watch", *arguments).splitlines()
 
 
 class Terminal:

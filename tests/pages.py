@@ -1,4 +1,4 @@
-"""What the tests of the admin's pages need: users, a past, and the drawings in a page."""
+"""Helpers for tests of the admin: users, a history, and what a page contains."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,20 +13,29 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
+from django_redislock.admin.addresses import quote_name
 from django_redislock.engine import drivers
 
 LIST = "/admin/django_redislock/activelock/"
 DASHBOARD = LIST + "dashboard/"
+RELEASE = LIST + "release/"
 
 HOSTILE = [
     "a/b/../c",
     "..",
+    ".",
+    "_2E",
     "dashboard",
+    "release",
+    "add",
     "<script>alert(1)</script>",
     """it's "quoted" & more""",
     "</title></svg><script>alert(1)</script>",
     "x?y=1#z&w%2F;",
     "é" * 256,
+    "日本" * 40,
+    "back\\slash",
+    " spaces ",
     "{{ name }}{% now 'Y' %}",
     "]]>&#x41;",
 ]
@@ -38,6 +47,10 @@ def user_with(*codenames: str) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def lock_page(client: Client, name: str, **query: str):
+    return client.get(f"{LIST}{quote_name(name)}/change/", query)
 
 
 def text_of(response) -> str:

@@ -4,62 +4,31 @@ of all that match."""
 import html
 import json
 import re
-import statistics
-import time
-from threading import Thread
 
 import pytest
-import redis
 from django.conf.locale.en import formats as en
 from django.contrib.admin.models import LogEntry
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import CHOICES
-from django_redislock.keys import Keys
-from django_redislock.testing import EmbeddedServer
 from django_redislock.text import age
-from tests.filling import fill
-from tests.pages import text_of, user_with
-from tests.tools import Child, wait_until
+from tests.lock_tools import commands
+from tests.pages import (
+    DASHBOARD,
+    LIST,
+    RELEASE,
+    acquired_before,
+    lock_page,
+    postpone,
+    round_trips,
+    text_of,
+)
+from tests.tools import wait_until
 
-from .test_admin import LIST, RELEASE, boxes, confirm, messages_of
+from .test_admin import boxes, confirm, messages_of
 
 pytestmark = pytest.mark.django_db
-
-HOLD = """
-from django_redislock import locks
-name, timeout = sys.argv[1], float(sys.argv[2])
-assert locks.lock(name, timeout=timeout).acquire()
-say("held")
-hear()
-"""
-
-
-@pytest.fixture
-def viewer():
-    return user_with("view_activelock")
-
-
-@pytest.fixture
-def releaser():
-    return user_with("view_activelock", "release_activelock")
-
-
-@pytest.fixture(scope="module")
-def spare_server():
-    with EmbeddedServer() as server:
-        yield server
-
-
-@pytest.fixture
-def other_server(settings, spare_server):
-    """A second alias, on a server of its own."""
-    other = {**settings.CACHES["default"], "LOCATION": spare_server.url}
-    settings.CACHES = {**settings.CACHES, "other": other}
-    yield spare_server
-    with redis.Redis.from_url(spare_server.url) as client:
-        client.flushdb()
 
 
 def names_of(response) -> list[str]:
@@ -77,75 +46,44 @@ def choices(response, parameter) -> list[str]:
     return [str(each["display"]) for each in spec.choices(response.context["cl"])][1:]
 
 
-def cell(response, column) -> str:
-    """What stands in the only row, in that column."""
-    (found,) = re.findall(
-        rf'<t[dh] class="field-{column}">(.*?)</t[dh]>', text_of(response), re.DOTALL
-    )
-    return found
+def only_cell(response, column) -> str:
+    (cell,) = cells(response, column)
+    return cell
 
 
-class Asked:
-    """The round trips that a client makes inside the block, as the server sees them."""
-
-    def __init__(self, client: redis.Redis) -> None:
-        self.client = client
-
-    def __enter__(self):
-        self.before = self._read()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.calls = {
-            name: count - self.before.get(name, 0)
-            for name, count in self._read().items()
-            if count > self.before.get(name, 0) and name not in ("info", "config|resetstat")
-        }
-
-    def _read(self) -> dict[str, int]:
-        stats = self.client.info("commandstats")
-        return {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
-
-
-@pytest.fixture
-def round_trips(monkeypatch):
-    """How often anything was sent to Redis: each sending waits for an answer."""
-    sent = []
-    send = redis.Connection.send_packed_command
-
-    def counted(self, *args, **kwargs):
-        sent.append(self)
-        return send(self, *args, **kwargs)
-
-    monkeypatch.setattr(redis.Connection, "send_packed_command", counted)
-    return sent
+def cells(response, column) -> list[str]:
+    """The contents of a column."""
+    pattern = rf'<t[dh] class="field-{column}">(.*?)</t[dh]>'
+    return re.findall(pattern, text_of(response), re.DOTALL)
 
 
 # What is asked of Redis
 
 
-def test_a_page_costs_five_round_trips_at_most(hold, viewer, round_trips, redis_server):
+def test_a_page_costs_five_round_trips_at_most(hold, viewer):
     for number in range(30):
         hold(f"n{number}")
     viewer.get(LIST)
-    round_trips.clear()
 
-    response = viewer.get(LIST)
+    with round_trips() as asked:
+        response = viewer.get(LIST)
 
     assert len(response.context["cl"].result_list) == 30
-    assert 0 < len(round_trips) <= 5
+    assert 0 < len(asked) <= 5
 
 
 def test_no_page_looks_through_the_key_space(hold, releaser, redis_server):
     hold("x")
 
-    with Asked(redis_server) as asked:
+    with commands(redis_server) as called:
         for query in ({}, {"q": "x*"}, {"kind": "mutex", "o": "3"}, {"p": 1}):
             releaser.get(LIST, query)
+        releaser.get(DASHBOARD)
+        lock_page(releaser, "x")
         confirm(releaser, ask_for_all(releaser).context["seen"])
 
-    assert "evalsha" in asked.calls
-    assert not {"keys", "scan", "flushdb"} & set(asked.calls)
+    assert "evalsha" in called
+    assert not {"keys", "scan", "flushdb"} & {name for name, count in called.items() if count}
 
 
 def test_default_order_reads_the_page_shown_alone(hold, viewer, monkeypatch):
@@ -186,42 +124,30 @@ def test_all_can_be_shown_on_one_page(hold, viewer, monkeypatch):
 # States
 
 
-def test_state_tells_life_at_a_glance(hold, viewer):
-    hold("x")
-
-    state = cell(viewer.get(LIST), "state")
-
-    assert 'is-held"><span aria-hidden="true">●</span> held</span>' in state
-    assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state)
-
-
-def test_lease_that_is_not_renewed_is_told_so(hold, viewer):
-    hold("x", auto_renewal=False)
-
-    assert "○</span> not renewed" in cell(viewer.get(LIST), "state")
-
-
-def test_lease_whose_renewal_is_overdue_is_stale(viewer):
-    with Child(HOLD, "x", "4") as child:
-        child.expect("held")
-        child.kill()
-        wait_until(lambda: locks.get("x").is_stale)
-        page = viewer.get(LIST)
-        assert "▲</span> stale" in cell(page, "state")
-        assert listed(viewer, state="stale") == ["x"]
-        assert listed(viewer, state="held") == []
-    wait_until(lambda: locks.get("x") is None)
-
-
-def test_cooldown_has_no_lease(hold, viewer):
-    lock = hold("x", at_least_for=20)
-    lock.release()
+def test_states(hold, viewer, redis_server):
+    for name in ("held", "stale"):
+        hold(name, timeout=90)
+    hold("fixed", auto_renewal=False)
+    hold("cooling", at_least_for=20).release()
+    postpone(redis_server, "stale", seconds=60)
 
     page = viewer.get(LIST)
+    state, lease = (
+        dict(zip(names_of(page), cells(page, column), strict=True))
+        for column in ("state", "lease")
+    )
 
-    assert "◆</span> cooldown" in cell(page, "state")
-    assert "<meter" not in cell(page, "lease")
-    locks.force_release("x")
+    assert 'is-held"><span aria-hidden="true">●</span> held</span>' in state["held"]
+    assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state["held"])
+    assert "▲</span> stale" in state["stale"]
+    assert "○</span> not renewed" in state["fixed"]
+    assert "◆</span> cooldown" in state["cooling"]
+    assert "<meter" in lease["held"]
+    assert "<meter" not in lease["cooling"]
+    assert listed(viewer, state="held") == ["held"]
+    assert listed(viewer, state="stale") == ["stale"]
+    assert listed(viewer, state="cooldown") == ["cooling"]
+    locks.force_release("cooling")
 
 
 def test_who_holds_is_told_before_who_only_cools_down(viewer):
@@ -230,8 +156,8 @@ def test_who_holds_is_told_before_who_only_cools_down(viewer):
     with locks.semaphore("x", 2):
         cooling.release()
         page = viewer.get(LIST)
-        assert "●</span> held" in cell(page, "state")
-        assert "<meter" in cell(page, "lease")
+        assert "●</span> held" in only_cell(page, "state")
+        assert "<meter" in only_cell(page, "lease")
         assert listed(viewer, state="held") == ["x"]
         assert listed(viewer, state="cooldown") == []
     locks.force_release("x")
@@ -240,7 +166,7 @@ def test_who_holds_is_told_before_who_only_cools_down(viewer):
 def test_lease_is_a_meter_with_its_seconds(hold, viewer):
     hold("x", timeout=60)
 
-    lease = cell(viewer.get(LIST), "lease")
+    lease = only_cell(viewer.get(LIST), "lease")
 
     assert re.search(
         r'<meter min="0" max="60.000" low="30.000" optimum="60.000" value="5\d\.', lease
@@ -255,8 +181,8 @@ def test_numbers_for_the_script_know_no_locale(hold, viewer, settings):
 
     page = viewer.get(LIST)
 
-    assert 'max="60.000"' in cell(page, "lease")
-    assert re.search(r'data-age="\d+\.\d{3}"', cell(page, "age"))
+    assert 'max="60.000"' in only_cell(page, "lease")
+    assert re.search(r'data-age="\d+\.\d{3}"', only_cell(page, "age"))
 
 
 def test_a_name_of_spaces_alone_can_be_seen_and_followed(hold, viewer):
@@ -272,8 +198,8 @@ def test_row_of_many_tells_of_the_first_and_counts_the_others(nothing_left_behin
     assert all(each.acquire(blocking=False) for each in held)
 
     viewer.get(LIST, {"columns": ["holder", "fencing_token"]})
-    assert "(+2)" in cell(viewer.get(LIST), "holder")
-    assert cell(viewer.get(LIST), "fencing_token") == str(held[0].fence_token)
+    assert "(+2)" in only_cell(viewer.get(LIST), "holder")
+    assert only_cell(viewer.get(LIST), "fencing_token") == str(held[0].fence_token)
     for each in held:
         each.release()
 
@@ -281,23 +207,15 @@ def test_row_of_many_tells_of_the_first_and_counts_the_others(nothing_left_behin
 # Filters
 
 
-def test_filter_by_kind_and_waiters(hold, viewer):
-    first = hold("queue")
-    semaphore = locks.semaphore("many", 2, timeout=30)
-    assert semaphore.acquire(blocking=False)
-    waiter = locks.lock("queue", timeout=30, blocking_timeout=20)
-    thread = Thread(target=lambda: waiter.acquire() and waiter.release())
-    thread.start()
-    wait_until(lambda: locks.get("queue").waiters == 1)
-
-    found = {
-        query: listed(viewer, **{name: value})
-        for query in ("kind=mutex", "kind=semaphore", "waiters=yes", "waiters=no", "kind=no")
-        for name, value in [query.split("=")]
-    }
-    for each in (first, semaphore):
-        each.release()
-    thread.join()
+def test_filter_by_kind_and_waiters(hold, wait, viewer):
+    hold("queue")
+    wait("queue")
+    with locks.semaphore("many", 2, timeout=30):
+        found = {
+            query: listed(viewer, **{name: value})
+            for query in ("kind=mutex", "kind=semaphore", "waiters=yes", "waiters=no", "kind=no")
+            for name, value in [query.split("=")]
+        }
 
     assert found == {
         "kind=mutex": ["queue"],
@@ -337,21 +255,11 @@ def test_filter_by_task_and_host_offers_what_is_there(hold, viewer, monkeypatch)
 def test_filter_by_age(hold, viewer, redis_server):
     hold("young")
     hold("old")
-    make_older(redis_server, "old", minutes=15)
+    acquired_before(redis_server, "old", seconds=900)
 
-    assert listed(viewer, age="60") == ["old"]
-    assert listed(viewer, age="600") == ["old"]
+    assert listed(viewer, age="60") == listed(viewer, age="600") == ["old"]
     assert listed(viewer, age="3600") == []
     assert set(listed(viewer, age="nonsense")) == {"young", "old"}
-
-
-def make_older(client: redis.Redis, name: str, *, minutes: int) -> None:
-    key = Keys("testproject:redislock").of(name).lock
-    for field, record in client.hgetall(key).items():
-        if field.startswith("h:"):
-            weight, expires, fence, acquired, rest = record.split(" ", 4)
-            older = int(acquired) - minutes * 60_000
-            client.hset(key, field, f"{weight} {expires} {fence} {older} {rest}")
 
 
 def test_filters_search_and_order_go_together(hold, viewer):
@@ -377,22 +285,19 @@ def test_list_says_when_nothing_matches(hold, viewer):
 # Order
 
 
-@pytest.mark.parametrize("column", ["name", *(each.__name__ for each in CHOICES)])
-def test_each_column_sorts_both_ways(other_server, hold, viewer, column):
+def test_each_column_sorts_both_ways(other, hold, viewer):
     for number, name in enumerate("bca"):
         hold(name, timeout=30 + number)
         wait_until(lambda name=name: age(locks.get(name).first) > 0)
-    names = ["name", *(each.__name__ for each in CHOICES)]
-    viewer.get(LIST, {"columns": names})
-    place = names.index(column)
-
-    up, down = listed(viewer, o=place), listed(viewer, o=f"-{place}")
-
-    assert set(up) == set(down) == set("abc")
-    if column in ("name", "lease", "fencing_token", "age"):
-        assert up == down[::-1]
+    columns = ["name", *(each.__name__ for each in CHOICES)]
     expected = {"name": "abc", "lease": "bca", "fencing_token": "bca", "age": "acb"}
-    assert up == list(expected.get(column, up))
+    viewer.get(LIST, {"columns": columns})
+
+    for place, column in enumerate(columns):
+        up, down = listed(viewer, o=place), listed(viewer, o=f"-{place}")
+        assert set(up) == set(down) == set("abc")
+        if column in expected:
+            assert up == down[::-1] == list(expected[column])
 
 
 def test_headers_sort_and_the_default_is_marked(hold, viewer):
@@ -402,13 +307,6 @@ def test_headers_sort_and_the_default_is_marked(hold, viewer):
 
     assert re.search(r'class="sortable column-lease sorted ascending"', text)
     assert re.search(r'href="\?o=0\.2"', text)
-
-
-@pytest.mark.parametrize("order", ["99", "-99", "x", "", "1.x.-1", "."])
-def test_strange_orders_are_no_orders(hold, viewer, order):
-    hold("x")
-
-    assert listed(viewer, o=order) == ["x"]
 
 
 # Columns
@@ -441,18 +339,12 @@ def test_all_columns_and_none_can_be_chosen(hold, viewer):
     assert "field-using" not in text_of(viewer.get(LIST))
 
 
-def test_columns_are_for_those_who_may_look(hold):
-    client = user_with("release_activelock")
-
-    assert client.get(LIST, {"columns": ["", "kind"]}).status_code == 403
-
-
 # Several aliases
 
 
-def test_locks_of_all_aliases_are_in_one_list(other_server, hold, releaser):
+def test_locks_of_all_aliases_are_in_one_list(other, hold, releaser):
     hold("here", timeout=40)
-    there = hold("there", locks.using("other"), timeout=30)
+    there = hold("there", other, timeout=30)
 
     page = releaser.get(LIST)
 
@@ -472,29 +364,31 @@ def test_locks_of_all_aliases_are_in_one_list(other_server, hold, releaser):
     assert LogEntry.objects.get().change_message.startswith("Force-released on other. ")
 
 
-def test_pages_go_through_all_aliases(other_server, hold, viewer, monkeypatch):
+def test_pages_go_through_all_aliases(other, hold, viewer, monkeypatch):
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
-    other = locks.using("other")
+    other = other
     for number in range(5):
         hold(f"n{number}", other if number % 2 else locks, timeout=30 + number)
 
     assert [listed(viewer, p=page) for page in (1, 2, 3)] == [["n0", "n1"], ["n2", "n3"], ["n4"]]
 
 
-def test_names_that_are_held_on_two_aliases_are_two_locks(other_server, hold, releaser):
-    here, there = hold("x"), hold("x", locks.using("other"))
+def test_a_name_that_is_held_on_two_aliases_is_two_locks(other, hold, releaser):
+    here, there = hold("x"), hold("x", other)
 
-    values = re.findall(r'name="_selected_action" value="([^"]*)"', text_of(releaser.get(LIST)))
+    text = text_of(releaser.get(LIST))
+    labels = re.findall(r'class="action-select" aria-label="([^"]*)"', text)
+    values = re.findall(r'name="_selected_action" value="([^"]*)"', text)
     seen = {json.loads(html.unescape(value))[0][2]: html.unescape(value) for value in values}
     confirm(releaser, releaser.post(RELEASE, {"seen": seen["other"]}).context["seen"])
 
+    said = "Select this object for an action - x"
+    assert sorted(labels) == [said, f"{said} (other)"]
     assert here.owned()
     assert not there.owned()
 
 
-def test_alias_that_is_away_costs_a_message_and_not_the_page(hold, releaser, settings):
-    away = {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
-    settings.CACHES = {**settings.CACHES, "away": away}
+def test_alias_that_is_away_costs_a_message_and_not_the_page(hold, releaser, unusable):
     lock = hold("x")
 
     page = releaser.get(LIST)
@@ -554,16 +448,6 @@ def test_no_mistake_in_another_alias_costs_a_page(hold, viewer, settings, entry,
     if told:
         note = f"The locks of “other” can't be read: .*{told}"
         assert re.search(note, html.unescape(text_of(pages[0])))
-
-
-def test_boxes_of_one_name_on_two_aliases_are_told_apart(other_server, hold, releaser):
-    hold("x")
-    hold("x", manager=locks.using("other"))
-
-    labels = re.findall(r'class="action-select" aria-label="([^"]*)"', text_of(releaser.get(LIST)))
-
-    said = "Select this object for an action - x"
-    assert sorted(labels) == [said, f"{said} (other)"]
 
 
 # Release all that match
@@ -650,18 +534,19 @@ def test_no_form_releases_more_than_the_bound(hold, releaser, monkeypatch):
     assert all(lock.owned() for lock in held)
 
 
-def test_no_form_names_very_many_holders(releaser, round_trips):
-    seen = json.dumps([(f"n{number}", 1) for number in range(5001)])
-    releaser.get(LIST)
-    round_trips.clear()
-
-    assert releaser.post(RELEASE, {"seen": seen}).status_code == 400
+def test_no_form_names_very_many_holders(hold, releaser):
+    lock = hold("n0")
+    seen = json.dumps([("n0", lock.fence_token), *((f"n{n}", 1) for n in range(1, 5001))])
     selected = {"action": "release_selected", "_selected_action": [seen]}
-    assert releaser.post(LIST, selected).status_code == 400
-    assert confirm(releaser, seen).status_code == 400
+    releaser.get(LIST)
 
-    # The action alone reads the list before the form.
-    assert len(round_trips) == 1
+    with round_trips() as asked:
+        assert releaser.post(RELEASE, {"seen": seen}).status_code == 400
+        assert releaser.post(LIST, selected).status_code == 400
+        assert confirm(releaser, seen).status_code == 400
+
+    assert len(asked) == 1  # only the action reads the list before the form
+    assert lock.owned()
 
 
 def test_nothing_matches_any_more(hold, releaser):
@@ -699,27 +584,14 @@ def test_a_semaphore_loses_only_who_was_seen(nothing_left_behind, releaser):
     second.release()
 
 
-def test_holders_are_counted_where_a_name_has_several(nothing_left_behind, releaser):
-    first, second, third = (locks.semaphore("x", 3, timeout=30) for _ in range(3))
-    assert first.acquire(blocking=False)
-    assert second.acquire(blocking=False)
-    box = boxes(releaser)["x"]
-    assert third.acquire(blocking=False)
-
-    done = confirm(releaser, releaser.post(RELEASE, {"seen": box}).context["seen"])
-
-    assert messages_of(done)[0].startswith("Released 2 holders. ")
-    third.release()
-
-
 def test_release_asks_in_batches(hold, releaser, redis_server):
     seen = json.dumps([(name, hold(name).fence_token) for name in map(str, range(40))])
 
-    releaser.post(RELEASE, {"seen": seen})  # the server learns the script
-    with Asked(redis_server) as asked:
+    releaser.post(RELEASE, {"seen": seen})  # loads the script
+    with commands(redis_server) as called:
         releaser.post(RELEASE, {"seen": seen})
 
-    assert asked.calls["evalsha"] <= 16  # the buckets
+    assert called["evalsha"] <= 16  # the buckets
 
 
 # The page itself
@@ -727,66 +599,3 @@ def test_release_asks_in_batches(hold, releaser, redis_server):
 
 def test_list_leads_to_the_dashboard(viewer):
     assert f'href="{LIST}dashboard/"' in text_of(viewer.get(LIST))
-
-
-def test_page_holds_under_a_strict_policy(hold, releaser):
-    hold("x")
-
-    for page in (releaser.get(LIST), ask_for_all(releaser)):
-        text = text_of(page)
-        assert not re.search(r"<script(?![^>]*\bsrc=)", text)
-        assert "<style" not in text
-        assert not re.search(r'\sstyle="', text)
-        assert not re.search(r"\son\w+=", text)
-    assert "django_redislock/list.js" in text_of(releaser.get(LIST))
-    assert "actions.js" not in text_of(releaser.get(LIST))
-
-
-def test_boxes_never_carry_the_owners_token(hold, releaser):
-    lock = hold("x")
-
-    assert json.loads(boxes(releaser)["x"])[0][:3] == ["x", lock.fence_token, "default"]
-    assert lock.token not in text_of(releaser.get(LIST))
-
-
-# How it grows
-
-
-@pytest.fixture
-def stages(nothing_left_behind, settings):
-    """The aliases of two servers, by the number of their locks. The greater has other keys too."""
-    with EmbeddedServer() as few, EmbeddedServer(enable_debug_command="yes") as many:
-        caches = {}
-        for count, server in ((100, few), (100_000, many)):
-            caches[count] = {**settings.CACHES["default"], "LOCATION": server.url}
-            settings.CACHES = {"default": caches[count]}
-            assert locks.lock("model", timeout=3600, auto_renewal=False).acquire()
-            with redis.Redis.from_url(server.url) as client:
-                names = [f"lock:{number}" for number in range(count - 1)]
-                fill(client, "testproject:redislock", "model", names)
-        with redis.Redis.from_url(many.url) as client:
-            client.execute_command("DEBUG", "POPULATE", 1_000_000, "other", 10)
-            assert client.dbsize() > 1_100_000
-        yield caches
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_first_page_of_100_000_locks_costs_what_that_of_100_costs(
-    stages, settings, viewer, round_trips
-):
-    times: dict[int, list[float]] = {count: [] for count in stages}
-    for _ in range(15):
-        for count, cache in stages.items():
-            settings.CACHES = {"default": cache}
-            viewer.get(LIST)  # connects
-            round_trips.clear()
-            begun = time.perf_counter()
-            response = viewer.get(LIST)
-            times[count].append(time.perf_counter() - begun)
-            assert len(round_trips) <= 5
-            assert response.context["cl"].result_count == count
-            assert len(response.context["cl"].result_list) == 100
-    few, many = (statistics.median(each) for each in times.values())
-    print(f"\n100 locks: {few * 1000:.1f} ms; 100,000: {many * 1000:.1f} ms; {many / few:.2f}")
-    assert many / few < 2
