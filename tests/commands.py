@@ -20,8 +20,10 @@ from typing import NamedTuple, Self
 import pyte
 import pytest
 from django.core.management import BaseCommand, call_command, load_command_class
+from rich.console import Console
 
 from django_redislock.management import lines
+from django_redislock.management.screen import Eyes, Screen
 
 from .tools import ROOT, wait_until
 
@@ -64,24 +66,6 @@ def run_process(*arguments: str, **environment: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def run_on_terminal(answer: str, *arguments: str) -> tuple[int, str]:
-    """Its exit status and what it prints, with `answer` typed on a terminal."""
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs, "rb") as stdin:
-        keyboard.write(answer.encode())
-        done = subprocess.run(
-            [*MANAGE, *arguments],
-            cwd=ROOT,
-            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-        )
-    return done.returncode, done.stdout
-
-
 def call(*arguments: str) -> str:
     out = StringIO()
     call_command("locks", *arguments, stdout=out)
@@ -109,6 +93,16 @@ def call_on_terminal(
         for name, value in ({"COLUMNS": str(columns), "NO_COLOR": "1"} | environment).items():
             patch.setenv(name, value)
         call_command("locks", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def draw(eyes: Eyes, columns: int = 100, rows: int = 24, encoding: str = "utf-8") -> str:
+    """Let `eyes` look once, and return what the full screen of `locks watch` shows then."""
+    eyes._look_once()
+    stream, out = TerminalStream(), StringIO()
+    stream.encoding = encoding
+    screen = Screen(BaseCommand(stdout=stream, no_color=True), eyes).draw(columns, rows)
+    Console(file=out, width=columns, highlight=False, markup=False, emoji=False).print(screen)
     return out.getvalue()
 
 

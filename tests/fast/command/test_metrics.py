@@ -1,25 +1,21 @@
-"""What Prometheus scrapes: over HTTP, from several processes, and while Redis is away."""
+"""The metrics for Prometheus. Those of several processes are in tests/full/metrics."""
 
 import asyncio
 import contextlib
-import os
 import re
-import subprocess
-import sys
 import time
 import urllib.request
 
 import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.exposition import generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_redislock import LockError, LockLost, locks, metrics, single_instance
-from django_redislock.testing import EmbeddedServer
+from django_redislock.testing import EmbeddedServer, held_elsewhere
 from tests.lock_fixtures import alias_on  # noqa: F401  a fixture
 from tests.lock_tools import awaiting, hanging, start, waiting
-from tests.tools import ROOT, Child, wait_until
+from tests.tools import ROOT, wait_until
 
 MUTEX = {"using": "default", "kind": "mutex"}
 
@@ -55,13 +51,19 @@ def installed(**options):
     return registry
 
 
-def test_what_is_held_and_who_waits_is_shown(registry):
+def use_once(name, **options):
+    with locks.lock(name, **options):
+        pass
+
+
+def test_holds_and_waits_are_counted_and_timed(registry):
     lock = locks.lock("a")
     assert lock.acquire()
     waits = start(use_once, "a")
     waiting(locks, "a", 1)
     assert value(registry, "held_locks") == 1
     assert value(registry, "waiters") == 1
+    wait_until(lambda: locks.queue("a")[0].waited > 0.1)
     lock.release()
     waits.result(60)
     assert value(registry, "held_locks") == 0
@@ -69,19 +71,6 @@ def test_what_is_held_and_who_waits_is_shown(registry):
     assert value(registry, "acquired_total") == 2
     assert value(registry, "wait_seconds_count") == 2
     assert value(registry, "hold_seconds_count") == 2
-
-
-def use_once(name, **options):
-    with locks.lock(name, **options):
-        pass
-
-
-def test_seconds_are_seconds(registry):
-    with locks.lock("a"):
-        waits = start(use_once, "a")
-        waiting(locks, "a", 1)
-        time.sleep(0.1)
-    waits.result(60)
     assert 0.1 <= value(registry, "wait_seconds_sum") < 5
     assert 0.1 <= value(registry, "hold_seconds_sum") < 5
     assert value(registry, "hold_seconds_bucket", **MUTEX, le="0.05") <= 1
@@ -170,30 +159,14 @@ def test_a_label_that_can_not_be_made_is_empty(caplog):
     assert "The label area can't be made from the lock's name 'a'" in caplog.text
 
 
-def test_whatever_a_label_is_the_scrape_goes_on():
-    registry = installed(labels={"area": lambda name: '"}\n\\ \udc80'})
-    with locks.lock("a"):
-        assert value(registry, "held_locks", **MUTEX, area='"}\n\\ ?') == 1
-
-
 # The server
 
 
 def test_the_server_is_asked_how_many_are_held(registry):
-    with locks.lock("a"), locks.lock("b"), Child(HOLDER) as child:
-        child.expect("holds")
+    with locks.lock("a"), locks.lock("b"), held_elsewhere("c"):
         assert value(registry, "server_held_locks", using="default") == 3
         assert value(registry, "server_up", using="default") == 1
-        locks.force_release("c")
-
-
-HOLDER = """
-from django_redislock import locks
-lock = locks.lock("c")
-lock.acquire()
-say("holds")
-hear()
-"""
+    assert "redislock_server_up{" not in text(installed(using=[]))
 
 
 @pytest.fixture
@@ -204,13 +177,9 @@ def own(alias_on):  # noqa: F811  the fixture
         yield server
 
 
-def test_an_alias_that_is_named_twice_is_asked_once():
-    exposed = generate_latest(installed(using=["default", "default"])).decode()
-    assert exposed.count('redislock_server_up{using="default"}') == 1
-
-
 def test_the_scrape_works_while_the_server_is_away(own, caplog):
-    registry = installed(using=["own", "default"])
+    registry = installed(using=["own", "default", "own"])
+    assert text(registry).count('redislock_server_up{using="own"}') == 1
     assert value(registry, "server_up", using="own") == 1
     assert value(registry, "server_held_locks", using="own") == 0
     own.stop()
@@ -228,11 +197,6 @@ def test_the_scrape_does_not_hang_with_the_server(own):
         began = time.monotonic()
         assert value(registry, "server_up", using="own") == 0
         assert time.monotonic() - began < metrics.PATIENCE + 5
-
-
-def test_no_server_is_asked_where_none_is_named():
-    registry = installed(using=[])
-    assert "redislock_server_up{" not in text(registry)
 
 
 # How it is switched on
@@ -290,38 +254,6 @@ def test_a_bad_argument_is_named(settings, options, error, told):
         metrics.install(**{"registry": CollectorRegistry()} | options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("library", "line", "told"),
-    [
-        (
-            "prometheus_client",
-            "from django_redislock import metrics",
-            "ImportError: django_redislock.metrics needs prometheus_client: "
-            "pip install 'django-redislock[prometheus]'",
-        ),
-        (
-            "celery",
-            "from django_redislock import single_instance",
-            "ImportError: single_instance needs Celery: pip install 'django-redislock[celery]'",
-        ),
-    ],
-)
-def test_without_its_library_the_error_says_what_to_install(library, line, told):
-    code = f"import sys; sys.modules[{library!r}] = None\n{line}"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    last = done.stderr.strip().splitlines()[-1]
-    assert last == told
-
-
 # As it is scraped
 
 
@@ -360,153 +292,9 @@ def test_threads_leave_the_gauges_at_0(registry):
     assert value(registry, "hold_seconds_count") == value(registry, "acquired_total")
 
 
-# Several processes
-
-WORKER = """
-import os
-import re
-from django_redislock import locks, metrics
-metrics.install()
-lock = locks.lock(sys.argv[1])
-waiter = locks.lock(sys.argv[1])
-with locks.lock("once:" + sys.argv[1]):
-    pass
-lock.acquire()
-say("holds")
-while order := hear():
-    if order == "release":
-        lock.release()
-        say("released")
-    else:
-        child = os.fork()
-        if child == 0:
-            with locks.lock("child"):
-                say("child")
-                hear()
-            os._exit(0)
-        os.waitpid(child, 0)
-        say("alone")
-"""
-
-
-def test_several_processes_are_added_up_and_the_dead_hold_nothing(tmp_path):
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry, str(tmp_path))
-    registry.register(metrics.Servers())
-    folder = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    with Child(WORKER, "a", **folder) as one, Child(WORKER, "b", **folder) as two:
-        one.expect("holds")
-        two.expect("holds")
-        assert value(registry, "held_locks") == 2
-        assert value(registry, "acquired_total") == 4
-        assert value(registry, "server_held_locks", using="default") == 2
-        one.tell("release")
-        one.expect("released")
-        assert value(registry, "held_locks") == 1
-        two.kill()
-        mark_process_dead(two.pid, str(tmp_path))
-        assert value(registry, "held_locks") == 0
-        assert value(registry, "acquired_total") == 4
-        locks.force_release("b")
-
-
-def test_a_forked_child_does_not_hold_what_its_parent_holds(tmp_path):
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry, str(tmp_path))
-    with Child(WORKER, "a", PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as parent:
-        parent.expect("holds")
-        parent.tell("fork")
-        parent.expect("child")
-        assert value(registry, "held_locks") == 2
-        parent.tell("go on")
-        parent.expect("alone")
-        parent.tell("release")
-        parent.expect("released")
-        assert value(registry, "held_locks") == 0
-
-
-FORKING = """
-import os
-import re
-from prometheus_client import generate_latest
-from django_redislock import locks, metrics
-metrics.install()
-lock = locks.lock("a")
-lock.acquire()
-if os.fork() == 0:
-    for line in generate_latest().decode().splitlines():
-        if line.startswith("redislock_held_locks{"):
-            say(line)
-    os._exit(0)
-os.wait()
-lock.release()
-say("ended")
-hear()
-"""
-
-
-@pytest.mark.slow
-def test_a_forked_child_shows_what_it_holds_itself():
-    with Child(FORKING) as child:
-        assert child.expect("redislock_held_locks{").endswith(" 0.0")
-        child.expect("ended")
-
-
 # The documentation
 
 PAGE = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
-
-TRACED = """
-import asyncio, threading
-from pathlib import Path
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from django_redislock import LockError, locks
-
-exporter = InMemorySpanExporter()
-trace.set_tracer_provider(TracerProvider())
-trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
-exec(sys.argv[1])
-
-async def refused():
-    return await locks.lock("a", blocking_timeout=0.1).aacquire()
-
-with trace.get_tracer("shop").start_as_current_span("sell"):
-    with locks.lock("a") as lock:
-        assert asyncio.run(refused()) is False
-        fence = lock.fence_token
-        try:
-            locks.semaphore("a", 1).acquire()
-        except LockError:
-            pass
-try:
-    with locks.lock("b"):
-        locks.force_release("b")
-except LockError:
-    pass
-ended = exporter.get_finished_spans()
-sell = next(span for span in ended if span.name == "sell")
-for span in ended:
-    parent = span.parent and span.parent.span_id == sell.context.span_id
-    about = span.attributes.get("lock.name"), span.attributes.get("lock.fence_token") == fence
-    events = [event.name for event in span.events]
-    say(f"span {span.name}, {parent}, {about}, {span.status.status_code.name}, {events}")
-assert not spans
-say("done")
-"""
-
-
-@pytest.mark.slow
-def test_the_example_of_opentelemetry_makes_spans():
-    [example] = [each for each in blocks("python") if "# shop/tracing.py" in each]
-    with Child(TRACED, example) as child:
-        child.expect("span wait for lock, True, ('a', False), UNSET, []")
-        child.expect("span hold lock, True, ('a', True), UNSET, []")
-        child.expect("span sell, None, (None, False), UNSET, []")
-        child.expect("span hold lock, None, ('b', False), ERROR, ['lock lost']")
-        child.expect("done")
 
 
 def blocks(language):
@@ -526,24 +314,3 @@ def test_the_example_of_a_scrape_and_the_alerts_have_names_that_there_are(regist
     assert set(used) - {"redislock"} <= found
     for line in blocks("text")[0].splitlines():
         assert frozenset(re.findall(r'(\w+)="', line)) <= {"using", "kind", "le"}
-
-
-@pytest.mark.slow
-def test_the_example_of_an_endpoint_for_several_processes_serves(tmp_path):
-    [example] = [each for each in blocks("python") if "make_wsgi_app" in each]
-    code = (
-        "from wsgiref.util import setup_testing_defaults\n"
-        "exec(sys.argv[1])\n"
-        "metrics.install()\n"
-        "from django_redislock import locks\n"
-        "environ = {}\n"
-        "setup_testing_defaults(environ)\n"
-        "with locks.lock('a'):\n"
-        "    body = b''.join(app(environ, lambda *told: say(told[0]))).decode()\n"
-        "say([line for line in body.splitlines() if line.startswith('redislock_held')][0])\n"
-        "say([line for line in body.splitlines() if line.startswith('redislock_server_h')][0])\n"
-    )
-    with Child(code, example, PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as child:
-        child.expect("200 OK")
-        assert child.expect("redislock_held_locks{").endswith(" 1.0")
-        assert child.expect("redislock_server_held_locks{").endswith(" 1.0")

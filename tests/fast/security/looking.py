@@ -7,14 +7,14 @@ from contextlib import suppress
 from io import StringIO
 from typing import Any, NoReturn
 
-from django.core.management import BaseCommand, CommandError, call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
-from rich.console import Console
 
 from django_redislock import locks
 from django_redislock.admin.addresses import quote_name
-from django_redislock.management.screen import Eyes, Screen
+from django_redislock.management.screen import Eyes
 from django_redislock.management.watching import Watcher, changes, held_already
+from tests.commands import draw
 from tests.pages import DASHBOARD, LIST, text_of
 
 Look = Callable[[], str]
@@ -88,13 +88,8 @@ async def _actives() -> list[Any]:
 
 
 def drawn() -> str:
-    """What the full screen shows at one moment."""
-    command, out = BaseCommand(stdout=StringIO()), StringIO()
-    eyes = Eyes(Watcher(locks, None, 100), 1)
-    eyes._look_once()
-    screen = Screen(command, eyes).draw(120, 40)
-    Console(file=out, width=120, highlight=False, markup=False, emoji=False).print(screen)
-    return out.getvalue()
+    """Return what the full screen shows."""
+    return draw(Eyes(Watcher(locks, None, 100), 1), 120, 40)
 
 
 def watched() -> str:

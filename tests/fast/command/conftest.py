@@ -1,0 +1,41 @@
+"""Helpers for tests of the subcommands."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from django_redislock import locks
+from tests.commands import call
+
+
+@pytest.fixture
+def empty_history(redis_server) -> None:
+    redis_server.flushdb()
+
+
+@pytest.fixture
+def redis_away(settings) -> None:
+    """The server of the default alias is unreachable."""
+    away = {**settings.CACHES["default"], "LOCATION": "redis://me:s3cret@127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "default": away}
+
+
+def facts(*arguments: str) -> dict:
+    return json.loads(call(*arguments, "--format", "json"))
+
+
+def acquire_and_release(lock) -> bool:
+    with lock:
+        return lock.locked()
+
+
+@contextmanager
+def held_by_task(name: str) -> Iterator[None]:
+    """A lock whose holder is a task of the name "sync"."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django_redislock.holder._celery_task", lambda: ("sync", "id-1"))
+        with locks.lock(name, timeout=90, auto_renewal=False):
+            patch.undo()
+            yield

@@ -1,0 +1,74 @@
+"""`manage.py locks check`."""
+
+import json
+import re
+
+import pytest
+
+from django_redislock.health import CHECKS, Finding, Health
+from django_redislock.management.subcommands import check
+from tests.commands import run
+
+
+def test_check_has_a_line_for_each_finding():
+    done = run("check")
+
+    header, *lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert header.split() == ["CHECK", "STATUS", "FOUND"]
+    assert [line.split()[0] for line in lines] == list(CHECKS)
+    assert "A lock was acquired and released in" in done.stdout
+
+
+def test_check_as_json_is_all_there_is_on_stdout():
+    done = run("check", "--format", "json")
+
+    told = json.loads(done.stdout)
+    findings = {each["id"]: each for each in told["findings"]}
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (told["alias"], told["status"]) == ("default", "warning")
+    assert list(findings) == list(CHECKS)
+    assert findings["locking"]["status"] == "ok"
+    assert findings["locking"]["facts"]["ping_ms"] > 0
+    assert findings["persistence"]["facts"]["aof"] is False
+
+
+def test_check_can_fail_on_a_warning():
+    done = run("check", "--fail-on", "warning", "--using", "django_redis", "--format=json")
+
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["alias"] == "django_redis"
+    assert done.stderr.startswith("CommandError: Locks on 'django_redis': ")
+    assert "persistence (warning)" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_check_of_a_server_that_is_unreachable(redis_away, form):
+    done = run("check", "--format", form)
+
+    assert done.returncode == 1
+    assert done.stderr == "CommandError: Locks on 'default': connection (failed)\n"
+    assert "127.0.0.1:1" in done.stdout
+    assert "s3cret" not in done.stdout
+    if form == "json":
+        assert json.loads(done.stdout)["status"] == "failed"
+
+
+def test_what_the_server_says_can_not_steer_the_terminal():
+    told = Finding("locking", "failed", "it said \x1b[2J\u202e", {"said": "\x1b[2J\u202e"})
+    health = Health("default", (told,))
+
+    shown = "".join(check.as_table(health)) + check.as_json(health)
+
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+
+
+def test_check_finds_mistaken_options(settings):
+    mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
+    settings.CACHES = {**settings.CACHES, "mistaken": mistaken}
+
+    done = run("check", "--using", "mistaken")
+
+    assert done.returncode == 1
+    assert re.search("^client +failed .*socket_timeoutt", done.stdout, re.MULTILINE)

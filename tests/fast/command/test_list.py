@@ -1,0 +1,195 @@
+"""`manage.py locks list`."""
+
+import json
+import os
+import re
+from datetime import datetime
+
+import pytest
+
+from django_redislock import locks
+from django_redislock.management.presenting import HEADER
+from django_redislock.management.terminal import width
+from tests.commands import call, call_on_terminal, run
+from tests.lock_tools import commands, start, waiting
+from tests.pages import postpone
+
+from .conftest import acquire_and_release, held_by_task
+
+
+def names_of(text: str) -> set[str]:
+    return {lock["name"] for lock in json.loads(text)}
+
+
+def test_table_has_a_line_for_each_lock(hold):
+    lock = hold("invoice:42")
+    info = locks.get("invoice:42")
+
+    header, line = call("list").splitlines()
+
+    assert " ".join(header.split()) == "NAME STATE KIND HOLDER TASK AGE LEFT WAITERS FENCE"
+    assert line.startswith("invoice:42  held   mutex  ")
+    assert f"{info.holder.host}:{info.holder.pid}" in line
+    assert line.endswith(f" 0        {lock.fence_token}")
+    assert lock.token not in line
+
+
+def test_columns_stand_under_their_heads(hold):
+    for name in ("日本", "ab", "e\u0301x"):
+        hold(name)
+
+    _, *lines = call("list").splitlines()
+
+    columns = {len(line.partition("mutex")[0].encode("gbk", "ignore")) for line in lines}
+    assert columns == {13}
+
+
+def test_a_line_tells_of_who_holds_before_who_only_cools_down(nothing_left_behind):
+    cooling = locks.semaphore("x", 2, at_least_for=20)
+    assert cooling.acquire()
+    with locks.semaphore("x", 2, auto_renewal=False) as held:
+        cooling.release()
+        _, line = call("list").splitlines()
+        assert line.startswith("x     not renewed  semaphore  ")
+        assert line.endswith(f" 0        {held.fence_token}")
+    locks.force_release("x")
+
+
+def test_nothing_to_list_is_no_failure():
+    table, as_json = run("list"), run("list", "--format", "json")
+
+    assert (table.returncode, table.stdout, table.stderr) == (0, "No active locks.\n", "")
+    assert (as_json.returncode, json.loads(as_json.stdout), as_json.stderr) == (0, [], "")
+
+
+def test_json_has_all_facts(hold):
+    lock = hold("invoice:42", metadata={"why": "close", "n": [1]})
+
+    (found,) = json.loads(call("list", "--format", "json"))
+
+    (holding,) = found.pop("holders")
+    assert found == {
+        "name": "invoice:42",
+        "kind": "mutex",
+        "capacity": 1,
+        "state": "held",
+        "waiters": 0,
+    }
+    assert holding["token"] == lock.token
+    assert holding["fence_token"] == lock.fence_token
+    assert holding["timeout"] == 30
+    assert 0 < holding["ttl"] <= 30
+    assert holding["holder"]["pid"] == os.getpid()
+    assert holding["metadata"] == {"why": "close", "n": [1]}
+    acquired, expires = (datetime.fromisoformat(holding[k]) for k in ("acquired_at", "expires_at"))
+    assert acquired.tzinfo
+    assert acquired < expires
+
+
+def test_pattern_and_limit_narrow_the_list(hold):
+    for name in ("invoice:1", "invoice:22", "report"):
+        hold(name)
+
+    assert names_of(call("list", "invoice:?", "--format=json")) == {"invoice:1"}
+    assert names_of(call("list", "in*", "--format=json")) == {"invoice:1", "invoice:22"}
+    assert names_of(call("list", "invoice", "--format=json")) == set()
+    assert len(names_of(call("list", "--limit", "2", "--format=json"))) == 2
+
+
+def test_using_names_the_alias(hold):
+    hold("here", locks.using("django_redis"))
+
+    assert "here" in call("list", "--using", "django_redis")
+
+
+def test_a_list_has_trouble_first(hold, redis_server):
+    for number, timeout in enumerate((300, 100, 200)):
+        hold(f"held:{number}", timeout=timeout)
+    hold("waited for", timeout=600)
+    waiter = start(acquire_and_release, locks.lock("waited for"))
+    waiting(locks, "waited for", 1)
+    hold("stuck", timeout=90)
+    postpone(redis_server, "stuck", seconds=60)
+
+    lines = call("list").splitlines()
+    locks.force_release("waited for")
+
+    assert waiter.result(60)
+    starts = ["NAME", "stuck", "waited for", "held:1", "held:2", "held:0"]
+    assert [line[: len(name)] for line, name in zip(lines, starts, strict=True)] == starts
+
+
+def test_a_list_fits_its_terminal(hold):
+    names = ["x" * 512, "invoice:42", "日本" * 30]
+    for name in names:
+        hold(name, timeout=90)
+
+    header, *lines = call_on_terminal("list", columns=80).splitlines()
+
+    assert header.split() == [column for column in HEADER if column != "TASK"]
+    assert max(map(width, lines)) <= 80
+    shown = sorted(line.split()[0] for line in lines)
+    assert all(map(re.fullmatch, ("inv.*", "x+…", "(日本)+日?…"), shown))
+    assert all(re.search(r" \d{16}$", line) for line in lines)
+    assert all(name in call("list") for name in names)
+
+
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "…"), ("ascii", "...")])
+def test_a_list_shows_tasks_if_there_are_any(hold, encoding, mark):
+    hold("x" * 512, timeout=90)
+
+    with held_by_task("x"):
+        header, *lines = call_on_terminal("list", columns=90, encoding=encoding).splitlines()
+
+    assert header.split() == list(HEADER)
+    task, long = sorted(lines)
+    assert re.search(r"^x +not renewed +mutex .* sync", task)
+    assert re.search(rf"^x{{5,}}{re.escape(mark)} +held", long)
+
+
+def test_a_list_that_fits_is_shown_whole(hold):
+    hold("x", timeout=90)
+
+    assert call_on_terminal("list", columns=200).split("\n")[0].split() == list(HEADER)
+
+
+def test_an_ascii_stream_gets_ascii(hold):
+    hold("日本")
+    hold("ab")
+
+    header, *lines = call_on_terminal("list", columns=200, encoding="ascii").splitlines()
+    shown = call_on_terminal("show", "日本", columns=200, encoding="ascii")
+
+    assert "\\u65e5\\u672c" in shown
+    assert shown.isascii()
+    assert {line.index("mutex") for line in lines} == {header.index("KIND")}
+
+
+def test_half_a_character_leaves_json_whole(hold):
+    hold("x", metadata={"half": "\ud800", "whole": "\U0001f512"})
+
+    text = run("list", "--format", "json").stdout
+
+    [holder] = json.loads(text)[0]["holders"]
+    assert holder["metadata"] == {"half": "?", "whole": "\U0001f512"}
+    assert text.isascii()
+
+
+def test_listing_asks_no_more_of_a_server_that_is_full(hold, redis_server):
+    def called():
+        with commands(redis_server) as counts:
+            call("list")
+        return {name: count for name, count in counts.items() if count}
+
+    hold("x")
+    call("list")
+    before = called()
+    with redis_server.pipeline(transaction=False) as pipe:
+        for number in range(2000):
+            pipe.set(f"unrelated:{number}", "x")
+        pipe.execute()
+    after = called()
+    redis_server.flushdb()
+
+    assert before == after
+    assert not {"keys", "scan"} & before.keys()

@@ -1,0 +1,149 @@
+"""`manage.py locks release`."""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_redislock import locks
+from django_redislock.management import releasing
+from tests.commands import call, run
+from tests.pages import acquired_before, postpone
+
+
+def test_release_of_one(hold):
+    lock = hold("invoice:42")
+
+    done = run("release", "invoice:42", "--yes")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        f"Released invoice:42 (fencing token {lock.fence_token}, held by"
+    )
+    assert locks.get("invoice:42") is None
+
+
+def test_name_that_is_not_held_is_exit_1(hold):
+    hold("a")
+
+    done = run("release", "a", "b", "--yes")
+
+    assert done.returncode == 1
+    assert "b is not held" in done.stderr
+    assert locks.get("a") is None
+
+
+def test_names_are_no_patterns(hold):
+    hold("abc")
+
+    assert run("release", "a*", "--yes").returncode == 1
+    assert locks.get("abc")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (["--pattern", "a?"], {"b1"}),
+        (["--all"], set()),
+        (["--older-than", "1h"], {"a1", "a2", "b1"}),
+        (["--older-than", "0"], set()),
+        (["--pattern", "a*", "--older-than", "5m"], {"a1", "a2", "b1"}),
+    ],
+)
+def test_release_by_what_matches(hold, redis_server, arguments, left):
+    for name in ("a1", "a2", "b1"):
+        hold(name)
+        acquired_before(redis_server, name, seconds=1)
+
+    done = run("release", *arguments, "--yes")
+
+    assert done.returncode == 0
+    assert {info.name for info in locks.active()} == left
+    assert ("No active lock matches." in done.stdout) == (len(left) == 3)
+
+
+def test_older_than_counts_from_the_acquisition(hold, redis_server):
+    hold("old")
+    hold("new")
+    acquired_before(redis_server, "old", seconds=60)
+
+    call("release", "--all", "--older-than", "50s", "--yes")
+
+    assert [info.name for info in locks.active()] == ["new"]
+
+
+def test_named_but_too_young_is_refused(hold):
+    hold("young")
+
+    done = run("release", "young", "--older-than", "2h", "--yes")
+
+    assert done.returncode == 1
+    assert "young has been held for" in done.stderr
+    assert locks.get("young")
+
+
+def test_token_has_to_be_the_holders(hold):
+    lock = hold("x")
+
+    wrong = run("release", "x", "--token", "other", "--yes")
+    assert (wrong.returncode, lock.owned()) == (1, True)
+    right = run("release", "x", "--token", lock.token, "--yes")
+
+    assert (right.returncode, lock.owned()) == (0, False)
+
+
+def test_new_holder_is_not_released(hold):
+    old = hold("x")
+    (seen,) = releasing.choose(locks, releasing.Choice(names=("x",))).chosen
+    old.release()
+    new = hold("x")
+
+    assert not releasing.release(locks, seen)
+    assert new.owned()
+
+
+def test_dry_run_releases_nothing(hold):
+    hold("x")
+
+    done = run("release", "x", "--dry-run")
+    gone = run("release", "gone", "--dry-run")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("Would release x (")
+    assert gone.returncode == 1
+    assert locks.get("x")
+
+
+def test_a_dry_run_says_whether_the_holder_lives(hold, redis_server):
+    hold("lives")
+    hold("stuck", timeout=90)
+    hold("once", auto_renewal=False)
+    hold("daily", at_least_for=20).release()
+    postpone(redis_server, "stuck", seconds=60)
+
+    text = call("release", "--all", "--dry-run")
+    locks.force_release("daily")
+
+    for pattern in (
+        r"lives \(.* for \S+s; renewed \S+s ago\)",
+        r"stuck \(.* for .*s; STALE, renewal overdue, last renewed 1m 00s ago\)",
+        r"once \(.* for \S+s; not renewed\)",
+        r"daily \(.*, released; cools down for \d+s\)",
+    ):
+        assert re.search(f"^Would release {pattern}$", text, re.M)
+
+
+def test_a_release_that_cannot_be_reported_happens_and_stdout_goes_on(hold, capfd):
+    held = [hold(f"{number}") for number in range(3)]
+    full = Path("/dev/full").open("w")  # noqa: SIM115  closing it fails as well
+    with pytest.raises(CommandError) as caught:
+        call_command("locks", "release", "--all", "--yes", stdout=full)
+    with suppress(OSError):
+        full.close()
+    assert str(caught.value) == "What was released can't be told: No space left on device"
+    assert not any(lock.owned() for lock in held)
+    os.write(1, b"goes on")
+    assert capfd.readouterr().out == "goes on"

@@ -1,0 +1,241 @@
+"""`manage.py locks run` in this process. Signals and terminals are in tests/full/terminal."""
+
+import json
+import os
+import signal
+import sys
+import threading
+
+import psutil
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_redislock import locks
+from django_redislock.signals import lock_acquired
+from django_redislock.testing import held_elsewhere
+from tests.commands import run
+from tests.lock_tools import start
+from tests.tools import ROOT, wait_until
+
+SIGNALS = [
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGQUIT,
+    signal.SIGINT,
+    signal.SIGCHLD,
+]
+
+
+@pytest.fixture
+def while_it_runs(tmp_path):
+    """Run a command, and a function with its lock and its process in another thread."""
+
+    def begin(do, *options):
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+
+        def work():
+            info = wait_until(lambda: locks.get("x"))
+            wait_until(lambda: [each.name() for each in children()] == ["cat"])
+            try:
+                return do(info, *children())
+            finally:
+                fifo.write_text("")
+
+        found = start(work)
+        ended = run("run", "x", *options, "--", "cat", str(fifo))
+        return ended, found.result(60)
+
+    def children():
+        return [each for each in psutil.Process().children() if each.name() == "cat"]
+
+    return begin
+
+
+# The exit status and the command
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["true"], 0),
+        (["sh", "-c", "exit 255"], 255),
+        (["sh", "-c", "kill -KILL $$"], 137),
+        (["sh", "-c", "kill -USR1 $$"], 138),
+        (["no-such-command"], 127),
+        (["/no/such/command"], 127),
+        ([str(ROOT / "pyproject.toml")], 126),
+        ([str(ROOT)], 126),
+    ],
+)
+def test_exit_status_is_the_commands(command, status, capfd):
+    ended = run("run", "x", "--", *command)
+
+    assert ended == (status, "", "")
+    assert capfd.readouterr().err.count("\n") == (status in (126, 127))
+    assert locks.get("x") is None
+
+
+def test_command_may_have_any_arguments(capfd):
+    code = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    given = ["-la", "--using", "x", "--", "--settings", "y", "--skip", "", "ä", "\udcff", "--help"]
+
+    run("run", "x", "--skip", "--timeout", "1m", "--", sys.executable, "-c", code, *given)
+
+    assert json.loads(capfd.readouterr().out) == given
+
+
+def test_script_without_an_interpreter_is_the_shells(tmp_path, capfd):
+    script = tmp_path / "script"
+    script.write_text("echo $1; exit 4\n")
+    script.chmod(0o700)
+
+    assert run("run", "x", "--", str(script), "hello").returncode == 4
+    assert capfd.readouterr().out == "hello\n"
+
+
+def test_command_gets_the_lock_in_its_environment(while_it_runs):
+    ended, (info, environment) = while_it_runs(
+        lambda info, command: (info, command.environ()), "--timeout", "20s"
+    )
+
+    assert ended.returncode == 0
+    assert environment["REDISLOCK_NAME"] == "x"
+    assert environment["REDISLOCK_FENCE_TOKEN"] == str(info.fence_token)
+    assert (info.timeout, info.holder.pid) == (20, os.getpid())
+    assert info.metadata == {"command": "cat"}
+
+
+def test_the_metadata_have_a_long_command_in_part(tmp_path):
+    program = tmp_path / ("\u202e" * 60)
+    program.symlink_to("/bin/true")
+    recorded = []
+
+    def record(signal, **arguments):
+        recorded.append(locks.get("x").metadata["command"])
+
+    lock_acquired.connect(record)
+    try:
+        assert run("run", "x", "--", "/./" * 900 + str(program)).returncode == 0
+    finally:
+        lock_acquired.disconnect(record)
+
+    [command] = recorded
+    assert command.startswith("/./")
+    assert command.endswith("…")
+
+
+def test_a_lost_lock_is_exit_75(while_it_runs):
+    ended, _ = while_it_runs(lambda info, command: locks.force_release("x"), "--timeout", "30")
+
+    assert ended.returncode == 75
+    assert ended.stderr.startswith("x was lost when the command ended")
+
+
+# The lock is held by another process
+
+
+def test_skip_names_the_holder():
+    with held_elsewhere("x") as held:
+        ended = run("run", "x", "--skip", "--", "echo", "ran")
+        [found] = locks.get("x").holders
+        assert held.owned()
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(
+        f"Not run: x (fencing token {found.fence_token}, held by {found.holder.host}:{os.getpid()}"
+    )
+    assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [("99",), ("0", "-v", "2")])
+def test_a_conflict_after_a_wait(options):
+    with held_elsewhere("x"):
+        ended = run("run", "x", "--wait", "0.05", "--conflict-exit-code", *options, "--", "true")
+        assert locks.get("x").waiters == 0
+
+    assert (ended.returncode, ended.stdout) == (int(options[0]), "")
+    waiting, conflict = ended.stderr.splitlines()
+    assert waiting.startswith("Waiting for x (")
+    assert conflict.startswith("Not run: x (")
+
+
+@pytest.mark.parametrize("wait", [["--skip"], ["--wait", "0.05"]])
+def test_a_skipped_run_that_is_a_success_prints_nothing(wait):
+    with held_elsewhere("x"):
+        ended = run("run", "x", *wait, "--conflict-exit-code", "0", "--", "false")
+
+    assert ended == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "waits"),
+    [([], True), (["--wait", "30s"], True), (["--conflict-exit-code", "0"], False)],
+)
+def test_runs_when_the_lock_is_released(options, waits, capfd):
+    def release_for_the_waiter():
+        with held_elsewhere("x"):
+            held.set()
+            wait_until(lambda: locks.get("x").waiters == 1)
+
+    held = threading.Event()
+    released = start(release_for_the_waiter)
+    held.wait(60)
+    ended = run("run", "x", *options, "--", "echo", "ran")
+    released.result(60)
+
+    assert (ended.returncode, capfd.readouterr().out) == (0, "ran\n")
+    assert ("Waiting for x (" in ended.stderr) is waits
+
+
+def test_name_of_another_kind_is_refused():
+    with locks.semaphore("x", 2):
+        ended = run("run", "x", "--", "echo", "ran")
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "is held as a semaphore" in ended.stderr
+
+
+# From code
+
+
+def test_call_command_runs_it(tmp_path):
+    file = tmp_path / "file"
+
+    call_command("locks", "run", "x", "--skip", "--", "sh", "-c", 'echo "$0" > ' + str(file), "--")
+
+    assert file.read_text() == "--\n"
+
+
+def test_call_command_raises_the_status_and_restores_the_signals():
+    def state():
+        return [*map(signal.getsignal, SIGNALS)], signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    before = state()
+
+    with pytest.raises(SystemExit) as ended:
+        call_command("locks", "run", "x", "--", "sh", "-c", "exit 3")
+
+    assert ended.value.code == 3
+    assert state() == before
+
+
+def test_call_command_raises_a_conflict():
+    with held_elsewhere("x"), pytest.raises(CommandError, match="Not run: x") as conflict:
+        call_command("locks", "run", "x", "--", "true", skip=True, conflict_exit_code=9)
+
+    assert conflict.value.returncode == 9
+
+
+def test_call_command_returns_after_a_conflict_that_is_a_success():
+    with held_elsewhere("x"):
+        call_command("locks", "run", "x", "--", "false", skip=True, conflict_exit_code=0)
+
+
+def test_another_thread_is_refused():
+    refused = start(lambda: call_command("locks", "run", "x", "--", "true"))
+
+    with pytest.raises(CommandError, match="so it needs the main thread"):
+        refused.result(60)

@@ -1,0 +1,157 @@
+"""`manage.py locks show`."""
+
+import json
+import os
+import re
+
+import pytest
+
+from django_redislock import locks
+from tests.commands import call, run
+from tests.lock_tools import start, waiting
+from tests.pages import acquired_before, postpone
+
+from .conftest import acquire_and_release, facts
+
+
+def test_show_says_who_holds_and_that_it_lives(hold):
+    lock = hold("invoice:42", metadata={"customer": "c-1"})
+
+    done = run("show", "invoice:42")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *lines = done.stdout.splitlines()
+    assert re.fullmatch(
+        rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+; renewed \S+ ago\.",
+        first,
+    )
+    assert f"  fence     {lock.fence_token}" in lines
+    assert '  metadata  {"customer": "c-1"}' in lines
+    assert lock.token not in done.stdout
+
+
+def test_show_says_that_a_holder_is_stale(redis_server, hold):
+    hold("stuck", timeout=90)
+    postpone(redis_server, "stuck", seconds=60)
+
+    text, as_json = call("show", "stuck"), facts("show", "stuck")
+
+    assert f":{os.getpid()}, for " in text
+    assert re.search(r"Renewal overdue for \S+: check the process first\.", text)
+    assert "The holder is dead or paused, or cannot reach Redis." in text
+    assert as_json["holders"][0]["is_stale"]
+
+
+def test_show_says_that_a_renewal_is_overdue_before_the_holder_is_stale(redis_server, hold):
+    hold("late", timeout=90)
+    postpone(redis_server, "late", seconds=35)
+
+    text = call("show", "late")
+
+    assert "; renewal overdue, last renewed 35s ago." in text
+    assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\. ", text, re.M)
+    assert "Renewal was due every 30s. The holder may be busy" in text
+    assert re.search("^late +overdue ", call("list"), re.M)
+
+
+def test_show_says_what_just_runs_down_or_cools_down(hold):
+    hold("once", auto_renewal=False)
+    lock = hold("daily", at_least_for=20)
+    lock.release()
+
+    assert "Not known whether releasing is safe: automatic renewal is off." in call("show", "once")
+    cooling = call("show", "daily")
+    assert "(mutex) was released, and stays taken for another 19s." in cooling
+    assert "held for" not in cooling
+    locks.force_release("daily")
+
+
+def test_show_does_not_say_that_nobody_renews_what_may_be_renewed(redis_server, hold):
+    hold("daily", timeout=30, at_least_for=60)
+    first = call("show", "daily")
+    postpone(redis_server, "daily", seconds=40)
+    acquired_before(redis_server, "daily", seconds=80)
+    later = call("show", "daily")
+
+    assert "Renewal starts later (at_least_for): not known whether releasing is safe." in first
+    assert re.search("s of 1m 00s left, renewal starts later$", first, re.M)
+    assert "Renewed before: check the process first." in later
+    assert re.search("s of 1m 00s left, renewed before$", later, re.M)
+
+
+def test_show_says_how_who_holds_stands_before_who_only_cools_down(nothing_left_behind):
+    cooling = locks.semaphore("export", 2, at_least_for=20)
+    assert cooling.acquire()
+    with locks.semaphore("export", 2):
+        cooling.release()
+        assert "In use: releasing is not safe." in call("show", "export")
+    locks.force_release("export")
+
+
+def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
+    with locks.semaphore("export", 2), locks.semaphore("export", 2, metadata={"n": 1}):
+        first = start(acquire_and_release, locks.semaphore("export", 2, metadata={"n": 2}))
+        waiting(locks, "export", 1)
+        second = start(acquire_and_release, locks.semaphore("export", 2, weight=2))
+        waiting(locks, "export", 2)
+        text, known = call("show", "export"), facts("show", "export")
+
+    assert (first.result(60), second.result(60)) == (True, True)
+    assert "export (semaphore) is held by 2 holders, for " in text
+    assert "2 wait for it, the longest for " in text
+    assert text.count("  weight    1 of 2") == 2
+    assert [waiter["weight"] for waiter in known["queue"]] == [1, 2]
+    assert known["queue"][0]["metadata"] == {"n": 2}
+    assert len(known["holders"]) == known["waiters"] == 2
+
+
+def test_show_says_who_reads_and_who_writes(nothing_left_behind):
+    with locks.read_lock("prices"):
+        writer = start(acquire_and_release, locks.write_lock("prices"))
+        waiting(locks, "prices", 1)
+        reader = start(acquire_and_release, locks.read_lock("prices"))
+        waiting(locks, "prices", 2)
+        read = call("show", "prices")
+    assert (writer.result(60), reader.result(60)) == (True, True)
+    with locks.write_lock("prices"):
+        written = call("show", "prices")
+
+    assert "\n  access    reads\n" in read
+    assert re.search(r"\nWAITS FOR +HOLDER +TASK +ACCESS +METADATA\n.* writes .*\n.* reads ", read)
+    assert "\n  access    writes\n" in written
+    assert "1000000" not in read + written
+
+
+def test_show_of_a_free_lock_has_its_history(empty_history):
+    with locks.lock("done"):
+        pass
+
+    done = run("show", "done")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("done is free.\n")
+    assert re.search(r"  released  done  ", done.stdout)
+    assert facts("show", "done")["history"][0]["outcome"] == "released"
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_show_of_what_nobody_knows_is_exit_1(empty_history, format):
+    done = run("show", "no\u202esuch", "--format", format)
+
+    assert done.returncode == 1
+    assert done.stderr == "CommandError: no\\u202esuch is not held, and has no history\n"
+    if format == "json":
+        assert json.loads(done.stdout)["state"] == "free"
+    else:
+        assert done.stdout == ""
+
+
+def test_metadata_is_hidden_wherever_it_is_shown(empty_history, hold, settings):
+    settings.REDISLOCK_REDACT = ["*secret*"]
+    lock = hold("x", metadata={"api_secret": "hunter2", "why": "close"})
+    texts = [call("show", "x"), call("show", "x", "--format=json"), call("list", "--format=json")]
+    lock.release()
+    texts += [call("history", f"--format={form}") for form in ("json", "jsonl")]
+
+    assert all("***" in text and "close" in text for text in texts)
+    assert not any("hunter2" in text for text in texts)

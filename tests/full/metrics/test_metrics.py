@@ -1,0 +1,215 @@
+"""Metrics of several processes, examples of the documentation, and missing libraries."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from django_redislock import locks, metrics
+from tests.fast.command.test_metrics import blocks, value
+from tests.tools import ROOT, Child
+
+
+@pytest.fixture
+def registry(tmp_path):
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, str(tmp_path))
+    registry.register(metrics.Servers())
+    return registry
+
+
+# Several processes
+
+WORKER = """
+import os
+import re
+from django_redislock import locks, metrics
+metrics.install()
+lock = locks.lock(sys.argv[1])
+waiter = locks.lock(sys.argv[1])
+with locks.lock("once:" + sys.argv[1]):
+    pass
+lock.acquire()
+say("holds")
+while order := hear():
+    if order == "release":
+        lock.release()
+        say("released")
+    else:
+        child = os.fork()
+        if child == 0:
+            with locks.lock("child"):
+                say("child")
+                hear()
+            os._exit(0)
+        os.waitpid(child, 0)
+        say("alone")
+"""
+
+
+def test_several_processes_are_added_up_and_the_dead_hold_nothing(registry, tmp_path):
+    folder = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    with Child(WORKER, "a", **folder) as one, Child(WORKER, "b", **folder) as two:
+        one.expect("holds")
+        two.expect("holds")
+        assert value(registry, "held_locks") == 2
+        assert value(registry, "acquired_total") == 4
+        assert value(registry, "server_held_locks", using="default") == 2
+        one.tell("release")
+        one.expect("released")
+        assert value(registry, "held_locks") == 1
+        two.kill()
+        mark_process_dead(two.pid, str(tmp_path))
+        assert value(registry, "held_locks") == 0
+        assert value(registry, "acquired_total") == 4
+        locks.force_release("b")
+
+
+def test_a_forked_child_does_not_hold_what_its_parent_holds(registry, tmp_path):
+    with Child(WORKER, "a", PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as parent:
+        parent.expect("holds")
+        parent.tell("fork")
+        parent.expect("child")
+        assert value(registry, "held_locks") == 2
+        parent.tell("go on")
+        parent.expect("alone")
+        parent.tell("release")
+        parent.expect("released")
+        assert value(registry, "held_locks") == 0
+
+
+FORKING = """
+import os
+import re
+from prometheus_client import generate_latest
+from django_redislock import locks, metrics
+metrics.install()
+lock = locks.lock("a")
+lock.acquire()
+if os.fork() == 0:
+    for line in generate_latest().decode().splitlines():
+        if line.startswith("redislock_held_locks{"):
+            say(line)
+    os._exit(0)
+os.wait()
+lock.release()
+say("ended")
+hear()
+"""
+
+
+def test_a_forked_child_shows_what_it_holds_itself():
+    with Child(FORKING) as child:
+        assert child.expect("redislock_held_locks{").endswith(" 0.0")
+        child.expect("ended")
+
+
+# The documentation
+
+TRACED = """
+import asyncio, threading
+from pathlib import Path
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from django_redislock import LockError, locks
+
+exporter = InMemorySpanExporter()
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+exec(sys.argv[1])
+
+async def refused():
+    return await locks.lock("a", blocking_timeout=0.1).aacquire()
+
+with trace.get_tracer("shop").start_as_current_span("sell"):
+    with locks.lock("a") as lock:
+        assert asyncio.run(refused()) is False
+        fence = lock.fence_token
+        try:
+            locks.semaphore("a", 1).acquire()
+        except LockError:
+            pass
+try:
+    with locks.lock("b"):
+        locks.force_release("b")
+except LockError:
+    pass
+ended = exporter.get_finished_spans()
+sell = next(span for span in ended if span.name == "sell")
+for span in ended:
+    parent = span.parent and span.parent.span_id == sell.context.span_id
+    about = span.attributes.get("lock.name"), span.attributes.get("lock.fence_token") == fence
+    events = [event.name for event in span.events]
+    say(f"span {span.name}, {parent}, {about}, {span.status.status_code.name}, {events}")
+assert not spans
+say("done")
+"""
+
+
+def test_the_example_of_opentelemetry_makes_spans():
+    [example] = [each for each in blocks("python") if "# shop/tracing.py" in each]
+    with Child(TRACED, example) as child:
+        child.expect("span wait for lock, True, ('a', False), UNSET, []")
+        child.expect("span hold lock, True, ('a', True), UNSET, []")
+        child.expect("span sell, None, (None, False), UNSET, []")
+        child.expect("span hold lock, None, ('b', False), ERROR, ['lock lost']")
+        child.expect("done")
+
+
+def test_the_example_of_an_endpoint_for_several_processes_serves(tmp_path):
+    [example] = [each for each in blocks("python") if "make_wsgi_app" in each]
+    code = (
+        "from wsgiref.util import setup_testing_defaults\n"
+        "exec(sys.argv[1])\n"
+        "metrics.install()\n"
+        "from django_redislock import locks\n"
+        "environ = {}\n"
+        "setup_testing_defaults(environ)\n"
+        "with locks.lock('a'):\n"
+        "    body = b''.join(app(environ, lambda *told: say(told[0]))).decode()\n"
+        "say([line for line in body.splitlines() if line.startswith('redislock_held')][0])\n"
+        "say([line for line in body.splitlines() if line.startswith('redislock_server_h')][0])\n"
+    )
+    with Child(code, example, PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as child:
+        child.expect("200 OK")
+        assert child.expect("redislock_held_locks{").endswith(" 1.0")
+        assert child.expect("redislock_server_held_locks{").endswith(" 1.0")
+
+
+# Missing libraries
+
+
+@pytest.mark.parametrize(
+    ("library", "line", "told"),
+    [
+        (
+            "prometheus_client",
+            "from django_redislock import metrics",
+            "ImportError: django_redislock.metrics needs prometheus_client: "
+            "pip install 'django-redislock[prometheus]'",
+        ),
+        (
+            "celery",
+            "from django_redislock import single_instance",
+            "ImportError: single_instance needs Celery: pip install 'django-redislock[celery]'",
+        ),
+    ],
+)
+def test_without_its_library_the_error_says_what_to_install(library, line, told):
+    code = f"import sys; sys.modules[{library!r}] = None\n{line}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == told

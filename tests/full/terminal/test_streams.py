@@ -1,0 +1,199 @@
+"""`manage.py locks` with streams that are terminals, closed, full, or not read."""
+
+import os
+import pty
+import subprocess
+from typing import Any
+
+import pytest
+
+from django_redislock import locks
+from tests.commands import MANAGE, Terminal, run_process
+from tests.tools import ROOT
+
+ENVIRONMENT = os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}
+
+ANSI = b"\x1b["
+
+
+# A terminal
+
+
+def test_a_list_fits_its_terminal(hold):
+    hold("x" * 512, timeout=90)
+
+    with Terminal("list", columns=80) as terminal:
+        assert terminal.end() == 0
+
+    assert terminal.raw.count(b"\n") == 2
+    assert terminal.shows("^x+… +held")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "coloured"),
+    [
+        ([], {}, True),
+        ([], {"NO_COLOR": "1"}, False),
+        ([], {"NO_COLOR": ""}, True),
+        ([], {"DJANGO_COLORS": "nocolor"}, False),
+        (["--no-color"], {}, False),
+        (["--force-color"], {"NO_COLOR": "1"}, True),
+    ],
+)
+def test_colours_on_a_terminal_are_djangos(hold, arguments, environment, coloured):
+    hold("x")
+
+    with Terminal("list", *arguments, **environment) as terminal:
+        assert terminal.end() == 0
+
+    assert "x" in terminal.text
+    assert (ANSI in terminal.raw) is coloured
+
+
+def test_a_pipe_gets_colours_only_when_forced(hold):
+    hold("x")
+
+    assert ANSI.decode() not in run_process("show", "x").stdout
+    assert ANSI.decode() in run_process("show", "x", "--force-color").stdout
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x04", 1)])
+def test_release_asks_on_a_terminal(hold, answer, status):
+    hold("x")
+
+    with Terminal("release", "x") as terminal:
+        terminal.shows(r"^To be released: x \(.*; renewed \S+s ago\)$")
+        terminal.shows("goes on until it notices")
+        terminal.shows(r"^Release 1\? \[y/N\]")
+        terminal.press(answer)
+        assert terminal.end() == status
+        if status:
+            terminal.shows(r"Nothing was released\.$")
+            assert terminal.colour_of("Nothing") == "default"
+
+    assert (locks.get("x") is None) == (status == 0)
+
+
+def test_a_cooldown_is_not_said_to_go_on(hold):
+    hold("daily", at_least_for=20).release()
+
+    with Terminal("release", "daily") as terminal:
+        terminal.shows(r"^Release 1\? \[y/N\]")
+        terminal.press("y\n")
+        assert terminal.end() == 0
+
+    assert "goes on" not in terminal.text
+
+
+# No terminal
+
+
+def test_refuses_without_a_terminal_to_ask_on(hold):
+    hold("x")
+
+    done = run_process("release", "x")
+
+    assert done.returncode == 1
+    assert "--yes" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert locks.get("x")
+
+
+def run_unread(
+    *arguments: str, stdin: Any = subprocess.DEVNULL, **environment: str
+) -> tuple[int, str]:
+    """Its exit status and its errors, where the reader of its output has left."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as stdout:
+        done = subprocess.run(
+            [*MANAGE, *arguments],
+            cwd=ROOT,
+            env=ENVIRONMENT | environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    return done.returncode, done.stderr
+
+
+def test_reader_may_leave_early(hold):
+    hold("x")
+
+    assert run_unread("list") == (0, "")
+
+
+def test_what_was_chosen_is_released_whether_or_not_anybody_reads(hold):
+    # More than what a pipe's writer keeps for itself.
+    held = [hold(f"{number:0>500}") for number in range(30)]
+
+    names = [lock.name for lock in held[:2]]
+    assert run_unread("release", *names, "free", "--yes") == (
+        1,
+        "CommandError: free is not held\n",
+    )
+    assert run_unread("release", "--all", "--yes") == (0, "")
+
+    assert not any(lock.owned() for lock in held)
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_nothing_is_released_where_nobody_reads_what_is_asked(hold, count):
+    held = [hold(f"{number:0>500}") for number in range(count)]
+    ours, theirs = pty.openpty()
+
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs, "rb") as stdin:
+        keyboard.write(b"y\n")
+        done = run_unread("release", "--all", stdin=stdin)
+
+    assert done == (1, "Nothing was released.\n")
+    assert all(lock.owned() for lock in held)
+
+
+def test_check_fails_whether_or_not_anybody_reads():
+    done = run_unread("check", REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert done == (1, "CommandError: Locks on 'default': connection (failed)\n")
+
+
+def run_redirected(redirection: str, *arguments: str) -> tuple[int, str]:
+    """Its exit status and its errors, with streams as a shell redirects them."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *MANAGE, *arguments],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stderr
+
+
+FULL = "CommandError: What was released can't be told: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("redirection", "told"),
+    [(">&-", (0, "")), ("<&- >&- 2>&-", (0, "")), (">/dev/full", (1, FULL))],
+)
+def test_what_was_chosen_is_released_whether_or_not_it_can_be_told(hold, redirection, told):
+    held = [hold(f"{number}") for number in range(3)]
+
+    assert run_redirected(redirection, "release", "--all", "--yes") == told
+
+    assert not any(lock.owned() for lock in held)
+
+
+def test_streams_that_are_closed_fail_no_check():
+    assert run_redirected("<&- >&- 2>&-", "check") == (0, "")
+
+
+def test_there_is_no_terminal_to_ask_on_where_stdin_is_closed(hold):
+    lock = hold("x")
+
+    status, error = run_redirected("<&-", "release", "--all")
+
+    assert (status, error.partition(":")[2].strip()[:8]) == (1, "Refused:")
+    assert lock.owned()

@@ -1,0 +1,163 @@
+"""`manage.py locks watch` as a subprocess and on a pseudo-terminal."""
+
+import os
+import re
+import signal
+import subprocess
+import termios
+from pathlib import Path
+
+import pytest
+
+from django_redislock.testing import EmbeddedServer
+from tests.commands import MANAGE, Lines, Terminal, run_process
+from tests.lock_tools import hanging
+from tests.pages import postpone
+from tests.tools import ROOT, wait_until
+
+# In lines
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_lines(hold, how):
+    with Lines() as lines:
+        lock = hold("x")
+        lines.expect("(taken|held) +x ")
+        lock.release()
+        lines.expect("released +x .* held ")
+        assert lines.end(how) == (0, "")
+
+
+def test_lines_wait_for_redis_to_come_back():
+    with EmbeddedServer() as server, Lines(REDIS_URL=server.url) as lines:
+        server.stop()
+        lines.expect("away +Redis  .")
+        server.start()
+        lines.expect("back +Redis")
+        assert lines.end() == (0, "")
+    assert sum("away" in line for line in lines.said) == 1
+
+
+def test_lines_end_when_their_reader_leaves():
+    read, write = os.pipe()
+    watching = subprocess.Popen(
+        [*MANAGE, "watch", "nothing:*", "--interval", "1h"],
+        cwd=ROOT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        stdin=subprocess.DEVNULL,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    os.close(read)
+
+    _, err = watching.communicate(timeout=60)
+
+    assert (watching.returncode, err) == (0, "")
+
+
+def test_a_dumb_terminal_gets_lines(hold):
+    hold("x")
+
+    with Terminal("watch", TERM="dumb") as terminal:
+        terminal.shows(r"held +x ")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 0
+
+    assert "pip install" not in terminal.text
+
+
+def test_only_the_screen_needs_rich(hold, tmp_path: Path):
+    tmp_path.joinpath("rich.py").write_text("raise ModuleNotFoundError(name='rich')\n")
+    hold("x")
+
+    paths = os.pathsep.join((str(tmp_path), str(ROOT)))
+    with Terminal("watch", PYTHONPATH=paths) as terminal:
+        terminal.shows(r"pip install 'django-redislock\[terminal\]'")
+        terminal.shows(r"held +x ")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 0
+    done = run_process("list", PYTHONPATH=paths)
+
+    assert b"\x1b[?1049h" not in terminal.raw
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# On a full screen
+
+
+def test_screen_is_drawn_again_and_again(hold, redis_server):
+    hold("alive")
+    lock = hold("stuck", timeout=90)
+    postpone(redis_server, "stuck", seconds=60)
+
+    with Terminal("watch", "--interval", "0.2") as terminal:
+        terminal.shows(r"WAITERS\nstuck .* stale ")
+        assert terminal.colour_of("stuck") == "red"
+        assert terminal.colour_of("alive") == "default"
+        lock.release()
+        terminal.shows(r"^\d\d:\d\d:\d\d +released +stuck .* held ")
+        terminal.shows(r"^1 lock held, 0 stale, nobody waits$")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_screen_without_colours_and_beyond_ascii(hold):
+    hold("日本[red]")
+
+    with Terminal("watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as terminal:
+        terminal.shows(r"^\\u65e5\\u672c\[red\] .* #+\.* +\d+s +-$")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+    assert terminal.raw.isascii()
+    assert not re.search(rb"\x1b\[[0-9;]*[1-9][0-9;]*m", terminal.raw)
+
+
+@pytest.mark.parametrize("how", ["q", "\x03", signal.SIGTERM, signal.SIGINT])
+def test_the_terminal_is_as_it_was_however_it_ends(how):
+    with Terminal("watch") as terminal:
+        terminal.shows("locks held")
+        assert not termios.tcgetattr(terminal.theirs)[3] & termios.ECHO
+        if isinstance(how, signal.Signals):
+            terminal.process.send_signal(how)
+        elif how == "q":
+            terminal.press(how)
+        else:  # Ctrl-C of a terminal that has no session of its own
+            os.killpg(terminal.process.pid, signal.SIGINT)
+
+        assert terminal.end() == 0
+        assert termios.tcgetattr(terminal.theirs) == terminal.modes
+
+    assert terminal.raw.count(b"\x1b[?1049h") == terminal.raw.count(b"\x1b[?1049l") == 1
+    assert terminal.raw.rindex(b"\x1b[?25h") > terminal.raw.rindex(b"\x1b[?25l")
+    assert b"Traceback" not in terminal.raw
+
+
+def test_the_terminal_is_as_it_was_while_it_is_stopped():
+    with Terminal("watch") as terminal:
+        terminal.shows("locks held")
+        # Nobody is there to continue what is stopped in a session of its own, so it goes on.
+        terminal.press("\x1a")
+        wait_until(lambda: terminal.read(0.1) and terminal.raw.count(b"\x1b[?1049h") == 2)
+        terminal.shows("locks held")
+        terminal.press("q")
+        assert terminal.end() == 0
+        assert termios.tcgetattr(terminal.theirs) == terminal.modes
+
+    left, entered = terminal.raw.index(b"\x1b[?1049l"), terminal.raw.rindex(b"\x1b[?1049h")
+    assert left < entered
+    assert b"\x1b[?25h" in terminal.raw[:entered]
+
+
+def test_screen_waits_for_redis_and_keys_work_meanwhile():
+    with EmbeddedServer() as server, Terminal("watch", REDIS_URL=server.url) as terminal:
+        terminal.shows("^0 locks held")
+        server.stop()
+        terminal.shows(r"^Redis is away; seen \S+ ago: .")
+        server.start()
+        terminal.shows(r"q ends it$")
+        with hanging(server):
+            terminal.press("q")
+            assert terminal.end() == 0
