@@ -13,10 +13,11 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TextIO
 
+import psutil
 import pyte
 import pytest
 from django.core.management import BaseCommand, call_command, load_command_class
@@ -122,15 +123,22 @@ def watch(*steps: Callable[[], object], arguments: Sequence[str] = ()) -> list[s
 
 
 class Terminal:
-    """`manage.py locks` on a terminal of its own; `screen` is what one sees there."""
+    """`manage.py locks`, or another program, on a pseudo-terminal. `screen` has what it shows."""
 
-    def __init__(self, *arguments: str, rows: int = 24, columns: int = 100, **env: str) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        program: Sequence[str] = MANAGE,
+        rows: int = 24,
+        columns: int = 100,
+        **env: str,
+    ) -> None:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.modes = termios.tcgetattr(theirs)
         settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", "TERM": "xterm-256color"}
         self.process = subprocess.Popen(
-            [*MANAGE, *arguments],
+            [*program, *arguments],
             cwd=ROOT,
             env={k: v for k, v in os.environ.items() if k not in UNWANTED} | settings | env,
             stdin=theirs,
@@ -189,49 +197,72 @@ class Terminal:
         os.close(self.theirs)
 
 
-class Lines:
-    """`manage.py locks watch` without a terminal."""
+class Subprocess:
+    """A command under way without a terminal. What is left of it is killed at the end."""
 
-    def __init__(self, *arguments: str, **env: str) -> None:
+    def __init__(self, *argv: str, before: Sequence[str] = (), **env: str) -> None:
         self.process = subprocess.Popen(
-            [*MANAGE, "watch", "--interval", "0.1", *arguments],
+            [*before, *argv],
             cwd=ROOT,
             env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
+        self.pid = self.process.pid
         self.said: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self.complained: list[str] = []
+        pairs = ((self.process.stdout, self.said), (self.process.stderr, self.complained))
+        self._readers = [threading.Thread(target=self._read, args=each) for each in pairs]
+        for reader in self._readers:
+            reader.start()
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.said.extend(iter(self.process.stdout.readline, ""))
+    def _read(self, stream: TextIO, lines: list[str]) -> None:
+        lines.extend(line.rstrip("\n") for line in stream)
 
-    def expect(self, pattern: str, *, timeout: float = 60) -> str:
-        def found() -> str | None:
-            return next((line for line in self.said if re.search(pattern, line)), None)
+    def expect(self, pattern: str) -> str:
+        """Return the rest of the first line of stdout that has the pattern."""
+        return self._first(self.said, pattern)
+
+    def expect_complaint(self, pattern: str) -> str:
+        """Return the same of stderr."""
+        return self._first(self.complained, pattern)
+
+    def _first(self, lines: list[str], pattern: str) -> str:
+        def found() -> re.Match[str] | None:
+            return next((match for each in lines if (match := re.search(pattern, each))), None)
 
         try:
-            return wait_until(found, timeout=timeout)
+            match = wait_until(found)
         except AssertionError:
-            raise AssertionError(f"no {pattern!r} in {self.said}") from None
+            raise AssertionError(f"no {pattern!r} in {lines}, but {self.complained}") from None
+        return match.string[match.end() :].strip()
 
-    def end(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        self.process.send_signal(how)
-        status = self.process.wait(60)
-        assert self.process.stderr is not None
-        return status, self.process.stderr.read()
+    def tell(self, line: str) -> None:
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def send(self, name: str) -> None:
+        self.process.send_signal(getattr(signal, name))
+
+    def wait(self) -> int:
+        return self.process.wait(60)
 
     def __enter__(self) -> Self:
+        self._family = psutil.Process(self.pid)
         return self
 
     def __exit__(self, *_: object) -> None:
+        with suppress(psutil.NoSuchProcess):
+            for each in self._family.children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
         self.process.kill()
         self.process.wait()
-        self._reader.join()
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
+        for reader in self._readers:
+            reader.join(timeout=5)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with suppress(BrokenPipeError):
+                stream.close()

@@ -72,30 +72,12 @@ def test_urls_have_the_names_that_django_gives():
     assert reverse("admin:django_redislock_activelock_release") == RELEASE
 
 
-def test_list_tells_who_holds_what(hold, viewer):
-    lock = hold("invoice:42")
-    (info,) = locks.active()
-
-    viewer.get(LIST, {"columns": ["fencing_token", "holder", "waiters"]})
-    text = text_of(viewer.get(LIST))
-
-    for expected in ("invoice:42", "mutex", f"{info.holder.host}:{info.holder.pid}"):
-        assert expected in text
-    assert f'<td class="field-fencing_token">{lock.fence_token}</td>' in text
-    assert '<td class="field-waiters">0</td>' in text
-
-
-def test_list_without_locks_says_so(viewer):
-    assert "Nothing is locked now." in text_of(viewer.get(LIST))
-
-
-def test_the_lease_that_ends_first_stands_first(hold, viewer):
-    for name, timeout in (("b", 40), ("c", 60), ("a", 50)):
-        hold(name, timeout=timeout)
-
-    rows = viewer.get(LIST).context["cl"].result_list
-
-    assert [row.name for row in rows] == ["b", "a", "c"]
+def test_list_without_locks_says_so(hold, viewer):
+    page = text_of(viewer.get(LIST))
+    assert "Nothing is locked now." in page
+    assert f'href="{DASHBOARD}"' in page
+    hold("x")
+    assert "No active lock matches." in text_of(viewer.get(LIST, {"kind": "quorum"}))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +160,7 @@ def test_pages_never_show_the_owners_token(hold, releaser):
 # Release
 
 
-def test_release_of_one_asks_then_releases_then_logs(hold, releaser):
+def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):
     lock = hold("invoice:42")
     heard = []
     lock_force_released.connect(listener := lambda **kwargs: heard.append(kwargs))
@@ -199,6 +181,11 @@ def test_release_of_one_asks_then_releases_then_logs(hold, releaser):
     assert f"fencing token {lock.fence_token}" in entry.change_message
     assert lock.token not in entry.change_message
     assert [call["user"] for call in heard] == [entry.user]
+    [record] = [each for each in caplog.records if "Force-releasing" in each.message]
+    assert (record.name, record.levelname) == ("django_redislock", "WARNING")
+    assert "using='default' user='view_activelock-release_activelock'" in record.message
+    assert f"fence_token={lock.fence_token}" in record.message
+    assert lock.token not in caplog.text
 
 
 def test_release_of_several_is_an_action(hold, releaser):
@@ -391,21 +378,6 @@ def test_the_entry_says_requested_until_redis_has_answered(hold, releaser, monke
     assert entries()["x"].startswith("Force-released. Held by ")
 
 
-def test_a_release_is_logged_without_the_lock_token(hold, releaser, caplog):
-    lock = hold("x")
-    token = locks.get("x").token
-
-    confirm(releaser, seen(lock))
-
-    [record] = [each for each in caplog.records if "Force-releasing" in each.message]
-    assert record.name == "django_redislock"
-    assert record.levelname == "WARNING"
-    assert "name='x' using='default' user='view_activelock-release_activelock'" in record.message
-    assert f"fence_token={lock.fence_token}" in record.message
-    assert token not in caplog.text
-    assert token not in entries()["x"]
-
-
 def test_a_subclass_may_write_no_entries(hold, releaser, monkeypatch):
     lock = hold("x")
     monkeypatch.setattr(ActiveLockAdmin, "log_change", lambda *args: None)
@@ -463,17 +435,6 @@ def test_release_says_when_redis_is_away(redis_away, releaser):
     nothing, away = messages_of(done)
     assert nothing == "Nothing was released."
     assert away.startswith("The locks of “away” can't be read: ")
-
-
-def test_wrong_backend_is_told_plainly(settings, viewer):
-    backend = "django.core.cache.backends.locmem.LocMemCache"
-    settings.CACHES = {**settings.CACHES, "memory": {"BACKEND": backend}}
-    settings.REDISLOCK_CACHE = "memory"
-
-    response = viewer.get(LIST)
-
-    assert response.status_code == 503
-    assert "memory" in text_of(response)
 
 
 def test_half_a_character_in_a_form_is_shown_as_its_escape(hold, releaser):

@@ -86,25 +86,15 @@ def test_no_page_looks_through_the_key_space(hold, releaser, redis_server):
     assert not {"keys", "scan", "flushdb"} & {name for name, count in called.items() if count}
 
 
-def test_default_order_reads_the_page_shown_alone(hold, viewer, monkeypatch):
-    monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
-    for number in range(5):
-        hold(f"n{number}", timeout=40 + number)
-
-    first, second = viewer.get(LIST), viewer.get(LIST, {"p": 2})
-
-    assert (names_of(first), names_of(second)) == (["n0", "n1"], ["n2", "n3"])
-    assert [len(each.context["cl"].rows.rows) for each in (first, second)] == [2, 2]
-    assert second.context["cl"].result_count == 5
-
-
 def test_pages_go_as_deep_as_there_are_locks_up_to_a_bound(hold, viewer, monkeypatch):
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
     monkeypatch.setattr(ActiveLockAdmin, "page_depth", 4)
     for number in range(6):
         hold(f"n{number}", timeout=40 + number)
 
-    assert listed(viewer, p=2) == ["n2", "n3"]
+    changelist = viewer.get(LIST, {"p": 2}).context["cl"]
+    assert [row.name for row in changelist.rows.rows] == ["n2", "n3"]
+    assert changelist.result_count == 6
     for page in ("3", "9" * 40):
         assert listed(viewer, p=page, o="") == ["n2", "n3"]
     for page in ("-1", "0", "x"):
@@ -175,16 +165,6 @@ def test_lease_is_a_meter_with_its_seconds(hold, viewer):
     assert re.search(r'<span data-left="5\d\.\d+">5\ds</span> of 1m 00s', lease)
 
 
-def test_numbers_for_the_script_know_no_locale(hold, viewer, settings):
-    settings.LANGUAGE_CODE = "de"
-    hold("x", timeout=60)
-
-    page = viewer.get(LIST)
-
-    assert 'max="60.000"' in only_cell(page, "lease")
-    assert re.search(r'data-age="\d+\.\d{3}"', only_cell(page, "age"))
-
-
 def test_a_name_of_spaces_alone_can_be_seen_and_followed(hold, viewer):
     hold("  ")
     shown = r"\x20\x20"
@@ -193,15 +173,13 @@ def test_a_name_of_spaces_alone_can_be_seen_and_followed(hold, viewer):
     assert response.context["title"] == shown
 
 
-def test_row_of_many_tells_of_the_first_and_counts_the_others(nothing_left_behind, viewer):
-    held = [locks.semaphore("x", 3, timeout=30) for _ in range(3)]
-    assert all(each.acquire(blocking=False) for each in held)
-
+def test_row_of_many_shows_the_first_and_counts_the_others(viewer):
     viewer.get(LIST, {"columns": ["holder", "fencing_token"]})
-    assert "(+2)" in only_cell(viewer.get(LIST), "holder")
-    assert only_cell(viewer.get(LIST), "fencing_token") == str(held[0].fence_token)
-    for each in held:
-        each.release()
+    with locks.semaphore("x", 3) as first, locks.semaphore("x", 3), locks.semaphore("x", 3):
+        page, fence_token = viewer.get(LIST), first.fence_token
+
+    assert "(+2)" in only_cell(page, "holder")
+    assert only_cell(page, "fencing_token") == str(fence_token)
 
 
 # Filters
@@ -211,28 +189,15 @@ def test_filter_by_kind_and_waiters(hold, wait, viewer):
     hold("queue")
     wait("queue")
     with locks.semaphore("many", 2, timeout=30):
-        found = {
-            query: listed(viewer, **{name: value})
-            for query in ("kind=mutex", "kind=semaphore", "waiters=yes", "waiters=no", "kind=no")
-            for name, value in [query.split("=")]
-        }
-
-    assert found == {
-        "kind=mutex": ["queue"],
-        "kind=semaphore": ["many"],
-        "waiters=yes": ["queue"],
-        "waiters=no": ["many"],
-        "kind=no": [],
-    }
+        assert listed(viewer, kind="mutex") == listed(viewer, waiters="yes") == ["queue"]
+        assert listed(viewer, kind="semaphore") == listed(viewer, waiters="no") == ["many"]
+        assert listed(viewer, kind="no") == []
 
 
 def test_filter_by_task_and_host_offers_what_is_there(hold, viewer, monkeypatch):
-    monkeypatch.setattr("django_redislock.holder._celery_task", lambda: ("shop.pay", "id-1"))
-    hold("a")
-    monkeypatch.setattr("django_redislock.holder._celery_task", lambda: ("<b>\u202e", "id-2"))
-    hold("b")
-    monkeypatch.setattr("django_redislock.holder._celery_task", lambda: (None, None))
-    hold("c")
+    for name, task in (("a", "shop.pay"), ("b", "<b>\u202e"), ("c", None)):
+        monkeypatch.setattr("django_redislock.holder._celery_task", lambda: (task, task and "id"))  # noqa: B023
+        hold(name)
     host = locks.get("a").holder.host
 
     page = viewer.get(LIST)
@@ -244,12 +209,7 @@ def test_filter_by_task_and_host_offers_what_is_there(hold, viewer, monkeypatch)
     assert listed(viewer, task="<b>\\u202e") == ["b"]
     assert listed(viewer, task="") == ["c"]
     assert listed(viewer, host=host) == ["a", "b", "c"]
-    assert choices(viewer.get(LIST, {"task": "gone"}), "task") == [
-        "(none)",
-        "<b>\\u202e",
-        "gone",
-        "shop.pay",
-    ]
+    assert "gone" in choices(viewer.get(LIST, {"task": "gone"}), "task")
 
 
 def test_filter_by_age(hold, viewer, redis_server):
@@ -274,12 +234,6 @@ def test_filters_search_and_order_go_together(hold, viewer):
     assert '<input type="hidden" name="state" value="held">' in text
     assert 'href="?o=-0&q=a%3A"' in text  # state: All
     assert "Clear all filters" in text
-
-
-def test_list_says_when_nothing_matches(hold, viewer):
-    hold("x")
-
-    assert "No active lock matches." in text_of(viewer.get(LIST, {"kind": "quorum"}))
 
 
 # Order
@@ -405,29 +359,6 @@ def test_alias_that_is_away_costs_a_message_and_not_the_page(hold, releaser, unu
     assert releaser.get(LIST, {"using": "away"}).status_code == 503
 
 
-def test_alias_whose_options_are_mistaken_is_as_one_that_is_away(hold, releaser, settings):
-    mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
-    missing = {**settings.CACHES["default"], "OPTIONS": {"pool_class": "redis.NoPool"}}
-    settings.CACHES = {**settings.CACHES, "mistaken": mistaken, "missing": missing}
-    lock = hold("x")
-
-    page = releaser.get(LIST)
-    seen = json.dumps([("x", lock.fence_token), ("y", 1, "mistaken", "")])
-    confirmation = releaser.post(RELEASE, {"seen": seen})
-
-    assert names_of(page) == ["x"]
-    for alias, told in (("mistaken", "socket_timeoutt"), ("missing", "NoPool")):
-        assert re.search(
-            f"The locks of “{alias}” can't be read: .*{told}", html.unescape(text_of(page))
-        )
-        for address in (LIST, f"{LIST}x/change/", f"{LIST}dashboard/"):
-            response = releaser.get(address, {"using": alias})
-            assert response.status_code == 503
-            assert told in text_of(response)
-    assert "The locks of “mistaken” can't be read: " in html.unescape(text_of(confirmation))
-    assert [row["name"] for row in confirmation.context["held"]] == ["x"]
-
-
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
@@ -436,18 +367,25 @@ def test_alias_whose_options_are_mistaken_is_as_one_that_is_away(hold, releaser,
         ({"LOCATION": "rediss://127.0.0.1?ssl_cert_reqs=CERT_NONE"}, "CERT_NONE"),
         ({"LOCATION": "redis://.example.com:6379/0"}, None),
         ({"LOCATION": []}, None),
+        ({"OPTIONS": {"socket_timeoutt": 5}}, "socket_timeoutt"),
+        ({"OPTIONS": {"pool_class": "redis.NoPool"}}, "NoPool"),
     ],
 )
-def test_no_mistake_in_another_alias_costs_a_page(hold, viewer, settings, entry, told):
+def test_a_mistake_in_another_alias_costs_only_its_pages(hold, viewer, settings, entry, told):
     settings.CACHES = {**settings.CACHES, "other": {**settings.CACHES["default"], **entry}}
     hold("x")
 
-    pages = [viewer.get(address) for address in (LIST, f"{LIST}x/change/", f"{LIST}dashboard/")]
+    addresses = (LIST, f"{LIST}x/change/", DASHBOARD)
+    pages = [viewer.get(address) for address in addresses]
 
     assert [page.status_code for page in pages] == [200] * 3
     if told:
         note = f"The locks of “other” can't be read: .*{told}"
         assert re.search(note, html.unescape(text_of(pages[0])))
+        for address in addresses:
+            page = viewer.get(address, {"using": "other"})
+            assert page.status_code == 503
+            assert told in text_of(page)
 
 
 # Release all that match
@@ -455,11 +393,7 @@ def test_no_mistake_in_another_alias_costs_a_page(hold, viewer, settings, entry,
 
 def ask_for_all(client, told="", **query):
     return client.post(
-        f"{RELEASE}?{'&'.join(f'{k}={v}' for k, v in query.items())}",
-        {
-            "all": "yes",
-            "told": told,
-        },
+        f"{RELEASE}?{'&'.join(f'{k}={v}' for k, v in query.items())}", {"all": "yes", "told": told}
     )
 
 
@@ -592,10 +526,3 @@ def test_release_asks_in_batches(hold, releaser, redis_server):
         releaser.post(RELEASE, {"seen": seen})
 
     assert called["evalsha"] <= 16  # the buckets
-
-
-# The page itself
-
-
-def test_list_leads_to_the_dashboard(viewer):
-    assert f'href="{LIST}dashboard/"' in text_of(viewer.get(LIST))

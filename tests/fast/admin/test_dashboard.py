@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import redis
-from django.urls import reverse
 from django.utils import timezone
 
 from django_redislock import LockLost, locks
@@ -56,13 +55,6 @@ def section_of(response, name):
     return text_of(response).partition(start)[2].partition("</section>")[0]
 
 
-# Who may, and where it is
-
-
-def test_dashboard_has_the_name_that_django_would_give():
-    assert reverse("admin:django_redislock_activelock_dashboard") == DASHBOARD
-
-
 # At one look
 
 
@@ -76,15 +68,6 @@ def test_an_empty_dashboard_says_so(viewer):
         "No events are kept yet.",
     ):
         assert text in words
-
-
-def test_what_is_now_is_counted(hold, viewer):
-    hold("a")
-    hold("b")
-
-    context = viewer.get(DASHBOARD).context
-
-    assert (context["total"], context["waiting"], context["stale_locks"]) == (2, 0, 0)
 
 
 def test_a_lock_that_is_held_now_is_drawn_so_though_it_just_changed_hands(
@@ -231,7 +214,7 @@ def test_a_loss_of_which_nothing_else_is_known_is_told(hold, viewer, redis_serve
     assert section_of(response, "troubles").count('<td class="number">-</td>') == 2
 
 
-def test_cards_lead_to_what_went_wrong(hold, viewer):
+def test_cards_lead_to_what_went_wrong(hold, viewer, redis_server):
     force(hold, "x")
     hold("refused")
     assert not locks.lock("refused").acquire(blocking=False)
@@ -241,16 +224,10 @@ def test_cards_lead_to_what_went_wrong(hold, viewer):
     links = re.findall(r'<div class="(\w+)"><dt><a href="#redislock-troubles">', page)
     assert links == ["forced"]
     assert page.count('id="redislock-troubles"') == 1
-
-
-def test_a_count_leads_nowhere_where_the_events_are_gone(hold, viewer, redis_server):
-    force(hold, "x")
     redis_server.delete(*redis_server.scan_iter("*history:broken"))
-
-    response = viewer.get(DASHBOARD)
-
-    assert '<div class="forced"><dt>forced</dt><dd>1</dd>' in text_of(response)
-    assert "redislock-troubles" not in text_of(response)
+    page = text_of(viewer.get(DASHBOARD))
+    assert '<div class="forced"><dt>forced</dt><dd>1</dd>' in page
+    assert "redislock-troubles" not in page
 
 
 # The timeline
@@ -275,14 +252,6 @@ def test_window_can_be_chosen(hold, viewer, redis_server, minutes, shown):
 
     assert len(rects(charts_of(response)[HOLDS], "released")) == shown
     assert text_of(response).count('aria-current="true"') >= 1
-
-
-def test_what_is_held_now_ends_at_the_right_edge(hold, viewer):
-    hold("x")
-
-    [held] = rects(charts_of(viewer.get(DASHBOARD))[HOLDS], "held")
-
-    assert place(held)[1] == pytest.approx(100, abs=0.2)
 
 
 def test_unusual_ends_are_marked_and_usual_ones_are_not(hold, viewer):
@@ -404,14 +373,6 @@ def test_rates_are_totals_and_columns(hold, viewer):
 # How far back
 
 
-def test_reach_of_the_history_is_told(hold, viewer):
-    hold("x").release()
-
-    words = words_of(viewer.get(DASHBOARD))
-
-    assert re.search(r"The events kept go back to \d\d:\d\d:\d\d; none was dropped yet\.", words)
-
-
 def test_what_was_dropped_is_told_and_drawn(hold, viewer, settings, redis_server):
     settings.REDISLOCK_HISTORY = 100
     hold("x").release()
@@ -438,7 +399,8 @@ def test_nothing_was_dropped_where_each_sort_has_room(hold, viewer, settings, re
     for minutes in range(60):
         went_wrong_again(redis_server, "x", minutes_ago(minutes))
 
-    assert "none was dropped yet." in words_of(viewer.get(DASHBOARD))
+    words = words_of(viewer.get(DASHBOARD))
+    assert re.search(r"The events kept go back to \d\d:\d\d:\d\d; none was dropped yet\.", words)
 
 
 def test_a_loss_is_kept_in_two_parts(hold, viewer, settings, redis_server):

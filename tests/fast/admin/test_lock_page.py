@@ -304,23 +304,6 @@ def test_drawing_is_small_whatever_happened(hold, viewer, redis_server):
 # Untrusted text, numbers and time zones
 
 
-def test_no_locale_gets_into_the_drawing(hold, viewer, settings, redis_server):
-    settings.LANGUAGE_CODE = "de"
-    settings.USE_THOUSAND_SEPARATOR = True
-    lock = hold("x")
-    fence = str(lock.fence_token)
-    lock.release()
-    make_past(redis_server, "x", times=3, seconds=1.5, step=lambda number: number * 7 + 1)
-
-    response = lock_page(viewer, "x")
-
-    [chart] = charts_of(response).values()
-    for rect in chart.iter("rect"):
-        assert re.fullmatch(r"\d+(\.\d+)?%", rect.get("x"))
-        assert re.fullmatch(r"\d+", rect.get("y"))
-    assert fence in words_of(response)
-
-
 def test_times_are_of_the_current_time_zone(hold, viewer, settings):
     settings.TIME_ZONE = "Asia/Kolkata"
     hold("x").release()

@@ -1,6 +1,7 @@
 """Usage, help, errors, and the command as a subprocess."""
 
 import re
+import shlex
 
 import pytest
 
@@ -8,83 +9,50 @@ from django_redislock.management import completion
 from django_redislock.management.subcommands import SUBCOMMANDS
 from tests.commands import run, run_process
 
+WRONG = [
+    ("", "", "lst"),
+    ("list", "''", "'a\x1b'", "--format xml", "--using nowhere"),
+    ("list --limit", "0", "-1", "x", "1000001", "9" * 5000),
+    ("check", "x", "--format xml", "--fail-on unknown", "--using nowhere"),
+    ("show", "", "''", "x --format table"),
+    ("history", "--outcome won", "--limit 0", "--limit 1000000000000000000"),
+    ("watch", "--interval 0", "--interval soon", "--interval 2h", "--limit -1"),
+    (
+        "release",
+        "",
+        "--yes --dry-run",
+        "'' --yes",
+        f"{'x' * 513} --yes",
+        "--older-than soon --yes",
+    ),
+    ("release --yes", "a --all", "a --pattern b", "--all --pattern b"),
+    ("release --yes --token t", "--all", "a b"),
+    ("run", "", "x", "x --", "x -- ''", "x true", "-- true", "'' -- true"),
+    ("run x", "--skip --wait 1 -- true", "--wait soon -- true", "--timeout 0 -- true"),
+    (
+        "run x",
+        "--timeout 11000d -- true",
+        "--grace -1 -- true",
+        "--conflict-exit-code 256 -- true",
+    ),
+    ("run x", "--using nowhere -- true", "--unknown -- true"),
+]
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["lst"],
-        ["list", ""],
-        ["list", "a\x1b"],
-        ["list", "--limit", "0"],
-        ["list", "--limit", "-1"],
-        ["list", "--limit", "x"],
-        ["list", "--limit", "1000001"],
-        ["list", "--limit", "9" * 5000],
-        ["watch", "--limit", "1000000000000000000"],
-        ["history", "--limit", "1000000000000000000"],
-        ["list", "--format", "xml"],
-        ["list", "--using", "nowhere"],
-        ["check", "x"],
-        ["check", "--format", "xml"],
-        ["check", "--fail-on", "unknown"],
-        ["check", "--using", "nowhere"],
-        ["release"],
-        ["release", "", "--yes"],
-        ["release", "x" * 513, "--yes"],
-        ["release", "--older-than", "soon", "--yes"],
-        ["release", "a", "--all", "--yes"],
-        ["release", "a", "--pattern", "b", "--yes"],
-        ["release", "--all", "--pattern", "b", "--yes"],
-        ["release", "--all", "--token", "t", "--yes"],
-        ["release", "a", "b", "--token", "t", "--yes"],
-        ["release", "--yes", "--dry-run"],
-        ["show"],
-        ["show", ""],
-        ["show", "x", "--format", "table"],
-        ["history", "--outcome", "won"],
-        ["history", "--limit", "0"],
-        ["watch", "--interval", "0"],
-        ["watch", "--interval", "soon"],
-        ["watch", "--interval", "2h"],
-        ["watch", "--limit", "-1"],
-        ["run"],
-        ["run", "x"],
-        ["run", "x", "--"],
-        ["run", "x", "--", ""],
-        ["run", "x", "true"],
-        ["run", "--", "true"],
-        ["run", "", "--", "true"],
-        ["run", "x", "--skip", "--wait", "1", "--", "true"],
-        ["run", "x", "--wait", "soon", "--", "true"],
-        ["run", "x", "--timeout", "0", "--", "true"],
-        ["run", "x", "--timeout", "11000d", "--", "true"],
-        ["run", "x", "--grace", "-1", "--", "true"],
-        ["run", "x", "--conflict-exit-code", "256", "--", "true"],
-        ["run", "x", "--using", "nowhere", "--", "true"],
-        ["run", "x", "--unknown", "--", "true"],
-    ],
-)
-def test_wrong_use_is_exit_2(arguments):
-    done = run(*arguments)
+
+@pytest.mark.parametrize("line", [f"{start} {rest}" for start, *more in WRONG for rest in more])
+def test_wrong_use_is_exit_2(line):
+    done = run(*shlex.split(line))
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["list"],
-        ["list", "--format=json"],
-        ["show", "x", "--format=json"],
-        ["history"],
-        ["release", "x", "--yes"],
-        ["run", "x", "--", "true"],
-    ],
+    "line",
+    ["list", "list --format=json", "show x", "history", "release x --yes", "run x -- true"],
 )
-def test_redis_away_is_one_line(redis_away, arguments):
-    done = run(*arguments)
+def test_redis_away_is_one_line(redis_away, line):
+    done = run(*line.split())
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("CommandError: The locks on 'default' can't be reached: ")

@@ -1,7 +1,7 @@
 """Another tenant of the server, who writes what it likes where locks are kept."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import redis
@@ -52,6 +52,12 @@ class Tenant:
             "lease": LEASE,
         }
         return _record(numbers | spoilt, info)
+
+    def made(self, record: Callable[..., bytes], drawn: Raw | tuple[Raw, dict[str, Raw]]) -> bytes:
+        """Return what Hypothesis drew as a record."""
+        if isinstance(drawn, tuple):
+            return record(drawn[0], **drawn[1])
+        return raw(drawn)
 
     def waiter(self, info: Raw | None = None, **spoilt: Raw) -> bytes:
         """The record of one who waits."""
@@ -199,11 +205,8 @@ def spoilt(*names: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(st.sampled_from(names), numbers | raws, max_size=3)
 
 
-def holders(tenant: Tenant) -> st.SearchStrategy[bytes]:
-    names = ("weight", "expires", "fence", "acquired", "waited", "lease")
-    return raws | st.builds(lambda info, some: tenant.holder(info, **some), infos, spoilt(*names))
-
-
-def waiters(tenant: Tenant) -> st.SearchStrategy[bytes]:
-    names = ("alive", "weight", "claim", "lease", "kind")
-    return raws | st.builds(lambda info, some: tenant.waiter(info, **some), infos, spoilt(*names))
+holders = raws | st.tuples(
+    infos, spoilt("weight", "expires", "fence", "acquired", "waited", "lease")
+)
+waiters = raws | st.tuples(infos, spoilt("alive", "weight", "claim", "lease", "kind"))
+"""Records, or what `Tenant.made()` makes them of."""

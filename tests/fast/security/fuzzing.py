@@ -1,24 +1,19 @@
-"""How much is tried of what Hypothesis thinks of."""
+"""How many examples Hypothesis tries. The environment variable FUZZ multiplies the number."""
 
-import pytest
+import os
+
 from hypothesis import HealthCheck, Phase, settings
 
+FACTOR = int(os.environ.get("FUZZ", "1"))
+
 EXPECTED = HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large
-"""Examples meet one server, take up to half a second, and are long."""
+"""Examples share a server, are long, and take up to half a second each."""
 
 
 def fuzzed(examples):
-    """Without shrinking, which would take minutes."""
+    """Settings without shrinking, which would take minutes."""
     return settings(
-        max_examples=examples,
+        max_examples=examples * FACTOR,
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
         suppress_health_check=EXPECTED,
-    )
-
-
-def examples(quick, much):
-    """Parameters for `examples`: so many, and so many among the slow tests."""
-    slow = [pytest.mark.slow, pytest.mark.timeout(600)]
-    return pytest.mark.parametrize(
-        "examples", [pytest.param(quick, id="quick"), pytest.param(much, id="much", marks=slow)]
     )

@@ -67,6 +67,8 @@ MALFORMED = [
     "redis://us3r:p4ss@127.0.0.1:w0rd/0",
     "us3r:p4ss@127.0.0.1:1",
     "p4ss://us3r:w0rd@127.0.0.1:1",
+    "unix://us3r:p4ss/w0rd@/var/run/socket",
+    "unix://us3r:p4ss#w0rd@/socket",
 ]
 SECRETS = ("us3r", "p4ss", "w0rd", "61904")
 
@@ -144,10 +146,8 @@ def ways(operator):
     yield lambda: locks.quorum("a", ["secret", "default", "django_redis"]).acquire(blocking=False)
     yield lambda: locks.get("a")
     yield lambda: locks.health()
-    for arguments in (
-        ["check"], ["check", "--format=json"], ["list"], ["run", "a", "--", "true"]
-    ):  # fmt: skip
-        yield lambda arguments=arguments: printed("locks", *arguments)
+    for line in ("check", "check --format=json", "list", "run a -- true"):
+        yield lambda line=line: printed("locks", *line.split())
     yield lambda: printed("check", "--deploy", "--tag=caches")
     for address in (LIST, DASHBOARD, page_of("a")):
         yield lambda address=address: operator.get(address).content.decode()
@@ -186,19 +186,13 @@ def test_of_a_server_that_is_away(tell, what):
 @pytest.mark.parametrize(
     "location",
     [
-        "redis://host",
-        "redis://host:6379",
-        "redis://host:6379/15",
         "redis://:p%40ss%2Fw%23rd@host:6379/0",
         "redis://us3r:p@ss@host:6379/0",
         "redis://[::1]:6379/0",
-        "redis://us3r:p4ss@[::1]:6379/0",
-        "redis://host:6379/0?password=p@ss&socket_timeout=1",
-        "redis://us3r:p4ss@host:6379/0?client_name=me@here",
+        "redis://us3r:p4ss@host:6379/0?client_name=me@here&password=p@ss",
         "redis://master/0",
         "rediss://us3r:p4ss@host:6379/0?ssl_cert_reqs=required",
         "unix:///var/run/a@b.sock",
-        "unix:///var/run/socket?db=3&password=p@ss",
         "unix://us3r:p4ss@/var/run/socket?db=3",
         "redis://one:6379/0;redis://:p4ss@two:6379/0",
     ],
@@ -209,14 +203,22 @@ def test_an_address_that_is_well_formed_is_taken(settings, location):
     assert server("secret").address
 
 
-@pytest.mark.slow
 def test_of_an_address_that_is_malformed(tell):
-    cases = [(each, CORE) for each in MALFORMED]
-    for location, backend in [*cases, (MALFORMED[0], DJANGO_REDIS)]:
+    for location, backend in [(MALFORMED[0], CORE), (MALFORMED[-1], DJANGO_REDIS)]:
         text = tell(location, backend)
         assert_no_secret(text)
         assert "percent-encoded" in text, location
         assert "redislock.E002" in text, location
+
+
+@pytest.mark.parametrize("location", MALFORMED)
+def test_the_error_of_a_malformed_address(settings, location):
+    settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
+
+    with pytest.raises(ImproperlyConfigured, match="percent-encoded") as caught:
+        server("secret")
+
+    assert_no_secret("".join(traceback.format_exception(caught.value)))
 
 
 def test_of_a_socket(settings):
@@ -227,40 +229,23 @@ def test_of_a_socket(settings):
     assert server("secret").address == "/var/run/socket"
     assert_no_secret(repr(server("secret")) + repr(vars(server("secret"))))
 
-    for malformed in ("unix://us3r:p4ss/w0rd@/var/run/socket", "unix://us3r:p4ss#w0rd@/socket"):
-        settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": malformed}}
-        with pytest.raises(ImproperlyConfigured, match="percent-encoded") as caught:
-            server("secret")
-        assert_no_secret(str(caught.value))
 
-
-@pytest.fixture(scope="module")
-def without_auth():
-    with Node(rename_command='AUTH ""') as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def without_hello():
-    with Node(rename_command='HELLO ""') as node:
-        yield node
-
-
-def test_of_a_server_that_repeats_what_it_was_sent(tell, without_auth, without_hello):
-    for node, protocol in (without_auth, 2), (without_hello, 3):
-        url = f"redis://us3r:p4ss@127.0.0.1:{node.port}/0"
-        client = redis.Redis.from_url(url, protocol=protocol)
-        with client, pytest.raises(redis.RedisError):
-            client.ping()
-        assert_no_secret(tell(url, CORE, {"protocol": protocol}))
+def test_of_a_server_that_repeats_what_it_was_sent(tell):
+    for command, protocol in ("AUTH", 2), ("HELLO", 3):
+        with Node(rename_command=f'{command} ""') as node:
+            url = f"redis://us3r:p4ss@127.0.0.1:{node.port}/0"
+            client = redis.Redis.from_url(url, protocol=protocol)
+            with client, pytest.raises(redis.RedisError):
+                client.ping()
+            assert_no_secret(tell(url, CORE, {"protocol": protocol}))
 
 
 def test_of_a_server_that_refuses_the_password_or_the_command(tell):
     with Node() as node:
         client = node.client()
         client.acl_setuser("us3r", enabled=True, passwords=["+p4ss"], keys=["*"], categories=[])
-        assert_no_secret(tell(f"redis://us3r:p4ss@127.0.0.1:{node.port}/0"))
-        assert_no_secret(tell(f"redis://us3r:w0rd@127.0.0.1:{node.port}/0"))
+        for password in ("p4ss", "w0rd"):
+            assert_no_secret(tell(f"redis://us3r:{password}@127.0.0.1:{node.port}/0"))
 
 
 @pytest.mark.parametrize("setting", ["REDISLOCK_CACHE", "REDISLOCK_CLIENT"])

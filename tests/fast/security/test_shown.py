@@ -17,7 +17,7 @@ from django_redislock.text import printable
 from tests.pages import DASHBOARD, LIST, text_of
 
 from .forging import INFO, key_of, texts
-from .fuzzing import examples, fuzzed
+from .fuzzing import fuzzed
 from .html import read
 from .looking import as_json, command, drawn, page, page_of, watched
 
@@ -93,9 +93,6 @@ class Stranger:
 strangers = st.builds(Stranger, hostile, st.lists(hostile, min_size=6, max_size=6))
 
 
-much = examples(quick=2, much=300)
-
-
 def pages(stranger, client):
     """Every page that tells of a lock, up to its release."""
     yield "the list", page(client, LIST)
@@ -115,78 +112,66 @@ def pages(stranger, client):
     yield "the list, of one that is gone", text_of(gone)
 
 
-@much
-def test_in_pages(tenant, operator, examples):
-    @fuzzed(examples)
-    @given(strangers)
-    def look(stranger):
-        LogEntry.objects.all().delete()
-        stranger.write(tenant)
-        found = {what: read(text) for what, text in pages(stranger, operator)}
-        twin = stranger.harmless()
-        LogEntry.objects.all().delete()
-        twin.write(tenant)
-        for what, text in pages(twin, operator):
-            assert found[what].shape == read(text).shape, f"{what} has other elements"
-            assert not _steering(found[what].text), f"{what} shows what is not printable"
-            for address in found[what].addresses:
-                assert address[:1] in ("", "/", "?", "#"), f"{what} leads to {address}"
-        own = found["its page"].text
-        for told in (stranger.name, stranger.host, stranger.thread, stranger.task):
-            assert printable(told) in own
-        assert printable(stranger.task_id) in own
-
-    look()
+@fuzzed(2)
+@given(strangers)
+def test_in_pages(tenant, operator, stranger):
+    LogEntry.objects.all().delete()
+    stranger.write(tenant)
+    found = {what: read(text) for what, text in pages(stranger, operator)}
+    twin = stranger.harmless()
+    LogEntry.objects.all().delete()
+    twin.write(tenant)
+    for what, text in pages(twin, operator):
+        assert found[what].shape == read(text).shape, f"{what} has other elements"
+        assert not _steering(found[what].text), f"{what} shows what is not printable"
+        for address in found[what].addresses:
+            assert address[:1] in ("", "/", "?", "#"), f"{what} leads to {address}"
+    own = found["its page"].text
+    for told in (stranger.name, stranger.host, stranger.thread, stranger.task, stranger.task_id):
+        assert printable(told) in own
 
 
 def _steering(text):
     return {char for char in text if not (char.isprintable() or char in "\n\t\xa0")}
 
 
-@much
-def test_in_the_terminal(tenant, examples):
-    def outputs(name):
-        yield command("list")
-        yield command("show", name)
-        yield command("history")
-        yield watched()
-        yield drawn()
-        yield command("release", name, "--dry-run")
-
-    @fuzzed(examples)
-    @given(strangers)
-    @example(Stranger("-j\xad\t\U0004970a", ["x"] * 6))
-    def look(stranger):
-        stranger.write(tenant)
-        shown = list(outputs(stranger.name))
-        twin = stranger.harmless()
-        twin.write(tenant)
-        for one, other in zip(shown, outputs(twin.name), strict=True):
-            assert not {char for char in one if not (char.isprintable() or char == "\n")}
-            assert one.count("\n") == other.count("\n"), "there is a line too many"
-
-    look()
+def outputs(name):
+    yield command("list")
+    yield command("show", name)
+    yield command("history")
+    yield watched()
+    yield drawn()
+    yield command("release", name, "--dry-run")
 
 
-@much
-def test_in_json(tenant, examples):
-    @fuzzed(examples)
-    @given(strangers)
-    def look(stranger):
-        stranger.write(tenant)
-        for arguments in (["list"], ["show", stranger.name], ["history"]):
-            text = as_json(*arguments)
-            assert text.isascii()
-            assert not {char for char in text if not (char.isprintable() or char == "\n")}
-        [told] = json.loads(as_json("list"))
-        [holder] = told["holders"]
-        assert told["name"] == stranger.name
-        assert holder["holder"]["host"] == _whole(stranger.host)
-        assert holder["metadata"] == {_whole(stranger.key): _whole(stranger.value)}
-        lines = command("history", "--format=jsonl").splitlines()
-        assert [json.loads(line)["name"] for line in lines] == [stranger.name] * len(lines)
+@fuzzed(2)
+@given(strangers)
+@example(Stranger("-j\xad\t\U0004970a", ["x"] * 6))
+def test_in_the_terminal(tenant, stranger):
+    stranger.write(tenant)
+    shown = list(outputs(stranger.name))
+    twin = stranger.harmless()
+    twin.write(tenant)
+    for one, other in zip(shown, outputs(twin.name), strict=True):
+        assert not {char for char in one if not (char.isprintable() or char == "\n")}
+        assert one.count("\n") == other.count("\n"), "there is a line too many"
 
-    look()
+
+@fuzzed(2)
+@given(strangers)
+def test_in_json(tenant, stranger):
+    stranger.write(tenant)
+    for arguments in (["list"], ["show", stranger.name], ["history"]):
+        text = as_json(*arguments)
+        assert text.isascii()
+        assert not {char for char in text if not (char.isprintable() or char == "\n")}
+    [told] = json.loads(as_json("list"))
+    [holder] = told["holders"]
+    assert told["name"] == stranger.name
+    assert holder["holder"]["host"] == _whole(stranger.host)
+    assert holder["metadata"] == {_whole(stranger.key): _whole(stranger.value)}
+    lines = command("history", "--format=jsonl").splitlines()
+    assert [json.loads(line)["name"] for line in lines] == [stranger.name] * len(lines)
 
 
 def _whole(text):

@@ -1,7 +1,6 @@
 """Names that are made of a call's arguments, and patterns of names: strangers choose both."""
 
 import re
-from datetime import UTC, datetime
 from decimal import Decimal
 from inspect import signature
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from django_redislock import locks
 from django_redislock.names import MAX_BYTES, Template, arguments, check_name
 from django_redislock.text import any_of
+from tests.stalls import seconds_in_scripts
 
 from .forging import key_of, texts
 
@@ -66,9 +66,6 @@ fields = st.tuples(
 @given(fields | st.lists(fields, max_size=3).map("".join))
 @example("{site.a[a].a!s:{width}}")
 @example("{site.__class__}")
-@example("{site[a].__class__}")
-@example("{site[].__class__}")
-@example("{site[[].__class__}")
 @example("{site.a.__init__.__globals__[HIDDEN]}")
 @example("{site:{width.__class__}}")
 @example("{site!r:{site._secret}}")
@@ -109,39 +106,14 @@ def test_fields_by_their_repr_are_kept_apart(one, other):
     assert (names[0] == names[1]) is (one == other)
 
 
-def test_fields_alone_are_not_kept_apart():
-    """As the threat model says."""
-    template = Template("rebuild:{site}:{width}", REBUILD)
-    one, other = (template.fill(arguments(REBUILD, e, {})) for e in [("a:b", "c"), ("a", "b:c")])
-    assert one == other
-
-
 @pytest.mark.parametrize(
     "width", ["9" * 12, "0>99999999", ".99999999f", "٩" * 9, 10**9, ",.1000000"]
 )
-@pytest.mark.parametrize("value", ["x", 1, 1.5, Decimal(1), True, None, 10**4000])
-def test_a_width_that_a_stranger_chose_fills_no_memory(width, value):
+def test_a_width_that_a_stranger_chose_fills_no_memory(width):
     """`{site:{width}}` takes its format from the call."""
-    with pytest.raises(ValueError, match="can't be filled"):
-        Template("{site:{width}}", REBUILD).fill(arguments(REBUILD, (value, width), {}))
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "name"),
-    [
-        ("{site:05d}", 7, "00007"),
-        ("{site:>{width}}", "x", "   x"),
-        ("{site:%Y-%m-%d %H%M}", datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "2026-01-02 0304"),
-        ("{site:%Y at 12345}", datetime(2026, 1, 2, tzinfo=UTC), "2026 at 12345"),
-        ("{site:.3f}", 1.5, "1.500"),
-        ("{site:9999}", "x", None),
-    ],
-)
-def test_what_a_developer_would_write_is_filled(text, value, name):
-    filled = Template(text, REBUILD).fill(arguments(REBUILD, (value, 4), {}))
-
-    assert len(filled.encode()) <= MAX_BYTES
-    assert name is None or filled == name
+    for value in ("x", 1, 1.5, Decimal(1), True, None, 10**4000):
+        with pytest.raises(ValueError, match="can't be filled"):
+            Template("{site:{width}}", REBUILD).fill(arguments(REBUILD, (value, width), {}))
 
 
 # Patterns
@@ -168,21 +140,11 @@ def test_a_pattern_means_the_same_to_redis_and_to_python(tenant, pattern, held):
     assert {name for name in held if any_of((pattern,)).match(name)} == found
 
 
-LONG = {
-    "stars": "*" * 100_000 + "b",
-    "letters behind stars": "*a" * 250 + "b",
-    "letters before stars": "a*" * 250 + "b",
-    "escapes": "%a*" * 170 + "b",
-    "as many as in a name": "?" * 511 + "b",
-    "any between stars": "*?" * 250 + "b",
-    "more than in a name": "?" * 100_000,
-    "letters": "a" * 100_000,
-    "of both": "*?a" * 30_000,
-}
+LONG = ["*" * 100_000 + "b", "*a" * 250 + "b", "a*" * 250 + "b", "%a*" * 170 + "b"]
+LONG += ["?" * 511 + "b", "*?" * 250 + "b", "?" * 100_000, "a" * 100_000, "*?a" * 30_000]
 
 
-@pytest.mark.parametrize("pattern", LONG.values(), ids=LONG)
-def test_no_pattern_takes_long(tenant, pattern):
+def test_no_pattern_takes_long(tenant):
     """Neither among names, nor among what a tenant put there for names."""
     name = "a" * MAX_BYTES
     tenant.lock(name, tenant.holder(), beside=name)
@@ -190,16 +152,11 @@ def test_no_pattern_takes_long(tenant, pattern):
         theirs = {long + b"%d" % at: 9e12 for at in range(10)}
         tenant.client.zadd(key_of(name, "index"), theirs)
 
-    before = busy(tenant)
-    assert locks.page(pattern).total == 0
-    assert busy(tenant) - before < 1_000_000, "nobody else was served meanwhile"
-    assert not list(locks.active(pattern))
-
-
-def busy(tenant):
-    """Microseconds for which the server ran scripts."""
-    stats = tenant.client.info("commandstats")
-    return sum(stats.get(f"cmdstat_{each}", {"usec": 0})["usec"] for each in ("eval", "evalsha"))
+    for pattern in LONG:
+        before = seconds_in_scripts(tenant.client)
+        assert locks.page(pattern).total == 0
+        assert seconds_in_scripts(tenant.client) - before < 1, f"{pattern[:9]} stalled the server"
+        assert not list(locks.active(pattern))
 
 
 def test_the_longest_name_is_found(tenant):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import suppress
 
@@ -16,6 +15,7 @@ import pytest
 
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
+from tests.commands import Subprocess, Terminal
 from tests.lock_tools import renewed
 from tests.tools import ROOT, leftovers, wait_until
 
@@ -74,76 +74,11 @@ def done(*arguments, stdin="", **more):
     )
 
 
-class Run:
-    """A run under way, without a terminal; all of it is killed at the end of ``with``."""
+class Run(Subprocess):
+    """`locks run` without a terminal."""
 
-    def __init__(self, *arguments, before=(), **more):
-        self.process = subprocess.Popen(
-            [*before, *RUN, *arguments],
-            cwd=ROOT,
-            env=environment(**more),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self.pid = self.process.pid
-        self.said, self.complained = [], []
-        self._readers = [
-            threading.Thread(target=self._read, args=pair, daemon=True)
-            for pair in ((self.process.stdout, self.said), (self.process.stderr, self.complained))
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def _read(self, stream, lines):
-        for line in stream:
-            lines.append(line.rstrip("\n"))
-
-    def expect(self, text):
-        """The rest of the first line of stdout that begins with `text`."""
-        return self._first(self.said, text)
-
-    def expect_complaint(self, text):
-        """The same of stderr."""
-        return self._first(self.complained, text)
-
-    def _first(self, lines, text):
-        def found():
-            return next((line for line in lines if line.startswith(text)), None)
-
-        try:
-            return wait_until(found, timeout=60)[len(text) :].strip()
-        except AssertionError:
-            raise AssertionError(f"no {text!r} in {lines}, but {self.complained}") from None
-
-    def tell(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def send(self, name):
-        self.process.send_signal(getattr(signal, name))
-
-    def wait(self):
-        return self.process.wait(timeout=30)
-
-    def __enter__(self):
-        self._family = psutil.Process(self.pid)
-        return self
-
-    def __exit__(self, *error):
-        with suppress(psutil.NoSuchProcess):
-            for each in self._family.children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    each.kill()
-        self.process.kill()
-        self.process.wait()
-        for reader in self._readers:
-            reader.join(timeout=5)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            with suppress(BrokenPipeError):
-                stream.close()
+    def __init__(self, *arguments, **options):
+        super().__init__(*RUN, *arguments, **options)
 
 
 def listener(name, *options, **more):
@@ -290,7 +225,7 @@ def test_children_of_a_killed_shell_are_killed_after_the_grace():
 def test_signal_ends_the_wait(hold, name):
     hold("x")
     with Run("x", "--", "echo", "ran") as run:
-        run.expect_complaint("Waiting for x (fencing token")
+        run.expect_complaint(r"Waiting for x \(fencing token")
         wait_until(lambda: locks.get("x").waiters == 1)
         run.send(name)
 
@@ -322,35 +257,13 @@ def test_signal_at_any_moment_leaves_nothing(tmp_path, redis_server, monkeypatch
         assert "Traceback" not in "".join(run.complained), run.complained
 
 
-# The lock is not to be had
+# The lock is held by another process
 
 
 def test_conflict_is_its_exit_status_where_nobody_can_be_told(hold):
     hold("x")
     with Run("x", "--skip", "--conflict-exit-code", "0", "--", "false", before=NO_STDERR) as run:
         assert run.wait() == 0
-
-
-@pytest.mark.timeout(300)
-def test_many_at_once_never_overlap(tmp_path):
-    diary = tmp_path / "diary"
-    command = f"echo begin $$ >> {diary}; sleep 0.02; echo end $$ >> {diary}"
-    runs = [
-        subprocess.Popen(
-            [*RUN, "x", "--", "sh", "-c", command],
-            cwd=ROOT,
-            env=environment(),
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for _ in range(6)
-    ]
-
-    assert [run.wait(timeout=200) for run in runs] == [0] * 6
-    lines = diary.read_text().split()
-    assert lines[::4] == ["begin"] * 6
-    assert lines[2::4] == ["end"] * 6
-    assert lines[1::4] == lines[3::4]
 
 
 # The lock is lost
@@ -402,16 +315,6 @@ def test_a_stopped_command_is_ended_too():
         assert run.wait() == 75
 
 
-def test_lost_while_it_was_stopped():
-    with Run("x", "--timeout", "1.5", "--", "sh", "-c", "echo ready; exec sleep 1000") as run:
-        run.expect("ready")
-        run.send("SIGSTOP")
-        wait_until(lambda: locks.get("x") is None)
-        run.send("SIGCONT")
-
-        assert run.wait() == 75
-
-
 def test_lost_with_its_server():
     with EmbeddedServer() as server, listener("x", "--timeout", "3", REDIS_URL=server.url) as run:
         run.expect("ready")
@@ -426,7 +329,7 @@ def test_server_that_hangs_for_less_than_a_lease_is_nothing():
     with EmbeddedServer() as server, listener("x", "--timeout", "9", REDIS_URL=server.url) as run:
         run.expect("ready")
         os.kill(server.pid, signal.SIGSTOP)
-        run.expect_complaint("Renewal of 1 lock(s) failed")
+        run.expect_complaint(r"Renewal of 1 lock\(s\) failed")
         os.kill(server.pid, signal.SIGCONT)
         run.tell("end")
 
@@ -467,42 +370,27 @@ os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
 """
 
 
-class Terminal:
-    """A shell with job control on a terminal of its own."""
+class Shell(Terminal):
+    """A shell with job control on a pseudo-terminal."""
 
     def __init__(self):
-        self._ours, theirs = pty.openpty()
-        self._shell = subprocess.Popen(
-            [sys.executable, "-c", SHELL],
-            cwd=ROOT,
-            env=environment(TERM="dumb"),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
-        os.close(theirs)
-        self.text = ""
+        super().__init__(program=[sys.executable, "-c", SHELL], TERM="dumb")
         self._from = 0
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
-    def _read(self):
-        with suppress(OSError):  # the other side is closed
-            while chunk := os.read(self._ours, 4096):
-                self.text += chunk.decode(errors="replace")
-
-    def type(self, text):
-        os.write(self._ours, text.encode())
+    @property
+    def text(self):
+        """All that it printed."""
+        return self.raw.decode(errors="replace")
 
     def expect(self, text):
-        """Return when `text` was shown, after what was expected before."""
+        """Wait until `text` is printed after what was expected before."""
 
-        def shown():
+        def printed():
+            self.read(0)
             return text in self.text[self._from :]
 
         try:
-            wait_until(shown, timeout=60)
+            wait_until(printed)
         except AssertionError:
             raise AssertionError(f"no {text!r} in {self.text[self._from :]!r}") from None
         self._from = self.text.index(text, self._from) + len(text)
@@ -512,7 +400,7 @@ class Terminal:
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             file.write(code)
             file.flush()
-            self.type(
+            self.press(
                 f"{' '.join(RUN)} {name} --timeout {lease} -- {sys.executable} {file.name}\n"
             )
             self.expect("ready")
@@ -520,13 +408,13 @@ class Terminal:
 
     def end(self, status):
         """Have the listener end, and see how the run ends."""
-        self.type("end\n")
+        self.press("end\n")
         self.expect("ended")
         self.expect("$ ")
         self.has_status(status)
 
     def has_status(self, status):
-        self.type("echo status $?\n")
+        self.press("echo status $?\n")
         self.expect(f"status {status}")
 
     def __enter__(self):
@@ -534,20 +422,17 @@ class Terminal:
         return self
 
     def __exit__(self, *error):
-        for each in psutil.Process(self._shell.pid).children(recursive=True):
+        for each in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 each.kill()
-        self._shell.kill()
-        self._shell.wait()
-        self._reader.join(timeout=5)
-        os.close(self._ours)
+        super().__exit__(*error)
 
 
 @pytest.mark.parametrize(("key", "name"), [("\x03", "SIGINT"), ("\x1c", "SIGQUIT")])
 def test_what_the_terminal_sends_to_all_arrives_once(key, name):
-    with Terminal() as terminal:
+    with Shell() as terminal:
         terminal.run("x", LISTENER)
-        terminal.type(key)
+        terminal.press(key)
         terminal.expect(f"got {name}")
         terminal.end(7)
 
@@ -555,7 +440,7 @@ def test_what_the_terminal_sends_to_all_arrives_once(key, name):
 
 
 def test_signals_from_elsewhere_are_passed_on_at_a_terminal_too():
-    with Terminal() as terminal:
+    with Shell() as terminal:
         pid = terminal.run("x", LISTENER)
         for name in SIGNALS:
             os.kill(pid, getattr(signal, name))
@@ -566,15 +451,15 @@ def test_signals_from_elsewhere_are_passed_on_at_a_terminal_too():
 
 
 def test_terminal_that_is_gone_ends_the_command_too():
-    """Also where no shell is between: `ssh -t`, tmux and `docker run -t` begin a command so."""
-    ours, theirs = pty.openpty()
+    """`ssh -t`, tmux and `docker run -t` start a command without a shell."""
     leads = (
         "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # whoever runs the tests may ignore it
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # the parent may ignore it
+        "os.execv(sys.argv[1], sys.argv[1:])"
     )
-    begin = [sys.executable, "-c", leads + "os.execv(sys.argv[1], sys.argv[1:])"]
+    ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*begin, *RUN, "x", "--", "sleep", "1000"],
+        [sys.executable, "-c", leads, *RUN, "x", "--", "sleep", "1000"],
         cwd=ROOT,
         env=environment(),
         stdin=theirs,
@@ -593,9 +478,9 @@ def test_terminal_that_is_gone_ends_the_command_too():
 
 
 def test_interrupt_at_a_terminal_ends_both():
-    with Terminal() as terminal:
+    with Shell() as terminal:
         terminal.run("x", 'import time; print("ready", flush=True); time.sleep(1000)')
-        terminal.type("\x03")
+        terminal.press("\x03")
         terminal.expect("KeyboardInterrupt")
         terminal.has_status(130)
         assert locks.get("x") is None
@@ -603,8 +488,8 @@ def test_interrupt_at_a_terminal_ends_both():
 
 def test_a_terminal_shows_trouble_in_red_and_a_wait_not(hold):
     hold("x")
-    with Terminal() as terminal:
-        terminal.type(f"{' '.join(RUN)} x --wait 0.1 -- true\n")
+    with Shell() as terminal:
+        terminal.press(f"{' '.join(RUN)} x --wait 0.1 -- true\n")
         terminal.expect("Waiting for x")
         assert "\x1b[" not in terminal.text.partition("Waiting for x")[0]
         terminal.expect("\x1b[31;1m")
@@ -614,11 +499,11 @@ def test_a_terminal_shows_trouble_in_red_and_a_wait_not(hold):
 
 def test_interrupt_at_a_terminal_ends_the_wait(hold):
     hold("x")
-    with Terminal() as terminal:
-        terminal.type(f"{' '.join(RUN)} x -- true\n")
+    with Shell() as terminal:
+        terminal.press(f"{' '.join(RUN)} x -- true\n")
         terminal.expect("Waiting for x")
         wait_until(lambda: locks.get("x").waiters == 1)
-        terminal.type("\x03")
+        terminal.press("\x03")
         terminal.expect("$ ")
         terminal.has_status(130)
         assert none_waits("x")
@@ -626,26 +511,23 @@ def test_interrupt_at_a_terminal_ends_the_wait(hold):
 
 
 def test_job_control_stops_and_resumes_both():
-    with Terminal() as terminal:
+    with Shell() as terminal:
         terminal.run("x", LISTENER)
-        terminal.type("\x1a")
+        terminal.press("\x1a")
         terminal.expect("Stopped")
-        terminal.type("fg\n")
+        terminal.press("fg\n")
         terminal.expect("locks run")
-        terminal.type("hello\n")
+        terminal.press("hello\n")
         terminal.expect("heard hello")
         terminal.end(7)
 
 
 def test_job_that_was_stopped_past_its_lease_has_lost_it():
-    with Terminal() as terminal:
+    with Shell() as terminal:
         terminal.run("x", LISTENER, lease=3)
-        terminal.type("\x1a")
+        terminal.press("\x1a")
         terminal.expect("Stopped")
         wait_until(lambda: locks.get("x") is None)
-        terminal.type("fg\n")
+        terminal.press("fg\n")
         terminal.expect("got SIGTERM")
         terminal.end(75)
-
-
-# Wrong use

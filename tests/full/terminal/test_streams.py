@@ -123,6 +123,7 @@ def test_reader_may_leave_early(hold):
     hold("x")
 
     assert run_unread("list") == (0, "")
+    assert run_unread("watch", "nothing:*", "--interval", "1h") == (0, "")
 
 
 def test_what_was_chosen_is_released_whether_or_not_anybody_reads(hold):

@@ -3,14 +3,13 @@
 import os
 import re
 import signal
-import subprocess
 import termios
 from pathlib import Path
 
 import pytest
 
 from django_redislock.testing import EmbeddedServer
-from tests.commands import MANAGE, Lines, Terminal, run_process
+from tests.commands import MANAGE, Subprocess, Terminal, run_process
 from tests.lock_tools import hanging
 from tests.pages import postpone
 from tests.tools import ROOT, wait_until
@@ -18,14 +17,25 @@ from tests.tools import ROOT, wait_until
 # In lines
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_lines(hold, how):
+class Lines(Subprocess):
+    """`locks watch` without a terminal."""
+
+    def __init__(self, *arguments, **environment):
+        super().__init__(*MANAGE, "watch", "--interval", "0.1", *arguments, **environment)
+
+    def end(self, signal_name="SIGTERM"):
+        self.send(signal_name)
+        return self.wait(), self.complained
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_the_lines(hold, name):
     with Lines() as lines:
         lock = hold("x")
         lines.expect("(taken|held) +x ")
         lock.release()
         lines.expect("released +x .* held ")
-        assert lines.end(how) == (0, "")
+        assert lines.end(name) == (0, [])
 
 
 def test_lines_wait_for_redis_to_come_back():
@@ -34,27 +44,8 @@ def test_lines_wait_for_redis_to_come_back():
         lines.expect("away +Redis  .")
         server.start()
         lines.expect("back +Redis")
-        assert lines.end() == (0, "")
+        assert lines.end() == (0, [])
     assert sum("away" in line for line in lines.said) == 1
-
-
-def test_lines_end_when_their_reader_leaves():
-    read, write = os.pipe()
-    watching = subprocess.Popen(
-        [*MANAGE, "watch", "nothing:*", "--interval", "1h"],
-        cwd=ROOT,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-        stdin=subprocess.DEVNULL,
-        stdout=write,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    os.close(write)
-    os.close(read)
-
-    _, err = watching.communicate(timeout=60)
-
-    assert (watching.returncode, err) == (0, "")
 
 
 def test_a_dumb_terminal_gets_lines(hold):

@@ -1,0 +1,127 @@
+"""No search or listing may keep other clients of the server waiting, whatever its pattern."""
+
+import random
+import tracemalloc
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pytest
+import redis
+
+from django_redislock import locks
+from django_redislock.testing import EmbeddedServer
+from tests.filling import fill, fill_history
+from tests.pages import DASHBOARD, LIST, user_with
+from tests.stalls import longest_round_trip
+
+SERVER_SECONDS = 0.05
+"""Longest time that the server may spend on one round trip."""
+
+PAGE_MEGABYTES = 60
+"""How much memory of Python's the dashboard may take."""
+
+PATTERNS = {
+    "any characters, then a letter": "*" + "?" * 250 + "b*",
+    "any characters, then two letters": "*" + "?" * 20 + "zz*",
+    "stars and question marks": "*?" * 120 + "*z",
+    "letters and question marks": "*" + "b?" * 100 + "c*",
+    "letters and stars": "*" + "b*" * 100 + "c*",
+    "every name": "*",
+}
+
+
+@pytest.fixture
+def url(settings):
+    """The locks are on a server of their own."""
+    with EmbeddedServer() as server:
+        cache = {**settings.CACHES["default"], "LOCATION": server.url}
+        settings.CACHES = {**settings.CACHES, "default": cache}
+        yield server.url
+
+
+@pytest.fixture
+def viewer(db):
+    return user_with("view_activelock")
+
+
+@pytest.mark.parametrize(("count", "size"), [(10_000, 500), (100_000, 40)])
+def test_no_search_keeps_other_clients_waiting(url, viewer, count, size):
+    names = held_locks(url, count, size)
+    operations = {
+        "count": lambda: locks.count(),
+        "first page": lambda: locks.page(),
+        "page of 1,000": lambda: locks.page(stop=1000),
+        "last page": lambda: locks.page(start=count - 100, stop=count),
+        "get_many": lambda: locks.get_many(names[:2000]),
+        "active": lambda: list(islice(locks.active(), 10_000)),
+        "admin": lambda: viewer.get(LIST, {"q": PATTERNS["letters and question marks"]}),
+    }
+    for what, pattern in PATTERNS.items():
+        operations[what] = lambda pattern=pattern: locks.page(pattern)
+
+    assert slow(url, operations) == {}
+
+
+def test_a_full_history_keeps_no_other_client_waiting(url, viewer):
+    full_history(url)
+    operations = {
+        "dashboard": lambda: viewer.get(DASHBOARD, {"minutes": 60}),
+        "history": lambda: locks.history(),
+        "history of one lock": lambda: locks.history("model"),
+        "whole history": lambda: locks.history(limit=48_000),
+        "rates": lambda: locks.rates(),
+    }
+
+    assert slow(url, operations) == {}
+
+
+def test_the_dashboard_of_a_full_history_takes_little_memory(url, viewer):
+    viewer.get(DASHBOARD)  # imports what a page needs
+    full_history(url)
+
+    tracemalloc.start()
+    try:
+        response = viewer.get(DASHBOARD, {"minutes": 60})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    print(f"the dashboard took {peak / 1e6:.1f} MB")
+    assert response.status_code == 200
+    assert peak / 1e6 < PAGE_MEGABYTES
+
+
+def slow(url: str, operations: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Return the seconds of the operations that take too long."""
+    seconds = {
+        what: longest_round_trip(url, do, below=SERVER_SECONDS) for what, do in operations.items()
+    }
+    print(seconds)
+    return {what: longest for what, longest in seconds.items() if longest > SERVER_SECONDS}
+
+
+def full_history(url: str) -> None:
+    """Fill the history with what is kept at most, each event with nearly the longest metadata."""
+    options = {"timeout": 60, "auto_renewal": False, "metadata": {"note": "x" * 3900}}
+    with locks.lock("model", **options):
+        assert not locks.lock("model", **options).acquire(blocking=False)
+    assert locks.lock("model", **options).acquire()
+    assert locks.force_release("model")
+    with redis.Redis.from_url(url) as client:
+        fill_history(client, "testproject:redislock", "model", 1000)
+
+
+def held_locks(url: str, count: int, size: int) -> list[str]:
+    """Make that many held locks, whose leases end at different times. Return their names."""
+    names = [f"{number:08}".ljust(size, "b") for number in range(count)]
+    metadata = {"note": "x" * 3900} if count <= 10_000 else {}
+    assert locks.lock("model", timeout=3600, auto_renewal=False, metadata=metadata).acquire()
+    order = random.Random(0)
+    with redis.Redis.from_url(url) as client:
+        fill(client, "testproject:redislock", "model", names)
+        for bucket in range(16):
+            index = f"testproject:redislock:{{{bucket}}}:index"
+            found = [name for name in client.zrange(index, 0, -1) if name]
+            client.zadd(index, {name: 9e12 + order.randrange(10**6) for name in found})
+    return names
