@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
-from typing import NamedTuple, Self, TextIO
+from typing import IO, NamedTuple, Self, TextIO
 
 import psutil
 import pyte
@@ -53,16 +53,26 @@ def run(*arguments: str) -> Done:
     return Done(0, out.getvalue(), err.getvalue())
 
 
-def run_process(*arguments: str, **environment: str) -> Done:
-    """The command as a shell runs it, without a terminal."""
+def run_process(
+    *arguments: str,
+    program: Sequence[str] = MANAGE,
+    stdin: int | IO[bytes] | None = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    written: str | None = None,
+    **environment: str,
+) -> Done:
+    """Run the command, or another program, as a subprocess without a terminal."""
     done = subprocess.run(
-        [*MANAGE, *arguments],
+        [*program, *arguments],
         cwd=ROOT,
         env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdin=None if written is not None else stdin,
+        input=written,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=60,
+        start_new_session=True,
     )
     return Done(done.returncode, done.stdout, done.stderr)
 

@@ -39,16 +39,6 @@ def labels(response):
     return [row.label for row in response.context["chart"].rows]
 
 
-def row_of(response, name):
-    """The place of a lock's row in the drawing: from where to where, in pixels."""
-    number = labels(response).index(name)
-    return 24 + 26 * number, 24 + 26 * (number + 1)
-
-
-def in_row(found, row):
-    return [rect for rect in found if row[0] <= float(rect.get("y")) < row[1]]
-
-
 def section_of(response, name):
     """The markup of one section."""
     start = f'<section aria-labelledby="redislock-{name}">'
@@ -68,37 +58,6 @@ def test_an_empty_dashboard_says_so(viewer):
         "No events are kept yet.",
     ):
         assert text in words
-
-
-def test_a_lock_that_is_held_now_is_drawn_so_though_it_just_changed_hands(
-    redis_server, hold, viewer
-):
-    # Several short holds end when the one that is held now begins.
-    with locks.lock("x"):
-        pass
-    make_past(redis_server, "x", times=5, seconds=0.1, step=lambda n: n / 10)
-    hold("x")
-
-    chart = charts_of(viewer.get(DASHBOARD))[HOLDS]
-
-    [now] = rects(chart, "held")
-    assert "many" not in now.get("class")
-    assert "held now" in now.findtext("title")
-    [before] = rects(chart, "released")
-    assert "many" in before.get("class")
-
-
-def test_holders_of_a_semaphore_are_drawn_as_held_now_together(viewer):
-    slots = [locks.semaphore("pool", 3) for _ in range(2)]
-    with slots[0], slots[1]:
-        with locks.semaphore("pool", 3):
-            pass
-        chart = charts_of(viewer.get(DASHBOARD))[HOLDS]
-
-    [now] = rects(chart, "held")
-    assert "many" not in now.get("class")
-    assert now.findtext("title").endswith(": 2 held now")
-    assert len(rects(chart, "released")) == 1
 
 
 def test_stale_holders_are_listed(redis_server, hold, viewer):
@@ -233,16 +192,6 @@ def test_cards_lead_to_what_went_wrong(hold, viewer, redis_server):
 # The timeline
 
 
-def test_holds_lie_where_their_times_are(hold, viewer, redis_server):
-    hold("x").release()
-    make_past(redis_server, "x", times=1, seconds=180, step=lambda _: minutes_ago(6))
-
-    chart = charts_of(viewer.get(DASHBOARD, {"minutes": 15}))[HOLDS]
-
-    long_ago, _ = rects(chart, "released")
-    assert place(long_ago) == (pytest.approx(40, abs=1), pytest.approx(60, abs=1))
-
-
 @pytest.mark.parametrize(("minutes", "shown"), [(5, 1), (15, 2), (60, 3), ("x", 2), (7, 2)])
 def test_window_can_be_chosen(hold, viewer, redis_server, minutes, shown):
     hold("x").release()
@@ -268,17 +217,6 @@ def test_unusual_ends_are_marked_and_usual_ones_are_not(hold, viewer):
     assert legend == {"held", "released", "forced", "refused"}
 
 
-def test_a_wait_is_drawn_below_the_hold_of_the_same_time(two_holds, viewer):
-    two_holds("x", 0.2)
-
-    response = viewer.get(DASHBOARD, {"minutes": 5})
-
-    chart, row = charts_of(response)[HOLDS], row_of(response, "x")
-    held, [waiting] = rects(chart, "released"), rects(chart, "waiting")
-    assert in_row([*held, waiting], row) == [*held, waiting]
-    assert float(waiting.get("y")) > float(held[0].get("y")) + float(held[0].get("height"))
-
-
 def test_the_busiest_are_drawn_first_and_the_others_counted(hold, two_holds, viewer, monkeypatch):
     monkeypatch.setattr(dashboard, "NAMES", 2)
     hold("busy")
@@ -294,14 +232,14 @@ def test_the_busiest_are_drawn_first_and_the_others_counted(hold, two_holds, vie
 
 
 def test_many_events_make_a_small_drawing(hold, viewer, redis_server):
-    for number in range(16):
+    for number in range(6):
         hold(f"lock {number}").release()
-        make_past(redis_server, f"lock {number}", times=100, seconds=0.3, step=lambda n: 8 * n + 1)
+        make_past(redis_server, f"lock {number}", times=150, seconds=0.3, step=lambda n: 5 * n + 1)
 
     response = viewer.get(DASHBOARD)
 
     drawings = charts_of(response)
-    assert sum(row.holds for row in response.context["names"]) > 1500
+    assert sum(row.holds for row in response.context["names"]) > 850
     assert len(list(drawings[HOLDS].iter())) < 600
     assert len(list(drawings[RATES].iter())) < 200
     assert 'class="released many"' in text_of(response)
@@ -447,7 +385,7 @@ def test_no_name_breaks_the_page(hold, viewer):
     chart, troubles = response.context["chart"], response.context["troubles"]
     assert "<script>alert" not in text
     assert len(charts_of(response)) == 2
-    assert {row.label for row in chart.rows} <= set(HOSTILE)
+    assert {row.label for row in chart.rows} == set(HOSTILE)
     assert all(html.escape(row.label) in text for row in chart.rows)
     for row in troubles:
         assert f'<a href="{html.escape(row.href)}">{html.escape(row.name)}</a>' in section

@@ -17,15 +17,8 @@ from tests.commands import run
 from tests.lock_tools import start
 from tests.tools import ROOT, wait_until
 
-SIGNALS = [
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGQUIT,
-    signal.SIGINT,
-    signal.SIGCHLD,
-]
+SIGNALS = [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD]
+SIGNALS += [signal.SIGQUIT, signal.SIGINT]
 
 
 @pytest.fixture

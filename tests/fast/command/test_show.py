@@ -30,28 +30,20 @@ def test_show_says_who_holds_and_that_it_lives(hold):
     assert lock.token not in done.stdout
 
 
-def test_show_says_that_a_holder_is_stale(redis_server, hold):
-    hold("stuck", timeout=90)
-    postpone(redis_server, "stuck", seconds=60)
+def test_show_says_that_a_renewal_is_overdue(redis_server, hold):
+    for name, seconds in (("late", 35), ("stuck", 60)):
+        hold(name, timeout=90)
+        postpone(redis_server, name, seconds=seconds)
 
-    text, as_json = call("show", "stuck"), facts("show", "stuck")
+    late, stuck = call("show", "late"), call("show", "stuck")
 
-    assert f":{os.getpid()}, for " in text
-    assert re.search(r"Renewal overdue for \S+: check the process first\.", text)
-    assert "The holder is dead or paused, or cannot reach Redis." in text
-    assert as_json["holders"][0]["is_stale"]
-
-
-def test_show_says_that_a_renewal_is_overdue_before_the_holder_is_stale(redis_server, hold):
-    hold("late", timeout=90)
-    postpone(redis_server, "late", seconds=35)
-
-    text = call("show", "late")
-
-    assert "; renewal overdue, last renewed 35s ago." in text
-    assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\. ", text, re.M)
-    assert "Renewal was due every 30s. The holder may be busy" in text
+    assert "; renewal overdue, last renewed 35s ago." in late
+    assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\. ", late, re.M)
+    assert "Renewal was due every 30s. The holder may be busy" in late
     assert re.search("^late +overdue ", call("list"), re.M)
+    assert f":{os.getpid()}, for " in stuck
+    assert "The holder is dead or paused, or cannot reach Redis." in stuck
+    assert facts("show", "stuck")["holders"][0]["is_stale"]
 
 
 def test_show_says_what_just_runs_down_or_cools_down(hold):
@@ -77,15 +69,6 @@ def test_show_does_not_say_that_nobody_renews_what_may_be_renewed(redis_server, 
     assert re.search("s of 1m 00s left, renewal starts later$", first, re.M)
     assert "Renewed before: check the process first." in later
     assert re.search("s of 1m 00s left, renewed before$", later, re.M)
-
-
-def test_show_says_how_who_holds_stands_before_who_only_cools_down(nothing_left_behind):
-    cooling = locks.semaphore("export", 2, at_least_for=20)
-    assert cooling.acquire()
-    with locks.semaphore("export", 2):
-        cooling.release()
-        assert "In use: releasing is not safe." in call("show", "export")
-    locks.force_release("export")
 
 
 def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):

@@ -5,28 +5,18 @@ from tests.tools import Child
 RESULTS = """
 import re
 from celery import Celery
-from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
-from django.test import Client
 from django_redislock import locks
+from tests.pages import LIST, user_with
 
 call_command("migrate", verbosity=0)
 app = Celery("results", backend="django_celery_results.backends:DatabaseBackend")
 app.conf.update(task_store_eager_result=True, broker_url="memory://")
-LIST = "/admin/django_redislock/activelock/"
-
-def client(*codenames):
-    user = User.objects.create_user("-".join(codenames), is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    client = Client()
-    client.force_login(user)
-    return client
 
 clients = {
-    "viewer": client("view_activelock"),
-    "both": client("view_activelock", "view_taskresult"),
+    "viewer": user_with("view_activelock"),
+    "both": user_with("view_activelock", "view_taskresult"),
 }
 
 @app.task(bind=True, name="close")

@@ -1,7 +1,5 @@
 """Metrics of several processes, examples of the documentation, and missing libraries."""
 
-import os
-import subprocess
 import sys
 
 import pytest
@@ -9,8 +7,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from django_redislock import locks, metrics
+from tests.commands import run_process
 from tests.fast.command.test_metrics import blocks, value
-from tests.tools import ROOT, Child
+from tests.tools import Child
 
 
 @pytest.fixture
@@ -181,15 +180,7 @@ def test_the_example_of_an_endpoint_for_several_processes_serves(tmp_path):
 )
 def test_without_its_library_the_error_says_what_to_install(library, name, needs, extra):
     code = f"import sys; sys.modules[{library!r}] = None\nfrom django_redislock import {name}"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_process(program=[sys.executable, "-c", code])
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"ImportError: {needs} ")
     assert last.endswith(f"pip install 'django-redislock[{extra}]'")

@@ -15,7 +15,7 @@ import pytest
 
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
-from tests.commands import Subprocess, Terminal
+from tests.commands import Subprocess, Terminal, run_process
 from tests.lock_tools import renewed
 from tests.tools import ROOT, leftovers, wait_until
 
@@ -54,24 +54,6 @@ while True:
     signal.pause()
 """
 """Takes its time when it is ended."""
-
-
-def environment(**more):
-    return os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | more
-
-
-def done(*arguments, stdin="", **more):
-    """The outcome of a run that ends by itself, without a terminal."""
-    return subprocess.run(
-        [*RUN, *arguments],
-        cwd=ROOT,
-        env=environment(**more),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        start_new_session=True,
-    )
 
 
 class Run(Subprocess):
@@ -114,9 +96,9 @@ def test_lock_is_renewed_and_then_released():
 
 
 def test_streams_are_passed_through():
-    ended = done("x", "--", "sh", "-c", "cat; echo oops >&2", stdin="a\nb\n")
+    ended = run_process("run", "x", "--", "sh", "-c", "cat; echo oops >&2", written="a\nb\n")
 
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "a\nb\n", "oops\n")
+    assert ended == (0, "a\nb\n", "oops\n")
 
 
 def test_ignored_signals_stay_ignored():
@@ -134,11 +116,9 @@ for line in open("/proc/self/status"):
     if line.startswith(("SigBlk", "SigIgn")):
         print(line, end="")
 """
-    plain = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, start_new_session=True
-    ).stdout
+    plain = run_process(program=[sys.executable, "-c", code])
 
-    assert done("x", "--", sys.executable, "-c", code).stdout == plain
+    assert run_process("run", "x", "--", sys.executable, "-c", code) == plain
 
 
 # Signals
@@ -240,7 +220,7 @@ def test_signal_at_any_moment_leaves_nothing(tmp_path, redis_server, monkeypatch
     # What strikes as redis-py connects leaves a socket to the garbage collector, with a warning.
     monkeypatch.setattr(sys.modules[__name__], "RUN", [sys.executable, *RUN[3:]])
     began = time.monotonic()
-    done("x", "--", "true")
+    run_process("run", "x", "--", "true")
     usual = time.monotonic() - began
     note = tmp_path / "pids"
     seed = random.randrange(10**6)
@@ -461,7 +441,7 @@ def test_terminal_that_is_gone_ends_the_command_too():
     process = subprocess.Popen(
         [sys.executable, "-c", leads, *RUN, "x", "--", "sleep", "1000"],
         cwd=ROOT,
-        env=environment(),
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

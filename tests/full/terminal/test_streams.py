@@ -2,16 +2,12 @@
 
 import os
 import pty
-import subprocess
 from typing import Any
 
 import pytest
 
 from django_redislock import locks
 from tests.commands import MANAGE, Terminal, run_process
-from tests.tools import ROOT
-
-ENVIRONMENT = os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 
 ANSI = b"\x1b["
 
@@ -99,23 +95,12 @@ def test_refuses_without_a_terminal_to_ask_on(hold):
     assert locks.get("x")
 
 
-def run_unread(
-    *arguments: str, stdin: Any = subprocess.DEVNULL, **environment: str
-) -> tuple[int, str]:
-    """Its exit status and its errors, where the reader of its output has left."""
+def run_unread(*arguments: str, **options: Any) -> tuple[int, str]:
+    """Return the exit status and the errors if nobody reads the output."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as stdout:
-        done = subprocess.run(
-            [*MANAGE, *arguments],
-            cwd=ROOT,
-            env=ENVIRONMENT | environment,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-        )
+        done = run_process(*arguments, stdout=stdout, **options)
     return done.returncode, done.stderr
 
 
@@ -160,15 +145,9 @@ def test_check_fails_whether_or_not_anybody_reads():
 
 
 def run_redirected(redirection: str, *arguments: str) -> tuple[int, str]:
-    """Its exit status and its errors, with streams as a shell redirects them."""
-    done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {redirection}', "sh", *MANAGE, *arguments],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-    )
+    """Return the exit status and the errors, with streams as a shell redirects them."""
+    program = ["sh", "-c", f'exec "$@" {redirection}', "sh", *MANAGE]
+    done = run_process(*arguments, program=program)
     return done.returncode, done.stderr
 
 
