@@ -221,7 +221,7 @@ def test_new_holder_is_not_released(hold, releaser):
     assert LogEntry.objects.count() == 1
 
 
-def test_confirmation_tells_who_changed_since_the_page(hold, releaser):
+def test_confirmation_shows_locks_that_changed_hands(hold, releaser):
     old = hold("changes")
     text, was = seen(old, hold("stays")), old.fence_token
     old.release()
@@ -281,7 +281,7 @@ def test_a_locks_page_leads_to_its_history(hold, releaser, name):
 
 
 @pytest.mark.parametrize("text", ["%00", "a%00", "x" * 513])
-def test_what_is_no_name_has_no_history(releaser, text):
+def test_an_invalid_name_has_no_history(releaser, text):
     # PostgreSQL would raise for the first two.
     assert releaser.get(f"{LIST}{text}/history/").status_code == 404
 

@@ -140,7 +140,7 @@ def test_states(hold, viewer, redis_server):
     locks.force_release("cooling")
 
 
-def test_who_holds_is_told_before_who_only_cools_down(viewer):
+def test_a_row_shows_the_holder_rather_than_a_cooldown(viewer):
     cooling = locks.semaphore("x", 2, at_least_for=20)
     assert cooling.acquire()
     with locks.semaphore("x", 2):
@@ -194,7 +194,7 @@ def test_filter_by_kind_and_waiters(hold, wait, viewer):
         assert listed(viewer, kind="no") == []
 
 
-def test_filter_by_task_and_host_offers_what_is_there(hold, viewer, monkeypatch):
+def test_filter_by_task_and_host(hold, viewer, monkeypatch):
     for name, task in (("a", "shop.pay"), ("b", "<b>\u202e"), ("c", None)):
         monkeypatch.setattr("django_redislock.holder._celery_task", lambda: (task, task and "id"))  # noqa: B023
         hold(name)
@@ -342,7 +342,7 @@ def test_a_name_that_is_held_on_two_aliases_is_two_locks(other, hold, releaser):
     assert not there.owned()
 
 
-def test_alias_that_is_away_costs_a_message_and_not_the_page(hold, releaser, unusable):
+def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
     lock = hold("x")
 
     page = releaser.get(LIST)
@@ -397,7 +397,7 @@ def ask_for_all(client, told="", **query):
     )
 
 
-def test_all_that_match_are_told_confirmed_and_released(hold, releaser):
+def test_release_of_all_that_match(hold, releaser):
     kept, *others = [hold(name) for name in ("b:1", "a:1", "a:2")]
     page = releaser.get(LIST, {"q": "a:"})
     assert "Release all that match (2)…" in text_of(page)
@@ -416,7 +416,7 @@ def test_all_that_match_are_told_confirmed_and_released(hold, releaser):
     assert LogEntry.objects.count() == 2
 
 
-def test_number_that_changed_meanwhile_is_told(hold, releaser):
+def test_the_confirmation_shows_that_the_number_changed(hold, releaser):
     for name in ("a", "b", "c"):
         hold(name)
 
@@ -504,7 +504,7 @@ def test_confirmation_says_what_it_cannot_do(hold, releaser):
     }
 
 
-def test_a_semaphore_loses_only_who_was_seen(nothing_left_behind, releaser):
+def test_only_the_selected_holder_of_a_semaphore_is_released(nothing_left_behind, releaser):
     first, second = (locks.semaphore("x", 2, timeout=30) for _ in range(2))
     assert first.acquire(blocking=False)
     box = boxes(releaser)["x"]

@@ -110,7 +110,7 @@ def went_wrong_again(server, name, ago):
     server.xadd(stream, fields | {"at": at, "token": f"past{ago}"})
 
 
-def test_what_went_wrong_is_told(hold, viewer):
+def test_problems_are_listed(hold, viewer):
     hold("usual").release()
     hold("refused")
     assert not locks.lock("refused").acquire(blocking=False)
@@ -137,7 +137,7 @@ def test_what_went_wrong_is_told(hold, viewer):
         assert viewer.get(row.href).context["title"] == row.name
 
 
-def test_the_latest_that_went_wrong_are_told_and_the_others_counted(hold, viewer):
+def test_only_the_latest_problems_are_listed(hold, viewer):
     for number in range(11):
         force(hold, f"lock {number}")
 
@@ -152,7 +152,7 @@ def test_the_latest_that_went_wrong_are_told_and_the_others_counted(hold, viewer
     assert "2 more of the last hour are not listed." in words_of(later)
 
 
-def test_what_went_wrong_is_told_for_an_hour_whatever_the_window(hold, viewer, redis_server):
+def test_problems_of_an_hour_are_listed_in_any_window(hold, viewer, redis_server):
     force(hold, "x")
     for minutes in (30, 58, 62):
         went_wrong_again(redis_server, "x", minutes_ago(minutes))
@@ -160,7 +160,7 @@ def test_what_went_wrong_is_told_for_an_hour_whatever_the_window(hold, viewer, r
     assert len(viewer.get(DASHBOARD, {"minutes": 5}).context["troubles"]) == 3
 
 
-def test_a_loss_of_which_nothing_else_is_known_is_told(hold, viewer, redis_server):
+def test_a_loss_without_a_recorded_hold_is_listed(hold, viewer, redis_server):
     lock = hold("x")
     redis_server.flushdb()
     with pytest.raises(LockLost):
@@ -173,7 +173,7 @@ def test_a_loss_of_which_nothing_else_is_known_is_told(hold, viewer, redis_serve
     assert section_of(response, "troubles").count('<td class="number">-</td>') == 2
 
 
-def test_cards_lead_to_what_went_wrong(hold, viewer, redis_server):
+def test_cards_link_the_problems(hold, viewer, redis_server):
     force(hold, "x")
     hold("refused")
     assert not locks.lock("refused").acquire(blocking=False)
@@ -311,7 +311,7 @@ def test_rates_are_totals_and_columns(hold, viewer):
 # How far back
 
 
-def test_what_was_dropped_is_told_and_drawn(hold, viewer, settings, redis_server):
+def test_dropped_events_are_mentioned_and_drawn(hold, viewer, settings, redis_server):
     settings.REDISLOCK_HISTORY = 100
     hold("x").release()
     make_past(redis_server, "x", times=100, seconds=1, step=lambda n: minutes_ago(5) - n)
@@ -329,7 +329,7 @@ def test_what_was_dropped_is_told_and_drawn(hold, viewer, settings, redis_server
     assert 50 < place(unknown)[1] < 70
 
 
-def test_nothing_was_dropped_where_each_sort_has_room(hold, viewer, settings, redis_server):
+def test_nothing_was_dropped_while_each_stream_has_room(hold, viewer, settings, redis_server):
     settings.REDISLOCK_HISTORY = 100
     hold("x").release()
     make_past(redis_server, "x", times=60, seconds=1, step=minutes_ago)
@@ -409,7 +409,7 @@ def test_no_locale_gets_into_the_drawings(hold, viewer, settings, redis_server):
 # Several caches
 
 
-def test_caches_are_looked_at_one_by_one(hold, viewer, other):
+def test_the_dashboard_shows_one_alias(hold, viewer, other):
     hold("mine")
     hold("theirs", other)
 
@@ -424,7 +424,7 @@ def test_caches_are_looked_at_one_by_one(hold, viewer, other):
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_cache_that_is_away_is_told(viewer, unusable):
+def test_unreachable_alias(viewer, unusable):
     response = viewer.get(DASHBOARD, {"using": "away"})
 
     assert response.status_code == 503
@@ -432,7 +432,7 @@ def test_a_cache_that_is_away_is_told(viewer, unusable):
     assert viewer.get(dict(response.context["aliases"])["default"]).status_code == 200
 
 
-def test_stale_locks_that_were_not_all_looked_at_have_a_plus(redis_server, hold, viewer):
+def test_the_number_of_stale_locks_has_a_plus_if_there_are_more(redis_server, hold, viewer):
     hold("model", timeout=90)
     postpone(redis_server, "model", seconds=60)
     told = redis_server.connection_pool.connection_kwargs
@@ -446,7 +446,7 @@ def test_stale_locks_that_were_not_all_looked_at_have_a_plus(redis_server, hold,
     assert "50 of 1000+ are listed." in words
 
 
-def test_it_says_that_losses_may_be_counted_twice(hold, viewer):
+def test_losses_that_may_be_counted_twice_are_explained(hold, viewer):
     lost = hold("x")
     locks.force_release("x")
     before = words_of(viewer.get(DASHBOARD))
@@ -459,7 +459,7 @@ def test_it_says_that_losses_may_be_counted_twice(hold, viewer):
 
 
 @pytest.mark.parametrize("alias", ["nonsense", "\x00"])
-def test_a_cache_that_there_is_not_is_not_found(viewer, alias):
+def test_an_unknown_alias_is_not_found(viewer, alias):
     assert viewer.get(DASHBOARD, {"using": alias}).status_code == 404
 
 

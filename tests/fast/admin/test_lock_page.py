@@ -32,7 +32,7 @@ TIMELINE = "Who held this lock, and who waits"
 # How it stands
 
 
-def test_page_says_in_a_sentence_how_the_lock_stands(hold, wait, viewer):
+def test_page_summarizes_the_lock_in_a_sentence(hold, wait, viewer):
     hold("invoice")
     wait("invoice")
     wait("invoice")
@@ -99,7 +99,7 @@ def test_a_lease_that_is_not_renewed(hold, viewer):
     assert "Automatic renewal is off" in words_of(response)
 
 
-def test_a_renewal_that_is_overdue_is_told_before_the_holder_is_stale(redis_server, hold, viewer):
+def test_a_renewal_is_overdue_before_the_holder_is_stale(redis_server, hold, viewer):
     hold("late", timeout=90)
     postpone(redis_server, "late", seconds=35)
 
@@ -122,7 +122,7 @@ def test_a_renewal_that_is_a_little_late_is_not_overdue(
     assert lock_page(viewer, "busy").context["verdict"].level == "held"
 
 
-def test_of_an_at_least_for_that_is_longer_renewal_starts_later(redis_server, hold, viewer):
+def test_renewal_starts_later_with_a_long_at_least_for(redis_server, hold, viewer):
     hold("daily", timeout=30, at_least_for=60)
 
     words, listed = words_of(lock_page(viewer, "daily")), words_of(viewer.get(LIST))
@@ -142,7 +142,7 @@ def test_of_an_at_least_for_that_is_longer_renewal_starts_later(redis_server, ho
     assert "Renewed before: check the process first." in words
 
 
-def test_a_lock_that_cools_down_has_been_let_go(hold, viewer):
+def test_a_cooldown(hold, viewer):
     hold("often", at_least_for=20).release()
 
     response = lock_page(viewer, "often")
@@ -157,7 +157,7 @@ def test_a_lock_that_cools_down_has_been_let_go(hold, viewer):
 PART_OF_A_QUORUM = "stays held until most of its servers let go of it."
 
 
-def test_one_servers_part_of_a_quorum_is_told_as_such(hold, releaser, redis_server):
+def test_one_servers_part_of_a_quorum(hold, releaser, redis_server):
     hold("payout")
     redis_server.hset(locks._keys.of("payout").lock, "kind", "quorum")
 
@@ -172,7 +172,7 @@ def test_one_servers_part_of_a_quorum_is_told_as_such(hold, releaser, redis_serv
     assert PART_OF_A_QUORUM not in words_of(lock_page(releaser, "other"))
 
 
-def test_who_reads_and_who_writes_is_told(wait, viewer):
+def test_readers_and_writers(wait, viewer):
     with locks.read_lock("prices", timeout=30):
         wait("prices", locks.write_lock("prices", timeout=30))
         response = lock_page(viewer, "prices")
@@ -194,7 +194,7 @@ def test_a_free_lock_has_its_past(hold, viewer):
     assert [row.outcome.what for row in response.context["past"]] == ["released"]
 
 
-def test_without_history_only_the_present_is_told(hold, viewer, settings):
+def test_without_history_the_page_shows_only_the_present(hold, viewer, settings):
     settings.REDISLOCK_HISTORY = 0
     hold("now")
     hold("before").release()
@@ -241,7 +241,7 @@ def test_the_queue_is_in_its_order(hold, wait, viewer, monkeypatch):
     assert "The first 1 of 2." in words_of(fewer)
 
 
-def test_metadata_that_are_to_be_hidden_are_hidden_everywhere(hold, wait, viewer, settings):
+def test_metadata_are_redacted_everywhere(hold, wait, viewer, settings):
     settings.REDISLOCK_REDACT = ["pass*"]
     hold("x", metadata={"password": "s3cret", "why": "because"}).release()
     hold("x", metadata={"password": "s3cret", "why": "because"})
@@ -256,7 +256,7 @@ def test_metadata_that_are_to_be_hidden_are_hidden_everywhere(hold, wait, viewer
 # The past
 
 
-def test_history_tells_how_holdings_ended(hold, viewer):
+def test_history_shows_how_holds_ended(hold, viewer):
     hold("x").release()
     hold("x")
     locks.force_release("x")
@@ -287,7 +287,7 @@ def test_timeline_shows_wait_and_hold_one_after_the_other(two_holds, viewer):
     assert heights[0] < heights[1]
 
 
-def test_timeline_ends_with_who_holds_and_who_waits(hold, wait, viewer):
+def test_timeline_ends_with_holders_and_waiters(hold, wait, viewer):
     hold("x").release()
     hold("x")
     wait("x")
@@ -318,7 +318,7 @@ def test_times_are_of_the_current_time_zone(hold, viewer, settings):
 # Several caches
 
 
-def test_a_lock_of_another_cache_has_a_page(hold, viewer, other):
+def test_page_of_a_lock_of_another_alias(hold, viewer, other):
     mine, theirs = hold("x"), hold("x", other)
 
     here, there = lock_page(viewer, "x"), lock_page(viewer, "x", using="other")
@@ -329,7 +329,7 @@ def test_a_lock_of_another_cache_has_a_page(hold, viewer, other):
     assert f"{LIST}dashboard/?using=other" in text_of(there)
 
 
-def test_a_lock_is_released_by_any_alias_of_where_it_lives(hold, releaser, settings):
+def test_a_lock_is_released_through_any_alias_of_its_server(hold, releaser, settings):
     settings.CACHES = {**settings.CACHES, "twin": settings.CACHES["default"]}
     lock = hold("x")
 
@@ -342,7 +342,7 @@ def test_a_lock_is_released_by_any_alias_of_where_it_lives(hold, releaser, setti
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_lock_that_only_another_cache_knows_is_found(hold, viewer, other, unusable):
+def test_a_lock_is_found_on_another_alias(hold, viewer, other, unusable):
     theirs = hold("x", other)
 
     found = lock_page(viewer, "x")
@@ -354,7 +354,7 @@ def test_a_lock_that_only_another_cache_knows_is_found(hold, viewer, other, unus
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_lock_that_another_cache_knows_is_found_while_the_locks_own_is_away(
+def test_a_lock_is_found_on_another_alias_if_the_default_is_unreachable(
     hold, viewer, other, unusable, settings
 ):
     theirs = hold("x", other)
@@ -369,7 +369,7 @@ def test_a_lock_that_another_cache_knows_is_found_while_the_locks_own_is_away(
 
 
 @pytest.mark.filterwarnings("default")
-def test_where_an_alias_could_not_be_asked_it_is_told(viewer, unusable):
+def test_an_alias_that_could_not_be_searched_is_mentioned(viewer, unusable):
     response = viewer.get(f"{LIST}y/change/", follow=True)
 
     assert "“y” is not locked now." in words_of(response)
@@ -380,7 +380,7 @@ def test_where_an_alias_could_not_be_asked_it_is_told(viewer, unusable):
 @pytest.mark.parametrize(
     ("alias", "status"), [("away", 503), ("memory", 503), ("nonsense", 404), ("<b>", 404)]
 )
-def test_a_cache_that_is_away_or_none_is_told(viewer, unusable, alias, status):
+def test_unusable_and_unknown_aliases(viewer, unusable, alias, status):
     response = lock_page(viewer, "x", using=alias)
 
     assert response.status_code == status
@@ -404,7 +404,7 @@ def test_page_costs_three_round_trips(hold, wait):
     assert len(asked) == 3
 
 
-def test_a_subclass_may_tell_more_or_otherwise(hold, viewer):
+def test_a_subclass_may_extend_the_context(hold, viewer):
     class Own(ActiveLockAdmin):
         def change_view(self, request, object_id, form_url="", extra_context=None):
             told = {"title": "Ours", "more": "of it"}

@@ -134,7 +134,7 @@ class TestTenant:
         said = [str(message) for message in get_messages(done.wsgi_request)]
         assert said[-1] == "1 holder was left out, because you may not release its lock."
 
-    def test_nothing_is_told_of_a_foreign_lock_that_changed_hands(self, releaser, held):
+    def test_a_foreign_lock_that_changed_hands_is_not_shown(self, releaser, held):
         foreign = held["theirs:1"]
         old = json.dumps([("theirs:1", foreign.fence_token - 1), ("ours:9", 1)])
 

@@ -54,7 +54,7 @@ def test_check_of_a_server_that_is_unreachable(redis_away, form):
         assert json.loads(done.stdout)["status"] == "failed"
 
 
-def test_what_the_server_says_can_not_steer_the_terminal():
+def test_control_characters_of_the_server_are_escaped():
     told = Finding("locking", "failed", "it said \x1b[2J\u202e", {"said": "\x1b[2J\u202e"})
     health = Health("default", (told,))
 

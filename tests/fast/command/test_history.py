@@ -15,7 +15,7 @@ from .conftest import held_by_task
 pytestmark = pytest.mark.usefixtures("empty_history")
 
 
-def test_history_tells_what_became_of_locks_the_latest_first():
+def test_history_shows_the_latest_first():
     with locks.lock("a"):
         locks.lock("a", blocking=False).acquire()
     forced = locks.lock("b")
@@ -53,7 +53,7 @@ def test_history_of_one_lock_or_of_some_outcomes_or_of_a_few():
     assert run("history", "a", "--outcome", "lost").stdout == "No history.\n"
 
 
-def test_history_looks_back_for_what_is_rare():
+def test_history_finds_rare_outcomes():
     locks.lock("rare").acquire()
     locks.force_release("rare")
     for _ in range(30):
@@ -65,7 +65,7 @@ def test_history_looks_back_for_what_is_rare():
     assert " rare " in line
 
 
-def test_history_that_is_off_says_so(settings):
+def test_disabled_history(settings):
     settings.REDISLOCK_HISTORY = 0
     with locks.lock("x"):
         pass

@@ -77,7 +77,7 @@ def test_holds_and_waits_are_counted_and_timed(registry):
     assert value(registry, "hold_seconds_bucket", **MUTEX, le="+Inf") == 2
 
 
-def test_what_goes_wrong_is_counted_from_0_on(registry):
+def test_failures_are_counted_from_0(registry):
     with locks.lock("a"):
         for name in ("refused", "failed", "lost"):
             assert value(registry, f"{name}_total") == 0
@@ -118,7 +118,7 @@ def test_a_lost_lock_is_not_held_and_counted_once(registry):
     assert value(registry, "force_released_total", using="default") == 1
 
 
-def test_a_lock_that_nobody_has_any_more_is_not_held(registry):
+def test_a_lock_object_that_was_deleted_is_not_held(registry):
     lock = locks.lock("a", timeout=1)
     assert lock.acquire()
     assert value(registry, "held_locks") == 1
@@ -218,7 +218,7 @@ def test_another_set_of_arguments_is_refused(registry):
         metrics.install(registry=registry, using=["default"])
 
 
-def test_a_registry_that_is_gone_is_told_nothing():
+def test_a_deleted_registry_gets_no_values():
     registry = installed()
     del registry
     with locks.lock("a"):
@@ -257,7 +257,7 @@ def test_a_bad_argument_is_named(settings, options, error, told):
 # As it is scraped
 
 
-def test_a_scrape_over_http_is_what_the_parser_takes(registry):
+def test_a_scrape_over_http_can_be_parsed(registry):
     server, thread = start_http_server(0, addr="127.0.0.1", registry=registry)
     try:
         with locks.lock("a"), locks.semaphore("s", 2):

@@ -14,7 +14,7 @@ from tests.pages import acquired_before, postpone
 from .conftest import acquire_and_release, facts
 
 
-def test_show_says_who_holds_and_that_it_lives(hold):
+def test_show_of_a_renewed_lock(hold):
     lock = hold("invoice:42", metadata={"customer": "c-1"})
 
     done = run("show", "invoice:42")
@@ -46,7 +46,7 @@ def test_show_says_that_a_renewal_is_overdue(redis_server, hold):
     assert facts("show", "stuck")["holders"][0]["is_stale"]
 
 
-def test_show_says_what_just_runs_down_or_cools_down(hold):
+def test_show_of_leases_without_renewal_and_cooldowns(hold):
     hold("once", auto_renewal=False)
     lock = hold("daily", at_least_for=20)
     lock.release()
@@ -58,7 +58,7 @@ def test_show_says_what_just_runs_down_or_cools_down(hold):
     locks.force_release("daily")
 
 
-def test_show_does_not_say_that_nobody_renews_what_may_be_renewed(redis_server, hold):
+def test_show_of_a_lock_whose_renewal_starts_later(redis_server, hold):
     hold("daily", timeout=30, at_least_for=60)
     first = call("show", "daily")
     postpone(redis_server, "daily", seconds=40)
@@ -88,7 +88,7 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
     assert len(known["holders"]) == known["waiters"] == 2
 
 
-def test_show_says_who_reads_and_who_writes(nothing_left_behind):
+def test_show_of_readers_and_writers(nothing_left_behind):
     with locks.read_lock("prices"):
         writer = start(acquire_and_release, locks.write_lock("prices"))
         waiting(locks, "prices", 1)
@@ -118,7 +118,7 @@ def test_show_of_a_free_lock_has_its_history(empty_history):
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_show_of_what_nobody_knows_is_exit_1(empty_history, format):
+def test_show_of_an_unknown_lock_is_exit_1(empty_history, format):
     done = run("show", "no\u202esuch", "--format", format)
 
     assert done.returncode == 1

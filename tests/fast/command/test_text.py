@@ -47,7 +47,7 @@ def test_durations_are_read(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1", "5 weeks", "1e9", "nan", "inf", "٣s", "9" * 400])
-def test_what_is_no_duration_is_refused(text):
+def test_invalid_durations_are_refused(text):
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
@@ -72,7 +72,7 @@ def test_values_are_hidden_by_their_keys_at_any_depth_and_in_any_case(settings):
     assert METADATA["Password"] == "x"
 
 
-def test_what_is_nested_to_break_its_reader_is_not_shown():
+def test_deeply_nested_metadata_are_not_shown():
     deep = "bottom"
     for _ in range(10_000):
         deep = [{"x": deep}]

@@ -171,7 +171,7 @@ def test_history(tenant, nothing_else_is_hurt, drawn, counts):
 
 @pytest.mark.parametrize("part", [*STREAMS, "rates"])
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_past_of_another_type_is_none(tenant, kind, part):
+def test_a_history_of_another_type_is_empty(tenant, kind, part):
     tenant.of_type(kind, key_of(GOOD, part))
 
     with locks.lock(GOOD), locks.lock(OTHER):
@@ -182,7 +182,7 @@ def test_a_past_of_another_type_is_none(tenant, kind, part):
     assert locks.rates().minutes
 
 
-def test_an_index_of_another_type_is_told_by_an_error(tenant):
+def test_an_index_of_another_type_raises(tenant):
     tenant.of_type("string", key_of(GOOD, "index"))
 
     with pytest.raises(RedisError, match="WRONGTYPE"):
@@ -206,7 +206,7 @@ def test_a_fencing_token_that_can_not_grow_is_none(tenant, score):
         assert first < lock.fence_token < 2**53
 
 
-def test_a_turn_that_nobody_gave_is_no_turn(tenant):
+def test_a_forged_grant_is_ignored(tenant):
     with locks.lock(GOOD, blocking=False):
         waiter = locks.lock(GOOD)
         for forged in (b"", b"\xff", b"nan", b"9" * 5000):
@@ -244,7 +244,7 @@ def test_every_bucket_can_be_spoilt_at_once(tenant, operator):
         assert {info.name for info in locks.active()} >= set(mine)
 
 
-def test_a_client_that_was_told_to_decode_reads_all_the_same(tenant, settings):
+def test_a_client_that_decodes_responses(tenant, settings):
     url = settings.CACHES["default"]["LOCATION"]
     options = {"decode_responses": True}
     settings.CACHES = {**settings.CACHES, "decoded": {**settings.CACHES["default"]}}

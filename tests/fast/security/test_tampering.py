@@ -130,7 +130,7 @@ def names_the_holder(seen, lock):
         return False
 
 
-def test_what_was_seen_of_another_holder_releases_nobody(hold, operator):
+def test_a_fencing_token_of_another_holder_releases_nothing(hold, operator):
     """The form is not signed: it says which holder, and the server knows whether that is so."""
     hold(HELD).release()
     lock = hold(HELD)

@@ -115,7 +115,7 @@ def test_strangers_are_sent_to_the_login(lock, who):
 
 
 @pytest.mark.parametrize("who", FORBIDDEN)
-def test_who_may_not_see_is_forbidden_everything(lock, who):
+def test_everything_is_forbidden_without_the_view_permission(lock, who):
     client = FORBIDDEN[who]()
 
     for view, address in VIEWS.items():
@@ -126,7 +126,7 @@ def test_who_may_not_see_is_forbidden_everything(lock, who):
         assert client.get(address, follow=True).status_code == 403, view
 
 
-def test_who_may_see_sees_and_changes_nothing(lock):
+def test_the_view_permission_alone_changes_nothing(lock):
     client = user_with("view_activelock")
 
     for view, address in VIEWS.items():
@@ -188,7 +188,7 @@ def test_a_page_is_neither_kept_nor_framed_nor_guessed_at(lock, admin_client):
 
 
 @pytest.mark.parametrize("who", FORBIDDEN)
-def test_what_is_wrong_with_the_server_is_not_for_who_may_not_see(settings, who):
+def test_errors_of_the_server_need_the_view_permission(settings, who):
     settings.REDISLOCK_CACHE = "an-alias-of-ours"
     client = FORBIDDEN[who]()
 
@@ -198,7 +198,7 @@ def test_what_is_wrong_with_the_server_is_not_for_who_may_not_see(settings, who)
         assert "an-alias-of-ours" not in text_of(response), view
 
 
-def test_who_may_see_is_told_what_is_wrong_with_the_server(settings):
+def test_errors_of_the_server_are_shown_with_the_view_permission(settings):
     settings.REDISLOCK_CACHE = "an-alias-of-ours"
 
     response = user_with("view_activelock").get(LIST)

@@ -111,7 +111,7 @@ def test_reader_may_leave_early(hold):
     assert run_unread("watch", "nothing:*", "--interval", "1h") == (0, "")
 
 
-def test_what_was_chosen_is_released_whether_or_not_anybody_reads(hold):
+def test_release_without_a_reader(hold):
     # More than what a pipe's writer keeps for itself.
     held = [hold(f"{number:0>500}") for number in range(30)]
 
@@ -126,7 +126,7 @@ def test_what_was_chosen_is_released_whether_or_not_anybody_reads(hold):
 
 
 @pytest.mark.parametrize("count", [1, 30])
-def test_nothing_is_released_where_nobody_reads_what_is_asked(hold, count):
+def test_nothing_is_released_if_nobody_reads_the_question(hold, count):
     held = [hold(f"{number:0>500}") for number in range(count)]
     ours, theirs = pty.openpty()
 
@@ -158,7 +158,7 @@ FULL = "CommandError: What was released can't be told: No space left on device\n
     ("redirection", "told"),
     [(">&-", (0, "")), ("<&- >&- 2>&-", (0, "")), (">/dev/full", (1, FULL))],
 )
-def test_what_was_chosen_is_released_whether_or_not_it_can_be_told(hold, redirection, told):
+def test_release_with_closed_or_full_streams(hold, redirection, told):
     held = [hold(f"{number}") for number in range(3)]
 
     assert run_redirected(redirection, "release", "--all", "--yes") == told
@@ -170,7 +170,7 @@ def test_streams_that_are_closed_fail_no_check():
     assert run_redirected("<&- >&- 2>&-", "check") == (0, "")
 
 
-def test_there_is_no_terminal_to_ask_on_where_stdin_is_closed(hold):
+def test_release_is_refused_if_stdin_is_closed(hold):
     lock = hold("x")
 
     status, error = run_redirected("<&-", "release", "--all")

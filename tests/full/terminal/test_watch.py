@@ -1,7 +1,6 @@
 """`manage.py locks watch` as a subprocess and on a pseudo-terminal."""
 
 import os
-import re
 import signal
 import termios
 from pathlib import Path
@@ -92,18 +91,6 @@ def test_screen_is_drawn_again_and_again(hold, redis_server):
         terminal.shows(r"^1 lock held, 0 stale, nobody waits$")
         terminal.press("q")
         assert terminal.end() == 0
-
-
-def test_screen_without_colours_and_beyond_ascii(hold):
-    hold("日本[red]")
-
-    with Terminal("watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as terminal:
-        terminal.shows(r"^\\u65e5\\u672c\[red\] .* #+\.* +\d+s +-$")
-        terminal.press("q")
-        assert terminal.end() == 0
-
-    assert terminal.raw.isascii()
-    assert not re.search(rb"\x1b\[[0-9;]*[1-9][0-9;]*m", terminal.raw)
 
 
 @pytest.mark.parametrize("how", ["q", "\x03", signal.SIGTERM, signal.SIGINT])
