@@ -90,7 +90,7 @@ def test_a_lock_with_several_stale_holders_is_one(redis_server, hold):
 
 
 def expire(hold, name, **options):
-    lock = hold(name, timeout=0.05, auto_renewal=False, **options)
+    lock = hold(name, timeout=0.4, auto_renewal=False, **options)
     wait_until(lambda: [each.outcome for each in locks.history(name)] == ["expired"])
     return lock
 

@@ -69,7 +69,7 @@ def test_lines_show_what_there_is_and_what_changes(hold):
 
 def test_lines_show_stale_renewed_and_expired_locks(hold, redis_server):
     lock = hold("stuck:1", timeout=90)
-    short = hold("stuck:2", timeout=0.2, auto_renewal=False)
+    short = hold("stuck:2", timeout=0.4, auto_renewal=False)
 
     lines = watch(
         nothing,
