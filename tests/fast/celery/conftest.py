@@ -1,7 +1,79 @@
 """Fixtures of the tests in this folder."""
 
+import uuid
+
+import pytest
+from celery.signals import after_task_publish
+
+from django_redislock import locks
+from django_redislock.signals import task_replaced, task_skipped
 from tests.celery_worker import (  # noqa: F401
-    other_run,
     run,
     worker,
 )
+
+from .tools import held_by, own_app
+
+
+@pytest.fixture
+def app():
+    app = own_app()
+    app.backend.forget("own")  # all apps share the results in memory
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def eager(app):
+    app.conf.task_always_eager = True
+    return app
+
+
+@pytest.fixture
+def name():
+    """A lock name of this test's own, which is released at the end."""
+    name = f"sent-{uuid.uuid4().hex}"
+    yield name
+    for each in held_by(name):
+        locks.force_release(each)
+
+
+@pytest.fixture
+def sent():
+    """The headers of the messages that were sent."""
+    messages = []
+
+    def listen(headers, **_):
+        messages.append(headers)
+
+    after_task_publish.connect(listen)
+    yield messages
+    after_task_publish.disconnect(listen)
+
+
+@pytest.fixture
+def signals():
+    """The tasks that the signals reported as skipped or replaced, and because of which task."""
+    received = []
+
+    def skipped(task_id, holder_task_id, **_):
+        received.append(("skipped", task_id, holder_task_id))
+
+    def replaced(task_id, by_task_id, **_):
+        received.append(("replaced", task_id, by_task_id))
+
+    task_skipped.connect(skipped)
+    task_replaced.connect(replaced)
+    yield received
+    task_skipped.disconnect(skipped)
+    task_replaced.disconnect(replaced)
+
+
+@pytest.fixture
+def revoked(monkeypatch):
+    """The ids of the tasks that workers were told to revoke."""
+    ids = []
+    monkeypatch.setattr(
+        "celery.app.control.Control.revoke", lambda self, task_id: ids.append(task_id)
+    )
+    return ids

@@ -1,6 +1,5 @@
-"""`single_instance` in this process: where it may stand, what it may be told, what it does."""
+"""`single_instance` in this process: where it can be placed, its options, and conflicts."""
 
-import datetime
 import functools
 import inspect
 import logging
@@ -11,8 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
+import uuid
 from datetime import timedelta
 
+import celery._state
 import pytest
 from celery import Celery, Task, shared_task
 from django.conf import settings
@@ -22,29 +23,19 @@ from django.test import override_settings
 from django_redislock import AlreadyRunning, LockError, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import LONGEST_BACK_OFF, back_off
+from django_redislock.celery.single import single_of
 from django_redislock.signals import task_skipped
 from django_redislock.testing import EmbeddedServer
+from tests.lock_tools import start, waiting
+
+from .tools import OwnCelery, make_task
 
 NAME = "tests:place"
 
 
-class OwnCelery(Celery):
-    """An app whose tasks are not shared with all other apps of this process."""
-
-    def task(self, *args, **options):
-        return super().task(*args, **{"shared": False, **options})
-
-
-@pytest.fixture
-def app():
-    return OwnCelery(
-        "tests.own", broker="memory://", backend="cache+memory://", set_as_current=False
-    )
-
-
 @pytest.fixture
 def held_elsewhere():
-    """The lock that the functions here want, held by another thread."""
+    """Hold the lock `NAME` in another thread."""
     ready, done = threading.Event(), threading.Event()
 
     def hold():
@@ -52,12 +43,11 @@ def held_elsewhere():
             ready.set()
             done.wait(60)
 
-    thread = threading.Thread(target=hold)
-    thread.start()
+    holder = start(hold)
     assert ready.wait(60)
     yield locks.get(NAME)
     done.set()
-    thread.join()
+    holder.result(60)
 
 
 @pytest.fixture
@@ -73,13 +63,8 @@ def skips():
     task_skipped.disconnect(listen)
 
 
-class TestPlace:
-    def test_a_plain_function_runs_and_returns(self):
-        @single_instance
-        def double(number, *, plus=0):
-            return number * 2 + plus
-
-        assert double(2, plus=1) == 5
+class TestBelow:
+    """Below the task decorator, or on a plain function."""
 
     def test_it_looks_like_the_function(self):
         def double(number: int, *, plus: int = 0) -> int:
@@ -90,16 +75,6 @@ class TestPlace:
         assert inspect.signature(decorated) == inspect.signature(double)
         assert (decorated.__name__, decorated.__doc__) == ("double", "Double it.")
         assert decorated.__wrapped__ is double
-
-    def test_celery_still_checks_the_arguments(self, app):
-        @app.task(bind=True)
-        @single_instance(unique_on=["account_id"])
-        def sync(self, account_id, full=False): ...
-
-        sync.delay(1, full=True)
-        for args in [(), (1, 2, 3)]:
-            with pytest.raises(TypeError):
-                sync.delay(*args)
 
     def test_above_a_task_it_says_where_it_belongs(self, app):
         def shared(): ...
@@ -166,8 +141,6 @@ class TestPlace:
         assert task.apply((7,)).get() == "shop.sync:account_id=7"
 
 
-NAN, INF = math.nan, math.inf
-
 REFUSED = [
     ({"mode": "until_executed"}, TypeError, "mode='until_executed' .* goes above the task"),
     ({"mode": "until_done"}, ValueError, "mode='until_done' is not one of 'while_exec"),
@@ -180,13 +153,10 @@ REFUSED = [
     ({"hold_on_retry": 1}, TypeError, "hold_on_retry must be .*1"),
     ({"queue_timeout": 60}, ValueError, "queue_timeout=60 is for hold_on_retry"),
     ({"queue_timeout": 0, "hold_on_retry": True}, ValueError, "queue_timeout .*got 0"),
-    ({"mode": None}, ValueError, "mode=None"),
     ({"on_conflict": "ignore"}, ValueError, "on_conflict='ignore' .*'skip', 'raise', 'retry', "),
     ({"on_conflict": "replace"}, ValueError, "on_conflict='replace' .* not for mode='while_exec"),
     ({"unique_on": ["a"], "key": "x"}, ValueError, r"unique_on=\['a'\] and key='x'"),
     ({"unique_on": "account_id"}, ValueError, "unique_on must be a list .*'account_id'"),
-    ({"unique_on": []}, ValueError, r"unique_on must be .*\[\]"),
-    ({"unique_on": 5}, TypeError, "unique_on must be .* 5"),
     ({"unique_on": [5]}, TypeError, "unique_on must be a str, not 5"),
     ({"unique_on": ["b"]}, ImproperlyConfigured, "'b'.*account_id"),
     ({"key": 5}, TypeError, "key must be .* 5"),
@@ -200,22 +170,12 @@ REFUSED = [
         "max_retries=5 .*'retry', not .*'wait",
     ),
     ({"max_retries": -1, "on_conflict": "retry"}, ValueError, "max_retries .*-1"),
-    ({"max_retries": 1.5, "on_conflict": "retry"}, TypeError, "max_retries .*1.5"),
-    ({"max_retries": True, "on_conflict": "retry"}, TypeError, "max_retries .*True"),
     ({"countdown": -1, "on_conflict": "retry"}, ValueError, "countdown .*-1"),
-    ({"countdown": "1", "on_conflict": "retry"}, TypeError, "countdown .*'1'"),
-    ({"blocking_timeout": NAN, "on_conflict": "wait"}, ValueError, "blocking_timeout .*nan"),
+    ({"blocking_timeout": math.nan, "on_conflict": "wait"}, ValueError, "blocking_timeout .*nan"),
     ({"limit": 0}, ValueError, "limit .*got 0"),
-    ({"limit": 1.5}, TypeError, "limit .*got 1.5"),
     ({"at_least_for": -1}, ValueError, "at_least_for .*got -1"),
-    ({"at_least_for": "long"}, TypeError, "at_least_for .*got 'long'"),
     ({"timeout": 0}, ValueError, "timeout .*got 0"),
-    ({"timeout": -1}, ValueError, "timeout .*got -1"),
     ({"timeout": 0.009}, ValueError, "timeout .*got 0.009"),
-    ({"timeout": NAN}, ValueError, "timeout .*got nan"),
-    ({"timeout": INF}, ValueError, "timeout .*got inf"),
-    ({"timeout": timedelta(0)}, ValueError, "timeout .*timedelta"),
-    ({"timeout": True}, TypeError, "timeout .*True"),
     ({"timeout": "30"}, TypeError, "timeout .*'30'"),
     ({"on_lost": "tell"}, ValueError, "on_lost must be a callable or 'abort', got 'tell'"),
     ({"using": 5}, TypeError, "using must be a str, not 5"),
@@ -231,7 +191,7 @@ class TestOptions:
             def sync(account_id): ...
 
     @pytest.mark.parametrize(
-        ("timeout", "seconds"), [(None, 30), (5, 5), (2.5, 2.5), (timedelta(seconds=5), 5)]
+        ("timeout", "seconds"), [(None, 30), (2.5, 2.5), (timedelta(seconds=5), 5)]
     )
     def test_the_lease_is_as_long_as_was_asked(self, timeout, seconds):
         @single_instance(key=NAME, timeout=timeout)
@@ -239,9 +199,6 @@ class TestOptions:
             return locks.get(NAME).timeout
 
         assert lease() == seconds
-
-    def test_the_shortest_lease_is_ten_milliseconds(self):
-        single_instance(timeout=0.01)(lease_of_nothing)
 
     def test_the_lock_is_kept_at_the_alias_that_is_named(self):
         @single_instance(key=NAME, using="django_redis")
@@ -340,15 +297,110 @@ class TestName:
 
         assert outer.apply().get() == (f"{__name__}.{inner.__qualname__}", "shop.outer")
 
-    def test_a_day_and_a_moment_can_be_part_of_it(self, sync):
-        moment = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
-        assert sync(7, moment).endswith("account_id=7,day=2026-05-01T00:00:00+00:00")
+
+class TestAbove:
+    """Above the task decorator, in the modes with a queue lock."""
+
+    @pytest.fixture
+    def own_shared_tasks(self):
+        """Restore the tasks that are shared with all apps of the process."""
+        before = set(celery._state._on_app_finalizers)
+        yield
+        celery._state._on_app_finalizers.intersection_update(before)
+
+    @pytest.fixture
+    def make_app(self, own_shared_tasks):
+        apps = []
+
+        def make():
+            apps.append(Celery(f"tests.{len(apps)}", broker="memory://", set_as_current=False))
+            return apps[-1]
+
+        yield make
+        for each in apps:
+            each.close()
+
+    def test_a_shared_task_is_a_single_instance_in_each_app(self, make_app, name):
+        @single_instance(mode="until_executed", key=name)
+        @shared_task(name=f"tests.shared.{name}")
+        def work():
+            return current_lock().name
+
+        app = make_app()
+        app.conf.task_always_eager = True
+        assert app.tasks[f"tests.shared.{name}"].delay().get() == name
+
+    def test_a_task_of_a_finalized_app_is_a_single_instance(self, app, name):
+        app.finalize()
+        assert make_task(app, name).delay().id == locks.get(name).holder.task_id
+
+    @pytest.mark.parametrize("above", [True, False])
+    def test_the_class_and_the_signature_of_the_task_do_not_change(self, app, above):
+        def work(self, account_id, full=False): ...
+
+        plain = app.task(bind=True, name="tests.plain")(work)
+        make = app.task(bind=True, name="tests.single")
+        mode = {"mode": "until_executed"} if above else {}
+        decorate = single_instance(unique_on=["account_id"], **mode)
+        task = decorate(make(work)) if above else make(decorate(work))
+        assert type(task).__mro__[1:] == type(plain).__mro__[1:]
+        for args in [(), (1, 2, 3)]:
+            with pytest.raises(TypeError):
+                task.delay(*args)
+
+    def test_above_and_below_at_once_is_refused(self, app):
+        @single_instance(mode="until_executed")
+        @app.task
+        @single_instance
+        def work(): ...
+
+        with pytest.raises(ImproperlyConfigured, match="has single_instance more than once"):
+            work.delay()
+
+    WRONG = r"'b'.*account_id"
+
+    def test_a_shared_task_with_wrong_options_runs_in_no_app(self, make_app):
+        def work(account_id): ...
+
+        wrong = pytest.raises(ImproperlyConfigured, match=self.WRONG)
+        name = f"tests.wrong.{uuid.uuid4().hex}"
+        finished = [make_app() for _ in range(3)]
+        for each in finished:
+            each.finalize()
+        with wrong:
+            single_instance(mode="until_executed", unique_on=["b"])(shared_task(name=name)(work))
+        later = make_app()
+        with wrong:
+            later.finalize()
+        for each in (*finished, later):
+            for use in ("delay", "__call__"):
+                with wrong:
+                    getattr(each.tasks[name], use)(1)
+
+    @pytest.mark.parametrize("shared", [True, False])
+    def test_a_task_with_wrong_options_does_not_affect_the_others(self, make_app, name, shared):
+        def work(account_id): ...
+
+        def right(): ...
+
+        wrong = pytest.raises(ImproperlyConfigured, match=self.WRONG)
+        make_app().finalize()
+        app = make_app()
+        decorate = single_instance(mode="until_executed", unique_on=["b"])
+        if shared:
+            with wrong:  # in the finalized app
+                decorate(shared_task(name=name)(work))
+        else:
+            decorate(app.task(shared=False)(work))
+        names = [f"tests.right.{name}.{number}" for number in range(5)]
+        for each in names:
+            single_instance(mode="until_executed", key=each)(shared_task(name=each)(right))
+        with wrong:
+            app.finalize()
+        assert [single_of(app.tasks[each]) is not None for each in names] == [True] * 5
 
 
 class TestCurrentLock:
-    def test_outside_there_is_none(self):
-        assert current_lock() is None
-
     def test_inside_it_is_held_and_has_a_fencing_token(self):
         @single_instance(key=NAME)
         def look():
@@ -373,18 +425,6 @@ class TestCurrentLock:
 
         assert outer() == ("outer", "inner", "outer")
 
-    def test_other_threads_do_not_see_it(self):
-        seen = []
-
-        @single_instance(key=NAME)
-        def look():
-            thread = threading.Thread(target=lambda: seen.append(current_lock()))
-            thread.start()
-            thread.join()
-
-        look()
-        assert seen == [None]
-
 
 class TestConflict:
     def test_skip_returns_none_with_one_warning_and_a_signal(self, held_elsewhere, skips, caplog):
@@ -403,36 +443,27 @@ class TestConflict:
         assert (facts["task_id"], facts["holder_task_id"]) == (None, None)
         assert (facts["args"], facts["kwargs"]) == ((1,), {"fast": True})
 
-    def test_a_skipped_task_tells_its_id_and_leaves_itself_out(self, app, held_elsewhere, skips):
-        @app.task(bind=True)
-        @single_instance(key=NAME)
-        def work(self, number): ...
-
-        result = work.apply((1,))
-        assert (result.result, result.state) == (None, "SUCCESS")
-        [facts] = skips
-        assert (facts["sender"].name, facts["task_id"]) == (work.name, result.id)
-        assert facts["args"] == (1,)
-
     def test_an_argument_is_not_compared_with_the_task(self, app, held_elsewhere, skips):
-        class Array:
+        class Array:  # as of NumPy
             def __eq__(self, other):
                 raise ValueError("its truth value is ambiguous")
 
             __hash__ = None
 
-        @app.task
+        @app.task(bind=True)
         @single_instance(key=NAME)
-        def work(array): ...
+        def work(self, array): ...
 
         array = Array()
-        assert work.apply((array,)).get() is None
+        result = work.apply((array,))
+        assert (result.get(), result.state) == (None, "SUCCESS")
         [facts] = skips
+        assert (facts["sender"].name, facts["task_id"]) == (work.name, result.id)
         assert facts["args"][0] is array
 
-    def test_a_listener_that_fails_changes_nothing(self, held_elsewhere, caplog):
+    def test_an_error_of_a_receiver_of_the_signal_changes_nothing(self, held_elsewhere):
         def fail(**facts):
-            raise RuntimeError("listener")
+            raise RuntimeError("receiver")
 
         task_skipped.connect(fail)
         try:
@@ -451,23 +482,19 @@ class TestConflict:
         assert caught.value.held_by.startswith(process)
         assert str(caught.value) == f"Lock {NAME!r} is held by {caught.value.held_by}"
 
-    def test_a_skipped_task_logs_the_cooldown(self, app, caplog):
+    def test_a_cooldown_is_named_in_the_log_and_in_the_error(self, app, caplog):
         @app.task
         @single_instance(key=NAME, at_least_for=60)
         def work(): ...
 
         work.apply()
         second = work.apply()
-        assert locks.force_release(NAME)
         [record] = caplog.records
         text = f"Task skipped: {work.name}[{second.id}]: lock {NAME!r} is in cooldown for "
         assert re.fullmatch(re.escape(text) + r"([0-9]+s|1m 00s)", record.getMessage())
-
-    def test_already_running_says_that_the_lock_is_in_cooldown(self):
-        work = single_instance(key=NAME, at_least_for=60, on_conflict="raise")(lambda: 1)
-        work()
+        refused = single_instance(key=NAME, at_least_for=60, on_conflict="raise")(lambda: 1)
         with pytest.raises(AlreadyRunning, match=rf"^Lock {NAME!r} is in cooldown for ") as caught:
-            work()
+            refused()
         assert locks.force_release(NAME)
         assert caught.value.in_cooldown
         assert 50 < caught.value.expires_in <= 60
@@ -483,40 +510,36 @@ class TestConflict:
                 go.wait(60)
 
         work.apply((False,))  # the earlier of the two holders
-        thread = threading.Thread(target=work.apply, args=((True,),), kwargs={"task_id": "runs"})
-        thread.start()
+        running = start(lambda: work.apply((True,), task_id="runs"))
         try:
             assert begun.wait(60)
             error = work.apply((False,)).result
         finally:
             go.set()
-            thread.join()
+            running.result(60)
         assert locks.force_release(NAME) == 2
         assert str(error) == f"Lock {NAME!r} is held by task 'runs'"
 
-    def test_wait_gives_up_after_its_time(self, held_elsewhere):
-        waiting = single_instance(key=NAME, on_conflict="wait", blocking_timeout=0.1)
-        with pytest.raises(AlreadyRunning):
-            waiting(lambda: 1)()
-
-    def test_wait_runs_when_its_turn_comes(self):
+    def test_wait_blocks_until_the_lock_is_free_or_gives_up(self):
         begun, go = threading.Event(), threading.Event()
         order = []
 
-        @single_instance(key=NAME, on_conflict="wait")
+        @single_instance(key=NAME, on_conflict="wait", blocking_timeout=60)
         def work(who):
             begun.set()
             go.wait(60)
             order.append(who)
 
-        first = threading.Thread(target=work, args=("first",))
-        first.start()
+        first = start(work, "first")
         assert begun.wait(60)
-        second = threading.Thread(target=work, args=("second",))
-        second.start()
+        hasty = single_instance(key=NAME, on_conflict="wait", blocking_timeout=0.05)
+        with pytest.raises(AlreadyRunning):
+            hasty(lambda: 1)()
+        second = start(work, "second")
+        waiting(locks, NAME, 1)
         go.set()
-        first.join()
-        second.join()
+        first.result(60)
+        second.result(60)
         assert order == ["first", "second"]
 
     def test_retry_where_there_is_no_queue_raises_at_once(self, app, held_elsewhere):
@@ -547,9 +570,27 @@ class TestConflict:
 
 
 class TestEnd:
-    """However the function ends, its lock is free, and trouble with it hides nothing."""
+    """The lock is released, and an error of the lock does not hide the outcome."""
 
-    def test_an_exception_frees_the_lock(self):
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_the_outcome_of_the_function_stands_if_the_lock_is_lost(self, fails, caplog):
+        @single_instance(key=NAME)
+        def work():
+            locks.force_release(NAME)
+            if fails:
+                raise LookupError("body")
+            return "done"
+
+        if fails:
+            with pytest.raises(LookupError, match="body"):
+                work()
+        else:
+            assert work() == "done"
+        record = caplog.records[-1]
+        assert (record.levelno, record.name) == (logging.ERROR, "django_redislock")
+        assert f"lost lock {NAME!r}" in record.getMessage()
+
+    def test_an_exception_releases_the_lock(self):
         @single_instance(key=NAME)
         def fail():
             raise LookupError("body")
@@ -558,59 +599,18 @@ class TestEnd:
             fail()
         assert locks.get(NAME) is None
 
-    def test_a_retry_of_the_task_s_own_frees_the_lock(self, app):
-        @app.task(bind=True, max_retries=3)
-        @single_instance(key=NAME)
-        def work(self):
-            if self.request.retries < 2:
-                raise self.retry()
-            return self.request.retries
-
-        assert work.apply().get() == 2
-        assert locks.get(NAME) is None
-
-    def test_a_lock_that_was_taken_away_is_an_error_in_the_log_and_the_result_stands(self, caplog):
-        @single_instance(key=NAME)
-        def work():
-            locks.force_release(NAME)
-            return "done"
-
-        assert work() == "done"
-        record = caplog.records[-1]
-        assert (record.levelno, record.name) == (logging.ERROR, "django_redislock")
-        assert f"lost lock {NAME!r}" in record.getMessage()
-
-    def test_the_exception_of_the_function_wins_over_a_lost_lock(self):
-        @single_instance(key=NAME)
-        def work():
-            locks.force_release(NAME)
-            raise LookupError("body")
-
-        with pytest.raises(LookupError, match="body"):
-            work()
-
-    @pytest.mark.parametrize("fails", [False, True])
-    def test_a_server_that_went_away_is_a_warning_in_the_log(self, fails, caplog):
+    def test_a_server_that_became_unreachable_is_a_warning_in_the_log(self, caplog):
         with EmbeddedServer() as server, override_settings(CACHES=caches_at(server.url)):
 
             @single_instance(key=NAME)
             def work():
                 server.stop()
-                if fails:
-                    raise LookupError("body")
                 return "done"
 
-            if fails:
-                with pytest.raises(LookupError, match="body"):
-                    work()
-            else:
-                assert work() == "done"
+            assert work() == "done"
         record = caplog.records[-1]
         assert (record.levelno, record.name) == (logging.WARNING, "django_redislock")
         assert f"could not release lock {NAME!r}" in record.getMessage()
-
-
-def lease_of_nothing(): ...
 
 
 def caches_at(url):

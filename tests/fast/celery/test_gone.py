@@ -1,4 +1,4 @@
-"""What a worker's main process does for a child that is gone, where Redis is away meanwhile."""
+"""The worker releases the locks of a dead pool process, also after Redis was unreachable."""
 
 import os
 import subprocess
@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from celery import Celery
 from celery._state import pop_current_task, push_current_task
 from celery.worker.state import successful_requests, task_ready
 
@@ -31,7 +30,7 @@ def own_server():
 
 @pytest.fixture
 def own(settings, own_server):
-    """Locks on a server that the test may stop."""
+    """The manager of locks on a server that the test may suspend."""
     core = "django.core.cache.backends.redis.RedisCache"
     cache = {"BACKEND": core, "LOCATION": own_server.url, "OPTIONS": {"socket_timeout": 0.2}}
     settings.CACHES = {**settings.CACHES, "own": cache}
@@ -39,20 +38,16 @@ def own(settings, own_server):
 
 
 @pytest.fixture
-def task(own):
-    app = Celery("tests.gone", broker="memory://", set_as_current=False)
-
-    @app.task(name="tests.gone", shared=False)
+def task(app, own):
+    @app.task(name="tests.gone")
     @single_instance(key=lambda: NAME, using="own", timeout=30)
     def work(): ...
 
-    task = app.tasks["tests.gone"]
-    yield task
-    app.close()
+    return app.tasks["tests.gone"]
 
 
 def hold(task, lock, task_id="its-id"):
-    """Have an execution in this process hold it, which counts as gone."""
+    """Acquire the lock in an execution of this process, which counts as dead."""
     task.push_request(id=task_id)
     push_current_task(task)
     assert lock.acquire()
@@ -62,7 +57,7 @@ def hold(task, lock, task_id="its-id"):
 
 @pytest.fixture
 def held(own, task):
-    """The lock of an execution that counts as gone."""
+    """The lock of an execution that counts as dead."""
     lock = own.lock(NAME)
     holder = (task.name, "its-id")
     hold(task, lock)
@@ -77,7 +72,7 @@ def gone(task, *, seconds_ago=0.0, process=None, searches=False, has_ended=False
     return Gone(request, {process or process_id()}, since, searches=searches)
 
 
-def test_a_uuid_is_its_id_as_well(own, task):
+def test_a_task_id_may_be_a_uuid(own, task):
     task_id = uuid4()
     hold(task, own.lock(NAME), task_id)
     execution = gone(task)
@@ -86,14 +81,16 @@ def test_a_uuid_is_its_id_as_well(own, task):
     assert own.get(NAME) is None
 
 
-def test_its_lock_is_released_and_looked_for_a_while_longer(own, task, held):
+@pytest.mark.parametrize("kwargs", [{}, {"user": 1}], ids=["", "with an added argument"])
+def test_the_lock_is_released_and_looked_for_a_while_longer(own, task, held, kwargs):
     execution = gone(task)
+    execution.request.kwargs = kwargs
     assert not execution.is_settled()
     assert own.get(NAME) is None
     assert gone(task, seconds_ago=LINGER + 1).is_settled()
 
 
-def test_where_redis_is_away_it_is_tried_again(own, own_server, task, held, caplog):
+def test_the_release_is_tried_again_if_redis_is_unreachable(own, own_server, task, held, caplog):
     execution = gone(task)
     with hanging(own_server):
         assert [execution.is_settled() for _ in range(2)] == [False, False]
@@ -103,8 +100,7 @@ def test_where_redis_is_away_it_is_tried_again(own, own_server, task, held, capl
     assert own.get(NAME) is None
 
 
-@pytest.mark.slow
-def test_what_only_cools_down_is_released_no_more(own, task, held, caplog):
+def test_a_cooldown_is_not_released_again(own, task, held, caplog):
     execution = gone(task)
     assert own.release_for(NAME, held.token, at_least_for=60)
     assert own.get(NAME).state == "cooldown"
@@ -113,7 +109,7 @@ def test_what_only_cools_down_is_released_no_more(own, task, held, caplog):
 
 
 @pytest.mark.parametrize("whose", ["of another process", "of a message of its own"])
-def test_what_is_not_its_own_is_left(own, task, held, whose):
+def test_a_lock_of_another_holder_is_left(own, task, held, whose):
     if whose == "of another process":
         assert not gone(task, process="another").is_settled()
     else:
@@ -122,7 +118,7 @@ def test_what_is_not_its_own_is_left(own, task, held, whose):
     assert own.get(NAME) is not None
 
 
-def test_an_error_is_told_once_and_not_tried_again(settings, own, task, caplog):
+def test_another_error_is_logged_once_and_not_tried_again(settings, own, task, caplog):
     settings.CACHES = {alias: settings.CACHES[alias] for alias in ("default",)}
     assert gone(task).is_settled()
     assert "Lock not released for dead process" in caplog.text
@@ -130,7 +126,7 @@ def test_an_error_is_told_once_and_not_tried_again(settings, own, task, caplog):
 
 @pytest.fixture
 def others(own, task):
-    """What it held under other names: a lock, and one that stays also where its holder is gone."""
+    """Locks that it held under other names. The second one is not renewed, and so stays."""
     names = [f"{NAME}:other", f"{NAME}:kept"]
     hold(task, own.lock(names[0]))
     hold(task, own.lock(names[1], auto_renewal=False))
@@ -140,7 +136,7 @@ def others(own, task):
 
 
 @pytest.mark.parametrize("args", [(), (1,)], ids=["has a name", "has none, by its message"])
-def test_what_it_held_under_other_names_is_looked_for_once(own, task, others, args):
+def test_its_locks_with_other_names_are_searched_once(own, task, others, args):
     execution = gone(task, seconds_ago=LOOK_EVERY, searches=True)
     execution.request.args = args
     assert not execution.is_settled()
@@ -151,14 +147,14 @@ def test_what_it_held_under_other_names_is_looked_for_once(own, task, others, ar
 @pytest.mark.parametrize(
     "how", [{"seconds_ago": 0}, {"has_ended": True}, {"searches": False}], ids=str
 )
-def test_not_all_locks_are_looked_through_without_need(own, task, others, how):
+def test_all_locks_are_searched_only_if_necessary(own, task, others, how):
     execution = gone(task, **{"seconds_ago": LOOK_EVERY, "searches": True, **how})
     assert not execution.is_settled()
     assert set(own.get_many(others)) == set(others)
 
 
-def test_what_may_be_to_stay_for_a_least_time_is_not_looked_for(own, task, others):
-    @task.app.task(name="tests.least", shared=False)
+def test_locks_that_may_need_a_cooldown_are_not_searched(own, task, others):
+    @task.app.task(name="tests.least")
     @single_instance(key=lambda: NAME, using="own", at_least_for=60)
     def work(): ...
 
@@ -167,17 +163,10 @@ def test_what_may_be_to_stay_for_a_least_time_is_not_looked_for(own, task, other
     assert set(own.get_many(others)) == set(others)
 
 
-def test_what_its_class_added_to_the_message_is_no_matter(own, task, held):
-    execution = gone(task)
-    execution.request.kwargs = {"user": 1}
-    assert not execution.is_settled()
-    assert own.get(NAME) is None
-
-
-def test_a_task_that_is_no_single_instance_holds_nothing(task):
+def test_a_task_without_single_instance_holds_nothing(task):
     def work(): ...
 
-    plain = task.app.task(name="tests.plain", shared=False)(work)
+    plain = task.app.task(name="tests.plain")(work)
     assert gone(task.app.tasks[plain.name]).is_settled()
 
 
@@ -194,7 +183,7 @@ class FromThePool:
 class Request(worker.Watched, FromThePool): ...
 
 
-def test_an_end_that_its_child_told_of_is_known():
+def test_the_worker_knows_an_end_that_the_process_reported():
     lost, failed, done = Request(), Request(), Request()
     lost.on_failure("its process is lost")
     failed.on_failure("an error", return_ok=True)
@@ -205,7 +194,7 @@ def test_an_end_that_its_child_told_of_is_known():
 
 
 @pytest.mark.parametrize("waitid", [True, False])
-def test_a_child_is_gone_when_it_has_ended(monkeypatch, waitid):
+def test_a_process_is_dead_when_it_has_ended(monkeypatch, waitid):
     if not waitid:
         monkeypatch.delattr(os, "waitid")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -214,7 +203,7 @@ def test_a_child_is_gone_when_it_has_ended(monkeypatch, waitid):
     assert worker._is_gone(child.pid)
 
 
-def test_a_child_that_is_being_forked_and_a_pool_without_children_do_not_count():
+def test_a_process_that_is_being_forked_is_not_dead():
     watch = worker.Watch()
     watch._pool = SimpleNamespace(info={"processes": [None, os.getpid()]})
     assert watch._just_died() == set()

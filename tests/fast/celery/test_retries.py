@@ -1,41 +1,24 @@
-"""For how long a lock is kept for a task that is to run again."""
+"""For how long a lock is kept for a task that runs again later."""
 
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from celery import Celery
 from celery.app.trace import build_tracer
 from celery.exceptions import Retry
 
 from django_redislock import locks, single_instance
 
 QUEUED = 100
-"""Seconds for which a place lasts beyond its task's countdown."""
+"""Seconds for which a queue lock lasts beyond the countdown of its task."""
 
 DELAY = 500
 
 INDIA = timezone(timedelta(hours=5, minutes=30))
 
 
-@pytest.fixture
-def app():
-    app = Celery(
-        "tests.retries", broker="memory://", backend="cache+memory://", set_as_current=False
-    )
-    yield app
-    app.close()
-
-
-@pytest.fixture
-def name():
-    name = f"retries-{uuid.uuid4().hex}"
-    yield name
-    locks.force_release(name)
-
-
 def state_of(app, name, body, *, retries=0, **options):
-    """The state in which a task is after a worker has executed it, which was retried before."""
+    """Return the state of a task that was retried before, after a worker has executed it."""
     alone = single_instance(key=name, hold_on_retry=True, queue_timeout=QUEUED)(body)
     app.task(bind=True, shared=False, name=f"tests.{name}", **options)(alone)
     task, task_id = app.tasks[f"tests.{name}"], uuid.uuid4().hex
@@ -48,24 +31,19 @@ def is_kept(name, delay):
     return 0 <= delay + QUEUED - locks.get(name).ttl < 30
 
 
-def in_a_while(zone):
-    return datetime.now(zone) + timedelta(seconds=DELAY)
-
-
 @pytest.mark.parametrize("zone", [None, "Asia/Kolkata"])
-@pytest.mark.parametrize(
-    "eta",
-    [
-        pytest.param(lambda: in_a_while(INDIA), id="aware"),
-        pytest.param(lambda: in_a_while(UTC).replace(tzinfo=None), id="naive"),
-        pytest.param(lambda: in_a_while(INDIA).isoformat(), id="text"),
-    ],
-)
-def test_a_moment_is_read_as_celery_reads_it(app, name, zone, eta):
+@pytest.mark.parametrize("kind", ["aware", "naive", "text"])
+def test_an_eta_is_read_as_celery_reads_it(app, name, zone, kind):
     app.conf.timezone = zone
+    eta = datetime.now(UTC) + timedelta(seconds=DELAY)
+    eta = {
+        "aware": eta.astimezone(INDIA),
+        "naive": eta.replace(tzinfo=None),
+        "text": eta.astimezone(INDIA).isoformat(),
+    }[kind]
 
     def work(self):
-        raise self.retry(eta=eta())
+        raise self.retry(eta=eta)
 
     assert state_of(app, name, work) == "RETRY"
     assert is_kept(name, DELAY)
@@ -83,7 +61,7 @@ def test_a_moment_is_read_as_celery_reads_it(app, name, zone, eta):
     ],
     ids=str,
 )
-def test_an_automatic_retry_keeps_it_for_the_longest_delay(app, name, options, delay):
+def test_an_automatic_retry_keeps_the_lock_for_the_longest_delay(app, name, options, delay):
     def work(self):
         raise LookupError
 
@@ -92,7 +70,7 @@ def test_an_automatic_retry_keeps_it_for_the_longest_delay(app, name, options, d
     assert is_kept(name, delay)
 
 
-def test_a_moment_that_can_not_be_read_does_not_hide_the_retry(app, name, caplog):
+def test_an_eta_that_cannot_be_read_does_not_hide_the_retry(app, name, caplog):
     def work(self):
         raise Retry(when="tomorrow")
 
