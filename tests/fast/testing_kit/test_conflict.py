@@ -1,9 +1,8 @@
-"""Another instance in the way of a call has just what the call would need."""
+"""conflict() holds what a call of a task needs, as another instance would."""
 
 import uuid
 
 import pytest
-from celery import Celery
 from celery.contrib.testing.worker import start_worker
 
 from django_redislock import AlreadyRunning, LockError, locks, single_instance
@@ -16,34 +15,23 @@ from django_redislock.testing import (
     conflict,
     held_elsewhere,
 )
-from tests import celery_app as tasks
-from tests.celery_worker import outcome, run, running_worker  # noqa: F401  a fixture
+from tests.celery_worker import outcome
+from tests.fast.celery.tools import own_app
 from tests.tools import same_logging
 
 ARGUMENTS = [
     {},
-    {"unique_on": ["number"]},
-    {"unique_on": "*"},
-    {"key": "kit:{number}"},
     {"key": lambda number, **_: f"kit:{number}"},
-    {"limit": 3},
     {"limit": 2, "unique_on": ["number"]},
     {"at_least_for": 60},
     {"using": "django_redis"},
 ]
 
 
-class OwnCelery(Celery):
-    """An app whose tasks are not shared with all other apps of this process."""
-
-    def task(self, *args, **options):
-        return super().task(*args, **{"shared": False, **options})
-
-
 @pytest.fixture
 def app():
     name = f"tests.kit.{uuid.uuid4().hex}"  # no two apps share what is stored in memory
-    app = OwnCelery(name, broker="memory://", backend="cache+memory://", set_as_current=False)
+    app = own_app(name)
     app.conf.task_default_queue = name
     return app
 
@@ -79,9 +67,13 @@ def test_a_call_meets_it_when_it_begins(app, options) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", ["until_executing", "until_executed", "until_and_while_executing"]
+    ("mode", "options"),
+    [
+        ("until_executing", {}),
+        ("until_executed", {"unique_on": ["number"]}),
+        ("until_and_while_executing", {"limit": 2}),
+    ],
 )
-@pytest.mark.parametrize("options", [{}, {"unique_on": ["number"]}, {"limit": 2}], ids=" ".join)
 def test_a_task_meets_it_when_it_is_sent_and_when_it_begins(app, mode, options) -> None:
     work = above(app, mode, **options)
     with conflict(work, 7) as other:
@@ -95,17 +87,12 @@ def test_a_task_meets_it_when_it_is_sent_and_when_it_begins(app, mode, options) 
     assert_nothing_held()
 
 
-def test_other_calls_do_not_meet_it(app) -> None:
-    work = below(app, unique_on=["number"])
-    with conflict(work, 7, full=True):
-        assert work.apply([8]).result == "ran 8"
-        assert work.apply([7], {"full": True}).result is None
-
-
-def test_arguments_by_name_and_by_position_are_the_same(app) -> None:
+def test_the_arguments_say_which_calls_meet_it(app) -> None:
     work = below(app, unique_on="*")
-    with conflict(work, number=7, full=True), assert_skipped(work):
-        work.apply([7, True])
+    with conflict(work, number=7, full=True):
+        assert work.apply([8, True]).result == "ran 8"
+        assert work.apply([7]).result == "ran 7"
+        assert work.apply([7, True]).result is None
 
 
 def test_a_task_that_sees_itself_meets_it(app) -> None:
@@ -141,22 +128,13 @@ def test_a_task_can_replace_it(app) -> None:
 
 
 def test_a_task_is_retried_until_it_is_gone(app) -> None:
+    app.conf.broker_transport_options = {"polling_interval": 0.02}
     work = below(app, on_conflict="retry", countdown=0.05)
     with same_logging(), start_worker(app, perform_ping_check=False):
         with conflict(work, 7) as other, assert_retried(work, within=20) as retries:
             result = work.delay(7)
         assert retries[0]["reason"].exc.task_id == other.task_id
         assert outcome(result) == "ran 7"
-
-
-@pytest.mark.celery
-def test_a_worker_in_another_process_meets_it(tmp_path, run) -> None:  # noqa: F811
-    with running_worker(tmp_path, concurrency=1) as worker:
-        with conflict(tasks.skipping, run.id) as other:
-            result = worker.send(tasks.skipping, run.id)
-            assert outcome(result) is None
-        assert run.notes("skipped") == [f"skipped {result.id} by {other.task_id}"]
-        assert outcome(worker.send(tasks.skipping, run.id)) == "ran"
 
 
 def test_a_plain_function_and_a_method_meet_it() -> None:

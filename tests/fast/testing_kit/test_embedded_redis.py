@@ -1,4 +1,4 @@
-"""Locks, and caches on Redis, live on a server of the tests' own, which is empty for each."""
+"""embedded_redis() gives each test an empty server for its locks and caches."""
 
 import asyncio
 import logging
@@ -63,32 +63,31 @@ def place(alias: str) -> str:
     return caches.settings[alias]["LOCATION"]
 
 
-def test_locks_and_caches_live_there_and_not_where_the_settings_say(redis_server) -> None:
+def test_locks_and_caches_use_the_embedded_server(redis_server) -> None:
     before = redis_server.dbsize()
+
+    @embedded_redis()
+    async def work() -> str:
+        async with locks.lock(NAME):
+            assert await locks.aget(NAME)
+        return place("default")
+
     with embedded_redis() as server, redis.Redis.from_url(server.url) as there:
-        cache.set("a", 1)
+        cache.set("a", 1, timeout=60)
         with locks.lock(NAME):
             assert any(NAME in str(key) for key in there.scan_iter())
         assert cache.get("a") == caches["django_redis"].get("a") == 1
-        assert redis_server.dbsize() == before
-    assert cache.get("a") is None
-
-
-def test_all_of_it_is_the_servers_own() -> None:
-    with embedded_redis():
-        cache.set("number", 1, timeout=60)
-        assert cache.incr("number") == 2
-        assert cache.get_or_set("other", list) == []
-        assert cache.touch("number", 0)
-        assert cache.get("number") is None
         assert locks.ping() < 2
-        with held_elsewhere(NAME) as lock:
-            assert not locks.lock(NAME).acquire(blocking_timeout=0.1)
-            lock.release()
+        with held_elsewhere(NAME):
+            assert not locks.lock(NAME).acquire(blocking_timeout=0.05)
         assert {event.outcome for event in locks.history()} == {"released", "refused"}
+        assert redis_server.dbsize() == before
+        assert asyncio.run(work()) == server.url
+    assert cache.get("a") is None
+    assert asyncio.run(work()) == server.url != place("default")
 
 
-def test_it_is_the_same_server_each_time_and_empty() -> None:
+def test_the_server_is_the_same_each_time_and_empty() -> None:
     with embedded_redis() as first:
         cache.set("a", 1)
         locks.lock(NAME, auto_renewal=False).acquire()
@@ -99,7 +98,7 @@ def test_it_is_the_same_server_each_time_and_empty() -> None:
         assert there.dbsize() == 0
 
 
-def test_what_is_left_held_is_let_go_and_nobody_is_told_of_a_loss(caplog) -> None:
+def test_locks_that_are_left_held_are_released_without_a_loss(caplog) -> None:
     lost = []
     with embedded_redis():
         lock = locks.lock(NAME, timeout=0.1, on_lost=lost.append)
@@ -114,14 +113,14 @@ def test_what_is_left_held_is_let_go_and_nobody_is_told_of_a_loss(caplog) -> Non
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
-def test_a_lock_of_before_and_after_is_not_touched() -> None:
+def test_a_lock_outside_of_the_block_stays() -> None:
     with locks.lock(NAME, timeout=5) as lock:
         with embedded_redis():
             assert locks.get(NAME) is None
         assert lock.owned()
 
 
-def test_settings_of_meanwhile_that_are_taken_back_later_do_not_bring_it_back(
+def test_settings_that_are_restored_later_do_not_bring_the_server_back(
     settings,
 ) -> None:
     kit, of_a_test, before = embedded_redis(), override_settings(DEBUG=True), settings.CACHES
@@ -131,15 +130,6 @@ def test_settings_of_meanwhile_that_are_taken_back_later_do_not_bring_it_back(
     kit.disable()
     of_a_test.disable()
     assert before == settings.CACHES
-
-
-def test_coroutines_have_it_too() -> None:
-    async def work() -> None:
-        async with locks.lock(NAME):
-            assert await locks.aget(NAME)
-
-    with embedded_redis():
-        asyncio.run(work())
 
 
 class TestAliases:
@@ -203,8 +193,9 @@ class TestAliases:
             assert caches.settings["default"]["BACKEND"] == LOCMEM
 
     def test_the_locks_alias_need_not_be_there(self) -> None:
+        settings = {"default": {"BACKEND": LOCMEM}}
         with (
-            override_settings(CACHES={"default": {"BACKEND": LOCMEM}}, REDISLOCK_CACHE="locks"),
+            override_settings(CACHES=settings, REDISLOCK_CACHE="locks"),
             embedded_redis(),
             locks.lock(NAME),
         ):
@@ -303,12 +294,12 @@ class TestAway:
         assert place("default") == before
 
 
-def test_a_forked_child_has_one_of_its_own() -> None:
+def test_a_forked_process_has_its_own_server() -> None:
     with Child(FORKS) as child:
         child.expect("done")
 
 
-def test_of_a_child_of_multiprocessing_as_of_parallel_test_runs_nothing_stays() -> None:
+def test_a_process_of_multiprocessing_leaves_no_server() -> None:
     with Child(IN_CHILDREN) as child:
         folder = Path(child.expect(""))
         child.expect("done")
@@ -354,17 +345,3 @@ class TestDecorators:
         result = unittest.TestResult()
         unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
         assert (found, result.errors, result.failures) == (["held"], [], [])
-
-    def test_it_is_one_of_functions(self) -> None:
-        @embedded_redis()
-        def work() -> str:
-            return place("default")
-
-        @embedded_redis()
-        async def awork() -> str:
-            return place("default")
-
-        outside = place("default")
-        assert work() == asyncio.run(awork())
-        assert outside == place("default")
-        assert work() != outside

@@ -14,39 +14,16 @@ from django_redislock.manager import LockManager
 from tests.celery_worker import Run, Worker, outcome
 from tests.tools import wait_until
 
-from .cases_app import TASKS, app
+from .cases_app import MODES, TASKS, app
 
-QUEUED: dict[str, set[str]] = {
-    "while_executing": set(),
-    "until_executing": {"place"},
-    "until_executed": {"place"},
-    "until_and_while_executing": {"place"},
-}
-"""What is held for a task in each mode while its message waits in a queue."""
+QUEUED: dict[str, set[str]] = {mode: {"place"} for mode in MODES} | {"while_executing": set()}
+"""What a task of each mode holds while it is queued, and while it waits for its own retry."""
 
-RUNNING: dict[str, set[str]] = {
-    "while_executing": {"lock"},
-    "until_executing": set(),
-    "until_executed": {"lock"},
-    "until_and_while_executing": {"lock"},
-}
-"""What is held while it runs."""
+RUNNING: dict[str, set[str]] = {mode: {"lock"} for mode in MODES} | {"until_executing": set()}
+"""What it holds while it runs."""
 
-RETRYING: dict[str, set[str]] = {
-    "while_executing": set(),
-    "until_executing": {"place"},
-    "until_executed": {"place"},
-    "until_and_while_executing": {"place"},
-}
-"""What is held for a task that has sent itself again."""
-
-REQUEUED: dict[str, set[str]] = {
-    "while_executing": set(),
-    "until_executing": set(),
-    "until_executed": {"place"},
-    "until_and_while_executing": set(),
-}
-"""What is held for a task that the broker was given back."""
+REQUEUED: dict[str, set[str]] = {mode: set() for mode in MODES} | {"until_executed": {"place"}}
+"""What it holds after the message was given back to the broker."""
 
 ENDS = (" succeeded in ", " retry: ", " ignored", " reject requeue=", " raised ")
 """What a worker logs when it has done with a delivery."""

@@ -7,14 +7,11 @@ import os
 
 from django_redislock import single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery import worker as watching
-from tests.celery_app import app, note, notes, wait_for_go, work
-
-if visible_after := os.environ.get("TESTS_VISIBILITY_TIMEOUT"):
-    app.conf.broker_transport_options = {"visibility_timeout": float(visible_after)}
+from django_redislock.celery import worker as monitoring
+from tests.celery_app import app, note, notes, wait, wait_for_go, waiting_task, work
 
 if look_every := os.environ.get("TESTS_LOOK_EVERY"):
-    watching.LOOK_EVERY = float(look_every)
+    monitoring.LOOK_EVERY = float(look_every)
 
 
 @app.task(bind=True)
@@ -25,23 +22,22 @@ def alone(self, run, seconds=0.1):
 
 @app.task(bind=True)
 @single_instance(key="pool:{run}", timeout=1, on_conflict="wait")
-def queued(self, run, seconds=0.05):
+def waiting(self, run, seconds=0.02):
+    note(run, "pid", os.getpid())
     return work(self, run, seconds)
 
 
-@app.task(bind=True)
-@single_instance(key="pool:{run}", timeout=1, on_conflict="wait")
-def queued_of_child(self, run):
-    note(run, "pid", os.getpid())
-    return work(self, run, 0.02)
+@app.task(bind=True, max_retries=0)
+@single_instance(key="pool:{run}", timeout=1, on_conflict="retry", countdown=0.2)
+def patient(self, run, seconds=0.05):
+    return work(self, run, seconds)
 
 
 @app.task(bind=True)
 @single_instance(key="pool:{run}", timeout=1)
 def leased(self, run):
     """Hold the lock until the test lets go, for longer than the lease."""
-    note(run, "begin", self.request.id)
-    wait_for_go(run)
+    wait(self, run)
     return current_lock().lost
 
 
@@ -60,7 +56,7 @@ def failing(run):
 @app.task
 @single_instance(key="pool:{run}", timeout=1, on_lost="abort")
 def watchful(run):
-    """Look at the lock from time to time, as one must where nothing can interrupt."""
+    """Check the lock from time to time, which is necessary if nothing can interrupt the task."""
     lock = current_lock()
     note(run, "begin", lock.lost)
     with notes() as client:
@@ -71,43 +67,18 @@ def watchful(run):
     return "saw nothing"
 
 
-@app.task
-@single_instance(key="pool:{run}", timeout=1, on_lost="abort")
-def interrupted(run):
-    note(run, "begin")
-    wait_for_go(run)
-    return "went on"
-
-
-@app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
-@single_instance(key="late:{run}", timeout=60)
-def late(self, run):
-    note(run, "begin", self.request.id, os.getpid())
-    wait_for_go(run)
-    return "ran"
-
-
-@app.task(bind=True, acks_late=True)
-@single_instance(key="late:{run}", timeout=1)
-def late_and_leased(self, run):
-    note(run, "begin", self.request.id, os.getpid())
-    wait_for_go(run)
-    return "ran"
-
-
-@app.task(bind=True, max_retries=0)
-@single_instance(key="pool:{run}", timeout=1, on_conflict="retry", countdown=0.2)
-def patient(self, run, seconds=0.05):
-    return work(self, run, seconds)
-
-
 @app.task(bind=True)
 @single_instance(key="late:{run}", timeout=60)
 def clinging(self, run):
     """Not end when told to."""
-    note(run, "begin", self.request.id, os.getpid())
     try:
-        wait_for_go(run)
+        wait(self, run)
     finally:
         note(run, "clings")
         wait_for_go(run)
+
+
+interrupted = waiting_task("interrupted", key="pool:{run}", timeout=1, on_lost="abort")
+late = waiting_task(
+    "late", {"acks_late": True, "reject_on_worker_lost": True}, key="late:{run}", timeout=60
+)

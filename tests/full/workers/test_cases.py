@@ -18,18 +18,12 @@ from tests.celery_worker import outcome
 from tests.tools import wait_until
 
 from . import cases_app as tasks
-from .cases import QUEUED, REQUEUED, RETRYING, RUNNING, Case, CasesWorker, all_freed, deliver_again
+from .cases import QUEUED, REQUEUED, RUNNING, Case, CasesWorker, all_freed, deliver_again
 from .cases_app import MODES, PAUSE, SHORT_LEASE
-
-OFTEN = ("while_executing", "until_executed")
-"""The others are a part of one of these, or both of them."""
 
 pytestmark = [
     pytest.mark.celery,
-    pytest.mark.parametrize(
-        "mode",
-        [pytest.param(mode, marks=[pytest.mark.slow] * (mode not in OFTEN)) for mode in MODES],
-    ),
+    pytest.mark.parametrize("mode", MODES),
     # Celery 5.4 with redis-py 8, in a chord.
     pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
 ]
@@ -96,35 +90,31 @@ def case(new_case):
 
 @pytest.fixture
 def cell(request, mode):
-    """Note what the table says in this cell."""
+    """Note this cell of the table. `held` says whether the mode holds anything then."""
 
-    def note(*, lock, work, within=None):
+    def note(*, lock, work, within=None, held=RUNNING):
         row = request.function
-        request.node.user_properties.append(
-            (
-                "cell",
-                {
-                    "row": row.__name__,
-                    "line": row.__code__.co_firstlineno,
-                    "title": row.__doc__.splitlines()[0].rstrip("."),
-                    "mode": mode,
-                    "lock": lock,
-                    "within": within,
-                    "work": work,
-                },
-            )
-        )
+        cell = {
+            "row": row.__name__,
+            "line": row.__code__.co_firstlineno,
+            "title": row.__doc__.splitlines()[0].rstrip("."),
+            "mode": mode,
+            "lock": lock if held[mode] else NOTHING,
+            "within": within if held[mode] else None,
+            "work": work,
+        }
+        request.node.user_properties.append(("cell", cell))
 
     return note
 
 
-def released(case, cell, began, work):
-    """The task's own process released at its end what it held."""
-    seconds = case.freed(since=began)
-    if RUNNING[case.mode]:
-        cell(lock="released by its process", within=seconds, work=work)
-    else:
-        cell(lock=NOTHING, work=work)
+ALWAYS = dict.fromkeys(MODES, True)
+"""For cells whose text does not depend on what the mode holds."""
+
+
+def released(case, cell, since, work, lock="released by its process"):
+    """Wait until nothing is held and note the cell."""
+    cell(lock=lock, within=case.freed(since=since), work=work)
 
 
 def error_of(case):
@@ -178,8 +168,7 @@ def test_requeue(new_case, cell):
     case.worker.consume(case.queue)
     assert case.ends(times=2) == "ran"
     lock = "passed on to the message" if REQUEUED[case.mode] else "released by its process"
-    lock = NOTHING if not RUNNING[case.mode] else lock
-    cell(lock=lock, within=seconds if RUNNING[case.mode] else None, work="runs again")
+    cell(lock=lock, within=seconds, work="runs again")
 
 
 def test_requeue_acknowledged(case, cell):
@@ -203,20 +192,20 @@ def retries(case, cell, between, lock):
     case.state("RETRY")
     seconds = case.kept(between, since=began, within=PAUSE + 1)
     assert case.ends(times=2) == "ran"
-    cell(lock=lock, within=seconds, work="runs again")
+    cell(lock=lock, within=seconds, work="runs again", held=ALWAYS)
 
 
 def test_retry(case, cell, mode):
     """`self.retry()`."""
     case.start("retry")
-    retries(case, cell, RETRYING[mode], RETRIED[mode])
+    retries(case, cell, QUEUED[mode], RETRIED[mode])
 
 
 def test_autoretry(new_case, cell, mode):
     """`autoretry_for`."""
     case = new_case("autoretry")
     case.start("error_once")
-    retries(case, cell, RETRYING[mode], RETRIED[mode])
+    retries(case, cell, QUEUED[mode], RETRIED[mode])
 
 
 def test_retry_hold(new_case, cell, mode):
@@ -239,19 +228,11 @@ def test_soft_limit(case, cell):
     released(case, cell, struck, "failed")
 
 
-def freed_with_process(case, cell, since, work, lock):
-    seconds = case.freed(since=since)
-    if RUNNING[case.mode]:
-        cell(lock=lock, within=seconds, work=work)
-    else:
-        cell(lock=NOTHING, work=work)
-
-
 def test_hard_limit(case, cell):
     """Hard time limit, under `timeout=60`."""
     case.start(time_limit=LIMIT)
     struck = time.monotonic() + LIMIT
-    freed_with_process(case, cell, struck, "failed: `TimeLimitExceeded`", BY_ONE_OF_THEM)
+    released(case, cell, struck, "failed: `TimeLimitExceeded`", BY_ONE_OF_THEM)
     assert error_of(case) == "TimeLimitExceeded"
 
 
@@ -259,7 +240,7 @@ def test_hard_limit_stuck(case, cell):
     """Hard time limit of a task that is stuck, under `timeout=60`."""
     case.start("stuck", time_limit=LIMIT)
     struck = time.monotonic() + LIMIT
-    freed_with_process(case, cell, struck, "failed: `TimeLimitExceeded`", BY_PARENT)
+    released(case, cell, struck, "failed: `TimeLimitExceeded`", BY_PARENT)
     assert error_of(case) == "TimeLimitExceeded"
     if RUNNING[case.mode]:
         case.worker.wait_for_log(case.id, "Lock released for dead process")
@@ -269,7 +250,7 @@ def test_killed_child(case, cell):
     """SIGKILL of the task's process, under `timeout=60`."""
     case.worker.kill_child(case.start(), case.id)
     killed = time.monotonic()
-    freed_with_process(case, cell, killed, "failed: `WorkerLostError`", BY_PARENT)
+    released(case, cell, killed, "failed: `WorkerLostError`", BY_PARENT)
     assert error_of(case) == "WorkerLostError"
     if RUNNING[case.mode]:
         case.worker.wait_for_log(case.id, "Lock released for dead process")
@@ -297,10 +278,7 @@ def test_killed_worker(after_a_workers_death, cell, mode):
     seconds, answer = after_a_workers_death[mode]
     assert answer == "ran"
     work = "runs again after `visibility_timeout`"
-    if RUNNING[mode]:
-        cell(lock="free when its lease ends", within=seconds, work=work)
-    else:
-        cell(lock=NOTHING, work=work)
+    cell(lock="free when its lease ends", within=seconds, work=work)
 
 
 @pytest.fixture(scope="module")
@@ -326,10 +304,7 @@ def test_warm_shutdown(after_a_warm_shutdown, cell, mode):
     """SIGTERM to the worker while it runs."""
     seconds, answer = after_a_warm_shutdown[mode]
     assert answer == "ran"
-    if RUNNING[mode]:
-        cell(lock="held to its end, and released", within=seconds, work="done")
-    else:
-        cell(lock=NOTHING, work="done")
+    cell(lock="held to its end, and released", within=seconds, work="done")
 
 
 def test_revoked_queued(case, cell, mode):
@@ -343,10 +318,8 @@ def test_revoked_queued(case, cell, mode):
     case.state("REVOKED")
     seconds = case.freed(since=began)
     assert not case.run.notes("begin")
-    if QUEUED[mode]:
-        cell(lock="place freed by the worker that meets it", within=seconds, work="does not run")
-    else:
-        cell(lock=NOTHING, work="does not run")
+    lock = "place freed by the worker that meets it"
+    cell(lock=lock, within=seconds, work="does not run", held=QUEUED)
 
 
 def test_revoked_running(case, cell):
@@ -354,7 +327,7 @@ def test_revoked_running(case, cell):
     case.start()
     began = time.monotonic()
     case.result.revoke(terminate=True)
-    freed_with_process(case, cell, began, "stopped", BY_ONE_OF_THEM)
+    released(case, cell, began, "stopped", BY_ONE_OF_THEM)
     case.state("REVOKED")
 
 
@@ -368,10 +341,8 @@ def test_expired(case, cell, mode):
     case.worker.consume(case.queue)
     case.state("REVOKED")
     assert not case.run.notes("begin")
-    if QUEUED[mode]:
-        cell(lock="place free when it expires", within=seconds, work="does not run")
-    else:
-        cell(lock=NOTHING, work="does not run")
+    lock = "place free when it expires"
+    cell(lock=lock, within=seconds, work="does not run", held=QUEUED)
 
 
 def test_redelivered_alive(new_case, cell, mode):
@@ -411,10 +382,7 @@ def test_redelivered_dead(new_case, cell, mode):
     wait_until(lambda: not tokens & case.tokens(), timeout=2)
     seconds = time.monotonic() - killed
     assert case.ends(times=2) == "ran"
-    if RUNNING[mode]:
-        cell(lock=f"{BY_PARENT}, taken again", within=seconds, work="runs again")
-    else:
-        cell(lock=NOTHING, work="runs again")
+    cell(lock=f"{BY_PARENT}, taken again", within=seconds, work="runs again")
 
 
 def test_chord_member(case, cell, mode):
@@ -435,7 +403,8 @@ def test_chord_member(case, cell, mode):
     assert told.endswith(f" by {case.id}")
     case.worker.consume(case.queue)
     assert case.ends(times=1) == "ran"
-    cell(lock="kept by the other task", work="completes with None: the chord goes on")
+    work = "completes with None: the chord goes on"
+    cell(lock="kept by the other task", work=work, held=ALWAYS)
 
 
 def eagerly(case, send):
@@ -461,10 +430,7 @@ def test_eager(new_case, cell, always_eager):
     called, sent = new_case(), new_case()
     eagerly(called, called.task.apply)
     seconds = eagerly(sent, sent.task.apply_async)
-    if RUNNING[sent.mode]:
-        cell(lock="held while it runs, and released", within=seconds, work="done in the caller")
-    else:
-        cell(lock=NOTHING, work="done in the caller")
+    cell(lock="held while it runs, and released", within=seconds, work="done in the caller")
 
 
 @pytest.fixture
@@ -491,7 +457,7 @@ def test_restarted_while_queued(new_case, cell, mode, restarted_server, on_resta
     assert not case.held()
     case.worker.consume(case.queue)
     assert case.ends(times=1) == "ran"
-    cell(lock="place gone with the data" if QUEUED[mode] else NOTHING, work="runs")
+    cell(lock="place gone with the data", work="runs", held=QUEUED)
 
 
 def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_restarted):
@@ -524,8 +490,7 @@ def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_res
     answers = {outcome(each.result) for each in (first, second)}
     assert answers == ({"ran", None} if mode == "while_executing" else {"ran"})
     wait_until(lambda: on_restarted.get(first.name) is None)
-    lock = "place gone with the data, free for the second" if QUEUED[mode] else NOTHING
-    cell(lock=lock, work=work)
+    cell(lock="place gone with the data, free for the second", work=work, held=QUEUED)
 
 
 def test_restarted_while_running(new_case, cell, mode, restarted_server, on_restarted):
@@ -541,7 +506,4 @@ def test_restarted_while_running(new_case, cell, mode, restarted_server, on_rest
     assert not case.held()
     case.go()
     assert outcome(case.result) == "ran"
-    if RUNNING[mode]:
-        cell(lock="gone with the data; the task is told", within=seconds, work="goes on")
-    else:
-        cell(lock=NOTHING, work="goes on")
+    cell(lock="gone with the data; the task is told", within=seconds, work="goes on")

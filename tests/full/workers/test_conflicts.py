@@ -1,10 +1,14 @@
-"""What becomes of a task that meets a running one, with a real worker."""
+"""Duplicates and conflicts with a real worker, beyond those of `tests/fast/celery`."""
+
+import os
+import signal
+import threading
 
 import pytest
-from celery import chain, chord
+from celery import chain, chord, group
+from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError
 
 from django_redislock import AlreadyRunning, locks
-from django_redislock.celery.message import CONFLICTS
 from tests import celery_app as tasks
 from tests.celery_worker import outcome
 from tests.tools import wait_until
@@ -17,126 +21,60 @@ pytestmark = [
 
 
 @pytest.fixture
-def place(worker, run):
-    """A worker whose tasks meet a running one; `run.go()` ends it."""
-    place = worker.send(tasks.holder, run.id)
+def running(worker, run):
+    """A task that holds the lock; `run.go()` ends it."""
+    running = worker.send(tasks.long, run.id)
     run.wait_for("begin")
-    yield place
+    yield running
     run.go()
-    assert outcome(place) == "held"
-    wait_until(lambda: locks.get(f"place:{run.id}") is None)
+    assert outcome(running) == "ran"
+    wait_until(lambda: locks.get(f"long:{run.id}") is None)
 
 
-def test_the_lock_is_named_after_task_and_arguments_and_says_who_holds_it(worker, run):
-    result = worker.send(tasks.held, run.id)
-    run.wait_for("begin")
-    info = locks.get(f'tests.celery_app.held:run="{run.id}"')
-    run.go()
-    assert info.holder.task_id == result.id
-    assert info.holder.task_name == "tests.celery_app.held"
-    assert info.timeout == 5
-    assert outcome(result) == "ran"
-    wait_until(lambda: locks.get(info.name) is None)
+def held(run):
+    """Return the ids of the tasks that hold the lock and the separate queue lock."""
+    infos = [locks.get(f"queued:{run.id}"), locks.get(f"queued:{run.id}:queued")]
+    return [info and info.holder.task_id for info in infos]
 
 
-def test_skipped_it_completes_and_leaves_a_warning_and_a_signal(worker, run, place):
-    result = worker.send(tasks.skipped, run.id)
-    assert outcome(result) is None
-    assert result.state == "SUCCESS"
-    assert run.notes("skipped") == [f"skipped {result.id} by {place.id}"]
-    told = ("skipped", "WARNING", f"place:{run.id}", result.id, place.id)
-    assert len(wait_until(lambda: worker.logged(*told))) == 1
+def begun(run, times=1):
+    return [text.split()[1] for text in run.wait_for("begin", times)]
 
 
-def test_refused_it_fails_with_the_holder(worker, run, place):
-    error = outcome(worker.send(tasks.refused, run.id))
-    assert isinstance(error, AlreadyRunning)
-    assert (error.name, error.task_id) == (f"place:{run.id}", place.id)
-    assert 0 < error.expires_in <= 5
-
-
-def test_it_waits_no_longer_than_it_may(worker, run, place):
-    error = outcome(worker.send(tasks.short_of_time, run.id))
-    assert isinstance(error, AlreadyRunning)
-
-
-def test_a_retry_runs_later_with_its_own_retries_untouched(worker, run, place):
-    result = worker.send(tasks.patient, run.id, headers={"tenant": "blue"})
-    wait_until(lambda: result.state == "RETRY")
-    assert isinstance(result.result, AlreadyRunning)
-    assert result.result.task_id == place.id
-    run.go()
-    ran = outcome(result)
-    assert ran["id"] == result.id
-    assert ran["retries"] == 0
-    assert ran["headers"]["tenant"] == "blue"
-    assert ran["headers"][CONFLICTS] >= 1
-    run.go()
-
-
-def test_retries_that_are_used_up_end_in_the_error(worker, run, place):
-    result = worker.send(tasks.impatient, run.id)
-    assert isinstance(outcome(result), AlreadyRunning)
-    wait_until(lambda: worker.logged(result.id, "raised unexpected"))
-    assert len(worker.logged(result.id, "retry:")) == 2
-
-
-def test_a_retry_that_can_not_be_sent_is_an_error(worker, run, place):
-    result = worker.send(tasks.unsendable, run.id)
-    error = outcome(result)
-    assert result.state == "FAILURE"
-    assert "no broker" in str(error)
-
-
-def test_a_retry_that_can_not_be_sent_leaves_a_late_message_in_the_queue(worker, run, place):
-    result = worker.send(tasks.unsendable_late, run.id)
-    run.wait_for("unsent")
-    run.go()
-    assert outcome(result) == "ran"
-    run.go()
-
-
-def test_a_soft_time_limit_ends_a_wait(worker, run, place):
-    result = worker.send(tasks.impatient_to_wait, run.id)
-    assert "SoftTimeLimitExceeded" in repr(outcome(result))
-    assert locks.get(f"place:{run.id}").waiters == 0
-
-
-def test_a_chain_goes_on_after_a_retry(worker, run, place):
+def test_a_chain_goes_on_after_a_retry(worker, run, running):
     first = tasks.patient.s(run.id).set(queue=worker.queue)
     result = chain(first, tasks.collect.s().set(queue=worker.queue)).apply_async()
     wait_until(lambda: result.parent.state == "RETRY")
+    assert isinstance(result.parent.result, AlreadyRunning)
+    assert result.parent.result.task_id == running.id
     run.go()
-    assert outcome(result)["id"] == result.parent.id
+    assert outcome(result) == 0
     run.go()
 
 
-def test_a_chord_with_a_skipped_member_completes(worker, run, place):
-    header = [tasks.skipped.s(run.id), tasks.ready.s()]
-    members = [member.set(queue=worker.queue) for member in header]
-    result = chord(members)(tasks.collect.s().set(queue=worker.queue))
-    skipped, pid = outcome(result)
-    assert skipped is None
-    assert isinstance(pid, int)
-
-
-def test_a_chord_with_a_retried_member_completes(worker, run, place):
+def test_a_chord_with_a_retried_member_completes(worker, run, running):
     members = [tasks.patient.s(run.id).set(queue=worker.queue)]
     result = chord(members)(tasks.collect.s().set(queue=worker.queue))
     wait_until(lambda: worker.logged(result.parent.results[0].id, "retry:"))
     run.go()
-    assert [member["retries"] for member in outcome(result)] == [0]
+    assert outcome(result) == [0]
     run.go()
 
 
-def test_its_own_retry_gives_the_lock_back(worker, run):
-    result = worker.send(tasks.retries_itself, run.id)
-    assert outcome(result) == 2
-    assert len(run.notes("begin")) == 3
-    assert not run.notes("skipped")
+def test_a_soft_time_limit_ends_a_wait(worker, run, running):
+    result = worker.send(tasks.impatient, run.id)
+    assert "SoftTimeLimitExceeded" in repr(outcome(result))
+    assert locks.get(f"long:{run.id}").waiters == 0
 
 
-def test_a_task_that_meets_its_own_past_is_not_skipped_but_runs_later(worker, run):
+def test_a_soft_time_limit_is_not_taken_for_a_lost_lock(worker, run):
+    result = worker.send(tasks.aborted, run.id, soft_time_limit=1)
+    assert isinstance(outcome(result), SoftTimeLimitExceeded)
+    assert run.notes("limited") == ["limited"]
+    wait_until(lambda: locks.get(f"long:{run.id}") is None)
+
+
+def test_a_retry_that_meets_its_own_first_execution_is_not_skipped(worker, run):
     result = worker.send(tasks.sends_itself_again, run.id)
     wait_until(lambda: worker.logged(result.id, "retry:", "AlreadyRunning"))
     run.go()
@@ -145,48 +83,68 @@ def test_a_task_that_meets_its_own_past_is_not_skipped_but_runs_later(worker, ru
     assert not run.notes("skipped")
 
 
-def test_what_a_task_sent_in_its_own_stead_is_no_duplicate_of_it(worker, run):
-    result = worker.send(tasks.sends_itself_again_and_returns, run.id)
-    wait_until(lambda: worker.logged(result.id, "retry:", "AlreadyRunning"))
+def test_a_suspended_process_sees_that_its_lock_is_lost(worker, run):
+    result = worker.send(tasks.stopped, run.id)
+    _, pid, lost = run.wait_for("pid")[0].split()
+    assert lost == "False"
+    os.kill(int(pid), signal.SIGSTOP)
+    try:
+        # Its lease of 3 s expires, and another acquires the lock.
+        with locks.lock(f"long:{run.id}", blocking_timeout=5):
+            threading.Event().wait(3)  # the process is suspended for twice its lease
+    finally:
+        os.kill(int(pid), signal.SIGCONT)
     run.go()
-    assert run.wait_for("begin", 2) == ["begin 0", "begin 1"]
-    wait_until(lambda: worker.logged(result.id, "succeeded", ": 1"))
+    assert outcome(result) is True
+    wait_until(lambda: worker.logged("lost lock", run.id, result.id), timeout=5)
 
 
-def test_an_automatic_retry_gives_the_lock_back_and_keeps_its_name(worker, run):
-    assert outcome(worker.send(tasks.retried_for_errors, run.id)) == "ran"
-    name = f'tests.celery_app.retried_for_errors:run="{run.id}"'
-    assert run.notes() == [f"lock {name}"] * 3
-
-
-def test_a_soft_time_limit_gives_the_lock_back(worker, run):
-    result = worker.send(tasks.overtaxed, run.id)
-    outcome(result)
-    assert result.state == "FAILURE"
-    assert run.notes() == ["limit"]
-    assert locks.get(f'tests.celery_app.overtaxed:run="{run.id}"') is None
-
-
-def test_as_many_run_as_the_limit_allows(worker, run):
-    first, second = (worker.send(tasks.few, run.id) for _ in range(2))
-    wait_until(lambda: len(run.notes("begin")) == 2)
-    info = locks.get(f"few:{run.id}")
-    assert (info.kind, info.capacity) == ("semaphore", 2)
-    assert {each.holder.task_id for each in info.holders} == {first.id, second.id}
-    third = worker.send(tasks.few, run.id)
-    assert outcome(third) is None
-    [skipped] = run.notes("skipped")
-    assert skipped in {f"skipped {third.id} by {each.id}" for each in (first, second)}
+def test_until_executing_one_is_queued(worker, run):
+    task = tasks.queued["until_executing"]
+    first = worker.send(task, run.id)
+    begun(run)
+    assert held(run) == [None, None]
+    second = worker.send(task, run.id)
+    assert begun(run, 2) == [first.id, second.id]
     run.go()
     run.go()
     assert (outcome(first), outcome(second)) == ("ran", "ran")
-    wait_until(lambda: locks.get(info.name) is None)
+    wait_until(lambda: held(run) == [None, None])
 
 
-def test_what_keeps_its_place_for_a_while_is_not_run_again_meanwhile(worker, run):
-    assert outcome(worker.send(tasks.rare, run.id)) == "ran"
-    assert locks.get(f"rare:{run.id}").state == "cooldown"
-    assert outcome(worker.send(tasks.rare, run.id)) is None
-    wait_until(lambda: locks.get(f"rare:{run.id}") is None)
-    assert outcome(worker.send(tasks.rare, run.id)) == "ran"
-    wait_until(lambda: locks.get(f"rare:{run.id}") is None)
+def test_until_and_while_executing_one_runs_and_one_is_queued(worker, run):
+    task = tasks.queued["until_and_while_executing"]
+    first = worker.send(task, run.id)
+    begun(run)
+    second = worker.send(task, run.id)
+    assert worker.send(task, run.id).id == second.id
+    wait_until(lambda: worker.logged(second.id, "retry:"))
+    assert held(run) == [first.id, second.id]
+    run.go()
+    assert begun(run, 2) == [first.id, second.id]
+    assert held(run) == [second.id, None]
+    run.go()
+    assert (outcome(first), outcome(second)) == ("ran", "ran")
+    wait_until(lambda: held(run) == [None, None])
+
+
+def test_a_newer_task_replaces_a_queued_one(worker, run):
+    first = worker.send(tasks.replacing, run.id, countdown=2)
+    second = worker.send(tasks.replacing, run.id)
+    assert isinstance(outcome(first), TaskRevokedError)
+    assert run.notes("replaced") == [f"replaced {first.id} by {second.id}"]
+    run.go()
+    assert outcome(second) == "ran"
+    assert begun(run) == [second.id]
+    wait_until(lambda: held(run) == [None, None])
+
+
+def test_a_group_of_duplicates_completes(worker, run):
+    member = tasks.queued["until_and_while_executing"].s(run.id).set(queue=worker.queue)
+    result = group([member, member.clone(), member.clone()]).apply_async()
+    for _ in result.results:
+        run.go()
+    ends = [outcome(each) for each in result.results]
+    assert ends.count("ran") == len(run.notes("begin"))
+    assert ends.count(None) == len(run.notes("skipped"))
+    wait_until(lambda: held(run) == [None, None])

@@ -1,4 +1,4 @@
-"""A task's process is gone while it holds its lock, whose lease is a minute."""
+"""A pool process dies while its task holds a lock with a lease of a minute."""
 
 import gc
 import json
@@ -38,17 +38,7 @@ def freed(run):
     return True
 
 
-def test_a_killed_process_leaves_no_lock(worker, run):
-    result = worker.send(tasks.long, run.id)
-    task_id, pid = begun(run)
-    assert locks.get(f"long:{run.id}").holder.pid == pid
-    worker.kill_child(pid, task_id)
-    assert freed(run)
-    assert type(outcome(result)).__name__ == "WorkerLostError"
-    wait_until(lambda: worker.logged(task_id, "Lock released for dead process"))
-
-
-def test_a_killed_process_leaves_no_lock_that_its_message_does_not_name(worker, run):
+def test_locks_that_the_message_does_not_name_are_released(worker, run):
     worker.send(tasks.long_by_other_arguments, run.id)
     task_id, pid = begun(run)
     names = [f"long:{run.id}", f"long:{run.id}:part"]
@@ -57,39 +47,10 @@ def test_a_killed_process_leaves_no_lock_that_its_message_does_not_name(worker, 
     wait_until(lambda: not locks.get_many(names), timeout=FREE_WITHIN)
 
 
-def test_a_hard_time_limit_leaves_no_lock(worker, run):
-    result = worker.send(tasks.long, run.id, time_limit=1)
-    begun(run)
-    assert type(outcome(result)).__name__ == "TimeLimitExceeded"
-    assert freed(run)
-
-
-@pytest.mark.parametrize("by", ["SIGTERM", "SIGKILL"])
-def test_a_revoked_task_that_is_terminated_leaves_no_lock(worker, run, by):
-    result = worker.send(tasks.long, run.id)
-    begun(run)
-    result.revoke(terminate=True, signal=by)
-    wait_until(result.ready)
-    assert freed(run)
-    assert result.state == "REVOKED"
-
-
-def test_a_task_that_is_delivered_again_runs(worker, run):
-    result = worker.send(tasks.stubborn, run.id)
-    _, first = begun(run)
-    worker.kill_child(first, result.id)
-    task_id, second = begun(run, times=2)
-    assert task_id == result.id
-    assert second != first
-    run.go()
-    assert outcome(result) == "ran"
-    assert freed(run)
-
-
 @pytest.mark.skipif(
     not hasattr(Task, "retry_on_worker_lost"), reason="this Celery retries for no dead process"
 )
-def test_a_task_that_the_worker_retries_for_the_dead_runs(worker, run):
+def test_a_task_that_the_worker_retries_for_a_dead_process_runs(worker, run):
     result = worker.send(tasks.outliving, run.id)
     _, first = begun(run)
     worker.kill_child(first, result.id)
@@ -100,7 +61,7 @@ def test_a_task_that_the_worker_retries_for_the_dead_runs(worker, run):
     assert freed(run)
 
 
-def test_a_task_that_is_delivered_again_does_not_give_way_to_one_that_came_between(worker, run):
+def test_a_redelivered_task_waits_for_a_holder_that_came_in_between(worker, run):
     killed = worker.send(tasks.stubborn, run.id)
     _, pid = begun(run)
     worker.kill_child(pid, killed.id)
@@ -114,7 +75,7 @@ def test_a_task_that_is_delivered_again_does_not_give_way_to_one_that_came_betwe
     assert freed(run)
 
 
-def test_who_waits_has_its_turn_and_keeps_it(worker, run):
+def test_a_waiter_acquires_the_lock_and_keeps_it(worker, run):
     worker.send(tasks.long, run.id)
     killed, pid = begun(run)
     waiter = worker.send(tasks.long_waiting, run.id)
@@ -226,9 +187,8 @@ def test_a_worker_leaves_the_lock_of_another_container(containers, run):
     assert freed(run)
 
 
-@pytest.mark.slow
-def test_the_least_time_of_a_place_outlives_the_process(worker, run):
-    worker.send(tasks.rare_and_long, run.id)
+def test_a_cooldown_outlives_the_process(worker, run):
+    worker.send(tasks.long_with_cooldown, run.id)
     task_id, pid = begun(run)
     worker.kill_child(pid, task_id)
     wait_until(lambda: locks.get(f"long:{run.id}").state == "cooldown", timeout=FREE_WITHIN)
@@ -256,7 +216,7 @@ def is_free_of(run, process):
     return info is None or info.holder.pid != process.pid
 
 
-def test_one_that_is_killed_before_the_worker_heard_of_it_leaves_no_lock(
+def test_a_process_that_dies_before_the_worker_heard_from_it_leaves_no_lock(
     worker_of_two, run, other_run
 ):
     # The worker sees the end of the first child, and before the begin in the second its end too.

@@ -1,4 +1,4 @@
-"""A project that tests with the kit passes its tests where no Redis is installed or reached."""
+"""A project that tests with the kit passes its tests without a Redis server."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 from tests.tools import ROOT
 
-SAMPLE = Path(__file__).parent / "sample"
+SAMPLE = ROOT / "tests" / "fast" / "testing_kit" / "sample"
 
 RUNS = {
     "pytest": ["-m", "pytest", "-p", "no:cacheprovider"],
@@ -26,8 +26,10 @@ sys.exit(pytest.main(["-p", "no:cacheprovider", "-k", "leaves_nothing"]))
 
 
 def run(python: Path | str, arguments: Sequence[str], **environment: str) -> str:
-    """What the sample's tests told, all of which passed. Of the environment it knows only where
-    Python is, and so no server, and no program beside those of Python."""
+    """Run the tests of the sample, which must pass, and return their output.
+
+    Their environment has only the path of Python, and so no server and no other program.
+    """
     known = {"PATH": str(Path(python).parent), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [str(python), *arguments],
@@ -43,19 +45,17 @@ def run(python: Path | str, arguments: Sequence[str], **environment: str) -> str
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_it_passes_its_own_tests(name: str) -> None:
+def test_the_sample_passes_its_tests(name: str) -> None:
     told = run(sys.executable, RUNS[name])
     assert " passed" in told or "\nOK" in told
 
 
-@pytest.mark.slow
-def test_it_passes_them_in_several_processes() -> None:
+def test_the_sample_passes_its_tests_in_several_processes() -> None:
     assert "\nOK" in run(sys.executable, [*RUNS["manage.py test"], "--parallel", "2"])
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_it_passes_them_on_the_wheel_in_an_environment_of_its_own(tmp_path: Path) -> None:
+def test_the_sample_passes_its_tests_with_the_wheel_in_a_new_environment(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-d", tmp_path]
     subprocess.run(build, cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -1,0 +1,119 @@
+"""The most important cases with a real prefork worker. `tests/full/workers` has the others."""
+
+import pytest
+
+from django_redislock import locks
+from django_redislock.testing import conflict
+from tests import celery_app as tasks
+from tests.celery_worker import outcome
+from tests.tools import wait_until
+
+pytestmark = [pytest.mark.celery]
+
+FREE_WITHIN = 2.0
+"""Seconds, while the lease is a minute."""
+
+
+@pytest.fixture
+def name(run):
+    return f"long:{run.id}"
+
+
+def pid_of(run):
+    [begin] = run.wait_for("begin")
+    return int(begin.split()[2])
+
+
+def is_free(name):
+    return locks.get(name) is None
+
+
+def test_the_lock_is_held_while_the_task_runs(worker, run, name):
+    result = worker.send(tasks.long, run.id)
+    pid = pid_of(run)
+    info = locks.get(name)
+    holder = info.holder
+    assert (holder.task_id, holder.task_name, holder.pid) == (result.id, tasks.long.name, pid)
+    assert info.timeout == 60
+    run.go()
+    assert outcome(result) == "ran"
+    wait_until(lambda: is_free(name))
+
+
+def test_a_task_that_meets_a_running_one_is_skipped(worker, run, name):
+    first = worker.send(tasks.long, run.id)
+    pid_of(run)
+    second = worker.send(tasks.long, run.id)
+    assert outcome(second) is None
+    assert second.state == "SUCCESS"
+    assert run.notes("skipped") == [f"skipped {second.id} by {first.id}"]
+    assert wait_until(lambda: worker.logged("skipped", "WARNING", name, second.id, first.id))
+    run.go()
+    assert outcome(first) == "ran"
+
+
+def test_a_task_meets_an_instance_of_the_testing_kit(worker, run):
+    with conflict(tasks.skipping, run.id) as other:
+        result = worker.send(tasks.skipping, run.id)
+        assert outcome(result) is None
+    assert run.notes("skipped") == [f"skipped {result.id} by {other.task_id}"]
+    assert outcome(worker.send(tasks.skipping, run.id)) == "ran"
+
+
+def test_until_executed_holds_the_queue_lock_from_sending_to_the_end(worker, run):
+    task, name = tasks.queued["until_executed"], f"queued:{run.id}"
+    first = worker.send(task, run.id)
+    assert worker.send(task, run.id).id == first.id
+    pid_of(run)
+    assert locks.get(name).holder.task_id == first.id
+    assert worker.send(task, run.id).id == first.id
+    run.go()
+    assert outcome(first) == "ran"
+    wait_until(lambda: is_free(name))
+    second = worker.send(task, run.id)
+    run.go()
+    assert outcome(second) == "ran"
+    assert second.id != first.id
+    wait_until(lambda: is_free(name))
+
+
+def test_the_worker_releases_the_lock_of_a_killed_process(worker, run, name):
+    result = worker.send(tasks.long, run.id)
+    worker.kill_child(pid_of(run), result.id)
+    wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
+    assert type(outcome(result)).__name__ == "WorkerLostError"
+    wait_until(lambda: worker.logged(result.id, "Lock released for dead process"))
+
+
+def test_a_hard_time_limit_releases_the_lock(worker, run, name):
+    result = worker.send(tasks.long, run.id, time_limit=1)
+    pid_of(run)
+    assert type(outcome(result)).__name__ == "TimeLimitExceeded"
+    wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
+
+
+def test_a_task_that_is_revoked_while_it_runs_releases_the_lock(worker, run, name):
+    result = worker.send(tasks.long, run.id)
+    pid_of(run)
+    result.revoke(terminate=True)
+    wait_until(result.ready)
+    wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
+    assert result.state == "REVOKED"
+
+
+def test_a_task_that_is_revoked_while_it_waits_releases_its_queue_lock(worker, run):
+    name = f"queued:{run.id}"
+    result = worker.send(tasks.queued["until_and_while_executing"], run.id, countdown=60)
+    wait_until(lambda: worker.logged(result.id, "received"))
+    assert locks.get(f"{name}:queued").holder.task_id == result.id
+    result.revoke()
+    wait_until(lambda: is_free(f"{name}:queued"), timeout=3)
+
+
+def test_a_task_that_loses_its_lock_is_aborted(worker, run, name):
+    result = worker.send(tasks.aborted, run.id)
+    pid_of(run)
+    assert locks.force_release(name) == 1
+    assert type(outcome(result)).__name__ == "LockLost"
+    assert result.state == "FAILURE"
+    assert run.notes("limited") == []
