@@ -8,8 +8,7 @@ from asgiref.sync import async_to_sync
 from django_redislock import LockError, LockLost, LockNotOwnedError, StaleLock, locks
 from django_redislock.fencing import fenced
 from tests.fencing.models import Account, Ledger, Owner
-
-from .tools import NOW, account, stored
+from tests.fencing.tools import NOW, account, stored
 
 
 def test_a_lock_that_is_held_gives_its_token(using):
@@ -71,20 +70,8 @@ def test_a_task_of_asyncio_writes_under_its_own_lock(using):
     assert (stored(row).balance, stored(row).fence) == (5, token)
 
 
-@pytest.mark.parametrize("lock", [None, "20", 2.0, True])
-def test_what_is_no_lock_is_refused(lock):
-    with pytest.raises(TypeError, match=f"lock must be .*, got {lock!r}"):
-        fenced(Account.objects, lock).update()
-
-
-@pytest.mark.parametrize("token", [0, -1, 2**63])
-def test_what_is_no_token_is_refused(token):
-    with pytest.raises(ValueError, match=f"lock must be from 1 to .*, got {token}"):
-        fenced(Account.objects, token).update()
-
-
 class Several:
-    """A lock over several servers, which has no one token."""
+    """A lock over several servers, which has no single token."""
 
     fence_token = (1, 2)
 
@@ -92,32 +79,41 @@ class Several:
         pass
 
 
-def test_a_lock_without_a_token_is_refused():
-    with pytest.raises(TypeError, match=r"lock\.fence_token must be an int, got \(1, 2\)"):
-        fenced(Account.objects, Several()).update()
+REFUSED = [
+    *((lock, TypeError, f"lock must be .*, got {lock!r}") for lock in (None, "20", 2.0, True)),
+    *((token, ValueError, f"lock must be from 1 to .*, got {token}") for token in (0, -1, 2**63)),
+    (Several(), TypeError, r"lock\.fence_token must be an int, got \(1, 2\)"),
+]
 
 
-@pytest.mark.parametrize("target", [None, Account, "fencing.Account", [1]])
-def test_what_has_no_rows_is_refused(target):
-    with pytest.raises(TypeError, match="target must be a queryset"):
+@pytest.mark.parametrize(("lock", "error", "message"), REFUSED, ids=str)
+def test_a_lock_without_a_valid_token_is_refused(lock, error, message):
+    with pytest.raises(error, match=message):
+        fenced(Account.objects, lock).update()
+
+
+WITHOUT_FENCE = r"fencing\.Owner has no FenceField"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        *((each, "target must be a queryset") for each in (None, Account, "fencing.Account", [1])),
+        *((each, WITHOUT_FENCE) for each in (Owner.objects, Owner.objects.all(), Owner())),
+    ],
+)
+def test_a_target_without_a_fence_is_refused(target, message):
+    with pytest.raises(TypeError, match=message):
         fenced(target, NOW)
 
 
-@pytest.mark.parametrize("target", [Owner.objects, Owner.objects.all(), Owner()])
-def test_a_model_without_a_fence_is_refused(target):
-    with pytest.raises(TypeError, match=r"fencing\.Owner has no FenceField"):
-        fenced(target, NOW)
-
-
-def test_of_several_fences_one_must_be_named():
+def test_one_of_several_fences_must_be_named():
     with pytest.raises(ValueError, match=r"fencing\.Ledger has several FenceFields"):
         fenced(Ledger(), NOW)
-
-
-@pytest.mark.parametrize("name", ["debit", "nothing", ""])
-def test_a_name_that_is_no_fence_is_refused(name):
-    with pytest.raises(ValueError, match=rf"field must be .* fencing\.Ledger, got '{name}'"):
-        fenced(Ledger(), NOW, field=name)
+    for name in ("debit", "nothing", ""):
+        refused = rf"field must be .* fencing\.Ledger, got '{name}'"
+        with pytest.raises(ValueError, match=refused):
+            fenced(Ledger(), NOW, field=name)
 
 
 @pytest.mark.parametrize("name", ["account:1", None])

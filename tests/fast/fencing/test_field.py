@@ -11,8 +11,7 @@ from django.forms import modelform_factory
 
 from django_redislock.fencing import FenceField
 from tests.fencing.models import Account, Ledger, Parcel
-
-from .tools import NEW, NOW, OLD, account, stored
+from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
 
 @pytest.mark.parametrize(

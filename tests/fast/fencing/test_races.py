@@ -1,8 +1,4 @@
-"""Writers at the same moment: the database waits for a row, and looks at its fence again."""
-
-import random
-import time
-from threading import Barrier
+"""A write that waits for the row of another write looks at the fence again."""
 
 import pytest
 from django.db import connections, transaction
@@ -10,12 +6,9 @@ from django.db import connections, transaction
 from django_redislock import StaleLock
 from django_redislock.fencing import fenced
 from tests.fencing.models import Account, Owner
+from tests.fencing.tools import NEW, NOW, account, stored
 from tests.lock_tools import start
 from tests.tools import wait_until
-
-from .tools import NEW, NOW, account, stored
-
-ROUNDS = 150
 
 
 def update(row, token, balance):
@@ -51,7 +44,7 @@ def row(using):
 
 
 def in_thread(function, *arguments):
-    """The function's result to come; its thread has connections of its own."""
+    """Start the function in a thread with its own connections."""
 
     def work():
         try:
@@ -90,44 +83,3 @@ def test_a_newer_write_that_waits_for_the_stale_one_goes_through(using, row, way
         wait_until(lambda: waits_for_a_row(using))
     newer.result(60)
     assert (stored(row).balance, stored(row).fence) == (2, NEW)
-
-
-def race(way, row, first_token, barrier):
-    """In how many rounds it was stale."""
-    stale = 0
-    for number in range(ROUNDS):
-        token = first_token + 2 * number
-        barrier.wait(60)
-        time.sleep(random.uniform(0, 0.001))
-        try:
-            way(row, token, token)
-        except StaleLock:
-            stale += 1
-        barrier.wait(60)
-        newest = 2 * number + 2
-        found = stored(row)
-        assert (found.balance, found.fence) == (newest, newest)
-    return stale
-
-
-# On SQLite no transaction may write that read before another one wrote.
-@pytest.mark.parametrize(
-    ("using", "way"),
-    [
-        *((using, way) for using in ("postgres", "sqlite") for way in (update, save)),
-        *(
-            pytest.param(using, way, marks=pytest.mark.slow)
-            for using, way in (
-                ("postgres", update_joined),
-                ("postgres", read_and_save),
-                ("sqlite", update_joined),
-            )
-        ),
-    ],
-    indirect=["using"],
-)
-def test_of_two_writers_at_once_the_newer_one_stands(using, row, way):
-    barrier = Barrier(2)
-    older, newer = (in_thread(race, way, row, token, barrier) for token in (1, 2))
-    assert newer.result(90) == 0
-    assert older.result(90) > 0

@@ -3,7 +3,6 @@
 import uuid
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 
 from django_redislock import AlreadyRunning, LockError, locks, single_instance
 from django_redislock.signals import task_replaced
@@ -15,9 +14,7 @@ from django_redislock.testing import (
     conflict,
     held_elsewhere,
 )
-from tests.celery_worker import outcome
-from tests.fast.celery.tools import own_app
-from tests.tools import same_logging
+from tests.fast.celery.tools import own_app, run_message
 
 ARGUMENTS = [
     {},
@@ -127,14 +124,12 @@ def test_a_task_can_replace_it(app) -> None:
     locks.force_release(other.name)
 
 
-def test_a_task_is_retried_until_it_is_gone(app) -> None:
-    app.conf.broker_transport_options = {"polling_interval": 0.02}
+def test_a_task_is_retried(app) -> None:
     work = below(app, on_conflict="retry", countdown=0.05)
-    with same_logging(), start_worker(app, perform_ping_check=False):
-        with conflict(work, 7) as other, assert_retried(work, within=20) as retries:
-            result = work.delay(7)
-        assert retries[0]["reason"].exc.task_id == other.task_id
-        assert outcome(result) == "ran 7"
+    with conflict(work, 7) as other, assert_retried(work, within=0) as retries:
+        run_message(app, work, 7)
+    assert retries[0]["reason"].exc.task_id == other.task_id
+    assert run_message(app, work, 7) == "ran 7"
 
 
 def test_a_plain_function_and_a_method_meet_it() -> None:

@@ -1,13 +1,11 @@
-"""Two processes: the first stands still past its lease, and writes when the second has written."""
+"""The first of two processes is suspended past its lease, and writes after the second."""
 
 import psutil
 import pytest
 
 from django_redislock import locks
-from tests.fencing.models import Account
+from tests.fencing.tools import account, stored
 from tests.tools import Child
-
-from .tools import account, stored
 
 WRITER = """
 from django.db import connections
@@ -72,9 +70,8 @@ class Writer(Child):
         psutil.Process(self.pid).resume()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("act", ["update", "save"])
-def test_a_writer_that_stood_still_just_before_its_write_is_stale(using, act, environment):
+def test_a_writer_that_was_suspended_just_before_its_write_is_stale(using, act, environment):
     row = account(using)
     with Writer(using, act, 1, stop_at="UPDATE", **environment) as first:
         old = first.token()
@@ -93,9 +90,8 @@ def test_a_writer_that_stood_still_just_before_its_write_is_stale(using, act, en
     locks.force_release("account")
 
 
-@pytest.mark.parametrize("act", ["update", pytest.param("save", marks=pytest.mark.slow)])
-def test_a_writer_that_stood_still_before_knows_and_its_token_is_stale(using, act, environment):
-    row = account(using)
+def test_a_writer_that_was_suspended_knows_and_its_token_is_stale(using, environment):
+    row, act = account(using), "update"
     with Writer(using, act, 1, **environment) as first:
         old = first.token()
         first.stop()
@@ -110,23 +106,3 @@ def test_a_writer_that_stood_still_before_knows_and_its_token_is_stale(using, ac
     found = stored(row)
     assert (found.balance, found.fence) == (2, new)
     locks.force_release("account")
-
-
-@pytest.mark.slow
-def test_without_the_fence_the_late_write_wins(using, environment):
-    """What the others are for: this is what a lease alone can't prevent."""
-    row = account(using)
-    unfenced = WRITER.replace("fenced(rows, lock).update", "rows.update")
-    with Child(unfenced, using, "update", "1", "UPDATE", **environment) as first:
-        old = int(first.expect("holds"))
-        first.tell("write")
-        first.expect("stops")
-        first_process = psutil.Process(first.pid)
-        first_process.suspend()
-        with locks.lock("account", blocking_timeout=20) as lock:
-            assert lock.fence_token > old
-            Account.objects.using(using).update(balance=2)
-        first_process.resume()
-        first.tell("go on")
-        first.expect("wrote")
-    assert stored(row).balance == 1

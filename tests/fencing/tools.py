@@ -1,4 +1,4 @@
-"""What the tests of this folder share."""
+"""Helpers of the tests with fenced rows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,13 +17,13 @@ def account(using: str, *, fence: int = 0, **values: object) -> Account:
 
 
 def stored(instance):
-    """The row as it is now, read anew."""
+    """Return the row as it is in the database."""
     return type(instance)._base_manager.using(instance._state.db).get(pk=instance.pk)
 
 
 @contextmanager
 def writes(using: str) -> Iterator[list[str]]:
-    """The SQL that changes rows inside the block; to be read after it."""
+    """Collect the SQL that changes rows inside the block."""
     found: list[str] = []
     with CaptureQueriesContext(connections[using]) as queries:
         yield found
