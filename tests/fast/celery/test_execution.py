@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
+from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, PLACE
 from django_redislock.celery.single import place_token
 from tests.lock_tools import start
 from tests.tools import wait_until
@@ -58,12 +58,6 @@ def test_an_eager_duplicate_completes_without_running(eager, name, signals):
     assert isinstance(second, EagerResult)
     assert (second.get(), second.state) == (None, "SUCCESS")
     assert len(signals) == 1
-
-
-def test_a_message_without_a_queue_lock_acquires_the_lock(app, name):
-    task = make_task(app, name, body=lambda: state_of(name))
-    assert task.apply(task_id="alone").get() == ("alone", None)
-    assert locks.get(name) is None
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)
@@ -641,29 +635,19 @@ class WithUser(Task):
         return self.run(*args, **kwargs)  # by Task.__call__ Celery 5.4 loses the message
 
 
-@pytest.fixture
-def with_user(app, name):
+@pytest.mark.parametrize("by", ["header", "arguments"])
+def test_an_argument_that_the_class_adds_does_not_change_the_lock(app, name, sent, by):
     def work(self, number):
         raise self.retry(countdown=0)
 
     task = app.task(base=WithUser, bind=True, name=f"tests.{name}")(work)
-    return single_instance(mode="until_executed", key=f"{name}:{{number}}")(task)
-
-
-@pytest.mark.parametrize("by", ["header", "arguments"])
-def test_a_revoked_message_with_an_added_argument_releases_its_queue_lock(
-    app, name, sent, with_user, by
-):
-    result = with_user.delay(1)
-    args, headers = ((1,), None) if by == "arguments" else ((2,), {PLACE: sent[0][PLACE]})
-    revoke(app, with_user, result.id, args=args, kwargs={"_user": 7}, headers=headers)
-    assert held_by(name) == {}
-
-
-def test_a_retry_of_a_message_with_an_added_argument_keeps_its_lock(app, name, sent, with_user):
-    run_message(app, with_user, 1, kwargs={"_user": 7})
+    task = single_instance(mode="until_executed", key=f"{name}:{{number}}")(task)
+    run_message(app, task, 1, kwargs={"_user": 7})
     assert held_by(name) == {f"{name}:1": "own"}
     assert sent[0][PLACE] == f"{name}:1"
+    args, headers = ((1,), None) if by == "arguments" else ((2,), {PLACE: f"{name}:1"})
+    revoke(app, task, args=args, kwargs={"_user": 7}, headers=headers)
+    assert held_by(name) == {}
 
 
 # Headers that hide others: software that traces tasks adds a header with the name "headers"
@@ -686,14 +670,6 @@ def test_a_traced_task_is_retried_no_more_often_than_max_retries(app, name, sent
         met_again = {CONFLICTS: headers[CONFLICTS]}
         assert run_message(app, work, headers=met_again, traced=True).type is AlreadyRunning
     assert (headers["trace"], len(sent)) == ("1", 1)
-
-
-def test_a_traced_message_keeps_its_headers_when_it_is_retried(app, name, sent):
-    task = make_task(app, name)
-    headers = {PLACE: name, EXPECTED: True}
-    with locks.lock(name):
-        assert run_message(app, task, headers=headers, traced=True).type is Retry
-    assert headers.items() <= sent[0].items()
 
 
 def test_a_traced_message_that_is_revoked_releases_its_queue_lock(app, name):

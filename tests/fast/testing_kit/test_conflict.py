@@ -102,13 +102,6 @@ def test_a_task_that_sees_itself_meets_it(app) -> None:
         work.apply([7])
 
 
-def test_a_task_that_raises_says_who_it_was(app) -> None:
-    work = below(app, on_conflict="raise")
-    with conflict(work, 7) as other, pytest.raises(AlreadyRunning) as caught:
-        work.apply([7], throw=True)
-    assert (caught.value.name, caught.value.task_id) == (other.name, other.task_id)
-
-
 def test_a_task_can_replace_it(app) -> None:
     work, told = above(app, "until_executed", on_conflict="replace"), []
 
@@ -145,8 +138,9 @@ def test_a_plain_function_and_a_method_meet_it() -> None:
             return "ran"
 
     depot = Depot()
-    with conflict(work), pytest.raises(AlreadyRunning):
+    with conflict(work) as other, pytest.raises(AlreadyRunning) as caught:
         work()
+    assert (caught.value.name, caught.value.task_id) == (other.name, other.task_id)
     with conflict(depot.count) as other, pytest.raises(AlreadyRunning):
         depot.count()
     assert other == Other("depot:7", other.task_id)

@@ -1,7 +1,5 @@
 """held_elsewhere() holds a lock as another process would."""
 
-import threading
-
 import pytest
 
 from django_redislock import AsyncLock, Lock, LockError, LockNotOwnedError, locks
@@ -52,23 +50,6 @@ def test_the_lock_is_renewed() -> None:
         first = locks.get(NAME)
         assert first is not None
         wait_until(lambda: (now := locks.get(NAME)) and now.expires_at > first.expires_at)
-
-
-def test_a_waiter_acquires_the_lock_after_a_release() -> None:
-    got = threading.Event()
-
-    def wait() -> None:
-        with locks.lock(NAME, blocking_timeout=10):
-            got.set()
-
-    thread = threading.Thread(target=wait)
-    with held_elsewhere(NAME) as lock:
-        thread.start()
-        wait_until(lambda: (info := locks.get(NAME)) and info.waiters)
-        assert not got.is_set()
-        lock.release()
-        thread.join(60)
-        assert got.is_set()
 
 
 def test_a_lock_of_any_kind_can_be_held() -> None:
