@@ -1,4 +1,4 @@
-"""A real prefork worker for each module of tests, and the notes that its tasks write."""
+"""A real prefork worker for each module of tests, and the notes of its tasks."""
 
 import contextlib
 import gc
@@ -23,19 +23,18 @@ STOPS_WITHIN = 60
 
 
 def outcome(result: AsyncResult, *, timeout: float = 60) -> Any:
-    """What a task returned, or the error that it ended with.
+    """Return the result of a task, or the error with which it ended.
 
-    Asks the back end itself: how `get` listens differs with the versions of Celery and redis-py.
+    It polls: how `get` waits depends on the versions of Celery and redis-py.
     """
     wait_until(result.ready, timeout=timeout, interval=0.02)
     return result.result
 
 
 class Worker:
-    """A Celery worker with four children, on a queue of its own, unless told otherwise.
+    """A Celery worker, by default with four pool processes and a queue of its own.
 
-    `broker` is the URL of another one than the settings name. `wrapper` is a command that runs
-    the worker.
+    `broker` is the URL of another broker than that of the settings.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class Worker:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         broker: str | None = None,
-        wrapper: Sequence[str] = (),
     ) -> None:
         unique = f"tests-{uuid.uuid4().hex}"
         self.name = f"{unique}@tests"
@@ -60,7 +58,6 @@ class Worker:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [
-                    *wrapper,
                     *(sys.executable, "-m", "celery", "-A", app, "worker"),
                     *("--pool", pool, "--concurrency", str(concurrency)),
                     *("--queues", self.queue, "--hostname", self.name),
@@ -81,27 +78,23 @@ class Worker:
             return task.apply_async(args, queue=self.queue, connection=connection, **options)
 
     def logged(self, *texts: str) -> list[str]:
-        """The lines of the worker's log that have all of `texts` in them."""
+        """Return the lines of the log that contain all of `texts`."""
         lines = self.log.read_text().splitlines()
         return [line for line in lines if all(text in line for text in texts)]
 
     def active(self) -> set[str]:
-        """The ids of the tasks of which its main process has heard that a child runs them."""
+        """Return the ids of the tasks that run, as far as the main process knows."""
         with Celery(broker=self.broker or tasks.app.conf.broker_url, set_as_current=False) as app:
-            told = app.control.inspect([self.name]).active() or {}
-        return {request["id"] for request in told.get(self.name, ())}
+            replies = app.control.inspect([self.name]).active() or {}
+        return {request["id"] for request in replies.get(self.name, ())}
 
     def kill_child(self, pid: int, task_id: str) -> None:
-        """SIGKILL to the child that runs that task.
-
-        Where another child ends at that moment, as in the test before, a task of which the main
-        process has not heard yet would be given to another child, and not fail.
-        """
+        """Kill the pool process that runs the task, after the worker has heard that it began."""
         wait_until(lambda: task_id in self.active())
         os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> None:
-        """SIGKILL to all its processes, those too that outlived their parent."""
+        """Kill all its processes, also those that outlived their parent."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -134,7 +127,7 @@ def worker(tmp_path_factory) -> Iterator[Worker]:
 
 
 class Run:
-    """What the tasks of one test note, and the word to go on for those that wait for it."""
+    """The notes of the tasks of one test, and the permission to go on for those that wait."""
 
     def __init__(self) -> None:
         self.id = f"run-{uuid.uuid4().hex}"
@@ -163,8 +156,4 @@ def run() -> Iterator[Run]:
     run.close()
 
 
-@pytest.fixture
-def other_run() -> Iterator[Run]:
-    run = Run()
-    yield run
-    run.close()
+other_run = run

@@ -1,9 +1,19 @@
 import uuid
 
-import django.db.models.deletion
 from django.db import migrations, models
+from django.db.models.deletion import CASCADE
 
-import django_redislock.fencing
+from django_redislock.fencing import FenceField
+
+
+def auto_id():
+    options = {"auto_created": True, "primary_key": True, "serialize": False}
+    return "id", models.BigAutoField(verbose_name="ID", **options)
+
+
+def parent(name):
+    options = {"auto_created": True, "primary_key": True, "serialize": False}
+    return models.OneToOneField(to=name, on_delete=CASCADE, parent_link=True, **options)
 
 
 class Migration(migrations.Migration):
@@ -12,135 +22,66 @@ class Migration(migrations.Migration):
     dependencies = []
 
     operations = [
+        migrations.CreateModel("Owner", [auto_id(), ("name", models.TextField())]),
         migrations.CreateModel(
-            name="Account",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+            "Account",
+            [
+                auto_id(),
                 ("balance", models.IntegerField(default=0)),
                 ("note", models.TextField(default="")),
-                ("fence", django_redislock.fencing.FenceField()),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Building",
-            fields=[
+                ("fence", FenceField()),
                 (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    "owner",
+                    models.ForeignKey(
+                        "fencing.owner", CASCADE, null=True, related_name="accounts"
                     ),
                 ),
-                ("name", models.TextField(default="")),
             ],
         ),
         migrations.CreateModel(
-            name="Ledger",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("debit", models.IntegerField(default=0)),
-                ("debit_fence", django_redislock.fencing.FenceField()),
-                ("credit", models.IntegerField(default=0)),
-                ("credit_fence", django_redislock.fencing.FenceField(db_column="credited_under")),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Owner",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("name", models.TextField()),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Parcel",
-            fields=[
-                ("id", models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
-                ("weight", models.IntegerField(default=0)),
-                ("fence", django_redislock.fencing.FenceField(verbose_name="written under")),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Place",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("name", models.TextField(default="")),
-                ("fence", django_redislock.fencing.FenceField()),
-            ],
-        ),
-        migrations.CreateModel(
-            name="Savings",
-            fields=[],
-            options={
-                "proxy": True,
-                "indexes": [],
-                "constraints": [],
-            },
+            "Savings",
+            [],
+            options={"proxy": True, "indexes": [], "constraints": []},
             bases=("fencing.account",),
         ),
         migrations.CreateModel(
-            name="School",
-            fields=[
-                (
-                    "building_ptr",
-                    models.OneToOneField(
-                        auto_created=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        parent_link=True,
-                        primary_key=True,
-                        serialize=False,
-                        to="fencing.building",
-                    ),
-                ),
-                ("pupils", models.IntegerField(default=0)),
-                ("fence", django_redislock.fencing.FenceField()),
+            "Parcel",
+            [
+                ("id", models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ("weight", models.IntegerField(default=0)),
+                ("fence", FenceField(verbose_name="written under")),
             ],
-            bases=("fencing.building",),
-        ),
-        migrations.AddField(
-            model_name="account",
-            name="owner",
-            field=models.ForeignKey(
-                null=True,
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="accounts",
-                to="fencing.owner",
-            ),
         ),
         migrations.CreateModel(
-            name="Restaurant",
-            fields=[
-                (
-                    "place_ptr",
-                    models.OneToOneField(
-                        auto_created=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        parent_link=True,
-                        primary_key=True,
-                        serialize=False,
-                        to="fencing.place",
-                    ),
-                ),
+            "Ledger",
+            [
+                auto_id(),
+                ("debit", models.IntegerField(default=0)),
+                ("debit_fence", FenceField()),
+                ("credit", models.IntegerField(default=0)),
+                ("credit_fence", FenceField(db_column="credited_under")),
+            ],
+        ),
+        migrations.CreateModel(
+            "Place",
+            [auto_id(), ("name", models.TextField(default="")), ("fence", FenceField())],
+        ),
+        migrations.CreateModel(
+            "Restaurant",
+            [
+                ("place_ptr", parent("fencing.place")),
                 ("seats", models.IntegerField(default=0)),
             ],
             bases=("fencing.place",),
+        ),
+        migrations.CreateModel("Building", [auto_id(), ("name", models.TextField(default=""))]),
+        migrations.CreateModel(
+            "School",
+            [
+                ("building_ptr", parent("fencing.building")),
+                ("pupils", models.IntegerField(default=0)),
+                ("fence", FenceField()),
+            ],
+            bases=("fencing.building",),
         ),
     ]

@@ -1,9 +1,6 @@
 """A pool process dies while its task holds a lock with a lease of a minute."""
 
-import gc
 import json
-import subprocess
-import time
 from types import SimpleNamespace
 
 import psutil
@@ -11,9 +8,9 @@ import pytest
 from celery import Task
 
 from django_redislock import locks
-from django_redislock.celery.worker import LINGER, Watched, watch_tasks
+from django_redislock.celery.worker import Watched, watch_tasks
 from tests import celery_app as tasks
-from tests.celery_worker import Worker, outcome, running_worker
+from tests.celery_worker import outcome, running_worker
 from tests.tools import wait_until
 
 pytestmark = [
@@ -27,9 +24,8 @@ FREE_WITHIN = 2.0
 
 
 def begun(run, times=1):
-    """The task's id and the process of the last of so many executions."""
-    found = wait_until(lambda: (all_begun := run.notes("begin"))[times - 1 :] and all_begun)
-    _, task_id, pid = found[-1].split()
+    """Return the task id and the pid of the last of so many executions."""
+    _, task_id, pid = run.wait_for("begin", times)[-1].split()
     return task_id, int(pid)
 
 
@@ -91,11 +87,6 @@ def test_a_waiter_acquires_the_lock_and_keeps_it(worker, run):
     assert freed(run)
 
 
-def lock_key(redis_server, name):
-    [key] = redis_server.scan_iter(f"*:lock:{name}")
-    return key
-
-
 def test_the_lock_of_another_process_with_the_same_host_pid_and_task_stays(
     worker, run, other_run, redis_server
 ):
@@ -103,7 +94,7 @@ def test_the_lock_of_another_process_with_the_same_host_pid_and_task_stays(
     worker.send(tasks.long, run.id)
     task_id, pid = begun(run)
     name = f"long:{run.id}"
-    key = lock_key(redis_server, name)
+    [key] = redis_server.scan_iter(f"*:lock:{name}")
     [(field, record)] = redis_server.hscan_iter(key, match="h:*")
     *numbers, info = record.split(" ", 6)
     holder = json.loads(info)
@@ -118,73 +109,6 @@ def test_the_lock_of_another_process_with_the_same_host_pid_and_task_stays(
     assert freed(other_run)
     assert locks.get(name).holder.process == "0123456789abcdef"
     locks.force_release(name)
-
-
-CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-"""A command that runs another one with process ids of its own."""
-
-
-def has_containers():
-    try:
-        return (
-            subprocess.run([*CONTAINER, "true"], check=False, capture_output=True).returncode == 0
-        )
-    except FileNotFoundError:
-        return False
-
-
-def container(folder, **options):
-    return Worker(folder, concurrency=1, wrapper=CONTAINER, **options)
-
-
-@pytest.fixture
-def containers(tmp_path):
-    """Two workers with one host name and one queue, each with process ids of its own."""
-    if not has_containers():
-        pytest.skip("needs the right to make process namespaces")
-    first = container(tmp_path)
-    second = None
-    try:
-        outcome(first.send(tasks.ready))
-        second = container(tmp_path, queue=first.queue)
-        yield first, second
-    finally:
-        first.kill()
-        if second:
-            second.kill()
-        gc.collect()  # a result that is collected unsubscribes from the server
-
-
-def pool_process(worker):
-    """The only pool process of a worker in a container."""
-    [main] = psutil.Process(worker.process.pid).children()
-    [child] = main.children()
-    return child
-
-
-def test_a_worker_leaves_the_lock_of_another_container(containers, run):
-    first, second = containers
-    control = tasks.app.control
-    wait_until(lambda: control.ping([second.name]))
-    control.cancel_consumer(first.queue, destination=[second.name], reply=True)
-    result = first.send(tasks.stubborn, run.id)
-    begun(run)
-    wait_until(lambda: result.id in first.active())
-    control.cancel_consumer(first.queue, destination=[first.name], reply=True)
-    control.add_consumer(first.queue, destination=[second.name], reply=True)
-    pool_process(first).kill()
-    task_id, _ = begun(run, times=2)
-    assert task_id == result.id
-    if len(set(run.notes("begin"))) > 1:
-        pytest.skip("the pool processes have different pids")
-    token = locks.get(f"long:{run.id}").token
-    until = time.monotonic() + LINGER + 1
-    while time.monotonic() < until:
-        assert locks.get(f"long:{run.id}").token == token
-        time.sleep(0.05)
-    run.go()
-    assert outcome(result) == "ran"
-    assert freed(run)
 
 
 def test_a_cooldown_outlives_the_process(worker, run):
