@@ -28,7 +28,7 @@ from django_redislock.signals import task_skipped
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import start, waiting
 
-from .tools import OwnCelery, make_task
+from .tools import OwnCelery
 
 NAME = "tests:place"
 
@@ -66,7 +66,7 @@ def skips():
 class TestBelow:
     """Below the task decorator, or on a plain function."""
 
-    def test_it_looks_like_the_function(self):
+    def test_the_signature_and_the_docstring_stay(self):
         def double(number: int, *, plus: int = 0) -> int:
             """Double it."""
 
@@ -76,23 +76,18 @@ class TestBelow:
         assert (decorated.__name__, decorated.__doc__) == ("double", "Double it.")
         assert decorated.__wrapped__ is double
 
-    def test_above_a_task_it_says_where_it_belongs(self, app):
+    def test_the_error_above_a_task_says_where_it_belongs(self, app):
         def shared(): ...
 
         def own(): ...
 
-        for task in (shared_task(shared), app.task(own), app.task(lazy=False)(own)):
+        lazy = OwnCelery("tests.lazy", autofinalize=False, set_as_current=False)
+        tasks = shared_task(shared), app.task(own), app.task(lazy=False)(own), lazy.task(own)
+        for task in tasks:
             with pytest.raises(TypeError, match="put @shared_task or"):
                 single_instance(task)
 
-    def test_a_task_is_not_made_to_tell_that_it_is_one(self):
-        def work(): ...
-
-        lazy = OwnCelery("tests.lazy", autofinalize=False, set_as_current=False)
-        with pytest.raises(TypeError, match="below the task decorator"):
-            single_instance(lazy.task(work))
-
-    def test_what_runs_after_the_call_is_refused(self):
+    def test_coroutines_and_generators_are_refused(self):
         async def coroutine(): ...
 
         def generator():
@@ -104,18 +99,13 @@ class TestBelow:
         for function in (coroutine, generator, both):
             with pytest.raises(TypeError, match="is a coroutine or generator function"):
                 single_instance(function)
-
-    def test_what_is_answered_and_yet_to_run_is_refused_at_the_call(self):
-        @single_instance
-        def work():
-            return (each for each in "ab")
-
+        returns_one = single_instance(lambda: generator())
         with pytest.raises(TypeError, match="answered a generator"):
-            work()
+            returns_one()
         assert locks.count() == 0
 
     @pytest.mark.parametrize("what", ["name", 5, dict, staticmethod(len), object()])
-    def test_what_is_no_function_is_refused(self, what):
+    def test_an_object_that_is_no_function_is_refused(self, what):
         with pytest.raises(TypeError, match="decorates a function, not"):
             single_instance(what)
 
@@ -187,7 +177,7 @@ REFUSED = [
 
 class TestOptions:
     @pytest.mark.parametrize(("options", "error", "text"), REFUSED, ids=str)
-    def test_what_can_not_work_is_told_at_import(self, options, error, text):
+    def test_options_that_cannot_work_are_refused_at_import(self, options, error, text):
         with pytest.raises(error, match=text):
 
             @single_instance(**options)
@@ -196,36 +186,31 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("timeout", "seconds"), [(None, 30), (2.5, 2.5), (timedelta(seconds=5), 5)]
     )
-    def test_the_lease_is_as_long_as_was_asked(self, timeout, seconds):
+    def test_timeout_is_the_lease(self, timeout, seconds):
         @single_instance(key=NAME, timeout=timeout)
         def lease():
             return locks.get(NAME).timeout
 
         assert lease() == seconds
 
-    def test_the_lock_is_kept_at_the_alias_that_is_named(self):
-        @single_instance(key=NAME, using="django_redis")
-        def where():
-            return locks.using("django_redis").get(NAME).token == current_lock().token
+    def test_using_names_the_cache_alias_of_the_lock(self, settings):
+        before = settings.CACHES
+        other = before["default"] | {"KEY_PREFIX": "other"}
+        settings.CACHES = {**before, "other": other}
 
-        assert where()
+        @single_instance(key=NAME, using="other")
+        def where():
+            return locks.using("other").get(NAME) is not None, locks.get(NAME) is not None
+
+        assert where() == (True, False)
+        settings.CACHES = before
+        with pytest.raises(ImproperlyConfigured, match="'other'"):
+            where()
 
     def test_an_unknown_cache_alias_raises_at_import(self):
         with pytest.raises(ValueError, match=r"^using='nowhere' is not a cache alias") as caught:
             single_instance(using="nowhere")
         assert str(caught.value).endswith(f"CACHES has: {', '.join(map(repr, settings.CACHES))}")
-
-    def test_a_cache_alias_that_was_removed_later_raises_at_the_call(self, settings):
-        settings.CACHES = {**settings.CACHES, "later": settings.CACHES["default"]}
-
-        @single_instance(using="later")
-        def where(): ...
-
-        settings.CACHES = {
-            name: settings.CACHES[name] for name in settings.CACHES if name != "later"
-        }
-        with pytest.raises(ImproperlyConfigured, match="'later'"):
-            where()
 
     def test_the_cache_alias_is_not_checked_before_django_is_configured(self, tmp_path):
         # A task module may be imported before settings.configure().
@@ -332,10 +317,6 @@ class TestAbove:
         app = make_app()
         app.conf.task_always_eager = True
         assert app.tasks[f"tests.shared.{name}"].delay().get() == name
-
-    def test_a_task_of_a_finalized_app_is_a_single_instance(self, app, name):
-        app.finalize()
-        assert make_task(app, name).delay().id == locks.get(name).holder.task_id
 
     @pytest.mark.parametrize("above", [True, False])
     def test_the_class_and_the_signature_of_the_task_do_not_change(self, app, above):

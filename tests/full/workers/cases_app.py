@@ -3,8 +3,10 @@
 One body, and for each kind of task and each mode a task that runs it.
 """
 
+import functools
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from celery import Celery, Task
@@ -31,16 +33,11 @@ SHORT_LEASE = 2
 """Seconds."""
 
 
-def error(task: Task, run: str) -> str:
-    raise LookupError(run)
+def failing(make_error: Callable[[str], Exception]) -> Callable[[Task, str], str]:
+    def fail(task: Task, run: str) -> str:
+        raise make_error(run)
 
-
-def ignore(task: Task, run: str) -> str:
-    raise Ignore
-
-
-def reject(task: Task, run: str) -> str:
-    raise Reject(run, requeue=False)
+    return fail
 
 
 def requeue(task: Task, run: str) -> str:
@@ -76,9 +73,9 @@ def lose(task: Task, run: str) -> str:
 
 ENDS = {
     "end": lambda task, run: "ran",
-    "error": error,
-    "ignore": ignore,
-    "reject": reject,
+    "error": failing(LookupError),
+    "ignore": failing(Ignore),
+    "reject": failing(functools.partial(Reject, requeue=False)),
     "requeue": requeue,
     "retry": retry,
     "error_once": error_once,
