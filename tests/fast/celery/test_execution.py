@@ -20,6 +20,7 @@ from tests.tools import wait_until
 
 from .tools import (
     WHEN_SENT,
+    Unsendable,
     elsewhere,
     held_by,
     is_revoked,
@@ -282,10 +283,6 @@ def test_an_eager_retry_that_is_raised_to_the_caller_keeps_no_lock(eager, name):
 
 @pytest.mark.parametrize("below", [True, False])
 def test_a_retry_that_cannot_be_sent_keeps_no_lock(app, name, below):
-    class Unsendable(Task):
-        def apply_async(self, *args, **options):
-            raise OperationalError("no broker")
-
     def fail():
         raise LookupError
 
@@ -364,10 +361,6 @@ def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(ap
 
 @pytest.mark.parametrize(("acks_late", "error"), [(False, OperationalError), (True, Reject)])
 def test_a_retry_after_a_conflict_that_cannot_be_sent(app, name, acks_late, error, caplog):
-    class Unsendable(Task):
-        def apply_async(self, *args, **options):
-            raise OperationalError("no broker")
-
     @app.task(base=Unsendable, acks_late=acks_late, name=f"tests.{name}")
     @single_instance(key=name, on_conflict="retry")
     def work(): ...

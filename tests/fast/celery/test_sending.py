@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 
 import pytest
-from celery import Task, chain, chord, group
+from celery import chain, chord, group
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Retry
 from celery.result import AsyncResult
@@ -26,6 +26,7 @@ from tests.tools import wait_until
 
 from .tools import (
     WHEN_SENT,
+    Unsendable,
     elsewhere,
     held_by,
     is_revoked,
@@ -377,10 +378,6 @@ def test_delay_on_commit_takes_the_queue_lock_on_commit(app, name, sent):
 
 
 def test_a_message_that_could_not_be_sent_has_no_queue_lock(app, name):
-    class Unsendable(Task):
-        def apply_async(self, *args, **options):
-            raise OperationalError("no broker")
-
     with pytest.raises(OperationalError):
         make_task(app, name, task={"base": Unsendable}).delay()
     assert locks.get(name) is None
@@ -430,12 +427,11 @@ def test_a_queue_lock_lasts_as_long_as_its_message_may_wait(app, name, options, 
     assert seconds - 3 < locks.get(name).ttl <= seconds
 
 
-def test_a_queue_lock_lasts_for_ten_years_at_most(app, name, sent):
+def test_a_queue_lock_lasts_for_ten_years_at_most(app, name):
     task = make_task(app, name)
     first = task.apply_async(eta=datetime(9999, 1, 1, tzinfo=UTC))
-    assert task.apply_async().id == first.id == locks.get(name).holder.task_id
-    assert locks.get(name).ttl <= LONGEST_LEASE
-    assert len(sent) == 1
+    assert task.apply_async().id == first.id
+    assert LONGEST_LEASE - 3 < locks.get(name).ttl <= LONGEST_LEASE
 
 
 def test_queue_timeout_is_the_lease_of_the_queue_lock(app, name):

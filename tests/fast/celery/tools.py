@@ -5,6 +5,7 @@ from typing import Any
 from celery import Celery, Task
 from celery.app.trace import build_tracer
 from celery.result import AsyncResult
+from kombu.exceptions import OperationalError
 
 from django_redislock import locks, single_instance
 from django_redislock.info import LockInfo
@@ -19,6 +20,13 @@ class OwnCelery(Celery):
 
     def task(self, *args: Any, **options: Any) -> Any:
         return super().task(*args, **{"shared": False, **options})
+
+
+class Unsendable(Task):
+    """A task whose messages cannot be sent."""
+
+    def apply_async(self, *args: Any, **options: Any) -> Any:
+        raise OperationalError("no broker")
 
 
 def own_app(name: str = "tests.own", *, backend: str = "cache+memory://") -> OwnCelery:
