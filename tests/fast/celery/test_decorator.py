@@ -28,7 +28,7 @@ from django_redislock.signals import task_skipped
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import start, waiting
 
-from .tools import OwnCelery
+from .tools import OwnCelery, make_task
 
 NAME = "tests:place"
 
@@ -317,6 +317,10 @@ class TestAbove:
         app = make_app()
         app.conf.task_always_eager = True
         assert app.tasks[f"tests.shared.{name}"].delay().get() == name
+
+    def test_a_task_of_a_finalized_app_is_a_single_instance(self, app, name):
+        app.finalize()
+        assert make_task(app, name).delay().id == locks.get(name).holder.task_id
 
     @pytest.mark.parametrize("above", [True, False])
     def test_the_class_and_the_signature_of_the_task_do_not_change(self, app, above):

@@ -200,3 +200,10 @@ def test_a_process_that_is_being_forked_is_not_dead():
     watch = worker.Watch()
     watch._pool = SimpleNamespace(info={"processes": [None, os.getpid()]})
     assert watch._just_died() == set()
+
+
+def test_a_worker_that_starts_twice_in_one_process_watches_its_tasks_once(app, task):
+    """As in the tests of a project, by `celery.contrib.testing`."""
+    for _ in range(2):
+        worker.watch_tasks(SimpleNamespace(app=app))
+    assert task.Request.__mro__.count(worker.Watched) == 1

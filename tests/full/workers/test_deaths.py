@@ -1,14 +1,12 @@
 """A pool process dies while its task holds a lock with a lease of a minute."""
 
 import json
-from types import SimpleNamespace
 
 import psutil
 import pytest
 from celery import Task
 
 from django_redislock import locks
-from django_redislock.celery.worker import Watched, watch_tasks
 from tests import celery_app as tasks
 from tests.celery_worker import outcome, running_worker
 from tests.tools import wait_until
@@ -165,12 +163,3 @@ def test_a_process_that_dies_before_the_worker_heard_from_it_leaves_no_lock(
     other_run.go()  # for Celery may run it again
     assert outcome(unheard) == "ran" or unheard.state == "FAILURE"
     assert freed(other_run)
-
-
-def test_a_worker_that_starts_again_in_one_process_watches_its_tasks_once(monkeypatch):
-    """As in the tests of a project, by `celery.contrib.testing`."""
-    for task in tasks.app.tasks.values():
-        monkeypatch.setattr(task, "Request", task.Request)
-    for _ in range(2):
-        watch_tasks(SimpleNamespace(app=tasks.app))
-    assert tasks.long.Request.__mro__.count(Watched) == 1
