@@ -74,7 +74,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("lock", "error", "message"), REFUSED, ids=str)
+@pytest.mark.parametrize(("lock", "error", "message"), REFUSED)
 def test_a_lock_without_a_valid_token_is_refused(lock, error, message):
     with pytest.raises(error, match=message):
         fenced(Account.objects, lock).update()

@@ -25,9 +25,13 @@ DJANGO_REDIS = "django_redis.cache.RedisCache"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 
 FORKS = """
+import multiprocessing
 import os
 from django_redislock import locks
 from django_redislock.testing import embedded_redis
+def work():
+    with embedded_redis() as server:
+        say(server._folder)
 with embedded_redis() as server:
     locks.lock("a").acquire()
     pid = os.fork()
@@ -38,17 +42,7 @@ with embedded_redis() as server:
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     assert locks.get("a")
-say("done")
-"""
-
-IN_CHILDREN = """
-import multiprocessing
-from django_redislock.testing import embedded_redis
-def work():
-    with embedded_redis() as server:
-        say(server._folder)
-with embedded_redis():
-    child = multiprocessing.get_context("fork").Process(target=work)
+    child = multiprocessing.get_context("fork").Process(target=work)  # as parallel test runs do
     child.start()
     child.join()
 say("done")
@@ -263,13 +257,8 @@ class TestAway:
         assert place("default") == before
 
 
-def test_a_forked_process_has_its_own_server() -> None:
+def test_a_forked_process_has_its_own_server_which_ends_with_it() -> None:
     with Child(FORKS) as child:
-        child.expect("done")
-
-
-def test_a_process_of_multiprocessing_leaves_no_server() -> None:
-    with Child(IN_CHILDREN) as child:
         folder = Path(child.expect(""))
         child.expect("done")
         wait_until(lambda: not folder.exists())
