@@ -3,7 +3,6 @@
 Each test has a list in Redis. The tasks append notes to it.
 """
 
-import functools
 import os
 from typing import Any
 
@@ -141,26 +140,6 @@ def stopped(run):
                 break
             client.blpop([f"{run}:never"], 0.1)
     return lock.lost
-
-
-def looked_up(function):
-    @functools.wraps(function)
-    def wrapper(self, run):
-        return function(self, {"run": run})
-
-    return wrapper
-
-
-@app.task(bind=True)
-@looked_up
-@single_instance(key="long:{account[run]}", timeout=60)
-def long_by_other_arguments(self, account):
-    return part_of_it(self, account["run"])
-
-
-@single_instance(key="long:{run}:part", timeout=60)
-def part_of_it(task, run):
-    return wait(task, run)
 
 
 @app.task(bind=True)

@@ -439,6 +439,20 @@ def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, s
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
 
 
+def test_a_redelivered_message_that_was_acknowledged_had_not_begun(app, name, signals):
+    """A worker that shuts down gives back the messages that it has only fetched."""
+
+    @app.task(name=f"tests.{name}")
+    @single_instance(key=name, at_least_for=60)
+    def work():
+        return "ran"
+
+    app.backend.store_result("own", "ran", "SUCCESS")  # of an earlier message with that id
+    assert run_message(app, work, redelivered=True) == "ran"
+    assert run_message(app, work, redelivered=True, task_id="duplicate") is None
+    assert [each[:2] for each in signals] == [("skipped", "duplicate")]
+
+
 @pytest.mark.parametrize("on_conflict", ["skip", "wait"])
 def test_the_history_has_no_redelivered_message_as_skipped(app, name, on_conflict):
     again = []

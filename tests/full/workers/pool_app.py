@@ -41,12 +41,6 @@ def leased(self, run):
     return current_lock().lost
 
 
-@app.task(bind=True)
-@single_instance(key="pool:{run}", at_least_for=60)
-def once(self, run):
-    return work(self, run, 0.01)
-
-
 @app.task
 @single_instance(key="pool:{run}", timeout=60)
 def failing(run):

@@ -5,7 +5,7 @@ import signal
 import threading
 
 import pytest
-from celery import chain, chord, group
+from celery import chain, chord
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError
 
 from django_redislock import AlreadyRunning, locks
@@ -136,15 +136,4 @@ def test_a_newer_task_replaces_a_queued_one(worker, run):
     run.go()
     assert outcome(second) == "ran"
     assert begun(run) == [second.id]
-    wait_until(lambda: held(run) == [None, None])
-
-
-def test_a_group_of_duplicates_completes(worker, run):
-    member = tasks.queued["until_and_while_executing"].s(run.id).set(queue=worker.queue)
-    result = group([member, member.clone(), member.clone()]).apply_async()
-    for _ in result.results:
-        run.go()
-    ends = [outcome(each) for each in result.results]
-    assert ends.count("ran") == len(run.notes("begin"))
-    assert ends.count(None) == len(run.notes("skipped"))
     wait_until(lambda: held(run) == [None, None])

@@ -32,15 +32,6 @@ def freed(run):
     return True
 
 
-def test_locks_that_the_message_does_not_name_are_released(worker, run):
-    worker.send(tasks.long_by_other_arguments, run.id)
-    task_id, pid = begun(run)
-    names = [f"long:{run.id}", f"long:{run.id}:part"]
-    assert set(locks.get_many(names)) == set(names)
-    worker.kill_child(pid, task_id)
-    wait_until(lambda: not locks.get_many(names), timeout=FREE_WITHIN)
-
-
 @pytest.mark.skipif(
     not hasattr(Task, "retry_on_worker_lost"), reason="this Celery retries for no dead process"
 )

@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-from contextlib import contextmanager
 
 import pytest
 
@@ -25,7 +24,7 @@ ENDS_WITHIN = 20.0
 
 @pytest.fixture
 def start(tmp_path):
-    """Start a worker as `start(queue=...)`; it is stopped at the end of its `with`."""
+    """Start a worker, which stops when its block ends."""
 
     def start(**options):
         return running_worker(tmp_path, app="tests.full.workers.pool_app", **options)
@@ -44,45 +43,10 @@ def freed(name, within=FREE_WITHIN):
 
 
 def send_signals(worker, *names):
-    """One after the other, each when the one before was seen."""
+    """Send each signal after the worker has logged the one before."""
     for seen, name in enumerate(names):
         wait_until(lambda seen=seen: len(worker.logged("shutdown (MainProcess)")) >= seen)
         os.kill(worker.process.pid, getattr(signal, name))
-
-
-@pytest.fixture
-def given_back(start, other_run):
-    """Have one worker fetch what is sent and give it back unbegun, and another run it."""
-
-    @contextmanager
-    def given_back(send):
-        with start(concurrency=1, arguments=["--prefetch-multiplier", "4"]) as first:
-            first.send(long, other_run.id)
-            other_run.wait_for("begin")
-            results = send(first)
-            wait_until(lambda: all(first.logged(each.id, "received") for each in results))
-            send_signals(first, "SIGTERM")
-            wait_until(lambda: first.logged("Warm shutdown"))
-            other_run.go()
-            assert first.process.wait(ENDS_WITHIN) == 0
-        with start(queue=first.queue, concurrency=1):
-            yield results
-
-    return given_back
-
-
-def test_one_of_two_requeued_duplicates_runs(given_back, run):
-    with given_back(lambda worker: [worker.send(tasks.once, run.id) for _ in range(2)]) as sent:
-        assert sorted(map(outcome, sent), key=str) == [None, "ran"]
-    assert len(run.notes("begin")) == len(run.notes("skipped")) == 1
-    assert locks.force_release(f"pool:{run.id}") == 1
-
-
-@pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # redis-py 8
-def test_a_requeued_message_with_an_id_that_has_succeeded_before_runs(given_back, run):
-    tasks.app.backend.store_result(run.id, "ran", "SUCCESS")
-    with given_back(lambda worker: [worker.send(tasks.alone, run.id, task_id=run.id)]):
-        run.wait_for("end")
 
 
 @pytest.mark.parametrize(
