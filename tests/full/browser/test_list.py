@@ -2,16 +2,16 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
-from django_redislock.holder import info_text
 from django_redislock.primitives import core
 from django_redislock.text import short_duration
 
@@ -212,7 +212,6 @@ def test_refresh_of_a_page_that_is_no_more_shows_the_last(
     assert status(tab) == ""
 
 
-@pytest.mark.slow
 def test_refresh_rests_while_the_page_is_hidden(tab: Tab, viewer: User, hold) -> None:
     tab.open(LIST)
     refresh_every(tab, 2)
@@ -221,7 +220,7 @@ def test_refresh_rests_while_the_page_is_hidden(tab: Tab, viewer: User, hold) ->
     tab.wait(lambda: tab.script("return document.hidden"), "the page to be hidden")
     before = tab.script("return window.refreshes")
     tab.driver.set_script_timeout(10)
-    tab.driver.execute_async_script("setTimeout(arguments[0], 5000)")
+    tab.driver.execute_async_script("setTimeout(arguments[0], 4500)")
     assert tab.script("return window.refreshes") - before <= 1  # one was under way
 
     hold("invoice:42")
@@ -262,26 +261,29 @@ def test_refresh_of_a_page_that_logged_out_is_told(tab: Tab, viewer: User, hold)
     assert lists(tab, "invoice:42")
 
 
-def test_lease_and_age_run_by_the_browsers_clock(tab: Tab, viewer: User, hold) -> None:
+def test_durations_count_between_two_refreshes(tab: Tab, viewer: User, hold) -> None:
+    hold("short", timeout=2, auto_renewal=False)
     hold("invoice:42", timeout=60, auto_renewal=False)
     tab.open(LIST)
     meter = tab.get("meter", "Left of a lease of 1m 00s")
     value = float(meter.get_property("value"))
+    row = tab.driver.find_element(By.XPATH, "//tr[.//a[text()='invoice:42']]")
 
-    tab.wait(lambda: float(meter.get_property("value")) < value - 2, "the meter to run down")
+    tab.wait(lambda: float(meter.get_property("value")) < value - 2, "the meter to fall")
 
-    left = tab.driver.find_element(By.CSS_SELECTOR, "[data-left]")
-    age = tab.driver.find_element(By.CSS_SELECTOR, "[data-age]")
+    left = row.find_element(By.CSS_SELECTOR, "[data-left]")
+    age = row.find_element(By.CSS_SELECTOR, "[data-age]")
     assert float(left.text.rstrip("s")) < value - 1
     assert float(age.text.rstrip("s")) > 1
+    tab.wait_for_text("over, unless renewed")
 
 
-def test_the_last_renewal_lies_back_ever_longer(tab: Tab, viewer: User, hold) -> None:
+def test_the_time_since_the_last_renewal_counts(tab: Tab, viewer: User, hold) -> None:
     hold("invoice:42", timeout=60)
     tab.open(LIST)
     [state] = tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed")
 
-    tab.wait(lambda: re.fullmatch(r"renewed [2-9]\.\ds ago", state.text), "it to be counted")
+    tab.wait(lambda: re.fullmatch(r"renewed [1-9]\.\ds ago", state.text), "it to count")
 
 
 def test_refresh_waits_while_text_is_selected(tab: Tab, viewer: User, hold) -> None:
@@ -300,14 +302,6 @@ def test_refresh_waits_while_text_is_selected(tab: Tab, viewer: User, hold) -> N
     tab.wait(lambda: lists(tab, "report"))
 
 
-def test_lease_that_ran_out_says_so(tab: Tab, viewer: User, hold) -> None:
-    hold("invoice:42", timeout=2, auto_renewal=False)
-    tab.open(LIST)
-
-    tab.wait_for_text("over, unless renewed")
-
-
-@pytest.mark.slow
 def test_durations_read_as_the_servers_do(tab: Tab, viewer: User, hold) -> None:
     seconds = [0, 4.24, 9.96, 10, 59.9, 60, 200, 3599, 3600, 86399, 86400, 190000]
     hold("x")
@@ -320,17 +314,24 @@ def test_durations_read_as_the_servers_do(tab: Tab, viewer: User, hold) -> None:
     tab.wait(lambda: [each.text for each in shown] == [short_duration(each) for each in seconds])
 
 
-def test_all_boxes_at_once(tab: Tab, releaser: User, hold) -> None:
+def test_boxes_are_checked_all_at_once_and_in_a_range(tab: Tab, releaser: User, hold) -> None:
     for name in ("first", "second", "third"):
         hold(name)
     tab.open(LIST)
     every = tab.get("checkbox", "Select all objects on this page for an action")
+    boxes = tab.driver.find_elements(By.CSS_SELECTOR, "input.action-select")
 
     every.click()
     assert "3 of 3 selected" in tab.text
-    box(tab, "second").click()
+    boxes[1].click()
     assert "2 of 3 selected" in tab.text
     assert not every.is_selected()
+
+    boxes[0].click()
+    boxes[2].click()
+    boxes[0].click()
+    ActionChains(tab.driver).key_down(Keys.SHIFT).click(boxes[2]).key_up(Keys.SHIFT).perform()
+    assert "3 of 3 selected" in tab.text
 
 
 def test_everything_can_be_reached_by_keyboard(tab: Tab, releaser: User, hold) -> None:
@@ -343,30 +344,20 @@ def test_everything_can_be_reached_by_keyboard(tab: Tab, releaser: User, hold) -
     assert reached == 0
 
 
-@pytest.fixture
-def two_aliases(settings, hold, monkeypatch) -> None:
-    """Locks of the same names on each, that tasks hold, on a host with a long name."""
+@pytest.mark.parametrize("language", ["en", "de", "zh-hans"])
+def test_all_default_columns_fit_next_to_the_sidebar(
+    tab: Tab, releaser: User, settings, hold, monkeypatch, language: str
+) -> None:
     other = {**settings.CACHES["default"], "KEY_PREFIX": "other"}
     settings.CACHES = {**settings.CACHES, "sessions-eu-central": other}
-    monkeypatch.setattr(core, "info_text", info_of_a_task)
+    monkeypatch.setattr(core, "info_text", lambda *_, **__: json.dumps(TASK))
     for manager in (locks, locks.using("sessions-eu-central")):
         for name, timeout in (("payout", 60), ("invoice:42", 3000), ("x" * 100, 90_000)):
             hold(name, manager=manager, timeout=timeout)
-
-
-def info_of_a_task(*arguments: Any, **options: Any) -> str:
-    return json.dumps(json.loads(info_text(*arguments, **options)) | TASK)
-
-
-@pytest.mark.parametrize("sidebar", ["true", "false"])
-@pytest.mark.parametrize("language", ["en", "de", "zh-hans"])
-def test_all_columns_of_the_beginning_can_be_seen_at_once(
-    tab: Tab, releaser: User, two_aliases, language: str, sidebar: str
-) -> None:
     tab.log_in(language, name="django_language")
     tab.open(LIST)
-    tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', arguments[0])", sidebar)
-    for width in (1280, 1440, 1920):
+    tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'true')")
+    for width in (1280, 1920):
         tab.resize(width, 900)
         tab.open(LIST)
         assert tab.script(HIDDEN_PIXELS) == 0

@@ -59,14 +59,13 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path, settings) -> Iterator[TimedServer]:
-    with TimedServer(tmp_path).running(NOW) as server:
+    with TimedServer.running(tmp_path, NOW) as server:
         entry = settings.CACHES["default"] | {"LOCATION": server.url}
         settings.CACHES = {**settings.CACHES, "default": entry}
         with busy_shop(server):
             yield server
 
 
-@pytest.mark.slow
 def test_pictures_of_a_busy_shop(server, tab: Tab, releaser, folder: Path) -> None:
     tab.open(LIST)
     tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
