@@ -1,21 +1,21 @@
-"""Every code sample of README.md and docs/ is run: a test for each, named by page and line.
+"""Each code sample of README.md and docs/ is run, with one test for each page.
 
-The samples of a page run in its order and share what they define, as in one long session; each
-page has an empty Redis, an empty database and a project of its own (see `project`). `languages`
-tells what is done with a sample of each language; one that is not there fails.
+The samples of a page run in its order and share their names, as in one long session. Each page has
+an empty Redis, an empty database and its own Django project (see `project`). `languages` says what
+is done with a sample of each language.
 
-A sample of Python that begins with `# shop/tasks.py` is that file of the project; one that gives
-nothing but settings has them for the rest of the page, and locks are had with them. What claims
-an answer or an error is a `pycon`. What a `console` shows below a command is what it prints, where
-times, processes (`vm:123`) and fencing tokens may differ, and `...` is any text.
+A sample of Python that begins with `# shop/tasks.py` becomes that file of the project. A sample
+that only assigns settings changes the settings for the rest of the page. Answers and errors are
+shown in a `pycon`. The output below a command of a `console` is compared with what it prints,
+except for times, processes (`vm:123`) and fencing tokens; `...` stands for any text.
 
-What a sample needs and does not show stands before it in a comment, and is run as well:
+Code that a sample needs and does not show stands before it in a comment, and runs as well:
 
     <!-- invisible-code-block: python
     lock = locks.lock("invoice:42", timeout=30)
     -->
 
-There `page` is what `page.Page` has to offer: servers in place of the addresses that a sample
-names (`page.instead`), a Celery worker (`page.worker`), what a sample of text is compared with
-(`page.printed`), a place for what is to end with the page (`page.enter`).
+There `page` is the `page.Page`: servers for the addresses in samples (`page.instead`), a Celery
+worker (`page.worker`), the text that a sample of text is compared with (`page.printed`), and
+context managers that end with the page (`page.enter`).
 """

@@ -16,10 +16,12 @@ from typing import Any
 import yaml
 from django.template import engines
 
+from tests.tools import ROOT
+
 from . import console
 from .page import Page
 from .printed import Checker, assert_same, constant
-from .samples import HOME, Sample
+from .samples import Sample
 from .settling import names_of, settle
 
 FILE = re.compile(r"# ([\w/]+)(?<!settings)\.py\n")
@@ -53,7 +55,7 @@ def _execute(page: Page, sample: Sample, code: str) -> None:
     __tracebackhide__ = True
     compiled = compile(
         "\n" * sample.line + code,  # so that a traceback tells the page's lines
-        HOME / sample.page,
+        ROOT / sample.page,
         "exec",
         flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
         dont_inherit=True,
@@ -75,7 +77,7 @@ def _pycon(page: Page, sample: Sample) -> None:
     __tracebackhide__ = True
     told: list[str] = []
     test = doctest.DocTestParser().get_doctest(
-        page.real(sample.text), page.namespace, sample.id, str(HOME / sample.page), sample.line
+        page.real(sample.text), page.namespace, sample.id, str(ROOT / sample.page), sample.line
     )
     runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
     assert not runner.run(test, out=told.append, clear_globs=False).failed, "".join(told)

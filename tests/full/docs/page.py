@@ -103,7 +103,6 @@ class Page:
                 code = code.replace(name, there)
         return LOCAL.sub(urlsplit(os.environ["REDIS_URL"]).netloc, code)
 
-    def close(self) -> None:
-        self.namespace.clear()
+    def check_all_replaced(self) -> None:
         unknown = self.instead.keys() - self._found
         assert not unknown, f"{self.name} does not name {', '.join(sorted(unknown))}"

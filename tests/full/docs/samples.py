@@ -11,14 +11,6 @@ from markdown_it.token import Token
 
 from tests.tools import ROOT
 
-# Another folder is for the tests of these tests.
-HOME = Path(os.environ.get("TESTS_DOCS", ROOT))
-
-ELSEWHERE = {
-    "docs/getting-started/tutorial.md": "tests/full/tutorial",
-}
-"""Pages that have tests of their own."""
-
 INVISIBLE = re.compile(r"<!-- invisible-code-block: (\w+)\n(.*?)-->", re.DOTALL)
 DIRECTIVE = re.compile(r"\{([\w:-]+)\}\s*(\S*)")
 OPTIONS = re.compile(r"(:[\w-]+:.*\n)*\n*")
@@ -53,18 +45,14 @@ class Sample:
 
 
 def pages() -> list[str]:
-    """The paths of all pages, from `HOME`."""
-    found = [HOME / "README.md", *sorted(HOME.glob("docs/**/*.md"))]
-    names = [path.relative_to(HOME).as_posix() for path in found if path.exists()]
+    """The paths of all pages, from `ROOT`."""
+    found = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    names = [path.relative_to(ROOT).as_posix() for path in found if path.exists()]
     return [name for name in names if not name.startswith("docs/_build/")]
 
 
-def samples() -> list[Sample]:
-    return [each for page in pages() if page not in ELSEWHERE for each in samples_of(page)]
-
-
 def samples_of(page: str) -> list[Sample]:
-    text = (HOME / page).read_text()
+    text = (ROOT / page).read_text()
     found = [Sample(page, *each) for each in _found(text, 1)]
     return [sample for sample in found if not _is_included(sample)]
 

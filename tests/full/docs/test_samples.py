@@ -1,17 +1,42 @@
-"""Each code sample of the pages, by page and line."""
+"""The code samples of each page run, in their order."""
+
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from .samples import Sample, samples
+from testproject.celery import app
 
+from . import languages, project
+from .page import Page
+from .samples import pages, samples_of
 
-def parameter(sample: Sample):
-    # One process reads a page, for its samples share what they define.
-    return pytest.param(sample, id=sample.id, marks=pytest.mark.xdist_group(sample.page))
+PAGES = [
+    name
+    for name in pages()
+    if samples_of(name) and not name.endswith("tutorial.md")  # see tests/full/tutorial
+]
 
 
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # Celery's
-@pytest.mark.parametrize("sample", [parameter(sample) for sample in samples()])
-def test_sample(reader, sample):
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", PAGES)
+def test_samples(name: str, redis_server, tmp_path: Path) -> None:
     __tracebackhide__ = True
-    reader.read(sample)
+    redis_server.flushdb()
+    with ExitStack() as stack:
+        page = Page(name, tmp_path, stack)
+        stack.enter_context(project.started(page))
+        page.queries = stack.enter_context(CaptureQueriesContext(connection))
+        app.set_current()
+        stack.callback(app.set_current)  # a page may set its own
+        stack.callback(page.namespace.clear)
+        for sample in samples_of(name):
+            try:
+                languages.run(page, sample)
+            except BaseException as error:
+                error.add_note(f"in the sample at {sample.id}")
+                raise
+        page.check_all_replaced()
