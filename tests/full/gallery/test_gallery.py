@@ -1,0 +1,102 @@
+"""In the gallery each taught algorithm fails and ours does not; the docs show such a run."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from testproject.gallery import telling
+from testproject.gallery.exhibit import Found, Side
+from testproject.gallery.exhibits import ALL, dead_waiters, polling, redlock
+from testproject.gallery.management.commands.gallery import Command
+from tests.tools import ROOT, wait_until
+
+from .running import alive, environment
+
+[DOCS] = ROOT.glob("docs/*/how-locks-go-wrong.md")
+EMPTY = f"before\n\n{telling.BEGIN}\n\n{telling.END}\n\nafter\n"
+GALLERY = [sys.executable, ROOT / "testproject" / "manage.py", "gallery"]
+TRIALS = 2
+LONGEST = 200
+
+
+@pytest.mark.timeout(LONGEST + 10)
+def test_what_is_taught_fails_and_ours_does_not(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(EMPTY)
+    # pytest's own folders have names that are too long for a socket's.
+    with tempfile.TemporaryDirectory() as folder:
+        variables = environment(Path(folder))
+        done = subprocess.run(
+            [*GALLERY, "--trials", str(TRIALS), "--json", "--write", page],
+            cwd=tmp_path,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        wait_until(lambda: not alive(variables))
+        assert list(Path(folder).iterdir()) == []
+
+    exhibits = {each["name"]: each for each in json.loads(done.stdout)["exhibits"]}
+    assert exhibits.keys() == {exhibit.name for exhibit in ALL}
+    for name, told in exhibits.items():
+        failed = told["taught"]["failed"], told["ours"]["failed"]
+        assert (told["trials"], *failed, told["as_told"]) == (TRIALS, TRIALS, 0, True), name
+    for name, label in (
+        ("polling", polling.PER_TURN),
+        ("polling", polling.LONGEST),
+        ("dead-waiters", dead_waiters.STOOD),
+    ):
+        taught, ours = (exhibits[name][side]["figures"][label] for side in ("taught", "ours"))
+        assert taught > ours > 0
+    assert exhibits["redlock"]["ours"]["figures"] == {redlock.BOTH: TRIALS}
+    before, table, after = page.read_text().partition("| ")
+    assert before == f"before\n\n{telling.BEGIN}\n\n"
+    assert after.endswith(f"\n\n{telling.END}\n\nafter\n")
+    assert (table + after).count(f" | {TRIALS} of {TRIALS} | 0 of {TRIALS} | ") == len(ALL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["getset", "\x1b[2J"], r"'\\x1b\[2J' is none of"),
+        (["--trials", "0"], "'0' is no number above 0"),
+        (["--trials", "many"], "'many' is no number above 0"),
+        (["--write", "nowhere.md"], "'nowhere.md' is no page"),
+        (["--write", str(ROOT / "README.md")], "README.md' is no page"),
+        (["getset", "--write", str(DOCS)], "--write is for all exhibits"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        call_command("gallery", *arguments)
+
+
+@pytest.mark.parametrize(("taught", "ours"), [(2, 0), (3, 1), (0, 0)])
+def test_an_unexpected_result_is_an_error_and_is_not_written(
+    taught: int, ours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(EMPTY)
+    found = Found(ALL[0], 1, 3, Side(taught, {}), Side(ours, {}), 1.0)
+    monkeypatch.setattr(Command, "_found", lambda self, options: [found])
+    with pytest.raises(CommandError, match=f"Not as told: {ALL[0].name}") as raised:
+        call_command("gallery", "--write", str(page))
+    assert raised.value.returncode == 1
+    assert page.read_text() == EMPTY
+
+
+def test_the_docs_show_each_exhibit_with_its_code() -> None:
+    text = DOCS.read_text()
+    for number, exhibit in enumerate(ALL, 1):
+        assert f"\n## {exhibit.title}\n" in text
+        assert f"\n| ({number}) {exhibit.title}: {exhibit.failure} | 20 of 20 | 0 of 20 |" in text
+    assert text.count("```{literalinclude} ") >= len(ALL)
