@@ -20,10 +20,8 @@ MAJORS = (5, 6, 7, 8)
 FOLDERS = Path(sys.prefix, "clients")
 SUITE = [
     "tests/full/topologies/test_conformance.py",
-    "-m",
-    "not slow",
     "-k",
-    "tcp-valkey or cluster",
+    "tcp-valkey or cluster-acl",
 ]
 
 WHICH = """

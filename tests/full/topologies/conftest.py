@@ -7,106 +7,34 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from tests.servers import MAKES
 from tests.tools import Child, wait_for_none_left
 
-from . import places, topologies
+from . import topologies
 from .topologies import Running, Topology
 
 TOPOLOGIES: dict[str, Callable[[], Running]] = {
-    "tcp-valkey-9.1": partial(topologies.single, "core", "valkey-9.1"),
-    "cluster-acl": partial(topologies.cluster_acl, "valkey-9.1"),
-}
-
-BRIEF: dict[str, Callable[[], Running]] = {
-    "acl-redis-6.2": partial(topologies.acl, "core", "redis-6.2"),
-    "core-sentinels": partial(topologies.sentinels, "core_sentinels", "core"),
-    "tls": partial(topologies.tls, "core"),
+    "tcp-valkey-9.1": partial(topologies.single, "core"),
+    "tls-redis-7.0": partial(topologies.tls, "core", protocol=3),
+    "acl-redis-6.2": partial(topologies.acl, "core", "redis-6.2", protocol=2),
+    "sentinels": partial(topologies.sentinels, "core_sentinels", "core"),
+    "django-redis-unix": partial(topologies.unix, "django_redis"),
+    "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
     "django-redis-shards": topologies.shards,
     "django-valkey": partial(topologies.single, "django_valkey"),
+    "cluster-acl": partial(topologies.cluster_acl, "valkey-9.1"),
+    "cluster-redis-6.2": partial(topologies.cluster, "redis-6.2"),
 }
-"""Of these, only what is marked ``everywhere`` is not slow."""
-
-SLOW: dict[str, Callable[[], Running]] = {
-    **{f"tcp-{make}": partial(topologies.single, "core", make) for make in MAKES[1:]},
-    "unix": partial(topologies.unix, "core"),
-    **{f"acl-{make}": partial(topologies.acl, "core", make) for make in MAKES[:-1]},
-    "resp2": partial(topologies.single, "core", protocol=2),
-    "resp3": partial(topologies.single, "core", protocol=3),
-    "django-redis": partial(topologies.single, "django_redis"),
-    "django-redis-herd": partial(
-        topologies.single, "django_redis", CLIENT_CLASS="django_redis.client.HerdClient"
-    ),
-    **{f"cluster-{make}": partial(topologies.cluster, make) for make in MAKES},
-    "django-redis-sentinels": partial(topologies.sentinels, "django_redis_sentinels", "django"),
-    "django-redis-unix": partial(topologies.unix, "django_redis"),
-    "django-redis-tls": partial(topologies.tls, "django_redis"),
-    "django-redis-acl": partial(topologies.acl, "django_redis", "valkey-9.1"),
-    **{f"cluster-acl-{make}": partial(topologies.cluster_acl, make) for make in MAKES[1:]},
-    "cluster-resp3": partial(topologies.cluster, protocol=3),
-}
-"""Those that differ least from the others."""
-
-ALL = TOPOLOGIES | BRIEF | SLOW
-
-
-@pytest.hookimpl(tryfirst=True)  # before the slow ones are left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        if params.get("topology") in BRIEF and not item.get_closest_marker("everywhere"):
-            item.add_marker(pytest.mark.slow)
-
-
-def sorts(*names: str) -> list[Any]:
-    """Parameters for the fixture `topology`."""
-    return [_parameter(name) for name in names]
-
-
-def _parameter(name: str) -> Any:
-    # One process has all tests of a topology, so that its servers are started once.
-    marks = [pytest.mark.xdist_group(f"topology-{name}")]
-    return pytest.param(name, id=name, marks=marks + [pytest.mark.slow] * (name in SLOW))
-
-
-@pytest.fixture(scope="session")
-def start() -> Iterator[Callable[[str], Topology]]:
-    """Start a topology, or give the one that runs. In random order a fixture with parameters
-    would start it many times."""
-    running: dict[str, Topology] = {}
-    with ExitStack() as stack:
-
-        def start(name: str) -> Topology:
-            if name not in running:
-                running[name] = stack.enter_context(ALL[name]())
-            return running[name]
-
-        yield start
-
-
-@pytest.fixture(params=sorts(*ALL))
-def topology(request: pytest.FixtureRequest, start) -> Iterator[Topology]:
-    """Servers that are up, on which this process's locks live, and nothing stays behind."""
-    topology = start(request.param)
-    with override_settings(**topology.settings):
-        yield topology
-    observers = topology.observers()
-    left = [key for client in observers for key in wait_for_none_left(client)]
-    for client in observers:
-        client.flushall()
-        client.close()
-    assert not left, f"Left behind: {', '.join(left)}"
-
+"""One of each kind: backends, servers, transports, Sentinels, Clusters, and users."""
 
 STARTS_WITHIN = 60
-"""Seconds that a process is given to come up on a busy machine."""
+"""Seconds in which a process starts on a busy machine."""
 
 OTHER = """
 import json
 from django_redislock import LockNotOwnedError, locks
 
 held = {}
-locks.ping()  # it is connected before anything is bounded
+locks.ping()  # connects before a time limit counts
 say("ready")
 while order := hear():
     what, name, options = json.loads(order)
@@ -125,90 +53,114 @@ while order := hear():
 
 
 class Other:
-    """Another process that uses locks as it is told."""
+    """Another process that acquires and releases locks on request."""
 
     def __init__(self, child: Child) -> None:
+        child.expect("ready", timeout=STARTS_WITHIN)
         self._child = child
         self._held: set[str] = set()
-        self._owes_answers = 0
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it lives and has answered all that it was told: a test that fails may leave it
-        otherwise, and the next would take its answer for its own."""
-        return not self._owes_answers and self._child.process.poll() is None
-
-    def end(self) -> None:
-        self._child.kill()
 
     def acquire(self, name: str, **options: Any) -> int | None:
-        """The fencing token, if it gets the lock."""
+        """Return the fencing token, or None if the lock was not acquired."""
         self.begin_to_acquire(name, **options)
         return self.acquired(name)
 
     def begin_to_acquire(self, name: str, **options: Any) -> None:
-        self._tell("acquire", name, options)
+        self._child.tell(json.dumps(["acquire", name, options]))
 
     def acquired(self, name: str) -> int | None:
-        """Waits until it says so."""
-        got, fence = self._answer("acquired").split()
+        """Wait for the result of `begin_to_acquire`."""
+        got, fence = self._child.expect("acquired").split()
         if got == "False":
             return None
         self._held.add(name)
         return int(fence)
 
     def release(self, name: str) -> bool:
-        """Whether it still was the holder."""
+        """Return whether the process still held the lock."""
         self._held.discard(name)
-        self._tell("release", name, {})
-        return self._answer("released") == "True"
+        self._child.tell(json.dumps(["release", name, {}]))
+        return self._child.expect("released") == "True"
+
+    def kill(self) -> None:
+        self._child.kill()
 
     def release_all(self) -> None:
         for name in [*self._held]:
             self.release(name)
 
-    def _tell(self, what: str, name: str, options: dict[str, Any]) -> None:
-        self._owes_answers += 1
-        self._child.tell(json.dumps([what, name, options]))
 
-    def _answer(self, what: str) -> str:
-        answer = self._child.expect(what)
-        self._owes_answers -= 1
-        return answer
-
-
-class Others:
-    """For each topology the process that is told; it takes a second to start one."""
+class Session:
+    """The topologies that run, and the other process of each. They start once in a session."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._started: dict[str, Other] = {}
+        self._topologies: dict[str, Topology] = {}
+        self._others: dict[str, Other] = {}
 
-    def of(self, topology: Topology) -> Other:
-        key = topology.environment[places.VARIABLE]
-        if key not in self._started:
-            child = self._stack.enter_context(Child(OTHER, **topology.environment))
-            child.expect("ready", timeout=STARTS_WITHIN)
-            self._started[key] = Other(child)
-        return self._started[key]
+    def topology(self, name: str) -> Topology:
+        if name not in self._topologies:
+            self._topologies[name] = self._stack.enter_context(TOPOLOGIES[name]())
+        return self._topologies[name]
 
-    def take_back(self, topology: Topology, other: Other) -> None:
-        """It has nothing any more, and is there for the next test if it can be."""
-        if other.is_ready:
-            other.release_all()
-        else:
-            del self._started[topology.environment[places.VARIABLE]]
-            other.end()
+    def take_other(self, name: str) -> Other:
+        """Return the process. It is not used again unless the test gives it back."""
+        if name in self._others:
+            return self._others.pop(name)
+        environment = self.topology(name).environment
+        return Other(self._stack.enter_context(Child(OTHER, **environment)))
+
+    def give_back(self, name: str, other: Other) -> None:
+        self._others[name] = other
 
 
 @pytest.fixture(scope="session")
-def others() -> Iterator[Others]:
+def running() -> Iterator[Session]:
     with ExitStack() as stack:
-        yield Others(stack)
+        yield Session(stack)
+
+
+def sorts(*names: str) -> list[Any]:
+    """Return parameters for the fixture `topology`."""
+    # One test process runs all tests of a topology, so that its servers start once.
+    return [
+        pytest.param(name, id=name, marks=pytest.mark.xdist_group(f"topology-{name}"))
+        for name in names
+    ]
+
+
+@pytest.fixture(params=sorts(*TOPOLOGIES))
+def topology(request: pytest.FixtureRequest, running: Session) -> Iterator[Topology]:
+    """Servers on which this process has its locks. The test must leave no key behind."""
+    topology = running.topology(request.param)
+    with override_settings(**topology.settings):
+        yield topology
+    observers = topology.observers()
+    left = [key for client in observers for key in wait_for_none_left(client)]
+    for client in observers:
+        client.flushall()
+        client.close()
+    assert not left, f"Left behind: {', '.join(left)}"
 
 
 @pytest.fixture
-def other(topology: Topology, others: Others) -> Iterator[Other]:
-    other = others.of(topology)
+def other(request: pytest.FixtureRequest, topology: Topology, running: Session) -> Iterator[Other]:
+    name = request.node.callspec.params["topology"]
+    other = running.take_other(name)
     yield other
-    others.take_back(topology, other)
+    # After a failed test the process may still wait for a lock.
+    if request.node.stash.get(FAILED, False):
+        other.kill()
+    else:
+        other.release_all()
+        running.give_back(name, other)
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report

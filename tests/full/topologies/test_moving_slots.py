@@ -7,21 +7,20 @@ from redis.crc import key_slot
 
 from django_redislock import locks
 from django_redislock.keys import Keys
-from tests.lock_tools import awaiting, start, waiting
+from tests.lock_tools import start, waiting
 from tests.tools import wait_until
 
 from .conftest import sorts
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.parametrize("topology", sorts("cluster-acl"), indirect=True),
+]
 
 WAYS = ["move_slot", "move_slot_atomically"]
 LEASE = 3.0
 SLOT = key_slot(str(Keys("any").of("a").bucket).encode())
 """That of the lock "a", as its bucket's number is the hash tag."""
-
-either_user = pytest.mark.parametrize(
-    "topology", sorts("cluster-acl", "cluster-valkey-9.1"), indirect=True
-)
 
 
 @pytest.fixture
@@ -40,7 +39,6 @@ def another(cluster):
     return next(node for node in cluster.owners() if node is not owner)
 
 
-@either_user
 @pytest.mark.parametrize("way", WAYS)
 def test_a_lock_is_held_renewed_and_handed_over_across_moves(move, other, way):
     with locks.lock("a", timeout=LEASE) as lock:
@@ -67,30 +65,8 @@ def enters(lock):
         return True
 
 
-@pytest.mark.slow
-@either_user
 @pytest.mark.parametrize("way", WAYS)
-def test_asyncio_keeps_and_hands_over_across_moves(move, way):
-    async def hold():
-        async with locks.lock("a", timeout=LEASE, blocking_timeout=30) as lock:
-            await asyncio.to_thread(move, way)
-            before = (await locks.aget("a")).expires_at
-            await asyncio.to_thread(wait_until, lambda: locks.get("a").expires_at > before)
-            assert await lock.aowned()
-
-    async def use():
-        async with locks.lock("a", timeout=LEASE):
-            waiter = asyncio.ensure_future(hold())
-            await awaiting(locks, "a", 1)
-            await asyncio.to_thread(move, way)
-        await waiter
-
-    asyncio.run(use())
-
-
-@pytest.mark.parametrize("topology", sorts("cluster-acl"), indirect=True)
-@pytest.mark.parametrize("way", WAYS)
-def test_no_task_of_many_meets_an_error_of_a_move(topology, move, way):
+def test_many_asyncio_tasks_see_no_error_during_moves(topology, move, way):
     turns = []
 
     async def hold_until(moved):
@@ -112,8 +88,7 @@ def test_no_task_of_many_meets_an_error_of_a_move(topology, move, way):
     asyncio.run(use())
 
 
-@either_user
-def test_who_comes_while_a_slot_is_on_its_way_is_let_in_when_it_has_moved(topology):
+def test_a_waiter_that_arrives_during_a_move_acquires_the_lock_after_it(topology):
     with locks.lock("a"):
         pass
     asked = []

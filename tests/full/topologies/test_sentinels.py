@@ -14,9 +14,7 @@ from .conftest import sorts
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.mark.parametrize(
-    "topology", sorts("core-sentinels", "django-redis-sentinels"), indirect=True
-)
+@pytest.mark.parametrize("topology", sorts("sentinels", "django-redis-sentinels"), indirect=True)
 def test_a_loop_that_ended_left_no_connection_to_a_sentinel(topology):
     async def use():
         async with locks.lock("a"):
@@ -30,7 +28,7 @@ def test_a_loop_that_ended_left_no_connection_to_a_sentinel(topology):
 @pytest.mark.skipif(
     "force_master_ip" not in signature(Sentinel).parameters, reason="redis-py does not know it yet"
 )
-@pytest.mark.parametrize("topology", sorts("core-sentinels"), indirect=True)
+@pytest.mark.parametrize("topology", sorts("sentinels"), indirect=True)
 def test_asyncio_goes_where_the_master_is_said_to_be_instead(topology, settings):
     elsewhere = Sentinel(topology.told["sentinels"], force_master_ip="127.0.0.2")
     alias = settings.CACHES["default"]

@@ -1,7 +1,4 @@
-"""The topologies: servers that are started, and the place that locks have on them.
-
-Another one is a function of three lines here, and a line of parameters in `conftest`.
-"""
+"""The servers of each topology, and the settings with which locks live on them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -72,13 +69,11 @@ def unix(place: str) -> Iterator[Topology]:
 
 
 @contextmanager
-def tls(place: str) -> Iterator[Topology]:
+def tls(place: str, **options: Any) -> Iterator[Topology]:
+    """One server that asks its clients for certificates. Only Debian's Redis can."""
     certificates = Certificates()
     with Node(tls=certificates, tls_auth_clients="yes") as node:
-        options = certificates.shown
-        if place == "django_redis":
-            options = {"CONNECTION_POOL_KWARGS": options}
-        yield on(node, place, url=node.url, **options)
+        yield on(node, place, url=node.url, **options, **certificates.shown)
 
 
 @contextmanager
@@ -90,9 +85,9 @@ def sentinels(place: str, name: str) -> Iterator[Topology]:
 
 
 @contextmanager
-def cluster(make: str = "valkey-9.1", **options: Any) -> Iterator[Topology]:
+def cluster(make: str) -> Iterator[Topology]:
     with Cluster(make, **PATIENT) as running:
-        told = {"startup": running.startup} | options
+        told = {"startup": running.startup}
         yield Topology("cluster", told, running.owners, cluster=running)
 
 
@@ -108,12 +103,12 @@ def shards() -> Iterator[Topology]:
 
 
 @contextmanager
-def acl(place: str, make: str) -> Iterator[Topology]:
-    """Locks of a user who may do nothing else, in a database other than the first."""
+def acl(place: str, make: str, **options: Any) -> Iterator[Topology]:
+    """A user with the least rights, in a database other than the first."""
     with Node(make) as node:
         user = "{username}:{password}".format(**make_user(node))
         url = f"redis://{user}@127.0.0.1:{node.port}/1"
-        yield on(node, place, database=1, url=url)
+        yield on(node, place, database=1, url=url, **options)
 
 
 @contextmanager
