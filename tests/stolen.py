@@ -1,5 +1,4 @@
-"""What a virtual machine's host gave to others when the machine wanted to run, or had it wait for
-its disk: `Stolen`."""
+"""How much time the host of a virtual machine took from it: `Stolen`."""
 
 import os
 import re
@@ -7,64 +6,52 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-STAT = Path("/proc/stat")
-
-PRESSURE = Path("/proc/pressure/io")
-"""How long somebody waited for the disk: for what is to be read of a program, too, where the host
-takes back the memory that it was in."""
-
 MUCH = 0.2
-"""Seconds that are stolen during what may fail by that alone."""
+"""Stolen seconds that can make a test fail."""
 
 CALM = 0.2
-"""The share of the processors' time that others may take on a machine that is calm."""
-
-CALM_WITHIN = 20
-"""Seconds to wait for that."""
+"""The highest share of stolen time on a calm machine."""
 
 
 class Stolen:
-    """The processors' time that was stolen since this was made. None where no such thing is
-    known: on a machine of its own, and beside Linux."""
+    """The time that was stolen since this object was made. It is 0 where the kernel does not
+    report stolen time."""
 
     def __init__(self) -> None:
-        self._before = _jiffies()
-        self._waited_before = _waited()
+        self._before = _times()
 
     @property
     def seconds(self) -> float:
-        """Of all processors together, and of the disk."""
-        taken = (_jiffies()[0] - self._before[0]) / os.sysconf("SC_CLK_TCK")
-        return taken + _waited() - self._waited_before
+        """Stolen seconds of all processors, and seconds in which a process waited for the disk."""
+        stolen, _, waited = self._since()
+        return stolen / os.sysconf("SC_CLK_TCK") + waited
 
     @property
     def share(self) -> float:
-        """Of the time of all processors; from 0 to 1."""
-        stolen, every = (now - then for now, then in zip(_jiffies(), self._before, strict=True))
-        return stolen / every if every else 0.0
+        """The stolen share of the time of all processors, from 0 to 1."""
+        stolen, total, _ = self._since()
+        return stolen / total if total else 0.0
+
+    def _since(self) -> list[float]:
+        return [now - before for now, before in zip(_times(), self._before, strict=True)]
 
 
-def wait_for_calm(interval: float = 0.5) -> None:
-    """Return when the machine is calm; one that does not become so is taken as it is."""
-    deadline = time.monotonic() + CALM_WITHIN
+def _times() -> tuple[int, int, float]:
+    """Stolen and all clock ticks, and the seconds in which a process waited for the disk."""
+    ticks, waited = [0] * 8, 0.0
+    with suppress(OSError, ValueError, IndexError):
+        ticks = [int(each) for each in Path("/proc/stat").read_text().split()[1:9]]
+    with suppress(OSError, TypeError):
+        some = re.match(r"some .* total=(\d+)", Path("/proc/pressure/io").read_text())
+        waited = int(some[1]) / 1e6  # type: ignore[index]
+    return ticks[7], sum(ticks), waited
+
+
+def wait_for_calm(timeout: float = 20) -> None:
+    """Wait until the machine is calm, but not longer than `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         stolen = Stolen()
-        time.sleep(interval)
+        time.sleep(0.5)
         if stolen.share < CALM:
             return
-
-
-def _jiffies() -> tuple[int, int]:
-    """What was stolen so far, and all."""
-    with suppress(OSError, ValueError, IndexError):
-        told = [int(each) for each in STAT.read_text().splitlines()[0].split()[1:9]]
-        return told[7], sum(told)
-    return 0, 0
-
-
-def _waited() -> float:
-    """Seconds for which somebody waited for the disk so far."""
-    with suppress(OSError, ValueError, IndexError):
-        [some] = re.findall(r"^some .* total=(\d+)$", PRESSURE.read_text(), re.MULTILINE)
-        return int(some) / 1e6
-    return 0.0

@@ -98,16 +98,10 @@ class Tab:
     def log_in(self, cookie: str, *, name: str = "sessionid") -> None:
         self.cdp("Network.setCookie", name=name, value=cookie, url=self.origin, httpOnly=True)
 
-    def emulate(
-        self, *, scheme: str = "light", media: str = "screen", reduced_motion: bool = False
-    ) -> None:
-        """`scheme` is ``"light"`` or ``"dark"``, `media` ``"screen"`` or ``"print"``."""
-        features = {
-            "prefers-color-scheme": scheme,
-            "prefers-reduced-motion": "reduce" if reduced_motion else "no-preference",
-        }
-        told = [{"name": name, "value": value} for name, value in features.items()]
-        self.cdp("Emulation.setEmulatedMedia", media=media, features=told)
+    def emulate(self, *, scheme: str) -> None:
+        """Prefer the ``"light"`` or the ``"dark"`` color scheme."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.cdp("Emulation.setEmulatedMedia", features=features)
 
     def without_scripts(self) -> None:
         """Run no JavaScript in the pages that are opened from now on."""
@@ -198,9 +192,6 @@ class Tab:
             return found[0] if found else None
 
         return self.wait(only, f"a {role} named {names}")  # type: ignore[return-value]
-
-    def names(self, role: str) -> list[str]:
-        return [element.accessible_name for element in self.all(role)]
 
     # What it looks like
 

@@ -1,4 +1,4 @@
-"""What a visitor does on our pages, said once for all tests."""
+"""What a visitor does on the pages of the admin."""
 
 from urllib.parse import quote
 
@@ -26,16 +26,6 @@ def search(tab: Tab, text: str) -> None:
 
 def lists(tab: Tab, name: str) -> bool:
     return bool(tab.all("link", name, within=tab.get("main")))
-
-
-def open_lock(tab: Tab, name: str) -> None:
-    tab.follow(tab.get("link", name))
-
-
-def may_release(tab: Tab) -> bool:
-    """Whether the page offers it, in whatever way."""
-    offers = tab.names("button") + tab.names("option") + tab.names("checkbox")
-    return any(word in name.lower() for name in offers for word in ("release", "for an action"))
 
 
 def ask_to_release_selected(tab: Tab, *names: str) -> None:
