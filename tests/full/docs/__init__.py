@@ -5,9 +5,9 @@ an empty Redis, an empty database and its own Django project (see `project`). `l
 is done with a sample of each language.
 
 A sample of Python that begins with `# shop/tasks.py` becomes that file of the project. A sample
-that only assigns settings changes the settings for the rest of the page. Answers and errors are
-shown in a `pycon`. The output below a command of a `console` is compared with what it prints,
-except for times, processes (`vm:123`) and fencing tokens; `...` stands for any text.
+that only assigns settings changes the settings for the rest of the page. The output below a
+command of a `console` is compared with what it prints, except for times, processes (`vm:123`) and
+fencing tokens; `...` stands for any text.
 
 Code that a sample needs and does not show stands before it in a comment, and runs as well:
 

@@ -73,22 +73,19 @@ def _perform(page: Page, command: str, shown: str) -> str:
 
 
 def _make(words: list[str]) -> str:
-    """Not run, for some take hours: make says what it would do."""
-    done = subprocess.run(
-        ["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    """Check that make knows the target. Some targets take hours."""
+    subprocess.run(
+        ["make", "--dry-run", *words[1:]], cwd=ROOT, stdout=subprocess.DEVNULL, check=True
     )
-    assert done.returncode == 0, done.stderr
     return ""
 
 
 def _pip_install(words: list[str]) -> str:
-    """Not run either: what is named is this package with extras that it has."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        ours = tomllib.load(file)["project"]
+    """Check that only this package is installed, with extras that it has."""
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for wanted in map(Requirement, words):
-        assert wanted.name == ours["name"], f"{wanted} is another package"
-        unknown = wanted.extras - ours["optional-dependencies"].keys()
-        assert not unknown, f"there is no extra {', '.join(unknown)}"
+        assert wanted.name == ours["name"]
+        assert wanted.extras <= ours["optional-dependencies"].keys()
     return ""
 
 

@@ -1,26 +1,21 @@
-"""What is done with a sample, by its language. One that is not here can't be in a page."""
+"""Runs a sample by its language. A sample in a language that is not in `RUNNERS` fails."""
 
 import ast
 import configparser
 import contextlib
-import doctest
 import importlib
 import inspect
 import io
-import json
 import re
-import tomllib
 from pathlib import PurePath
-from typing import Any
 
 import yaml
-from django.template import engines
 
 from tests.tools import ROOT
 
 from . import console
 from .page import Page
-from .printed import Checker, assert_same, constant
+from .printed import assert_same, constant
 from .samples import Sample
 from .settling import names_of, settle
 
@@ -72,18 +67,6 @@ def _import(page: Page, file: str, code: str) -> None:
     page.namespace |= {name: vars(module)[name] for name in dir(module) if name[:2] != "__"}
 
 
-def _pycon(page: Page, sample: Sample) -> None:
-    """Each answer and each error is compared."""
-    __tracebackhide__ = True
-    told: list[str] = []
-    test = doctest.DocTestParser().get_doctest(
-        page.real(sample.text), page.namespace, sample.id, str(ROOT / sample.page), sample.line
-    )
-    runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
-    assert not runner.run(test, out=told.append, clear_globs=False).failed, "".join(told)
-    page.namespace |= test.globs
-
-
 def _console(page: Page, sample: Sample) -> None:
     __tracebackhide__ = True
     console.run(page, sample.text)
@@ -127,25 +110,16 @@ def _sql(page: Page, sample: Sample) -> None:
     assert shown in asked, f"{shown} is none of\n{''.join(asked)}"
 
 
-def _html(page: Page, sample: Sample) -> None:
-    engines["django"].from_string(sample.text).render(page.namespace)
-
-
-def _parsed(parse: Any) -> Any:
-    return lambda page, sample: parse(sample.text)
+def _yaml(page: Page, sample: Sample) -> None:
+    yaml.safe_load(sample.text)
 
 
 RUNNERS = {
     "bash": _bash,
     "console": _console,
-    "html": _html,
-    "html+django": _html,
     "ini": _ini,
-    "json": _parsed(json.loads),
-    "pycon": _pycon,
     "python": _python,
     "sql": _sql,
     "text": _text,
-    "toml": _parsed(tomllib.loads),
-    "yaml": _parsed(yaml.safe_load),
+    "yaml": _yaml,
 }

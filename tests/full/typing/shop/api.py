@@ -6,6 +6,7 @@ from typing import Any, Literal, assert_type
 
 import redis
 import redis.asyncio
+from prometheus_client import CollectorRegistry
 from redis import exceptions
 
 from django_redislock import (
@@ -20,6 +21,7 @@ from django_redislock import (
     LockManager,
     LockNotOwnedError,
     locks,
+    metrics,
 )
 from django_redislock.health import Health
 from django_redislock.info import Event, Page, Rates, Waiter
@@ -73,8 +75,6 @@ def by_hand(lock: BaseLock) -> None:
     assert_type(lock.owned(), bool)
     assert_type(lock.extend(timedelta(minutes=1), replace_ttl=True), Literal[True])
     assert_type(lock.reacquire(), Literal[True])
-    assert_type(lock.name, str)
-    assert_type(lock.timeout, float)
     assert_type(lock.token, str | None)
     assert_type(lock.fence_token, int | None)
     assert_type(lock.lost, bool)
@@ -195,31 +195,21 @@ async def look_async() -> None:
     assert_type(await locks.aping(), float)
 
 
-def facts(info: LockInfo) -> None:
-    assert_type(info.name, str)
-    assert_type(info.kind, str)
-    assert_type(info.capacity, int)
-    assert_type(info.state, str)
-    assert_type(info.waiters, int)
+def read_info(info: LockInfo) -> None:
     assert_type(info.holders, tuple[Holding, ...])
     assert_type(info.first, Holding | None)
-    assert_type(info.token, str | None)
-    assert_type(info.fence_token, int | None)
-    assert_type(info.acquired_at, datetime | None)
-    assert_type(info.ttl, float | None)
     assert_type(info.holder, Holder | None)
+    assert_type(info.acquired_at, datetime | None)
     for holding in info.holders:
-        assert_type(holding.token, str)
-        assert_type(holding.fence_token, int)
-        assert_type(holding.weight, int)
-        assert_type(holding.timeout, float)
-        assert_type(holding.acquired_at, datetime)
-        assert_type(holding.expires_at, datetime)
-        assert_type(holding.ttl, float)
         assert_type(holding.metadata, Mapping[str, Any])
-        assert_type(holding.holder.host, str)
-        assert_type(holding.holder.pid, int)
         assert_type(holding.holder.task_id, str | None)
+
+
+def export_metrics(registry: CollectorRegistry) -> None:
+    metrics.install(
+        registry=registry, using=["default"], labels={"area": lambda name: name.partition(":")[0]}
+    )
+    registry.register(metrics.Servers())
 
 
 # Errors are redis-py's, too
