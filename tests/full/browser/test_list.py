@@ -82,20 +82,12 @@ def status(tab: Tab) -> str:
     return tab.driver.find_element(By.ID, "redislock-status").text
 
 
-def test_refresh_is_off_until_it_is_chosen_and_then_remembered(tab: Tab, viewer: User) -> None:
-    tab.open(LIST)
-    assert Select(tab.get("combobox", "Refresh:")).first_selected_option.text == "off"
-
-    refresh_every(tab, 15)
-    tab.open(LIST)
-
-    chosen = Select(tab.get("combobox", "Refresh:")).first_selected_option
-    assert chosen.text == "every 15 s"
-
-
-def test_refresh_shows_what_came_and_what_went(tab: Tab, releaser: User, hold) -> None:
+def test_refresh_is_off_until_it_is_chosen_and_shows_changes(
+    tab: Tab, releaser: User, hold
+) -> None:
     tab.open(LIST)
     tab.wait_for_text("Nothing is locked now.")
+    assert Select(tab.get("combobox", "Refresh:")).first_selected_option.text == "off"
     refresh_every(tab, 2)
 
     lock = hold("invoice:42")
@@ -106,9 +98,11 @@ def test_refresh_shows_what_came_and_what_went(tab: Tab, releaser: User, hold) -
     tab.wait(lambda: lists(tab, "report"))
     lock.release()
     tab.wait(lambda: not lists(tab, "invoice:42"))
-
     assert tab.path == LIST
     assert status(tab) == ""
+
+    tab.open(LIST)
+    assert Select(tab.get("combobox", "Refresh:")).first_selected_option.text == "every 2 s"
 
 
 def test_refresh_keeps_search_filter_and_scroll(tab: Tab, viewer: User, hold) -> None:
@@ -145,48 +139,33 @@ def test_refresh_keeps_the_boxes_and_the_focus(tab: Tab, releaser: User, hold) -
     assert [info.name for info in locks.active()] == ["first"]
 
 
-def test_what_changed_hands_after_it_was_checked_is_not_released(
-    tab: Tab, releaser: User, hold
-) -> None:
-    first = hold("invoice:42")
+def test_a_checked_lock_stays_the_one_that_was_seen(tab: Tab, releaser: User, hold) -> None:
+    first, freed = hold("invoice:42"), hold("invoice:43")
+    seen = first.fence_token
     hold("other")
-    was = first.fence_token
     tab.open(f"{LIST}?columns=fencing_token")
     box(tab, "invoice:42").click()
+    box(tab, "invoice:43").click()
+    freed.release()
     first.release()
     second = hold("invoice:42")
     refresh_every(tab, 2)
     tab.wait_for_text(str(second.fence_token))
+    tab.wait_for_text("Selected, but not on this page now (1):")
+    wait_for_refresh(tab, 2)
     assert box(tab, "invoice:42").is_selected()
+    assert tab.get("checkbox", "invoice:43").is_selected()
 
     ask_to_release_selected(tab, "other")
 
     tab.wait_for_text("“invoice:42” changed hands")
-    assert str(was) in tab.text
+    tab.wait_for_text("“invoice:43” came free.")
+    assert str(seen) in tab.text
     confirm(tab)
     assert second.owned()
 
 
-def test_what_came_free_after_it_was_checked_stays_in_sight(
-    tab: Tab, releaser: User, hold
-) -> None:
-    lock = hold("invoice:42")
-    hold("other")
-    tab.open(LIST)
-    box(tab, "invoice:42").click()
-    refresh_every(tab, 2)
-    lock.release()
-    tab.wait_for_text("Selected, but not on this page now (1):")
-    wait_for_refresh(tab, 2)
-    assert tab.get("checkbox", "invoice:42").is_selected()
-    assert "Selected, but not on this page now (1):" in tab.text
-
-    ask_to_release_selected(tab, "other")
-
-    tab.wait_for_text("“invoice:42” came free.")
-
-
-def test_refresh_takes_other_columns_along(tab: Tab, viewer: User, hold) -> None:
+def test_refresh_shows_columns_that_were_chosen_elsewhere(tab: Tab, viewer: User, hold) -> None:
     hold("invoice:42")
     tab.open(LIST)
     tab.script("return fetch('?columns=&columns=kind')")
@@ -196,7 +175,7 @@ def test_refresh_takes_other_columns_along(tab: Tab, viewer: User, hold) -> None
     tab.wait(lambda: len(tab.driver.find_elements(By.CSS_SELECTOR, headers)) == 2)
 
 
-def test_refresh_of_a_page_that_is_no_more_shows_the_last(
+def test_refresh_of_a_page_that_no_longer_exists_shows_the_last(
     tab: Tab, viewer: User, hold, monkeypatch
 ) -> None:
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 1)
@@ -212,7 +191,7 @@ def test_refresh_of_a_page_that_is_no_more_shows_the_last(
     assert status(tab) == ""
 
 
-def test_refresh_rests_while_the_page_is_hidden(tab: Tab, viewer: User, hold) -> None:
+def test_refresh_pauses_while_the_page_is_hidden(tab: Tab, viewer: User, hold) -> None:
     tab.open(LIST)
     refresh_every(tab, 2)
     wait_for_refresh(tab)
@@ -229,7 +208,7 @@ def test_refresh_rests_while_the_page_is_hidden(tab: Tab, viewer: User, hold) ->
     tab.wait(lambda: lists(tab, "invoice:42"))
 
 
-def test_refresh_that_fails_is_told_once_and_tried_again(tab: Tab, viewer: User, hold) -> None:
+def test_a_failed_refresh_is_reported_and_repeated(tab: Tab, viewer: User, hold) -> None:
     lock = hold("invoice:42")
     tab.open(LIST)
     tab.expect_complaint("ERR_INTERNET_DISCONNECTED")
@@ -249,22 +228,17 @@ def test_refresh_that_fails_is_told_once_and_tried_again(tab: Tab, viewer: User,
     assert tab.script(COLOUR) == usual
     assert not lists(tab, "invoice:42")
 
-
-def test_refresh_of_a_page_that_logged_out_is_told(tab: Tab, viewer: User, hold) -> None:
-    hold("invoice:42")
-    tab.open(LIST)
-    refresh_every(tab, 2)
     tab.cdp("Network.deleteCookies", name="sessionid", url=tab.origin)
-
     tab.wait(lambda: "could not be refreshed" in status(tab))
-
-    assert lists(tab, "invoice:42")
+    assert tab.path == LIST
 
 
 def test_durations_count_between_two_refreshes(tab: Tab, viewer: User, hold) -> None:
     hold("short", timeout=2, auto_renewal=False)
+    hold("renewed", timeout=50)
     hold("invoice:42", timeout=60, auto_renewal=False)
     tab.open(LIST)
+    [state] = tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed")
     meter = tab.get("meter", "Left of a lease of 1m 00s")
     value = float(meter.get_property("value"))
     row = tab.driver.find_element(By.XPATH, "//tr[.//a[text()='invoice:42']]")
@@ -275,15 +249,8 @@ def test_durations_count_between_two_refreshes(tab: Tab, viewer: User, hold) -> 
     age = row.find_element(By.CSS_SELECTOR, "[data-age]")
     assert float(left.text.rstrip("s")) < value - 1
     assert float(age.text.rstrip("s")) > 1
+    assert re.fullmatch(r"renewed [1-9]\.\ds ago", state.text)
     tab.wait_for_text("over, unless renewed")
-
-
-def test_the_time_since_the_last_renewal_counts(tab: Tab, viewer: User, hold) -> None:
-    hold("invoice:42", timeout=60)
-    tab.open(LIST)
-    [state] = tab.driver.find_elements(By.CLASS_NAME, "redislock-renewed")
-
-    tab.wait(lambda: re.fullmatch(r"renewed [1-9]\.\ds ago", state.text), "it to count")
 
 
 def test_refresh_waits_while_text_is_selected(tab: Tab, viewer: User, hold) -> None:
@@ -374,31 +341,29 @@ def test_the_filter_is_where_it_takes_no_room_from_the_list(tab: Tab, viewer: Us
     assert places == {1600: "beside", 1280: "above", 768: "below"}
 
 
-@pytest.mark.parametrize("scripts", [True, False])
-def test_columns_are_chosen(tab: Tab, viewer: User, hold, scripts: bool) -> None:
-    if not scripts:
-        tab.without_scripts()
-    hold("invoice:42")
-    tab.open(LIST)
+def choose_columns(tab: Tab) -> None:
     tab.driver.find_element(By.CSS_SELECTOR, ".redislock-columns summary").click()
     tab.get("checkbox", "task").click()
-
     tab.follow(tab.get("button", "Show these"))
-
     assert tab.path == LIST
     headers = [each.text.casefold() for each in tab.driver.find_elements(By.TAG_NAME, "th")]
     assert "task" not in headers
     assert "holder" in headers
 
 
-def test_without_scripts_nothing_is_offered_that_needs_them(
-    tab: Tab, releaser: User, hold
-) -> None:
+def test_columns_are_chosen(tab: Tab, viewer: User, hold) -> None:
+    hold("invoice:42")
+    tab.open(LIST)
+    choose_columns(tab)
+
+
+def test_the_list_works_without_scripts(tab: Tab, releaser: User, hold) -> None:
     tab.without_scripts()
     hold("invoice:42")
     tab.open(LIST)
-
+    choose_columns(tab)
     assert tab.all("combobox", "Refresh:") == []
+
     tab.follow(tab.get("button", "Release all that match (1)…"))
     assert tab.path == RELEASE
     confirm(tab)

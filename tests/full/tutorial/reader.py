@@ -1,4 +1,16 @@
-"""A reader, who does step by step what a page says and compares what it shows."""
+"""A reader who does what a page says, in order, and compares what the page shows.
+
+These parts of a page count:
+
+- a ``console`` listing: lines that begin with a prompt are typed, ``^C`` is pressed, and other
+  lines are expected. Its caption names the terminal; without one it is the first. If it ends with
+  ``...``, its last program goes on.
+- a ``python`` listing: a file, named by its caption; ``, at its end`` adds to it.
+- a link to the reader's own machine: it is opened in the browser. Code in the same paragraph is
+  filled into the login form.
+- bold text: the link or button of that name is pressed.
+- a ``text`` listing with the caption ``Browser``: it is expected there.
+"""
 
 import re
 from collections.abc import Callable
@@ -7,21 +19,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
 from tests.tools import wait_until
 
 from .browser import Browser
-from .page import FIRST, Console, File, Open, Press, See, Step, pattern
+from .patterns import pattern
 from .terminal import Terminal
 
-Instead = Callable[[str], str | None]
-"""What is typed instead of a line; None: neither that nor what it shows."""
+FIRST = "First terminal"
+AT_ITS_END = ", at its end"
+OWN_MACHINE = "http://127.0.0.1:"
+
+LISTING = re.compile(r"(?:\{code-block\} )?(\w+)")
+CAPTION = re.compile(r":caption: (.+)\n\n?")
+TYPED = re.compile(r"(\$ |>>> )(.*)|(\^C)")
 
 
 class Reader:
-    """Begins in `folder`, in which each terminal opens. All ends with ``with``."""
+    """A reader with several terminals, all opened in `folder`. They are closed after ``with``.
+
+    `instead` returns what is typed instead of a line; None skips the line and what it shows.
+    """
 
     def __init__(
-        self, folder: Path, environment: dict[str, str], instead: Instead = lambda line: line
+        self, folder: Path, environment: dict[str, str], instead: Callable[[str], str | None]
     ) -> None:
         self._folder = folder
         self._environment = environment
@@ -30,59 +53,82 @@ class Reader:
         self._ends = ExitStack()
         self.terminals: dict[str, Terminal] = {}
 
-    def do(self, step: Step) -> None:
-        match step:
-            case Console():
-                self._use(self.terminal(step.terminal), step)
-            case File():
-                self._write(self.terminal(FIRST).folder / step.path, step)
-            case Open():
-                self._browser.open(step.address)
-                if step.answers:
-                    self._browser.fill_in(*step.answers)
-            case Press():
-                self._browser.press(step.label)
-            case See():
-                self._look_for(re.compile(pattern(" ".join(step.text.split()))))
+    def read(self, page: str) -> None:
+        for token in MarkdownIt().parse(page):
+            if token.type == "fence":
+                self._do_listing(token)
+            elif token.type == "inline":
+                self._use_browser(token.children or [])
 
-    def terminal(self, name: str) -> Terminal:
+    def _do_listing(self, fence: Token) -> None:
+        [language] = LISTING.match(fence.info).groups()
+        text, caption = fence.content, None
+        if found := CAPTION.match(text):
+            text, caption = text[found.end() :], found[1]
+        match language, caption:
+            case "console", terminal:
+                self._use_terminal(self._terminal(terminal or FIRST), text)
+            case "text", "Browser":
+                self._wait_for_words(pattern(" ".join(text.split())))
+            case "python", str(file):
+                path = self._terminal(FIRST).folder / file.removesuffix(AT_ITS_END)
+                assert path.exists() or not file.endswith(AT_ITS_END)
+                with path.open("a" if file.endswith(AT_ITS_END) else "w") as stream:
+                    stream.write(text)
+            case _:
+                raise ValueError(f"a reader does not know what to do with {fence.info}:\n{text}")
+
+    def _terminal(self, name: str) -> Terminal:
         if name not in self.terminals:
             terminal = self.terminals[name] = Terminal(self._folder, self._environment)
             self._ends.callback(terminal.close)
         return self.terminals[name]
 
-    def _use(self, terminal: Terminal, console: Console) -> None:
-        for each in console.exchanges:
-            typed = self._instead(each.typed)
-            if typed is None:
-                continue
-            if each.is_keys:
-                terminal.press(typed)
-            elif typed:
-                terminal.type(typed, after=each.prompt)
-            terminal.expect(each.shown)
-        terminal.settle(goes_on=console.goes_on)
-
-    def _write(self, path: Path, file: File) -> None:
-        assert path.exists() or not file.added
-        with path.open("a" if file.added else "w") as stream:
-            stream.write(file.text)
-
-    def _look_for(self, words: re.Pattern[str]) -> None:
-        """As often as it takes: what is to be seen there may be on its way."""
-
-        def seen() -> bool:
-            found = words.search(self._browser.page.words)
+    def _use_terminal(self, terminal: Terminal, text: str) -> None:
+        is_skipped = False
+        for line in text.splitlines(keepends=True):
+            found = TYPED.fullmatch(line.rstrip("\n"))
             if not found:
-                self._browser.reload()
-            return bool(found)
+                if not is_skipped:
+                    terminal.expect(line)
+                continue
+            prompt, command, keys = found.groups()
+            if keys:
+                terminal.press(keys)
+                continue
+            typed = self._instead(command)
+            is_skipped = typed is None
+            if typed is not None:
+                terminal.type(typed, after=prompt)
+        terminal.settle(goes_on=text.splitlines()[-1] == "...")
+
+    def _use_browser(self, tokens: list[Token]) -> None:
+        answers = [token.content for token in tokens if token.type == "code_inline"]
+        is_bold = False
+        for token in tokens:
+            address = str(token.attrGet("href"))
+            if token.type == "link_open" and address.startswith(OWN_MACHINE):
+                self._browser.open(address)
+                if answers:
+                    self._browser.fill_in(*answers)
+            elif token.type in ("strong_open", "strong_close"):
+                is_bold = token.type == "strong_open"
+            elif is_bold and token.type == "text":
+                self._browser.press(token.content)
+
+    def _wait_for_words(self, words: str) -> None:
+        """Reload the page of the browser until it has the words."""
+
+        def is_shown() -> bool:
+            if re.search(words, self._browser.page.words):
+                return True
+            self._browser.reload()
+            return False
 
         try:
-            wait_until(seen, timeout=60, interval=0.2)
+            wait_until(is_shown, timeout=60, interval=0.2)
         except AssertionError as error:
-            raise AssertionError(
-                f"not seen: {words.pattern}\n{self._browser.page.words}"
-            ) from error
+            raise AssertionError(f"no {words!r} in:\n{self._browser.page.words}") from error
 
     def __enter__(self) -> Self:
         return self

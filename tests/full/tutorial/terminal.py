@@ -15,7 +15,7 @@ from threading import Thread
 import psutil
 from psutil import STATUS_ZOMBIE as ZOMBIE
 
-from .page import pattern, tidied
+from .patterns import pattern, tidied
 
 PROMPT = r"(?:\$|>>>) "
 

@@ -9,7 +9,6 @@ import pytest
 from testproject.stage import free_port
 from tests.tools import ROOT
 
-from .page import steps
 from .reader import Reader
 
 [PAGE] = ROOT.glob("docs/**/tutorial.md")
@@ -65,6 +64,5 @@ def test_each_step_shows_what_the_page_shows(
     text: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     with Reader(tmp_path, environment, without_installing) as reader:
-        for step in steps(text):
-            reader.do(step)
+        reader.read(text)
         assert [each.processes() for each in reader.terminals.values()] == [[]] * 4
