@@ -1,7 +1,7 @@
-"""A busy shop as its operator finds it one morning: what is locked, and what was in the last hour.
+"""A busy shop: its locks now, and those of the last hour.
 
-All is done by real locks, acquired and released as the server's clock is moved on. Only where they
-say that they run is made up, so that the pictures tell nothing of the machine that took them.
+The locks are real, and are acquired and released while the clock of the server is moved. Only the
+processes that they name are invented, so that the pictures are the same on each machine.
 """
 
 import json
@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
-from queue import Queue
-from threading import Event, Thread
 from typing import Any
 from unittest.mock import patch
 from uuid import NAMESPACE_DNS, uuid5
@@ -20,9 +18,9 @@ from uuid import NAMESPACE_DNS, uuid5
 from django_redislock import LockError, connection, locks
 from django_redislock.conf import conf
 from django_redislock.engine import flows
-from django_redislock.holder import info_text
+from django_redislock.holder import Anybody
 from django_redislock.keys import BUCKETS
-from django_redislock.primitives import core
+from tests.lock_tools import start
 from tests.tools import wait_until
 
 from .timed_server import TimedServer
@@ -68,9 +66,9 @@ def web(number: int) -> Who:
 
 
 class Visit:
-    """Somebody who asks for a lock, holds it until told to leave, and goes.
+    """A holder of a lock: it acquires the lock, renews it on request, and releases it.
 
-    `make` makes the lock, as ``locks.lock`` does; it takes the name and the rest.
+    `make` makes the lock, as ``locks.lock`` does, from the name and the other arguments.
     """
 
     def __init__(
@@ -83,82 +81,63 @@ class Visit:
     ) -> None:
         self.name = name
         self.renews = True
-        self._told = who.told(name)
-        self._lock = (make or locks.lock)(name, *more, **{"timeout": 60} | options)
-        self._lock.on_conflict = "skip" if who.task else ""
-        self._orders: Queue[str] = Queue()
-        self._is_in = Event()
-        self._thread = Thread(target=self._run, daemon=True)
-
-    def come(self) -> None:
-        """Ask: then it holds, waits, or is gone again."""
-        queued = len(locks.queue(self.name))
-        with patch.object(core, "info_text", self._info_text):
-            self._thread.start()
-            wait_until(lambda: self._is_settled(queued))
-
-    def order(self, what: str) -> None:
-        """Have it ``"renew"`` or ``"leave"``, once it holds."""
-        self._orders.put(what)
-        if self.holds:
-            self._orders.join()
+        self._lock = lock = (make or locks.lock)(name, *more, **{"timeout": 60} | options)
+        lock.on_conflict = "skip" if who.task else ""
+        anybody, of_lock, told = Anybody(), lock._info, who.told(name)
+        # The thread that acquires the lock is not the one that renews and releases it.
+        lock._owner = lambda: anybody
+        lock._info = lambda renewed: json.dumps(json.loads(of_lock(renewed)) | told)
 
     @property
     def holds(self) -> bool:
-        return self._is_in.is_set()
+        return self._acquired.done() and bool(self._acquired.result())
+
+    def acquire(self) -> None:
+        """Return when it is the holder, waits, or did not acquire the lock."""
+        queued = len(locks.queue(self.name))
+        self._acquired = start(self._acquire)
+        wait_until(lambda: self._acquired.done() or len(locks.queue(self.name)) > queued)
+
+    def renew(self) -> None:
+        with suppress(LockError):  # the lease expired, or was released by force
+            self._lock.reacquire()
 
     def end(self) -> None:
-        self.order("leave")
-        self._thread.join()
+        if self._acquired.result(60):
+            with suppress(LockError):
+                self._lock.release()
 
-    def _info_text(self, *arguments: Any, **options: Any) -> str:
-        return json.dumps(json.loads(info_text(*arguments, **options)) | self._told)
-
-    def _is_settled(self, queued: int) -> bool:
-        waits = len(locks.queue(self.name)) > queued
-        return waits or self.holds or not self._thread.is_alive()
-
-    def _run(self) -> None:
+    def _acquire(self) -> bool:
         if not self._lock.acquire():
-            return
+            return False
         wait_until(self._has_full_lease)
-        self._is_in.set()
-        while self._orders.get() != "leave":
-            self._try(self._lock.reacquire)
-        self._try(self._lock.release)
-        self._is_in.clear()
-
-    def _try(self, act: Callable[[], object]) -> None:
-        with suppress(LockError):  # the lease ran out, or was taken away
-            act()
-        self._orders.task_done()
+        return True
 
     def _has_full_lease(self) -> bool:
-        # A turn that comes from the queue is worth less until it is confirmed.
-        info = locks.get(self.name)
-        own = (one for one in info.holders if one.token == self._lock.token)
-        return any(one.ttl > flows.CLAIM for one in own)
+        # The lease of a waiter that was granted the lock is shorter until it is confirmed.
+        holders = locks.get(self.name).holders
+        return any(each.token == self._lock.token and each.ttl > flows.CLAIM for each in holders)
 
 
 class Shop:
-    """Those who are there, and the clock by which they come and go."""
+    """The present holders and waiters, and the clock by which they come and go."""
 
     def __init__(self, server: TimedServer) -> None:
         self._server = server
-        self._there: list[Visit] = []
+        self._present: list[Visit] = []
         self._plan: list[tuple[float, Callable[[], object]]] = []
 
     def plan(self, before: float, act: Callable[[], object]) -> None:
-        """Do that so many seconds before `NOW`, or up to a second later.
+        """Act so many seconds before `NOW`, or up to a second later.
 
-        The server's clock is true to a millisecond: no two acts shall be a whole number of seconds
-        apart, which is sometimes read as one less.
+        The server's clock is true to a millisecond, so two acts must not be a whole number of
+        seconds apart: such a time is sometimes shown as one less.
         """
         later = len(self._plan) * GOLDEN % 1
         self._plan.append((before - later, act))
 
     def visit(self, came: float, left: float | None, *who_and_what: Any, **options: Any) -> Visit:
-        """Somebody comes so many seconds before `NOW`, and leaves then, or stays."""
+        """A visit from `came` to `left` seconds before `NOW`, or to the end."""
         visit = Visit(*who_and_what, **options)
         self.plan(came, lambda: self._come(visit))
         if left is not None:
@@ -166,34 +145,34 @@ class Shop:
         return visit
 
     def open(self) -> None:
-        """Let all that was planned happen, in its order."""
+        """Do everything that was planned, in its order."""
         for before, act in sorted(self._plan, key=itemgetter(0), reverse=True):
             self._server.stop_at(NOW - timedelta(seconds=before))
             act()
         self._server.go_from(NOW)
 
     def close(self) -> None:
-        for visit in self._there:
+        for visit in self._present:
             visit.end()
 
     def renew(self) -> None:
-        for visit in self._there:
+        for visit in self._present:
             if visit.renews and visit.holds:
-                visit.order("renew")
+                visit.renew()
 
     def _come(self, visit: Visit) -> None:
-        self._there.append(visit)
-        visit.come()
+        self._present.append(visit)
+        visit.acquire()
 
     def _leave(self, visit: Visit) -> None:
-        self._there.remove(visit)
-        waits, held = len(locks.queue(visit.name)), self._holding(visit.name)
+        self._present.remove(visit)
+        waits, held = len(locks.queue(visit.name)), self._holders(visit.name)
         visit.end()
         if waits:
-            wait_until(lambda: self._holding(visit.name) > held)
+            wait_until(lambda: self._holders(visit.name) > held)
 
-    def _holding(self, name: str) -> int:
-        return sum(visit.holds for visit in self._there if visit.name == name)
+    def _holders(self, name: str) -> int:
+        return sum(visit.holds for visit in self._present if visit.name == name)
 
 
 def plan_past(shop: Shop) -> None:
