@@ -1,11 +1,10 @@
-"""Django's settings for each sort of place that locks can live in.
+"""Django's settings for each kind of place that locks can live in.
 
-What a place is told is what JSON can take, so that other processes can be told it too: see
-`environment` and `tests.full.topologies.settings`.
+A place is the name of a function here, and arguments that JSON can represent, so that other
+processes get it too: see `environment` and `tests.full.topologies.settings`.
 """
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -60,17 +59,8 @@ def cluster(startup: list[tuple[str, int]], **options: Any) -> Settings:
     }
 
 
-PLACES: dict[str, Callable[..., Settings]] = {
-    place.__name__: place
-    for place in (
-        core,
-        core_sentinels,
-        django_redis,
-        django_redis_sentinels,
-        django_valkey,
-        cluster,
-    )
-}
+def settings(place: str, told: dict[str, Any]) -> Settings:
+    return globals()[place](**told)
 
 
 def environment(place: str, told: dict[str, Any]) -> dict[str, str]:

@@ -5,7 +5,6 @@ import os
 
 from tests.settings import *  # noqa: F403  they are all wanted
 
-from .places import PLACES, VARIABLE
+from . import places
 
-_place, _told = json.loads(os.environ[VARIABLE])
-globals().update(PLACES[_place](**_told))
+globals().update(places.settings(*json.loads(os.environ[places.VARIABLE])))

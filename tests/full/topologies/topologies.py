@@ -32,7 +32,7 @@ class Topology:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return places.PLACES[self.place](**self.told)
+        return places.settings(self.place, self.told)
 
     @property
     def environment(self) -> dict[str, str]:
