@@ -1,4 +1,4 @@
-"""A new project in a virtual environment that has the wheel and what it asks for, and no more."""
+"""A virtual environment with the wheel, in a folder without this checkout on its path."""
 
 import os
 import subprocess
@@ -8,6 +8,8 @@ import tempfile
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+
+PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 
 SETTINGS = """
 INSTALLED_APPS += ["django_redislock"]
@@ -23,66 +25,73 @@ VERSION = "import django_redislock; print(django_redislock.__version__)"
 
 
 def uninstallable(wheel: Path, version: str) -> Iterator[str]:
+    """Install the wheel and its requirements from an index, and start a project."""
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder))
         try:
-            yield from _of_use(place, wheel.resolve(), version)
+            place.run(sys.executable, "-m", "venv", "venv")
+            place.python(*PIP, "install", str(wheel.resolve()))
+            place.python(*PIP, "check")
+            found = place.python("-W", "error", "-c", VERSION).strip()
+            if found != version:
+                yield f"the installed package has version {found}, the checkout {version}"
+            place.start_project(SETTINGS)
+            for command in (
+                ("check", "--fail-level", "WARNING"),
+                ("makemigrations", "--check", "--dry-run"),
+                ("migrate", "--verbosity", "0"),
+                ("locks", "--help"),
+            ):
+                place.manage(*command)
         except subprocess.CalledProcessError as error:
             yield f"{' '.join(error.cmd)}\n{error.stdout}"
 
 
-def _of_use(place: "Place", wheel: Path, version: str) -> Iterator[str]:
-    place.run(sys.executable, "-m", "venv", "venv")
-    place.python("-m", "pip", "--disable-pip-version-check", "--quiet", "install", str(wheel))
-    place.python("-m", "pip", "--disable-pip-version-check", "check")
-    found = place.python("-W", "error", "-c", VERSION).strip()
-    if found != version:
-        yield f"what is installed says version {found}, the tree {version}"
-    place.python("-m", "django", "startproject", "site_", ".")
-    with place.folder.joinpath("site_", "settings.py").open("a") as settings:
-        settings.write(SETTINGS)
-    for command in (
-        ("check", "--fail-level", "WARNING"),
-        ("makemigrations", "--check", "--dry-run"),
-        ("migrate", "--verbosity", "0"),
-        ("locks", "--help"),
-    ):
-        place.python("-W", "error", "manage.py", *command)
-
-
 class Place:
-    """A folder without this checkout on its path."""
+    """A folder with a virtual environment and a Django project, ``site_``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def start_project(self, settings: str) -> None:
+        self.python("-m", "django", "startproject", "site_", ".")
+        with self.folder.joinpath("site_", "settings.py").open("a") as file:
+            file.write(settings)
+
+    def manage(self, *arguments: str) -> str:
+        return self.python("-W", "error", "manage.py", *arguments)
 
     def python(self, *arguments: str) -> str:
         return self.run(str(self.folder / "venv" / "bin" / "python"), *arguments)
 
     def run(self, *command: str) -> str:
         ours = {"PYTHONPATH", "DJANGO_SETTINGS_MODULE"}
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env={name: value for name, value in os.environ.items() if name not in ours},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=True,
-        )
-        return done.stdout
+        try:
+            return subprocess.run(
+                command,
+                cwd=self.folder,
+                env={name: value for name, value in os.environ.items() if name not in ours},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=True,
+            ).stdout
+        except subprocess.CalledProcessError as error:
+            error.add_note(error.stdout)
+            raise
 
 
 def beside(wheel: Path, folder: Path) -> Path:
-    """The Python of a new virtual environment that has the wheel, and of everything else what this
-    one has, but for this checkout."""
+    """Return the Python of a new virtual environment with the wheel.
+
+    It has the other packages of the current environment too, except for this checkout.
+    """
     venv.create(folder)
     python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     install = ["--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([*pip, *install], check=True)
+    subprocess.run([sys.executable, *PIP, *install], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
-    # What is below a folder that is named so is found, but its own .pth files are not read, by one
-    # of which an editable installation leads to the checkout.
-    packages.joinpath("what_else.pth").write_text(sysconfig.get_path("purelib"))
+    # The folder is added to the path, but its own .pth files are not read. The one of an editable
+    # installation leads to the checkout.
+    packages.joinpath("other_packages.pth").write_text(sysconfig.get_path("purelib"))
     return python

@@ -1,19 +1,17 @@
-"""What is committed, and whether it says the same version everywhere."""
+"""The committed files, and whether version, changelog and tag agree."""
 
 import re
 import subprocess
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
-HEADING = re.compile(r"^## \[(?P<version>.+?)\](?: - (?P<date>\S+))?$", re.MULTILINE)
 
 
 class Tree:
-    """A checkout."""
+    """A git checkout."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -21,18 +19,18 @@ class Tree:
     @property
     def version(self) -> str:
         found = VERSION.search((self.root / "django_redislock" / "__init__.py").read_text())
-        assert found, "django_redislock/__init__.py says no version"
+        assert found, "django_redislock/__init__.py has no version"
         return found[1]
 
     @property
     def tag(self) -> str:
         return f"v{self.version}"
 
-    def files(self) -> set[str]:
-        return {each for each in self.git("ls-files", "-z").split("\0") if each}
+    def files(self, *options: str) -> set[str]:
+        return {each for each in self.git("ls-files", "-z", *options).split("\0") if each}
 
     def tags(self) -> list[str]:
-        """Those of versions, of this commit."""
+        """The version tags of this commit."""
         return self.git("tag", "--points-at", "HEAD", "--list", "v[0-9]*").split()
 
     def git(self, *arguments: str) -> str:
@@ -48,45 +46,23 @@ def uncommitted(tree: Tree) -> Iterator[str]:
 
 
 def misnamed(tree: Tree) -> Iterator[str]:
-    """Version, changelog and tag say the same."""
-    yield from _of_version(tree.version)
-    yield from _of_changelog((tree.root / "CHANGELOG.md").read_text(), tree.version)
-    yield from _of_tags(tree)
-
-
-def _of_version(text: str) -> Iterator[str]:
-    try:
-        version = Version(text)
-    except InvalidVersion:
-        yield f"{text} is no version"
-        return
-    if version.local or version.is_devrelease or str(version) != text:
-        yield f"{text} is no version to release: an index takes such as 1.2.3 or 1.2.3rc1"
-
-
-def _of_changelog(text: str, version: str) -> Iterator[str]:
-    headings = {found["version"]: found for found in HEADING.finditer(text)}
-    found = headings.get(version)
-    if found is None:
-        yield f"CHANGELOG.md has no heading ## [{version}] - {date.today():%Y-%m-%d}"  # noqa: DTZ011
-        return
-    if not _is_date(found["date"]):
-        yield f"CHANGELOG.md does not say on which day {version} comes: {found[0]}"
-    if not re.match(r"\s+### \w+\n\n- ", text[found.end() :]):
-        yield f"CHANGELOG.md says nothing of what {version} brings"
-
-
-def _is_date(text: str | None) -> bool:
-    try:
-        return bool(date.fromisoformat(text or ""))
-    except ValueError:
-        return False
-
-
-def _of_tags(tree: Tree) -> Iterator[str]:
+    """Version, changelog and tag have to agree."""
+    if not _is_release(tree.version):
+        yield f"{tree.version} is not a version that an index takes, such as 1.2.3 or 1.2.3rc1"
+    entry = rf"^## \[{re.escape(tree.version)}\] - \d{{4}}-\d\d-\d\d\n+### \w+\n\n- "
+    if not re.search(entry, (tree.root / "CHANGELOG.md").read_text(), re.MULTILINE):
+        yield f"CHANGELOG.md has no entry with a date and changes for {tree.version}"
     here = tree.tags()
     for tag in here:
         if tag != tree.tag:
-            yield f"this commit is tagged {tag}, and its version is {tree.version}"
+            yield f"this commit is tagged {tag}, but its version is {tree.version}"
     if tree.tag not in here and tree.git("tag", "--list", tree.tag):
-        yield f"{tree.tag} is another commit's tag: {tree.version} is out already"
+        yield f"{tree.tag} is the tag of another commit: {tree.version} is released already"
+
+
+def _is_release(text: str) -> bool:
+    try:
+        version = Version(text)
+    except InvalidVersion:
+        return False
+    return str(version) == text and not version.local and not version.is_devrelease
