@@ -55,10 +55,16 @@ while order := hear():
 class Other:
     """Another process that acquires and releases locks on request."""
 
-    def __init__(self, child: Child) -> None:
-        child.expect("ready", timeout=STARTS_WITHIN)
-        self._child = child
+    def __init__(self, topology: Topology) -> None:
+        self._child = Child(OTHER, **topology.environment)
+        self._child.expect("ready", timeout=STARTS_WITHIN)
         self._held: set[str] = set()
+        self._pending = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the process has answered everything. It may not have after a failed test."""
+        return not self._pending and self._child.process.poll() is None
 
     def acquire(self, name: str, **options: Any) -> int | None:
         """Return the fencing token, or None if the lock was not acquired."""
@@ -66,11 +72,11 @@ class Other:
         return self.acquired(name)
 
     def begin_to_acquire(self, name: str, **options: Any) -> None:
-        self._child.tell(json.dumps(["acquire", name, options]))
+        self._tell("acquire", name, options)
 
     def acquired(self, name: str) -> int | None:
         """Wait for the result of `begin_to_acquire`."""
-        got, fence = self._child.expect("acquired").split()
+        got, fence = self._answer("acquired").split()
         if got == "False":
             return None
         self._held.add(name)
@@ -79,45 +85,24 @@ class Other:
     def release(self, name: str) -> bool:
         """Return whether the process still held the lock."""
         self._held.discard(name)
-        self._child.tell(json.dumps(["release", name, {}]))
-        return self._child.expect("released") == "True"
-
-    def kill(self) -> None:
-        self._child.kill()
+        self._tell("release", name, {})
+        return self._answer("released") == "True"
 
     def release_all(self) -> None:
         for name in [*self._held]:
             self.release(name)
 
+    def end(self) -> None:
+        self._child.__exit__(None, None, None)
 
-class Session:
-    """The topologies that run, and the other process of each. They start once in a session."""
+    def _tell(self, what: str, name: str, options: dict[str, Any]) -> None:
+        self._pending += 1
+        self._child.tell(json.dumps([what, name, options]))
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._topologies: dict[str, Topology] = {}
-        self._others: dict[str, Other] = {}
-
-    def topology(self, name: str) -> Topology:
-        if name not in self._topologies:
-            self._topologies[name] = self._stack.enter_context(TOPOLOGIES[name]())
-        return self._topologies[name]
-
-    def take_other(self, name: str) -> Other:
-        """Return the process. It is not used again unless the test gives it back."""
-        if name in self._others:
-            return self._others.pop(name)
-        environment = self.topology(name).environment
-        return Other(self._stack.enter_context(Child(OTHER, **environment)))
-
-    def give_back(self, name: str, other: Other) -> None:
-        self._others[name] = other
-
-
-@pytest.fixture(scope="session")
-def running() -> Iterator[Session]:
-    with ExitStack() as stack:
-        yield Session(stack)
+    def _answer(self, what: str) -> str:
+        answer = self._child.expect(what)
+        self._pending -= 1
+        return answer
 
 
 def sorts(*names: str) -> list[Any]:
@@ -129,10 +114,24 @@ def sorts(*names: str) -> list[Any]:
     ]
 
 
+@pytest.fixture(scope="session")
+def start() -> Iterator[Callable[[str], Topology]]:
+    """Start a topology once. In random order, a fixture with parameters would start it again."""
+    running: dict[str, Topology] = {}
+    with ExitStack() as stack:
+
+        def start(name: str) -> Topology:
+            if name not in running:
+                running[name] = stack.enter_context(TOPOLOGIES[name]())
+            return running[name]
+
+        yield start
+
+
 @pytest.fixture(params=sorts(*TOPOLOGIES))
-def topology(request: pytest.FixtureRequest, running: Session) -> Iterator[Topology]:
+def topology(request: pytest.FixtureRequest, start) -> Iterator[Topology]:
     """Servers on which this process has its locks. The test must leave no key behind."""
-    topology = running.topology(request.param)
+    topology = start(request.param)
     with override_settings(**topology.settings):
         yield topology
     observers = topology.observers()
@@ -143,24 +142,21 @@ def topology(request: pytest.FixtureRequest, running: Session) -> Iterator[Topol
     assert not left, f"Left behind: {', '.join(left)}"
 
 
+@pytest.fixture(scope="session")
+def others() -> Iterator[dict[str, Other]]:
+    """The other process of each topology."""
+    others: dict[str, Other] = {}
+    yield others
+    for other in others.values():
+        other.end()
+
+
 @pytest.fixture
-def other(request: pytest.FixtureRequest, topology: Topology, running: Session) -> Iterator[Other]:
-    name = request.node.callspec.params["topology"]
-    other = running.take_other(name)
+def other(topology: Topology, others: dict[str, Other]) -> Iterator[Other]:
+    key = str(topology.environment)
+    other = others[key] = others.pop(key, None) or Other(topology)
     yield other
-    # After a failed test the process may still wait for a lock.
-    if request.node.stash.get(FAILED, False):
-        other.kill()
-    else:
+    if other.is_ready:
         other.release_all()
-        running.give_back(name, other)
-
-
-FAILED = pytest.StashKey[bool]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item):
-    report = yield
-    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
-    return report
+    else:
+        others.pop(key).end()
