@@ -1,13 +1,14 @@
 """One Chromium for each test process, and a tab of its own for each test."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from django.contrib.auth.models import Permission, User
-from django.test import Client
+from django.contrib.auth.models import User
 from selenium import webdriver
+
+from tests.pages import user_with
 
 from .browser import Tab, start
 
@@ -41,29 +42,19 @@ def tab(chromium: webdriver.Chrome, live_server) -> Iterator[Tab]:
     assert not complaints, "\n".join(complaints)
 
 
-LogIn = Callable[..., User]
+def _log_in(tab: Tab, *permissions: str) -> None:
+    client = user_with(*permissions)
+    User.objects.update(first_name="ada")  # the name that screenshots show
+    tab.log_in(client.cookies["sessionid"].value)
 
 
 @pytest.fixture
-def log_in(tab: Tab) -> LogIn:
-    """Make a member of staff with those permissions of ours, or a superuser, the visitor."""
-
-    def log_in(*permissions: str, superuser: bool = False) -> User:
-        user = User.objects.create_user("ada", is_staff=True, is_superuser=superuser)
-        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-        client = Client()
-        client.force_login(user)
-        tab.log_in(client.cookies["sessionid"].value)
-        return user
-
-    return log_in
+def viewer(tab: Tab) -> None:
+    """The visitor may see locks."""
+    _log_in(tab, "view_activelock")
 
 
 @pytest.fixture
-def viewer(log_in: LogIn) -> User:
-    return log_in("view_activelock")
-
-
-@pytest.fixture
-def releaser(log_in: LogIn) -> User:
-    return log_in("view_activelock", "release_activelock")
+def releaser(tab: Tab) -> None:
+    """The visitor may see and release locks."""
+    _log_in(tab, "view_activelock", "release_activelock")

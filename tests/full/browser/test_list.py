@@ -4,7 +4,6 @@ import json
 import re
 
 import pytest
-from django.contrib.auth.models import User
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -82,9 +81,7 @@ def status(tab: Tab) -> str:
     return tab.driver.find_element(By.ID, "redislock-status").text
 
 
-def test_refresh_is_off_until_it_is_chosen_and_shows_changes(
-    tab: Tab, releaser: User, hold
-) -> None:
+def test_refresh_is_off_until_it_is_chosen_and_shows_changes(tab: Tab, releaser, hold) -> None:
     tab.open(LIST)
     tab.wait_for_text("Nothing is locked now.")
     assert Select(tab.get("combobox", "Refresh:")).first_selected_option.text == "off"
@@ -105,7 +102,7 @@ def test_refresh_is_off_until_it_is_chosen_and_shows_changes(
     assert Select(tab.get("combobox", "Refresh:")).first_selected_option.text == "every 2 s"
 
 
-def test_refresh_keeps_search_filter_and_scroll(tab: Tab, viewer: User, hold) -> None:
+def test_refresh_keeps_search_filter_and_scroll(tab: Tab, viewer, hold) -> None:
     for number in range(40):
         hold(f"a:{number:02}")
     tab.open(f"{LIST}?q=a%3A&kind=mutex&o=-0")
@@ -120,7 +117,7 @@ def test_refresh_keeps_search_filter_and_scroll(tab: Tab, viewer: User, hold) ->
     assert tab.script("return window.scrollY") == 500
 
 
-def test_refresh_keeps_the_boxes_and_the_focus(tab: Tab, releaser: User, hold) -> None:
+def test_refresh_keeps_the_boxes_and_the_focus(tab: Tab, releaser, hold) -> None:
     for name in ("first", "second", "third"):
         hold(name)
     tab.open(LIST)
@@ -139,7 +136,7 @@ def test_refresh_keeps_the_boxes_and_the_focus(tab: Tab, releaser: User, hold) -
     assert [info.name for info in locks.active()] == ["first"]
 
 
-def test_a_checked_lock_stays_the_one_that_was_seen(tab: Tab, releaser: User, hold) -> None:
+def test_a_checked_lock_stays_the_one_that_was_seen(tab: Tab, releaser, hold) -> None:
     first, freed = hold("invoice:42"), hold("invoice:43")
     seen = first.fence_token
     hold("other")
@@ -165,7 +162,7 @@ def test_a_checked_lock_stays_the_one_that_was_seen(tab: Tab, releaser: User, ho
     assert second.owned()
 
 
-def test_refresh_shows_columns_that_were_chosen_elsewhere(tab: Tab, viewer: User, hold) -> None:
+def test_refresh_shows_columns_that_were_chosen_elsewhere(tab: Tab, viewer, hold) -> None:
     hold("invoice:42")
     tab.open(LIST)
     tab.script("return fetch('?columns=&columns=kind')")
@@ -176,7 +173,7 @@ def test_refresh_shows_columns_that_were_chosen_elsewhere(tab: Tab, viewer: User
 
 
 def test_refresh_of_a_page_that_no_longer_exists_shows_the_last(
-    tab: Tab, viewer: User, hold, monkeypatch
+    tab: Tab, viewer, hold, monkeypatch
 ) -> None:
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 1)
     hold("first", timeout=30)
@@ -191,7 +188,7 @@ def test_refresh_of_a_page_that_no_longer_exists_shows_the_last(
     assert status(tab) == ""
 
 
-def test_refresh_pauses_while_the_page_is_hidden(tab: Tab, viewer: User, hold) -> None:
+def test_refresh_pauses_while_the_page_is_hidden(tab: Tab, viewer, hold) -> None:
     tab.open(LIST)
     refresh_every(tab, 2)
     wait_for_refresh(tab)
@@ -208,7 +205,7 @@ def test_refresh_pauses_while_the_page_is_hidden(tab: Tab, viewer: User, hold) -
     tab.wait(lambda: lists(tab, "invoice:42"))
 
 
-def test_a_failed_refresh_is_reported_and_repeated(tab: Tab, viewer: User, hold) -> None:
+def test_a_failed_refresh_is_reported_and_repeated(tab: Tab, viewer, hold) -> None:
     lock = hold("invoice:42")
     tab.open(LIST)
     tab.expect_complaint("ERR_INTERNET_DISCONNECTED")
@@ -233,7 +230,7 @@ def test_a_failed_refresh_is_reported_and_repeated(tab: Tab, viewer: User, hold)
     assert tab.path == LIST
 
 
-def test_durations_count_between_two_refreshes(tab: Tab, viewer: User, hold) -> None:
+def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold) -> None:
     hold("short", timeout=2, auto_renewal=False)
     hold("renewed", timeout=50)
     hold("invoice:42", timeout=60, auto_renewal=False)
@@ -253,7 +250,7 @@ def test_durations_count_between_two_refreshes(tab: Tab, viewer: User, hold) -> 
     tab.wait_for_text("over, unless renewed")
 
 
-def test_refresh_waits_while_text_is_selected(tab: Tab, viewer: User, hold) -> None:
+def test_refresh_waits_while_text_is_selected(tab: Tab, viewer, hold) -> None:
     hold("invoice:42")
     tab.open(LIST)
     tab.script(SELECT_ROWS)
@@ -269,7 +266,7 @@ def test_refresh_waits_while_text_is_selected(tab: Tab, viewer: User, hold) -> N
     tab.wait(lambda: lists(tab, "report"))
 
 
-def test_durations_read_as_the_servers_do(tab: Tab, viewer: User, hold) -> None:
+def test_durations_read_as_the_servers_do(tab: Tab, viewer, hold) -> None:
     seconds = [0, 4.24, 9.96, 10, 59.9, 60, 200, 3599, 3600, 86399, 86400, 190000]
     hold("x")
     tab.open(LIST)
@@ -281,7 +278,7 @@ def test_durations_read_as_the_servers_do(tab: Tab, viewer: User, hold) -> None:
     tab.wait(lambda: [each.text for each in shown] == [short_duration(each) for each in seconds])
 
 
-def test_boxes_are_checked_all_at_once_and_in_a_range(tab: Tab, releaser: User, hold) -> None:
+def test_boxes_are_checked_all_at_once_and_in_a_range(tab: Tab, releaser, hold) -> None:
     for name in ("first", "second", "third"):
         hold(name)
     tab.open(LIST)
@@ -301,7 +298,7 @@ def test_boxes_are_checked_all_at_once_and_in_a_range(tab: Tab, releaser: User, 
     assert "3 of 3 selected" in tab.text
 
 
-def test_everything_can_be_reached_by_keyboard(tab: Tab, releaser: User, hold) -> None:
+def test_everything_can_be_reached_by_keyboard(tab: Tab, releaser, hold) -> None:
     hold("invoice:42")
     tab.open(LIST)
     reached = tab.script(
@@ -313,7 +310,7 @@ def test_everything_can_be_reached_by_keyboard(tab: Tab, releaser: User, hold) -
 
 @pytest.mark.parametrize("language", ["en", "de", "zh-hans"])
 def test_all_default_columns_fit_next_to_the_sidebar(
-    tab: Tab, releaser: User, settings, hold, monkeypatch, language: str
+    tab: Tab, releaser, settings, hold, monkeypatch, language: str
 ) -> None:
     other = {**settings.CACHES["default"], "KEY_PREFIX": "other"}
     settings.CACHES = {**settings.CACHES, "sessions-eu-central": other}
@@ -331,7 +328,7 @@ def test_all_default_columns_fit_next_to_the_sidebar(
         assert not tab.scrolls_sideways()
 
 
-def test_the_filter_is_where_it_takes_no_room_from_the_list(tab: Tab, viewer: User, hold) -> None:
+def test_the_filter_is_where_it_takes_no_room_from_the_list(tab: Tab, viewer, hold) -> None:
     hold("invoice:42")
     places = {}
     for width in (1600, 1280, 768):
@@ -351,13 +348,13 @@ def choose_columns(tab: Tab) -> None:
     assert "holder" in headers
 
 
-def test_columns_are_chosen(tab: Tab, viewer: User, hold) -> None:
+def test_columns_are_chosen(tab: Tab, viewer, hold) -> None:
     hold("invoice:42")
     tab.open(LIST)
     choose_columns(tab)
 
 
-def test_the_list_works_without_scripts(tab: Tab, releaser: User, hold) -> None:
+def test_the_list_works_without_scripts(tab: Tab, releaser, hold) -> None:
     tab.without_scripts()
     hold("invoice:42")
     tab.open(LIST)

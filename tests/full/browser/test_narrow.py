@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import pytest
-from django.contrib.auth.models import User
 from selenium.webdriver.common.by import By
 
 from django_redislock import locks
@@ -22,7 +21,7 @@ return [...document.querySelectorAll('.redislock-timeline .redislock-chart > tex
 
 
 @pytest.fixture(autouse=True)
-def sidebar(tab: Tab, releaser: User) -> None:
+def sidebar(tab: Tab, releaser) -> None:
     """It is open, and leaves the page 900 of 1280 pixels."""
     tab.open(LIST)
     tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'true')")

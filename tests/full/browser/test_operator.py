@@ -2,7 +2,6 @@
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 
 from tests.tools import wait_until
 
@@ -18,9 +17,7 @@ HOSTILE_NAMES = {
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-def test_an_operator_finds_and_releases_locks(
-    tab: Tab, releaser: User, hold, scripts: bool
-) -> None:
+def test_an_operator_finds_and_releases_locks(tab: Tab, releaser, hold, scripts: bool) -> None:
     if not scripts:
         tab.without_scripts()
     held = {name: hold(name, timeout=2) for name in ("a:first", "a:second", "a:third", "b")}
@@ -47,9 +44,7 @@ def test_an_operator_finds_and_releases_locks(
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES.values(), ids=HOSTILE_NAMES)
-def test_a_hostile_name_is_shown_as_text_and_fits(
-    tab: Tab, releaser: User, hold, name: str
-) -> None:
+def test_a_hostile_name_is_shown_as_text_and_fits(tab: Tab, releaser, hold, name: str) -> None:
     lock = hold(name, metadata={name: name})
     for _ in _pages_with_the_name(tab):
         assert tab.driver.title != "ran"
@@ -58,7 +53,7 @@ def test_a_hostile_name_is_shown_as_text_and_fits(
     assert not lock.locked()
 
 
-def test_spaces_of_a_name_are_visible_on_each_page(tab: Tab, releaser: User, hold) -> None:
+def test_spaces_of_a_name_are_visible_on_each_page(tab: Tab, releaser, hold) -> None:
     name = " nightly  report"
     hold(name)
     for page in _pages_with_the_name(tab):
