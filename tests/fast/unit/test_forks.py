@@ -1,0 +1,46 @@
+"""The gate that keeps a fork away from threads that talk to Redis."""
+
+import threading
+
+import pytest
+
+from django_redislock.engine import forks
+
+
+def test_a_thread_may_pass_after_a_fork() -> None:
+    gate = forks.Gate()
+    with gate:
+        gate.close()
+        gate.open()
+        with gate:
+            pass
+
+
+def test_a_fork_whose_end_is_never_reported_does_not_block_threads_forever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forks, "LONGEST", 0.02)
+    gate = forks.Gate()
+    gate.open()  # an interrupt may also keep the gate from learning that a fork began
+    with gate:
+        pass
+    gate.close()
+    with gate:
+        pass
+
+
+def test_a_thread_waits_while_a_fork_is_under_way() -> None:
+    gate = forks.Gate()
+    order: list[str] = []
+
+    def enter() -> None:
+        with gate:
+            order.append("entered")
+
+    gate.close()
+    thread = threading.Thread(target=enter)
+    thread.start()
+    order.append("forked")
+    gate.open()
+    thread.join()
+    assert order == ["forked", "entered"]
