@@ -237,8 +237,17 @@ def exits(*args, **about):
     sys.exit()
 
 
+@pytest.fixture
+def failing_receiver():
+    lock_lost.connect(fails)
+    yield
+    lock_lost.disconnect(fails)
+
+
 @pytest.mark.parametrize("on_lost", [exits, fails])
-def test_a_callback_that_fails_does_not_stop_renewal(caplog, on_lost):
+def test_a_callback_or_a_receiver_that_fails_does_not_stop_renewal(
+    failing_receiver, caplog, on_lost
+):
     with locks.lock("b", timeout=1.5) as other:
         lock = locks.lock("a", timeout=0.5, on_lost=on_lost)
         assert lock.acquire()

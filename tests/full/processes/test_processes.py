@@ -9,7 +9,6 @@ from django_redislock import locks
 from tests.lock_tools import free, start, waiting
 from tests.tools import Child, wait_until
 
-
 ADDS = """
 from pathlib import Path
 from django_redislock import locks

@@ -1,0 +1,307 @@
+"""Redis is stopped, restarted, full, or forgets the scripts."""
+
+import asyncio
+import time
+from contextlib import contextmanager
+
+import pytest
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from django_redislock import LockLost, locks
+from django_redislock.engine import flows, renewal
+from django_redislock.engine.drivers import _perform
+from django_redislock.engine.renewal import thread_book
+from tests.fake_clock import FakeClock
+from tests.lock_tools import cut_connections, free, start, waiting
+from tests.tools import wait_until
+
+
+@pytest.fixture
+def moving_clock(monkeypatch):
+    return FakeClock(monkeypatch)
+
+
+@contextmanager
+def within(seconds):
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+@pytest.mark.parametrize("wait", [None, 0, 5], ids=["indefinitely", "not", "5 s"])
+def test_a_stopped_server_is_an_error_at_once(alias_on, own_server, wait):
+    own = alias_on(own_server.url)
+
+    async def use():
+        async with own.lock("a"):
+            pass
+        own_server.stop()
+        with within(1), pytest.raises(ConnectionError):
+            await own.lock("a", blocking_timeout=wait).aacquire()
+
+    with own.lock("a"):
+        pass
+    asyncio.run(use())
+    with within(1), pytest.raises(ConnectionError):
+        own.lock("a", blocking_timeout=wait).acquire()
+
+
+def test_every_other_question_is_an_error_at_once(alias_on):
+    own = alias_on("redis://127.0.0.1:1/0")
+    questions = [
+        lambda: own.get("a"),
+        own.count,
+        lambda: list(own.active()),
+        lambda: own.force_release("a"),
+        own.lock("a").locked,
+    ]
+    for ask in questions:
+        with within(1), pytest.raises(ConnectionError):
+            ask()
+
+
+def test_a_lock_is_lost_at_the_end_of_its_lease_if_the_server_is_unreachable(
+    own_locks, own_server, moving_clock
+):
+    lost = []
+    lock = own_locks.lock("a", timeout=30, on_lost=lost.append)
+    assert lock.acquire()
+    [lease] = lock._own().leases
+    own_server.stop()
+    moving_clock.forward(29)
+    assert lost == []
+    assert lease.due <= lease.deadline
+    moving_clock.forward(1)
+    assert lost == [lock]
+    assert lock.lost
+    with pytest.raises((LockLost, ConnectionError)):
+        lock.release()
+    assert len(lost) == 1
+
+
+def test_a_release_is_repeated_as_soon_as_the_server_accepts_it(
+    own_locks, own_redis, monkeypatch, moving_clock
+):
+    monkeypatch.setattr(renewal, "LATE", 0)  # which is for a server that says that it is not held
+    lock = own_locks.lock("a", timeout=60)
+    assert lock.acquire()
+    own_redis.config_set("min-replicas-to-write", 1)
+    with pytest.raises(ResponseError, match="NOREPLICAS"):
+        lock.release()
+    moving_clock.forward(2)
+    moving_clock.forward(2)
+    own_redis.config_set("min-replicas-to-write", 0)
+    assert own_locks.get("a")
+    moving_clock.forward(2)
+    assert own_locks.get("a") is None
+
+
+def test_a_release_is_not_repeated_at_every_moment(own_locks, own_server):
+    lock = own_locks.lock("a", timeout=60)
+    assert lock.acquire()
+    book = thread_book(lock._server(), "a")
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.release()
+    with pytest.raises(ConnectionError):
+        own_locks.lock("b").acquire()
+    book.go_round()
+    assert book.seconds_to_next() > 0.3
+
+
+def test_a_release_that_failed_does_not_shorten_at_least_for(own_locks, own_redis):
+    lock = own_locks.lock("a", at_least_for=60)
+    assert lock.acquire()
+    token = lock.token
+    own_redis.config_set("min-replicas-to-write", 1)
+    with pytest.raises(ResponseError, match="NOREPLICAS"):
+        lock.release()
+    own_redis.config_set("min-replicas-to-write", 0)
+    assert not thread_book(lock._server(), "a")._returns
+    assert own_locks.get("a").token == token
+    assert own_locks.force_release("a") == 1
+
+
+def test_what_is_to_be_released_does_not_delay_the_report_of_a_loss(own_locks):
+    kept, back = own_locks.lock("a", timeout=1.5), own_locks.lock("b", timeout=30)
+    assert kept.acquire()
+    assert back.acquire()
+    book, [lease] = thread_book(kept._server(), "a"), back._own().leases
+    flows.abandon(lease)
+    released = next(errand for errand in book.errands() if errand.done == book._returned)
+    assert next(released.flow).limit <= 1.5 / 2
+    kept.release()
+    free(own_locks, "b")
+
+
+def test_a_token_that_is_used_again_is_not_given_back(own_locks, own_server):
+    lock = own_locks.lock("a", timeout=20)
+    book = thread_book(lock._server(), "a")
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        lock.acquire(token="mine")
+    assert book._returns
+    own_server.start()
+    assert lock.acquire(token="mine")
+    assert not book._returns
+    assert lock.owned()
+    lock.release()
+
+
+def test_what_is_granted_when_its_lease_is_over_already_is_an_error(moving_clock):
+    lock = locks.lock("a", timeout=30, blocking=False)
+    [(book, name)] = lock._targets(thread_book)
+    lease = lock._new_lease(book, name, None, lock._owner())
+    flow = flows.take(lease, lock._want(lease.keys, lease.token), 0)
+    answer = _perform(book.server.client, next(flow))
+    moving_clock.forward(31)
+    with pytest.raises(TimeoutError, match="over already"):
+        flow.send(answer)
+    free(locks, "a")
+
+
+def test_a_waiter_whose_connection_is_killed_keeps_its_place(own_locks, own_redis):
+    entered = []
+
+    def hold(number):
+        with own_locks.lock("a"):
+            entered.append(number)
+
+    with own_locks.lock("a"):
+        futures = []
+        for number in range(3):
+            futures.append(start(hold, number))
+            waiting(own_locks, "a", number + 1)
+        cut_connections(own_redis)
+        waiting(own_locks, "a", 3)
+    for future in futures:
+        future.result(60)
+    assert entered == [0, 1, 2]
+
+
+def test_a_waiter_gets_an_error_at_once_when_its_server_stops(own_locks, own_server):
+    lock = own_locks.lock("a", timeout=1)
+    assert lock.acquire()
+    waiter = start(own_locks.lock("a", blocking_timeout=30).acquire)
+    waiting(own_locks, "a", 1)
+    own_server.stop()
+    with within(3), pytest.raises(ConnectionError):
+        waiter.result(60)
+    with pytest.raises((LockLost, ConnectionError)):
+        lock.release()
+
+
+def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):
+    fences = []
+
+    def restart():
+        own_server.stop()
+        own_server.start()
+
+    async def use():
+        for _ in range(2):
+            async with own_locks.lock("a", timeout=300) as lock:
+                fences.append(lock.fence_token)
+            restart()
+            await asyncio.sleep(0.1)  # for asyncio to see that the connection was closed
+        async with own_locks.lock("a", timeout=300) as lock:
+            assert await lock.aowned()
+
+    for _ in range(2):
+        with own_locks.lock("a") as lock:
+            fences.append(lock.fence_token)
+        restart()
+    asyncio.run(use())
+    assert sorted(set(fences)) == fences
+
+
+def test_scripts_may_be_forgotten_before_any_step(redis_server):
+    forget = redis_server.script_flush
+    lock = locks.lock("a")
+    steps = [
+        lock.acquire,
+        lock.locked,
+        lock.owned,
+        lambda: lock.extend(1),
+        lambda: locks.get("a"),
+        locks.count,
+        lambda: list(locks.active()),
+        lambda: not locks.lock("a", blocking_timeout=0.05).acquire(),
+        lambda: lock.release() is None,
+        lock.acquire,
+        lambda: locks.force_release("a"),
+    ]
+    for step in steps:
+        forget()
+        assert step()
+    forget()
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+def test_scripts_may_be_forgotten_before_any_asynchronous_step(redis_server):
+    async def use():
+        lock = locks.lock("a")
+        for step in (lock.aacquire, lock.aowned, lock.areacquire, locks.acount):
+            redis_server.script_flush()
+            assert await step()
+        redis_server.script_flush()
+        assert [info.name async for info in locks.aactive()] == ["a"]
+        redis_server.script_flush()
+        await lock.arelease()
+
+    asyncio.run(use())
+
+
+def test_scripts_may_be_forgotten_while_somebody_waits(redis_server):
+    with locks.lock("a"):
+        waiter = start(locks.lock("a", blocking_timeout=10).acquire)
+        waiting(locks, "a", 1)
+        redis_server.script_flush()
+    assert waiter.result(60)
+    assert locks.force_release("a") == 1
+
+
+# A server that is full
+
+
+def test_a_full_server_lets_holders_renew_extend_and_release_but_nobody_new_in(
+    own_locks, own_redis, moving_clock
+):
+    lock, kept = own_locks.lock("a", timeout=30), own_locks.lock("b", at_least_for=1, timeout=30)
+    handed_over = own_locks.lock("c", timeout=30)
+    for each in (lock, kept, handed_over):
+        assert each.acquire()
+    waiter = start(own_locks.lock("c", timeout=30).acquire)
+    waiting(own_locks, "c", 1)
+    own_redis.config_set("maxmemory", 1)
+    moving_clock.forward(20)
+    moving_clock.forward(20)
+    assert lock.owned()
+    assert lock.extend(10)
+    with pytest.raises(ResponseError, match="maxmemory"):
+        own_locks.lock("d").acquire()
+    assert own_locks.count() == 3
+    token = handed_over.token
+    handed_over.release()
+    assert waiter.result(60)
+    turn = own_locks.get("c")
+    assert turn.token != token
+    assert own_locks.force_release("c", turn.token) == 1
+    lock.release()
+    kept.release()
+    assert own_locks.get("b").state == "cooldown"
+
+
+def test_a_server_that_takes_no_writes_lists_the_locks(own_locks, own_redis):
+    gone = own_locks.lock("gone", timeout=0.1, auto_renewal=False)
+    with own_locks.lock("a", timeout=60):
+        assert gone.acquire()
+        wait_until(lambda: not gone.locked())
+        own_redis.config_set("min-replicas-to-write", 1)
+        assert [info.name for info in own_locks.active()] == ["a"]
+        assert own_locks.count() == own_locks.page().total == 1
+        assert own_locks.history() == ()
+        own_redis.config_set("min-replicas-to-write", 0)
+        [event] = own_locks.history()
+        assert (event.name, event.outcome) == ("gone", "expired")
