@@ -27,7 +27,8 @@ from django_redislock.primitives import base
 from django_redislock.primitives import quorum as primitive
 from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
-from tests.lock_fixtures import CORE
+from tests.fake_clock import FakeClock
+from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, held_by_another_task, interrupt_where, start, until, waiting
 from tests.tools import Child, leftovers, wait_until
 
@@ -189,18 +190,16 @@ def bounded(seconds=BOUND):
     assert time.monotonic() - began < seconds
 
 
-def passed(seconds):
-    """Let so much time go by."""
-    deadline = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() > deadline, timeout=seconds + 10)
+@pytest.fixture
+def moving_clock(monkeypatch):
+    return FakeClock(monkeypatch)
 
 
 # Nobody else wants it, and all servers are there
 
 
-def test_it_is_held_at_every_server(settings, five, either_backend):
-    settings.CACHES = {**settings.CACHES, **caches(five, either_backend)}
-    lock = quorum()
+def test_it_is_held_at_every_server(five):
+    lock = quorum(metadata={"job": 7})
     assert not lock.locked()
     assert lock.validity == 0
     assert lock.acquire() is True
@@ -209,6 +208,7 @@ def test_it_is_held_at_every_server(settings, five, either_backend):
     assert {info.token for info in infos} == {lock.token}
     assert {info.fence_token for info in infos} == {lock.fence_token}
     assert {info.kind for info in infos} == {"quorum"}
+    assert [info.metadata for info in infos] == [{"job": 7}] * 5
     assert lock.owned()
     assert lock.locked()
     assert not lock.lost
@@ -232,8 +232,8 @@ def test_it_is_held_at_every_server(settings, five, either_backend):
         lock.assert_held()
 
 
-def test_it_is_held_at_every_server_in_async_too(settings, five, either_backend):
-    settings.CACHES = {**settings.CACHES, **caches(five, either_backend)}
+def test_it_is_held_at_every_server_in_async_too(settings, five):
+    settings.CACHES = {**settings.CACHES, **caches(five, DJANGO_REDIS)}
 
     async def use():
         lock = quorum()
@@ -284,15 +284,6 @@ def test_using_may_be_any_iterable_and_the_managers_own_alias_is_not_used(five):
         assert holders(five) == ["q1", "q2", "q3"]
 
 
-def test_each_hold_has_a_greater_token_and_another_owner(five):
-    lock, seen = quorum(), []
-    for _ in range(10):
-        with lock:
-            seen.append((lock.fence_token, lock.token))
-    assert sorted(seen) == seen
-    assert len({token for _, token in seen}) == len({fence for fence, _ in seen}) == 10
-
-
 def test_a_token_may_be_given(five):
     lock = quorum()
     assert lock.acquire(token="mine")
@@ -329,67 +320,33 @@ def test_a_reentrant_one_is_entered_again_with_the_majority_that_is_left(five):
 
 def test_it_stays_taken_for_its_least_time(five):
     began = time.monotonic()
-    with quorum(at_least_for=1, timeout=2.5):
+    with quorum(at_least_for=0.4, timeout=1):
         pass
     assert not quorum(blocking=False).acquire()
     with quorum(blocking_timeout=10):
-        assert time.monotonic() - began > 0.9
-
-
-def test_metadata_is_told_at_every_server(five):
-    with quorum(metadata={"job": 7}):
-        assert [at(alias).metadata for alias in ALL] == [{"job": 7}] * 5
-
-
-def test_another_thread_may_look_on_but_not_release(five):
-    lock = quorum()
-    with lock:
-        assert start(lambda: lock.fence_token).result(60) == lock.fence_token
-        with pytest.raises(LockNotOwnedError):
-            start(lock.release).result(60)
-        assert holders(five) == ALL
-
-
-def test_it_is_released_after_a_transaction(five, transactional_db):
-    from django.db import transaction
-
-    with transaction.atomic():
-        with quorum(release_on_commit=True) as lock:
-            fence = lock.fence_token
-        assert holders(five) == ALL
-        with quorum(release_on_commit=True) as lock:
-            assert lock.fence_token == fence
-    assert holders(five) == []
+        assert time.monotonic() - began > 0.35
 
 
 # For how long it is held
 
 
-def test_what_is_valid_is_less_than_the_lease_and_goes_down(five):
-    with quorum(timeout=10, auto_renewal=False) as lock:
+def test_what_is_valid_is_less_than_the_lease_and_follows_renewals(five, moving_clock):
+    with quorum(timeout=30) as lock:
         first = lock.validity
-        assert 5 < first <= 10 * 0.99 - 0.002
+        assert 25 < first <= 30 * 0.99 - 0.002
         wait_until(lambda: lock.validity < first)
-
-
-def test_the_drift_of_clocks_is_taken_off_a_longer_lease_too(five):
-    with quorum(timeout=2.5) as lock:
+        for _ in range(3):
+            moving_clock.forward(15)
+            assert 25 < lock.validity <= 30 * 0.99 - 0.002
+        lock.assert_held()
+        assert lock.owned()
         lock.extend(100, replace_ttl=True)
         assert 90 < lock.validity <= 100 * 0.99 - 0.002
+
+
+def test_the_drift_of_clocks_is_taken_off_the_least_time_too(five):
     with quorum(timeout=0.1, at_least_for=0.5, auto_renewal=False) as lock:
         assert lock.validity <= 0.5 * 0.99 - 0.002
-
-
-def test_what_is_valid_goes_up_with_a_renewal(five):
-    with quorum(timeout=3) as lock:
-        lows = [lock.validity]
-
-        def goes_up():
-            lows.append(lock.validity)
-            return lows[-1] > lows[-2]
-
-        wait_until(goes_up)
-        assert 0 < lock.validity <= 3 * 0.99 - 0.002
 
 
 def test_nothing_is_valid_of_what_was_lost(five):
@@ -401,42 +358,30 @@ def test_nothing_is_valid_of_what_was_lost(five):
         lock.release()
 
 
-def test_it_lasts_as_long_as_its_holder_needs(five):
-    with quorum(timeout=2) as lock:
-        passed(2.5)
-        lock.assert_held()
-        assert lock.owned()
-
-
 # How it is lost
 
 
-def test_a_loss_is_told_once_and_not_before_the_majority_is_gone(five):
-    told, probe = [], quorum("b", timeout=2)
-    lock = quorum(timeout=2, on_lost=told.append)
+def test_a_loss_is_reported_once_and_not_before_the_majority_is_gone(five, moving_clock):
+    told = []
+    lock = quorum(timeout=30, on_lost=told.append)
     assert lock.acquire()
-
-    def renewed():
-        with probe:
-            passed(1)  # longer than until the next renewal
-
     for alias in ("q1", "q3"):
         assert locks.using(alias).force_release("a") == 1
-    renewed()
+    moving_clock.forward(15)
     assert told == []
     lock.assert_held()
     assert locks.using("q0").force_release("a") == 1
-    wait_until(lambda: told)
+    for _ in range(3):
+        moving_clock.forward(15)
     assert lock.lost
     assert lock.validity == 0
-    renewed()
     assert told == [lock]
     with pytest.raises(LockLost):
         lock.release()
 
 
-def test_who_lost_the_majority_keeps_nobody_out(five):
-    lock = quorum(timeout=2.5)
+def test_a_holder_that_lost_the_majority_does_not_renew_the_rest(five):
+    lock = quorum(timeout=1)
     assert lock.acquire()
     for alias in ("q1", "q2", "q3"):
         assert locks.using(alias).force_release("a") == 1
@@ -456,7 +401,7 @@ def use_once(seconds, using=ALL):
 
 def test_a_lost_majority_aborts_the_task(five):
     async def use():
-        async with quorum(timeout=2.5, on_lost="abort"):
+        async with quorum(timeout=1, on_lost="abort"):
             for number, alias in enumerate(["q4", "q0", "q2"]):
                 assert len(holders(five)) == 5 - number
                 assert await locks.using(alias).aforce_release("a") == 1
@@ -469,13 +414,14 @@ def test_a_lost_majority_aborts_the_task(five):
 # Servers that are killed
 
 
-def test_it_goes_on_without_two_of_five(five):
+def test_it_goes_on_without_two_of_five(five, moving_clock):
     five.kill(*random.sample(range(5), 2))
-    lock = quorum(timeout=2)
+    lock = quorum()
     with bounded():
         assert lock.acquire()
     assert len(holders(five)) == 3
-    passed(2.5)
+    for _ in range(2):
+        moving_clock.forward(16)
     lock.assert_held()
     assert lock.owned()
     assert lock.locked()
@@ -485,39 +431,45 @@ def test_it_goes_on_without_two_of_five(five):
     with bounded():
         lock.release()
     assert holders(five) == []
+    five.start(*five.away)
+    with quorum():
+        assert holders(five) == ALL
 
 
-@pytest.mark.slow
-def test_it_goes_on_when_two_are_killed_under_its_holder(five):
+def test_it_goes_on_when_two_are_killed_under_its_holder(five, moving_clock):
     told = []
-    with quorum(timeout=2, on_lost=told.append) as lock:
-        five.kill(0, 2)
-        passed(2.5)
-        lock.assert_held()
-        assert 0 < lock.validity < 2
-        assert lock.owned()
-        five.start(0)
-        assert not quorum(blocking=False).acquire()
+    lock = quorum(on_lost=told.append)
+    assert lock.acquire()
+    five.kill(0, 2)
+    for _ in range(2):
+        moving_clock.forward(16)
+    lock.assert_held()
+    assert 0 < lock.validity < 30
+    five.start(0)
+    assert not quorum(blocking=False).acquire()
+    five.kill(4)
     assert told == []
+    moving_clock.forward(16)
+    moving_clock.forward(15)
+    assert told == [lock]
+    with pytest.raises((LockLost, ConnectionError)):
+        lock.release()
+    assert told == [lock]
 
 
-@pytest.mark.slow
-def test_it_goes_on_without_two_of_five_in_async_too(five):
+def test_it_goes_on_without_two_of_five_in_async_too(five, moving_clock):
     async def use():
         async with quorum():
             pass  # its loop has connections
         five.kill(0, 3)
-        async with quorum(timeout=3) as lock:
-            await asyncio.sleep(3.5)
+        async with quorum() as lock:
+            for _ in range(2):
+                await moving_clock.aforward(16)
             lock.assert_held()
             assert await lock.aowned()
             assert await quorum(blocking=False).aacquire() is False
-        assert await quorum().aacquire(blocking=False) is True
 
     asyncio.run(use())
-    five.start(0, 3)
-    for alias in ALL:
-        locks.using(alias).force_release("a")
 
 
 @pytest.fixture
@@ -528,19 +480,7 @@ def cluster_away(five, settings):
 
 
 def test_it_goes_on_without_a_cluster_that_is_the_first_of_them(cluster_away):
-    lock = quorum(using=WITH_A_CLUSTER)
-    assert not lock.locked()
-    with lock:
-        assert lock.owned()
-        assert lock.locked()
-        assert lock.extend(1) is True
-        assert [at(alias).token for alias in WITH_A_CLUSTER[1:]] == [lock.token] * 2
-        assert not quorum(using=WITH_A_CLUSTER, blocking=False).acquire()
-
-
-def test_it_goes_on_without_such_a_cluster_in_async_too(cluster_away):
     async def use():
-        lock = quorum(using=WITH_A_CLUSTER)
         assert not await lock.alocked()
         async with lock:
             assert await lock.aowned()
@@ -548,7 +488,15 @@ def test_it_goes_on_without_such_a_cluster_in_async_too(cluster_away):
             assert await lock.aextend(1) is True
             assert not await quorum(using=WITH_A_CLUSTER, blocking=False).aacquire()
 
+    lock = quorum(using=WITH_A_CLUSTER)
     asyncio.run(use())
+    assert not lock.locked()
+    with lock:
+        assert lock.owned()
+        assert lock.locked()
+        assert lock.extend(1) is True
+        assert [at(alias).token for alias in WITH_A_CLUSTER[1:]] == [lock.token] * 2
+        assert not quorum(using=WITH_A_CLUSTER, blocking=False).acquire()
 
 
 @pytest.mark.parametrize("using", [WITH_A_CLUSTER, WITH_A_CLUSTER[::-1]])
@@ -583,34 +531,6 @@ def test_without_three_of_five_it_is_refused_at_once(five):
     five.none_left()
 
 
-def test_a_third_that_is_killed_loses_it_by_the_end_of_its_lease(five):
-    told = []
-    lock = quorum(timeout=2.5, on_lost=told.append)
-    assert lock.acquire()
-    five.kill(1, 4)
-    passed(0.2)
-    assert not lock.lost
-    five.kill(0)
-    with bounded(2.5 + BOUND):
-        wait_until(lambda: told)
-    assert lock.lost
-    with pytest.raises((LockLost, ConnectionError)):
-        lock.release()
-    passed(0.2)
-    assert told == [lock]
-    with pytest.raises(ConnectionError):
-        quorum().acquire()
-
-
-def test_servers_that_are_back_are_used_again(five):
-    five.kill(0, 1)
-    with quorum():
-        pass
-    five.start(0, 1)
-    with quorum():
-        assert holders(five) == ALL
-
-
 def test_who_waits_at_a_server_that_is_killed_waits_on_at_the_next(five):
     entered = []
 
@@ -637,10 +557,9 @@ def test_what_hangs_at_two_of_five_keeps_nobody_long(five, hanging):
     with lock:
         pass  # its connections are open
     with hanging(0, 3):
-        with bounded():
-            assert lock.acquire()
-        with bounded():
-            assert lock.extend(10)
+        for ask in (lock.acquire, lock.locked, lambda: lock.extend(10), lock.owned):
+            with bounded():
+                assert ask()
         with bounded():
             lock.release()
         with bounded():
@@ -648,41 +567,15 @@ def test_what_hangs_at_two_of_five_keeps_nobody_long(five, hanging):
     five.none_left(timeout=15)
 
 
-def test_what_hangs_under_a_holder_keeps_it_not_long(five, hanging):
-    told = []
-    lock = quorum(timeout=3, on_lost=told.append)
-    assert lock.acquire()
-    with hanging(1, 2):
-        passed(3.2)
-        lock.assert_held()
-        with bounded():
-            lock.release()
-    assert told == []
-    five.none_left(timeout=15)
-
-
-def test_questions_are_answered_while_two_of_five_hang(five, hanging):
-    lock = quorum()
-    with lock, hanging(0, 3):
-        with bounded():
-            assert lock.locked()
-        with bounded():
-            assert lock.owned()
-
-
-@pytest.mark.slow
 def test_what_hangs_at_two_of_five_keeps_nobody_long_in_async_too(five, hanging):
     async def use():
         lock = quorum()
         async with lock:
             pass
         with hanging(0, 3):
-            async with asyncio.timeout(BOUND):
-                assert await lock.aacquire()
-            async with asyncio.timeout(BOUND):
-                assert await lock.alocked()
-            async with asyncio.timeout(BOUND):
-                assert await lock.aowned()
+            for ask in (lock.aacquire, lock.alocked, lock.aowned):
+                async with asyncio.timeout(BOUND):
+                    assert await ask()
             async with asyncio.timeout(BOUND):
                 await lock.arelease()
         await until(nothing)
@@ -693,9 +586,11 @@ def test_what_hangs_at_two_of_five_keeps_nobody_long_in_async_too(five, hanging)
     asyncio.run(use())
 
 
-def test_three_that_hang_are_a_refusal(five, hanging):
-    with quorum():
-        pass
+@pytest.mark.parametrize("connected", [True, False], ids=["connected", "not connected"])
+def test_three_that_hang_are_a_refusal(five, hanging, connected):
+    if connected:
+        with quorum():
+            pass
     with hanging(1, 2, 4), bounded(), pytest.raises(ConnectionError, match="3 failed"):
         quorum().acquire()
     five.none_left(timeout=15)
@@ -703,44 +598,11 @@ def test_three_that_hang_are_a_refusal(five, hanging):
         assert holders(five) == ALL
 
 
-def test_three_that_let_nobody_connect_are_a_refusal(five, hanging):
-    with hanging(0, 2, 4), bounded(), pytest.raises(ConnectionError):
-        quorum().acquire()
-    five.none_left(timeout=15)
-
-
 # Servers that lose their data
 
 
-def test_a_server_restarted_empty_at_once_lets_two_in_and_the_tokens_tell_them_apart(
-    five, hanging
-):
-    # The documented limit of any quorum without persistence.
-    three = ["q0", "q1", "q2"]
-    five.kill(2)
-    first = quorum(using=three, auto_renewal=False)
-    assert first.acquire()
-    five.start(2)
-    five.kill(1)
-    five.start(1)
-    second = quorum(using=three)
-    with hanging(0):
-        assert start(second.acquire).result(60)
-    assert not first.lost
-    assert second.fence_token > first.fence_token
-    assert [at(alias).fence_token for alias in three] == [
-        first.fence_token,
-        second.fence_token,
-        second.fence_token,
-    ]
-    for alias in three:
-        locks.using(alias).force_release("a")
-    with pytest.raises(LockLost):
-        first.release()
-
-
 def test_a_server_that_stays_away_for_a_lease_lets_nobody_in_beside_the_holder(five):
-    lease, three, restarted = 2.5, ["q0", "q1", "q2"], random.choice([0, 1])
+    lease, three, restarted = 1, ["q0", "q1", "q2"], random.choice([0, 1])
     five.kill(2)
     first = quorum(using=three, timeout=lease)
     assert first.acquire()
@@ -767,25 +629,6 @@ def test_a_server_that_stays_away_for_a_lease_lets_nobody_in_beside_the_holder(f
 # Fencing tokens
 
 
-@pytest.mark.slow
-def test_tokens_grow_whatever_the_clocks_say(five):
-    ahead = raise_counter(five, 0, days=365)
-    five.kill(3, 4)
-    with quorum() as lock:
-        first = lock.fence_token
-        assert first > ahead
-    five.start(3, 4)
-    five.kill(0, 1)
-    with quorum() as lock:
-        assert holders(five) == ["q2", "q3", "q4"]
-        second = lock.fence_token
-        assert second > first
-    five.kill(2)
-    five.start(0)  # empty; of the last majority, q3 and q4 are there
-    with quorum() as lock:
-        assert lock.fence_token > second
-
-
 def test_tokens_grow_over_every_two_majorities(five):
     # What a holder has noted at a bare majority, whoever comes by any other must exceed.
     random_majorities = [random.sample(ALL, 3) for _ in range(30)]
@@ -810,29 +653,11 @@ def raise_counter(five, number, *, days, name="a"):
 # Who waits
 
 
-def test_they_enter_in_order_of_arrival(five):
-    entered = []
-
-    def hold(number):
-        with quorum(using=random.sample(ALL, 5)):
-            entered.append(number)
-
-    with quorum():
-        waiters = []
-        for number in range(6):
-            waiters.append(start(hold, number))
-            waiting(locks.using("q0"), "a", number + 1)
-        assert entered == []
-    for waiter in waiters:
-        waiter.result(60)
-    assert entered == list(range(6))
-
-
 def test_tasks_and_threads_enter_in_order_of_arrival(five):
     entered = []
 
     async def hold(number):
-        async with quorum():
+        async with quorum(using=random.sample(ALL, 5)):
             entered.append(number)
 
     async def use():
@@ -855,7 +680,7 @@ def test_tasks_and_threads_enter_in_order_of_arrival(five):
 def test_who_waits_sits_in_a_pop_at_the_first_server_only(five):
     with quorum(), contextlib.ExitStack() as stack:
         called = [stack.enter_context(commands(client)) for client in five.clients]
-        waiter = start(lambda: quorum().acquire(blocking_timeout=1.2))
+        waiter = start(lambda: quorum().acquire(blocking_timeout=0.8))
         waiting(locks.using("q0"), "a", 1)
         assert [at(alias).waiters for alias in ALL[1:]] == [0] * 4
         assert waiter.result(60) is False
@@ -864,23 +689,10 @@ def test_who_waits_sits_in_a_pop_at_the_first_server_only(five):
     assert pops[1:] == [0] * 4
 
 
-def test_who_waits_is_woken_by_the_release(five):
-    took = []
-    for _ in range(5):
-        with quorum():
-            waiter = start(lambda: quorum(timeout=5).acquire() and time.monotonic())
-            waiting(locks.using("q0"), "a", 1)
-            released = time.monotonic()
-        took.append(waiter.result(60) - released)
-        for alias in ALL:
-            locks.using(alias).force_release("a")
-    assert sorted(took)[2] < BOUND
-
-
 def test_who_gives_up_lets_those_behind_it_in(five):
     lock = quorum()
     assert lock.acquire()
-    impatient = start(use_once, 0.8)
+    impatient = start(use_once, 0.4)
     waiting(locks.using("q0"), "a", 1)
     patient = start(use_once, 20)
     waiting(locks.using("q0"), "a", 2)
@@ -915,22 +727,6 @@ def test_a_minority_of_others_keeps_nobody_out(five):
         other.release()
     for alias in ALL[:3]:
         assert locks.using(alias).force_release("a") == 1
-
-
-@pytest.mark.slow
-def test_rivals_that_ask_in_opposite_orders_all_get_in(five):
-    inside, most = [], []
-
-    def use(using):
-        for _ in range(5):
-            with quorum(using=using, blocking_timeout=60):
-                inside.append(1)
-                most.append(len(inside))
-                inside.pop()
-
-    for user in [start(use, using) for using in (ALL, OTHERWISE, ALL)]:
-        user.result(60)
-    assert most == [1] * 15
 
 
 def test_rivals_that_each_have_a_minority_both_give_back_and_get_in(five):
@@ -979,7 +775,6 @@ def test_a_cancelled_wait_leaves_nothing(five):
     asyncio.run(use())
 
 
-@pytest.mark.slow
 def test_cancellation_at_any_moment_leaves_nothing(five):
     async def hold(name):
         async with quorum(name, timeout=60):
@@ -1000,30 +795,6 @@ def test_cancellation_at_any_moment_leaves_nothing(five):
         for start_at in range(0, 200, 4):
             await asyncio.gather(*map(cancelled, range(start_at, start_at + 4)))
         await until(nothing)
-
-    async def nothing():
-        return not any(five.left())
-
-    asyncio.run(use())
-
-
-def test_a_release_cancelled_as_it_begins_is_a_release(five):
-    async def hold(lock, go):
-        await lock.aacquire()
-        go.set()
-        await lock.arelease()
-
-    async def use():
-        for turns in range(6):
-            lock, go = quorum(), asyncio.Event()
-            task = asyncio.create_task(hold(lock, go))
-            await go.wait()
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            await until(nothing)
 
     async def nothing():
         return not any(five.left())
@@ -1074,27 +845,6 @@ def test_an_interrupt_ends_the_wait_at_once(five):
         assert holders(five) == ALL
 
 
-# Where one strikes inside of a weak reference's callback, Python only tells of it.
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_interrupts_at_any_moment_leave_nothing(five):
-    lock = quorum(timeout=60)
-    with lock:
-        pass
-    left = 0
-    for _ in range(50):
-        with interrupted(random.uniform(0, 0.012)):
-            lock.acquire()
-            lock.release()
-        if lock.token:
-            lock.release()
-        left += is_left(five)
-    # An interrupt between two steps of Python in the library itself can't be seen by it.
-    assert left <= 3
-    with lock:
-        assert holders(five) == ALL
-
-
 @pytest.mark.parametrize(
     "place", ["remember", "Hold.__init__", "Lease.enter", "Holds.begin_block"]
 )
@@ -1134,7 +884,7 @@ def test_an_acquisition_that_is_interrupted_at_any_step_leaves_nothing(five, ste
 
 @pytest.mark.parametrize("step", range(1, 5), ids=ACQUIRING)
 def test_an_acquisition_that_is_closed_at_any_step_leaves_its_leases_to_run_out(five, step):
-    lock = quorum(timeout=1)
+    lock = quorum(timeout=0.4)
     flow, op = at_step(acquiring(lock), step)
     flow.close()
     assert lock.token is None
@@ -1206,16 +956,6 @@ def test_who_lost_its_lease_notes_no_token(five):
         assert lease.fence_token == before
 
 
-def is_left(five):
-    try:
-        five.none_left(timeout=5)  # given back by the renewal, which may have to ask twice
-    except AssertionError:
-        for alias in ALL:
-            locks.using(alias).force_release("a")
-        return True
-    return False
-
-
 # What is refused
 
 
@@ -1282,23 +1022,17 @@ def test_options_are_checked_as_those_of_every_lock(five):
         quorum("")
 
 
-def test_what_is_held_as_another_kind_is_refused(five):
-    mutexes = [locks.using(alias).lock("a", timeout=30) for alias in ALL[:3]]
+@pytest.mark.parametrize("aliases", [ALL[:3], ["q3"]])
+def test_what_is_held_as_another_kind_is_refused(five, aliases):
+    mutexes = [locks.using(alias).lock("a", timeout=30) for alias in aliases]
     assert all(mutex.acquire() for mutex in mutexes)
-    with pytest.raises(LockError, match="mutex"):
+    with bounded(), pytest.raises(LockError, match="mutex"):
         quorum().acquire(blocking_timeout=5)
-    assert holders(five) == ALL[:3]
+    assert holders(five) == aliases
     for mutex in mutexes:
         mutex.release()
     with quorum(), pytest.raises(LockError, match="quorum"):
         locks.using("q1").lock("a").acquire(blocking=False)
-
-
-def test_another_kind_at_one_server_is_refused_too(five):
-    with locks.using("q3").lock("a", timeout=30):
-        with bounded(), pytest.raises(LockError, match="mutex"):
-            quorum(blocking_timeout=10).acquire()
-        assert holders(five) == ["q3"]
 
 
 # Processes and threads
@@ -1311,47 +1045,7 @@ caches = json.loads(sys.argv[1])
 override_settings(CACHES=caches).enable()
 ALIASES = ["q0", "q1", "q2", "q3", "q4"]
 from django_redislock import LockNotOwnedError, locks
-
-def say(text):  # in one piece, as two processes share the pipe
-    os.write(1, f"{text}\\n".encode())
 """
-
-FORKED = """
-lock = locks.quorum("a", ALIASES, timeout=2.5)
-lock.acquire()
-pid = os.fork()
-if pid == 0:
-    say(f"child has {lock.token} {lock.fence_token} {lock.validity} {lock.owned()} {lock.lost}")
-    try:
-        lock.release()
-    except LockNotOwnedError:
-        say("child may not release")
-    say(f"child asks {lock.acquire(blocking=False)}")
-    with locks.quorum("b", ALIASES, timeout=2.5) as own:
-        time.sleep(2.6)
-        say(f"child has its own {own.owned()}")
-    os._exit(0)
-os.waitpid(pid, 0)
-say(f"parent {lock.owned()} {lock.lost}")
-hear()
-"""
-
-
-@pytest.mark.slow
-def test_a_forked_child_has_no_part_in_it(five):
-    code = CACHES_OF_PARENT + FORKED
-    with Child(code, json.dumps(caches(five)), PYTHONWARNINGS="ignore") as parent:
-        said = [parent.expect("") for _ in range(5)]
-        assert said == [
-            "child has None None 0.0 False False",
-            "child may not release",
-            "child asks False",
-            "child has its own True",
-            "parent True False",
-        ]
-        parent.kill()
-    five.none_left(timeout=6)
-
 
 OUTLIVES = """
 import threading
@@ -1364,7 +1058,6 @@ threading.Thread(target=hold).start()
 """
 
 
-@pytest.mark.slow
 def test_a_thread_that_outlives_the_main_one_can_release(five):
     with Child(CACHES_OF_PARENT + OUTLIVES, json.dumps(caches(five))) as child:
         child.expect("held again")
@@ -1372,7 +1065,6 @@ def test_a_thread_that_outlives_the_main_one_can_release(five):
     five.none_left()
 
 
-@pytest.mark.slow
 def test_no_thread_nor_connection_is_left_of_many_holds(five):
     lock = quorum()
     with lock:
@@ -1387,20 +1079,6 @@ def test_no_thread_nor_connection_is_left_of_many_holds(five):
 
 def counted(five):
     return [len(client.client_list()) for client in five.clients]
-
-
-@pytest.mark.slow
-def test_a_lock_that_nobody_has_any_more_is_left_to_run_out(five):
-    lock = quorum(timeout=2.5)
-    assert lock.acquire()
-    passed(2.8)
-    assert holders(five) == ALL
-    with pytest.warns(ResourceWarning, match="'a' was not released"):
-        del lock
-    five.none_left(timeout=5)
-
-
-# Many processes, and servers that come and go
 
 
 def test_the_manager_of_locks_makes_it(five):

@@ -25,7 +25,7 @@ from redis.exceptions import (
 from django_redislock import AsyncLock, Lock, locks
 from django_redislock.connection import server
 from django_redislock.engine import exchange
-from tests.lock_tools import free, start, waiting
+from tests.lock_tools import free, start
 from tests.servers import Cluster
 from tests.tools import wait_until
 
@@ -118,19 +118,7 @@ def test_locks_of_all_nodes_are_held_listed_and_released(cluster):
     assert locks.count() == 0
 
 
-def test_locks_of_all_nodes_are_held_listed_and_released_in_async(cluster):
-    async def use():
-        async with contextlib.AsyncExitStack() as stack:
-            for name in NAMES:
-                await stack.enter_async_context(locks.lock(name, min_replicas=1))
-            assert await locks.acount() == len(NAMES)
-            assert (await locks.apage("name*")).total == len(NAMES)
-        assert await locks.acount() == 0
-
-    asyncio.run(use())
-
-
-@pytest.mark.parametrize("prefix", ["{}", "site{}", "{}{a}", "{a}{}", "{", "{a", "}{}"])
+@pytest.mark.parametrize("prefix", ["{}", "site{}", "{a}{}", "{a"])
 def test_a_prefix_may_contain_braces(cluster, settings, prefix):
     settings.CACHES["default"] = settings.CACHES["default"] | {"KEY_PREFIX": prefix}
 
@@ -152,22 +140,6 @@ def test_renewals_of_a_bucket_have_a_thread_of_their_own(cluster):
         assert other._own().leases[0].book not in books
 
 
-@pytest.mark.parametrize("way", ["move_slot", "move_slot_atomically"])
-def test_a_held_lock_moves_with_its_slot_and_so_does_who_waits(cluster, way):
-    slot = slot_of("a")
-    lock = locks.lock("a", timeout=2, min_replicas=1)
-    assert lock.acquire()
-    turn = start(locks.lock("a", min_replicas=1).acquire)
-    waiting(locks, "a", 1)
-    getattr(cluster, way)(slot, another(cluster, slot))
-    before = lock._own().deadline
-    wait_until(lambda: lock._own().deadline > before)
-    assert locks.get("a").token == lock.token
-    lock.release()
-    assert turn.result(60)
-    assert locks.force_release("a") == 1
-
-
 def test_who_asks_while_a_slot_is_under_way_waits_until_it_has_moved(cluster):
     slot, to = slot_of("a"), another(cluster, slot_of("a"))
     assert locks.lock("a").acquire()
@@ -179,29 +151,6 @@ def test_who_asks_while_a_slot_is_under_way_waits_until_it_has_moved(cluster):
     assert released.result(60) == 1
     asked.result(60)
     free(locks, "a")
-
-
-@pytest.mark.slow
-def test_tasks_that_take_turns_do_not_notice_that_the_slot_moves(cluster):
-    slot, moves = slot_of("a"), iter(range(8))
-
-    async def take_turns(moved):
-        while not moved.done():
-            async with locks.lock("a", timeout=5):
-                await asyncio.sleep(0)
-
-    def move():
-        for _ in moves:
-            with cluster.moving(slot, another(cluster, slot)):
-                time.sleep(0.1)  # so that more are redirected
-
-    async def use():
-        moved = asyncio.ensure_future(asyncio.to_thread(move))
-        await asyncio.gather(*(take_turns(moved) for _ in range(5)))
-        await moved
-
-    asyncio.run(use())
-    assert next(moves, None) is None
 
 
 @pytest.mark.hurried
@@ -290,33 +239,10 @@ def test_a_slot_that_does_not_arrive_is_an_error_and_nothing_is_left(cluster, mo
     assert locks.lock("a").acquire()
     with cluster.moving(slot, another(cluster, slot)):
         with pytest.raises(TryAgainError):
-            locks.lock("b in the same bucket", blocking=False).locked() if False else locks.get(
-                "a"
-            )
+            locks.get("a")
         with pytest.raises(redis.RedisError):
             asyncio.run(locks.aget("a"))
     assert locks.force_release("a") == 1
-
-
-def test_a_primary_that_fails_is_an_error_in_time_and_then_its_replica_is_asked(cluster):
-    slot = slot_of("a")
-    with locks.lock("a"):
-        pass
-    old = cluster.owner(slot)
-    old.pause()
-    with pytest.raises(TimeoutError):
-        locks.lock("a", blocking_timeout=0.3).acquire()
-    cluster.wait_for_new_owner(slot, old)
-    old.kill()
-
-    def acquired():
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            return locks.lock("a", blocking_timeout=0.5).acquire()
-
-    wait_until(acquired, timeout=60)
-    assert locks.force_release("a") == 1
-    old.start()
-    cluster.wait_in_sync()
 
 
 def test_a_node_that_was_taken_out_and_runs_on_is_not_asked_for_ever():
@@ -375,11 +301,11 @@ def test_a_cluster_of_which_no_node_answers_is_redis_pys_connection_error(cluste
     assert asyncio.run(locks.ahealth()).get("connection").status == "failed"
 
 
-@pytest.mark.parametrize("colour", ["sync", "async"])
-def test_the_health_of_each_node_is_told(cluster, colour):
+def test_the_health_of_each_node_is_reported(cluster, capsys):
     node = cluster.owner(slot_of("a"))
     node.client().config_set("maxmemory-policy", "allkeys-lru")
-    found = locks.health() if colour == "sync" else asyncio.run(locks.ahealth())
+    found = asyncio.run(locks.ahealth())
+    call_command("check", deploy=True, tags=["caches"])
     node.client().config_set("maxmemory-policy", "noeviction")
     eviction = found.get("eviction")
     assert eviction.status == "warning"
@@ -387,14 +313,9 @@ def test_the_health_of_each_node_is_told(cluster, colour):
     assert len(eviction.facts["servers"]) == 3
     assert found.get("locking").status == found.get("scripts").status == "ok"
     assert found.get("version").summary.startswith("All 3 servers: ")
-
-
-def test_a_node_that_evicts_is_warned_of(cluster, capsys):
-    node = cluster.owner(slot_of("a"))
-    node.client().config_set("maxmemory-policy", "allkeys-lru")
-    call_command("check", deploy=True, tags=["caches"])
-    node.client().config_set("maxmemory-policy", "noeviction")
-    assert "W001" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "W001" in told
+    assert "W003" not in told
 
 
 def test_locks_on_given_clients_of_a_cluster_are_one(cluster):
@@ -425,19 +346,6 @@ def test_what_makes_no_client_is_refused_by_name(settings, path, told):
     startup[:] = [("127.0.0.1", 1)]
     with pytest.raises(ImproperlyConfigured, match=told):
         locks.get("a")
-
-
-def test_asyncio_wants_a_client_of_its_own(cluster, settings):
-    settings.REDISLOCK_ASYNC_CLIENT = None
-    settings.REDISLOCK_PREFIX = "sync alone"
-    with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT must name"):
-        asyncio.run(locks.aget("a"))
-
-
-def test_other_aliases_stay_where_they_are(cluster, settings, redis_server):
-    settings.CACHES = {**settings.CACHES, "other": settings.CACHES["default"]}
-    with locks.using("other").lock("a"):
-        assert locks.get("a") is None
 
 
 # A client of asyncio
@@ -499,11 +407,6 @@ def test_a_cluster_that_hangs_does_not_block_the_loop(cluster, settings):
             assert turned > 5
 
         asyncio.run(use())
-
-
-def test_a_cache_elsewhere_is_not_where_locks_are_kept(cluster, settings, capsys):
-    call_command("check", deploy=True, tags=["caches"])
-    assert "W003" not in capsys.readouterr().err
 
 
 def test_a_lock_on_replicas_is_not_entered_through_one_that_is_not(cluster):
