@@ -2,9 +2,6 @@
 
 import asyncio
 import gc
-import os
-import subprocess
-import sys
 import warnings
 from contextlib import contextmanager
 
@@ -15,7 +12,6 @@ from django.db import transaction
 from django_redislock import LockLost, locks
 from django_redislock.primitives import Place
 from tests.lock_tools import free
-from tests.tools import ROOT, Child
 
 
 @contextmanager
@@ -30,27 +26,27 @@ def no_warning():
     assert not [message for message in messages if "lock object" in message]
 
 
-def test_dropping_a_lock_object_that_holds_the_lock_warns(manager):
+def test_dropping_a_lock_object_that_holds_the_lock_warns():
     with pytest.warns(ResourceWarning) as caught:
-        manager.lock("a", timeout=1.5).acquire()
+        locks.lock("a", timeout=0.4).acquire()
     assert [str(each.message) for each in caught] == [
         "Lock 'a' was not released before its lock object was garbage-collected. Keep a reference "
         "to the lock object and release it."
     ]
     assert caught[0].filename == __file__
-    assert manager.get("a") is not None
-    free(manager, "a")
+    assert locks.get("a") is not None
+    free(locks, "a")
 
 
-def test_dropping_a_lock_object_that_an_asyncio_task_acquired_warns(manager):
+def test_dropping_a_lock_object_that_an_asyncio_task_acquired_warns():
     async def acquire():
-        await manager.lock("a", timeout=1.5).aacquire()
+        await locks.lock("a", timeout=0.4).aacquire()
 
     with pytest.warns(ResourceWarning, match="'a' was not released") as caught:
         asyncio.run(acquire())
     assert caught[0].filename == __file__
-    assert manager.get("a") is not None
-    free(manager, "a")
+    assert locks.get("a") is not None
+    free(locks, "a")
 
 
 def test_dropping_a_lock_object_of_several_names_warns_once():
@@ -80,39 +76,39 @@ def test_a_lock_that_another_object_of_its_holder_keeps_does_not_warn():
     assert locks.get("a") is None
 
 
-def test_a_released_lock_does_not_warn(manager):
+def test_a_released_lock_does_not_warn():
     async def use():
-        lock = manager.lock("a")
+        lock = locks.lock("a")
         await lock.aacquire()
         await lock.arelease()
-        async with manager.lock("a"):
+        async with locks.lock("a"):
             pass
 
     with no_warning():
-        lock = manager.lock("a")
+        lock = locks.lock("a")
         lock.acquire()
         lock.release()
         del lock
-        with manager.lock("a"):
+        with locks.lock("a"):
             pass
         asyncio.run(use())
 
 
-def test_a_lost_lock_does_not_warn(manager):
+def test_a_lost_lock_does_not_warn():
     with no_warning():
-        lock = manager.lock("a")
+        lock = locks.lock("a")
         lock.acquire()
-        manager.force_release("a")
+        locks.force_release("a")
         with pytest.raises(LockLost):
             lock.reacquire()
         del lock
 
 
-def test_an_expired_lock_does_not_warn(manager):
+def test_an_expired_lock_does_not_warn():
     with no_warning():
-        lock = manager.lock("a", timeout=0.1, auto_renewal=False)
+        lock = locks.lock("a", timeout=0.1, auto_renewal=False)
         lock.acquire()
-        free(manager, "a")
+        free(locks, "a")
         assert lock.lost
         del lock
 
@@ -147,51 +143,3 @@ def test_a_lock_that_became_a_queue_lock_does_not_warn():
         place.inherit(60)
         assert place.leave()
         del lock, place
-
-
-FORKED = """
-import gc, os, warnings
-from django_redislock import locks
-
-warnings.simplefilter("always", ResourceWarning)
-lock = locks.lock("a")
-lock.acquire()
-pid = os.fork()
-del lock
-gc.collect()
-if pid == 0:
-    os._exit(0)
-os.waitpid(pid, 0)
-say("done")
-"""
-
-
-def test_the_copy_of_a_forked_child_does_not_warn(capfd):
-    with Child(FORKED) as child:
-        child.expect("done")
-    assert capfd.readouterr().err.count("'a' was not released") == 1  # its parent's
-    assert locks.force_release("a") == 1
-
-
-# A file without functions: else its module is a reference cycle, whose locks never warn.
-AT_EXIT = """
-import django
-django.setup()
-from django_redislock import locks
-lock = locks.lock("a")
-lock.acquire()
-"""
-
-
-def test_the_end_of_the_process_does_not_warn(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(AT_EXIT)
-    done = subprocess.run(
-        [sys.executable, "-W", "always::ResourceWarning", script],
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert "lock object" not in done.stderr
-    assert locks.force_release("a") == 1

@@ -1,12 +1,9 @@
 """Connections of a client's pool, which locks take and put back by a shorter way."""
 
-import re
 import select
-import shutil
 import time
 from contextlib import ExitStack, suppress
 from itertools import count
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -18,7 +15,7 @@ from django_redislock import Lock
 from django_redislock.engine import exchange, pools
 from testproject.settings import redis_database
 from tests.lock_tools import fetching, interrupt_at, start
-from tests.tools import Child, wait_until
+from tests.tools import wait_until
 
 
 @pytest.fixture
@@ -153,37 +150,6 @@ def test_an_interrupt_at_any_step_of_a_wait_for_a_connection_leaves_it_to_others
         if not struck:
             break
     assert step > 5
-
-
-USE = """
-import asyncio
-from django_redislock import locks
-async def use():
-    for _ in range(3):
-        async with locks.lock("a", timeout=30) as lock:
-            assert await lock.aowned()
-for _ in range(3):
-    with locks.lock("a", timeout=30) as lock:
-        assert lock.owned()
-asyncio.run(use())
-say("used")
-"""
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["_available_connections", "_in_use_connections", "_lock", "_sock", "_reader", "_writer"],
-)
-def test_a_release_of_redis_py_with_another_private_name_does_as_well(tmp_path, name):
-    package = tmp_path / "redis"
-    shutil.copytree(
-        Path(redis.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
-    )
-    for module in package.rglob("*.py"):
-        code = module.read_text()
-        module.write_text(re.sub(rf"\b{name}\b", f"{name}_renamed", code))
-    with Child(USE, PYTHONPATH=str(tmp_path)) as child:
-        child.expect("used")
 
 
 def seats(client):

@@ -40,18 +40,16 @@ def client(proxy):
         yield client
 
 
-def test_an_acquisition(proxy, client):
+def test_an_acquisition_a_renewal_and_a_release(proxy, client):
     lock = Lock(client, "a", timeout=30)
     lost = proxy.drop_reply(runs(ACQUIRE))
     assert lock.acquire()
     assert lost.is_done()
-    lock.release()
-    assert not lock.locked()
-
-
-def test_a_release(proxy, client):
-    lock = Lock(client, "a", timeout=30)
-    assert lock.acquire()
+    lost = proxy.drop_reply(runs(RENEW))
+    lock.extend(50)
+    assert lost.is_done()
+    [lease] = lock._own().leases
+    assert 75 < lease.deadline - clock.now() <= 80
     lost = proxy.drop_reply(runs(RELEASE))
     lock.release()
     assert lost.is_done()
@@ -75,30 +73,31 @@ def test_a_release_in_async_too(proxy):
     asyncio.run(use())
 
 
-def test_a_forced_release_is_not_repeated(proxy, client):
-    """The next, whom the first let in, would be out with the second."""
+@pytest.fixture
+def granted(client):
+    """The keys of a lock, and what becomes of its waiter."""
     first, second = (Lock(client, "a", timeout=30) for _ in range(2))
     keys = Keys("redislock").of("a")
     assert first.acquire()
     waiter = start(second.acquire)
     wait_until(lambda: client.exists(keys.queue))
-    lost = proxy.drop_reply(runs(FORCE))
-    with pytest.raises(redis.ConnectionError):
-        run(client, flows.force_release(keys, None))
-    assert lost.is_done()
+    yield keys
     assert waiter.result(60)
     assert first.locked()
     assert len(run(client, flows.force_release(keys, None))) == 1
 
 
+def test_a_forced_release_is_not_repeated(proxy, client, granted):
+    """A repetition would release the waiter, to whom the first one granted the lock."""
+    lost = proxy.drop_reply(runs(FORCE))
+    with pytest.raises(redis.ConnectionError):
+        run(client, flows.force_release(granted, None))
+    assert lost.is_done()
+
+
 @pytest.mark.parametrize("idle", [True, False])
-def test_nor_in_async(proxy, client, idle):
+def test_a_forced_release_is_not_repeated_in_async(proxy, granted, idle):
     """By a connection that was idle, or by one that is made for it."""
-    first, second = (Lock(client, "a", timeout=30) for _ in range(2))
-    keys = Keys("redislock").of("a")
-    assert first.acquire()
-    waiter = start(second.acquire)
-    wait_until(lambda: client.exists(keys.queue))
 
     async def force():
         retry = AsyncRetry(NoBackoff(), 1)
@@ -110,21 +109,7 @@ def test_nor_in_async(proxy, client, idle):
                 await on_loop.ping()
             lost = proxy.drop_reply(runs(FORCE))
             with pytest.raises(redis.ConnectionError):
-                await arun(on_loop, flows.force_release(keys, None))
+                await arun(on_loop, flows.force_release(granted, None))
             assert lost.is_done()
 
     asyncio.run(force())
-    assert waiter.result(60)
-    assert first.locked()
-    assert len(run(client, flows.force_release(keys, None))) == 1
-
-
-def test_an_extension(proxy, client):
-    lock = Lock(client, "a", timeout=30)
-    assert lock.acquire()
-    lost = proxy.drop_reply(runs(RENEW))
-    lock.extend(50)
-    assert lost.is_done()
-    [lease] = lock._own().leases
-    assert 75 < lease.deadline - clock.now() <= 80
-    lock.release()

@@ -1,0 +1,147 @@
+"""Clients in processes of their own."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from django_redislock import locks
+from django_redislock.lua import ACQUIRE
+from tests.faults.proxy import Proxy, runs
+from tests.tools import ROOT, Child, wait_until
+
+USE = """
+import asyncio
+from django_redislock import locks
+async def use():
+    for _ in range(3):
+        async with locks.lock("a", timeout=30) as lock:
+            assert await lock.aowned()
+for _ in range(3):
+    with locks.lock("a", timeout=30) as lock:
+        assert lock.owned()
+asyncio.run(use())
+say("used")
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["_available_connections", "_in_use_connections", "_lock", "_sock", "_reader", "_writer"],
+)
+def test_a_release_of_redis_py_with_another_private_name_does_as_well(tmp_path, name):
+    package = tmp_path / "redis"
+    shutil.copytree(
+        Path(redis.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for module in package.rglob("*.py"):
+        code = module.read_text()
+        module.write_text(re.sub(rf"\b{name}\b", f"{name}_renamed", code))
+    with Child(USE, PYTHONPATH=str(tmp_path)) as child:
+        child.expect("used")
+
+
+STOPPED = """
+import asyncio
+from django.conf import settings
+from django_redislock import locks
+url, colour, connected = sys.argv[1:]
+settings.CACHES["own"] = settings.CACHES["default"] | {"LOCATION": url}
+own = locks.using("own")
+lock = own.lock("a", timeout=30, blocking_timeout=0.1)
+async def acquire():
+    if connected:
+        await own.acount()
+    say("ready")
+    hear()
+    say(f"acquired {await lock.aacquire()}")
+    await lock.arelease()
+if colour == "async":
+    asyncio.run(acquire())
+else:
+    if connected:
+        own.count()
+    say("ready")
+    hear()
+    say(f"acquired {lock.acquire()}")
+    lock.release()
+"""
+
+
+@pytest.mark.parametrize("connected", ["connected", ""], ids=["connected", "not connected"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_reply_that_arrived_while_the_process_was_stopped(
+    alias_on, own_server, colour, connected
+):
+    """The reply to the script, or the first one of a new connection."""
+    with alias_on(own_server.url).lock("a"):
+        pass
+    with (
+        Proxy("127.0.0.1", own_server.port) as proxy,
+        Child(STOPPED, proxy.url, colour, connected) as child,
+    ):
+        child.expect("ready")
+        delay = proxy.delay_reply(runs(ACQUIRE) if connected else bool, 0.3)
+        child.tell()
+        wait_until(delay.has_begun)
+        os.kill(child.pid, signal.SIGSTOP)
+        wait_until(delay.is_done)
+        time.sleep(1)  # longer than it would wait for the reply
+        os.kill(child.pid, signal.SIGCONT)
+        assert child.expect("acquired") == "True"
+        assert child.wait() == 0
+
+
+FORKED = """
+import gc, os, warnings
+from django_redislock import locks
+
+warnings.simplefilter("always", ResourceWarning)
+lock = locks.lock("a")
+lock.acquire()
+pid = os.fork()
+del lock
+gc.collect()
+if pid == 0:
+    os._exit(0)
+os.waitpid(pid, 0)
+say("done")
+"""
+
+
+def test_the_copy_of_a_forked_child_does_not_warn(capfd):
+    with Child(FORKED) as child:
+        child.expect("done")
+    assert capfd.readouterr().err.count("'a' was not released") == 1  # its parent's
+    assert locks.force_release("a") == 1
+
+
+# A file without functions: else its module is a reference cycle, whose locks never warn.
+AT_EXIT = """
+import django
+django.setup()
+from django_redislock import locks
+lock = locks.lock("a")
+lock.acquire()
+"""
+
+
+def test_the_end_of_the_process_does_not_warn(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(AT_EXIT)
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", script],
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert "lock object" not in done.stderr
+    assert locks.force_release("a") == 1
