@@ -287,12 +287,8 @@ def test_using_may_be_any_iterable_and_the_managers_own_alias_is_not_used(five):
 def test_a_token_may_be_given(five):
     lock = quorum()
     assert lock.acquire(token="mine")
-    assert lock.token == "mine"
-    assert {at(alias).token for alias in ALL} == {"mine"}
+    assert {lock.token, *(at(alias).token for alias in ALL)} == {"mine"}
     lock.release()
-    for bad in ("", "two words", "a:b"):
-        with pytest.raises(ValueError, match="token"):
-            lock.acquire(token=bad)
 
 
 def test_a_reentrant_one_is_released_with_its_last_exit(five):
@@ -347,15 +343,6 @@ def test_what_is_valid_is_less_than_the_lease_and_follows_renewals(five, moving_
 def test_the_drift_of_clocks_is_taken_off_the_least_time_too(five):
     with quorum(timeout=0.1, at_least_for=0.5, auto_renewal=False) as lock:
         assert lock.validity <= 0.5 * 0.99 - 0.002
-
-
-def test_nothing_is_valid_of_what_was_lost(five):
-    lock = quorum(timeout=0.3, auto_renewal=False)
-    assert lock.acquire()
-    wait_until(lambda: lock.lost)
-    assert lock.validity == 0
-    with pytest.raises(LockLost):
-        lock.release()
 
 
 # How it is lost
@@ -689,19 +676,6 @@ def test_who_waits_sits_in_a_pop_at_the_first_server_only(five):
     assert pops[1:] == [0] * 4
 
 
-def test_who_gives_up_lets_those_behind_it_in(five):
-    lock = quorum()
-    assert lock.acquire()
-    impatient = start(use_once, 0.4)
-    waiting(locks.using("q0"), "a", 1)
-    patient = start(use_once, 20)
-    waiting(locks.using("q0"), "a", 2)
-    assert impatient.result(60) is False
-    waiting(locks.using("q0"), "a", 1)
-    lock.release()
-    assert patient.result(60) is True
-
-
 @pytest.mark.parametrize("taken", [("q2", "q3", "q4"), ("q0", "q2", "q4")])
 def test_a_minority_is_given_back_when_the_wait_is_over(five, taken):
     others = [alone(alias) for alias in taken]
@@ -758,23 +732,6 @@ def test_what_was_got_without_a_majority_is_given_back(five):
             other.release()
 
 
-def test_a_cancelled_wait_leaves_nothing(five):
-    async def use():
-        async with quorum():
-            tasks = [asyncio.create_task(quorum().aacquire()) for _ in range(5)]
-            await until(all_wait)
-            for task in tasks:
-                task.cancel()
-            done = await asyncio.gather(*tasks, return_exceptions=True)
-            assert all(isinstance(each, asyncio.CancelledError) for each in done)
-            assert (await locks.using("q0").aget("a")).waiters == 0
-
-    async def all_wait():
-        return (await locks.using("q0").aget("a")).waiters == 5
-
-    asyncio.run(use())
-
-
 def test_cancellation_at_any_moment_leaves_nothing(five):
     async def hold(name):
         async with quorum(name, timeout=60):
@@ -802,28 +759,6 @@ def test_cancellation_at_any_moment_leaves_nothing(five):
     asyncio.run(use())
 
 
-@contextlib.contextmanager
-def interrupted(seconds):
-    """KeyboardInterrupt in this thread after so long, unless the block ends before."""
-
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    main = threading.get_ident()
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    timer = threading.Timer(seconds, signal.pthread_kill, (main, signal.SIGUSR1))
-    with contextlib.suppress(KeyboardInterrupt):  # it may strike before the block
-        timer.start()
-    try:
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        timer.join()
-        signal.signal(signal.SIGUSR1, before)
-
-
 def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
     async def use():
         with quorum():
@@ -838,11 +773,17 @@ def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
 
 
 def test_an_interrupt_ends_the_wait_at_once(five):
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    main = threading.get_ident()
+    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGUSR1))
     with quorum(timeout=10):
-        with bounded(1 + BOUND), interrupted(0.5):
+        timer.start()
+        with bounded(), pytest.raises(KeyboardInterrupt):
             quorum(blocking_timeout=20).acquire()
         assert at("q0").waiters == 0
         assert holders(five) == ALL
+    timer.join()
+    signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize(
@@ -1011,15 +952,6 @@ def test_two_aliases_on_one_server_are_refused(five, settings):
         settings.CACHES = {**settings.CACHES, "twin": twin}
         with pytest.raises(ImproperlyConfigured, match=r"2 aliases on the server 127\.0\.0\.1"):
             quorum(using=["q0", "q1", "twin"]).acquire()
-
-
-def test_options_are_checked_as_those_of_every_lock(five):
-    with pytest.raises(ValueError, match="timeout"):
-        quorum(timeout=0)
-    with pytest.raises(TypeError):
-        quorum(unheard_of=1)
-    with pytest.raises(ValueError, match="name"):
-        quorum("")
 
 
 @pytest.mark.parametrize("aliases", [ALL[:3], ["q3"]])

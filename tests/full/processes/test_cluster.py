@@ -108,16 +108,6 @@ def held(names):
         yield [stack.enter_context(locks.lock(name)) for name in names]
 
 
-def test_locks_of_all_nodes_are_held_listed_and_released(cluster):
-    with held(NAMES):
-        assert locks.count() == len(NAMES)
-        assert sorted(info.name for info in locks.active()) == sorted(NAMES)
-        assert locks.page("name*").total == len(NAMES)
-        assert sum(int(node.ask("DBSIZE")) > 0 for node in cluster.nodes[:3]) == 3
-        assert not locks.lock_many([*NAMES[:3], "other"], blocking=False).acquire()
-    assert locks.count() == 0
-
-
 @pytest.mark.parametrize("prefix", ["{}", "site{}", "{a}{}", "{a"])
 def test_a_prefix_may_contain_braces(cluster, settings, prefix):
     settings.CACHES["default"] = settings.CACHES["default"] | {"KEY_PREFIX": prefix}
@@ -316,12 +306,6 @@ def test_the_health_of_each_node_is_reported(cluster, capsys):
     told = capsys.readouterr().err
     assert "W001" in told
     assert "W003" not in told
-
-
-def test_locks_on_given_clients_of_a_cluster_are_one(cluster):
-    given = client()
-    with Lock(given, "a"):
-        assert not Lock(given, "a", blocking=False).acquire()
 
 
 # The settings
