@@ -130,6 +130,13 @@ def test_an_extension_counts_when_the_replica_has_it(replicated, replica):
     lock.release()
 
 
+def test_a_lock_on_replicas_is_not_entered_through_one_that_is_not(replicated):
+    with replicated.lock("a", reentrant=True):
+        assert not replicated.lock("a", reentrant=True, min_replicas=1, blocking=False).acquire()
+        with replicated.lock("a", reentrant=True):
+            pass
+
+
 def test_a_replica_is_not_waited_for_longer_than_the_client_waits_for_an_answer(
     alias_on, primary, replica
 ):
@@ -140,15 +147,15 @@ def test_a_replica_is_not_waited_for_longer_than_the_client_waits_for_an_answer(
     assert hasty.count() == 0
 
 
-@pytest.mark.parametrize("value", [1.5, "1", True, False, None])
-def test_a_number_of_replicas_that_is_no_int_is_refused(value):
-    with pytest.raises(TypeError, match="min_replicas must be an int"):
-        locks.lock("a", min_replicas=value)
-
-
-@pytest.mark.parametrize("value", [-1, 101])
-def test_a_number_of_replicas_that_is_out_of_range_is_refused(value):
-    with pytest.raises(ValueError, match=f"min_replicas must be from 0 to 100, got {value}"):
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        *[(value, TypeError, "an int") for value in (1.5, "1", True, None)],
+        *[(value, ValueError, f"from 0 to 100, got {value}") for value in (-1, 101)],
+    ],
+)
+def test_a_wrong_number_of_replicas_is_refused(value, error, message):
+    with pytest.raises(error, match=f"min_replicas must be {message}"):
         locks.lock("a", min_replicas=value)
 
 
