@@ -48,6 +48,34 @@ def answers(client):
         return False
 
 
+@pytest.fixture(scope="module")
+def shared_server():
+    with EmbeddedServer() as server:
+        yield server
+
+
+CHANGED = (
+    "appendonly",
+    "lua-time-limit",
+    "maxmemory",
+    "maxmemory-policy",
+    "min-replicas-to-write",
+    "requirepass",
+)
+
+
+@pytest.fixture
+def own_server(shared_server):
+    """One server for the tests of this file, which is reset after each of them."""
+    with redis.Redis.from_url(shared_server.url, decode_responses=True) as client:
+        before = {name: client.config_get(name)[name] for name in CHANGED}
+        yield shared_server
+        for name, value in before.items():
+            client.config_set(name, value)
+        client.acl_deluser("app")
+        client.flushall()
+
+
 @pytest.fixture
 def replica(own_server, own_redis):
     own_redis.config_set("repl-diskless-sync-delay", 0)
@@ -335,32 +363,32 @@ def test_persistence(own_locks, own_redis, aof, status, summary):
     assert persistence.facts["aof"] == (aof == "yes")
     assert persistence.facts["last_snapshot_done"]
     assert persistence.facts["last_snapshot_age"] >= 0
-    own_redis.config_set("appendonly", "no")  # or it is written anew before the server ends
 
 
 @pytest.mark.parametrize("aof", ["no", "yes"])
-def test_a_failed_snapshot(own_locks, own_redis, aof):
+def test_a_failed_snapshot(alias_on, aof):
+    with (
+        EmbeddedServer() as server,
+        redis.Redis.from_url(server.url, decode_responses=True) as client,
+    ):
+        _fail_a_snapshot(client, aof)
+        found = alias_on(server.url).health()
+    assert "snapshot failed" in found.get("persistence").summary
+    assert found.get("locking").status == "failed"  # MISCONF
+
+
+def _fail_a_snapshot(own_redis, aof):
     own_redis.config_set("appendonly", aof)
     wait_until(lambda: own_redis.info("persistence")["aof_rewrite_in_progress"] == 0)
     own_redis.config_set("save", "3600 1")
     shutil.rmtree(own_redis.config_get("dir")["dir"])
     own_redis.bgsave()
     wait_until(lambda: own_redis.info("persistence")["rdb_last_bgsave_status"] == "err")
-    found = own_locks.health()
-    assert "snapshot failed" in found.get("persistence").summary
-    assert found.get("locking").status == "failed"  # MISCONF
 
 
 def test_a_file_that_can_not_be_appended_to():
     told = Told("aof_enabled:1\r\naof_last_write_status:err")
     assert resources.persistence(told).status == "failed"
-
-
-def test_a_replica(alias_on, replica):
-    found = alias_on(replica.url).health()
-    assert found.get("replication").status == "failed"
-    assert found.get("replication").facts == {"role": "slave", "primary_link": "up"}
-    assert "ReadOnlyError" in found.get("locking").summary
 
 
 def test_a_primary_that_lacks_its_replicas(own_locks, own_redis):
@@ -373,20 +401,24 @@ def test_a_primary_that_lacks_its_replicas(own_locks, own_redis):
     assert "NOREPLICAS" in found.get("locking").summary
 
 
-def test_a_primary(own_locks, own_redis, replica):
-    def found():
-        return own_locks.health().get("replication")
+def test_a_primary_and_its_replica(alias_on, own_locks, own_redis, replica):
+    found = alias_on(replica.url, alias="replica").health()
+    assert found.get("replication").status == "failed"
+    assert found.get("replication").facts == {"role": "slave", "primary_link": "up"}
+    assert "ReadOnlyError" in found.get("locking").summary
 
     wait_until(lambda: own_redis.info("replication").get("slave0", {}).get("state") == "online")
-    assert found().status == "warning"
-    assert "failover can lose" in found().summary
-    [told] = found().facts["replicas"]
+    found = own_locks.health().get("replication")
+    assert found.status == "warning"
+    assert "failover can lose" in found.summary
+    [told] = found.facts["replicas"]
     assert told["state"] == "online"
     assert told["lag"] >= 0
     assert told["bytes_behind"] >= 0
     own_redis.config_set("min-replicas-to-write", 1)
-    assert found().status == "ok"
-    assert found().facts["in_sync_replicas"] == 1
+    found = own_locks.health().get("replication")
+    assert found.status == "ok"
+    assert found.facts["in_sync_replicas"] == 1
 
 
 def test_clock():
