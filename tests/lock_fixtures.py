@@ -6,6 +6,8 @@ import redis
 from django_redislock import LockManager, locks
 from django_redislock.testing import EmbeddedServer
 
+from .fake_clock import FakeClock
+
 CORE = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 
@@ -50,3 +52,9 @@ def alias_on(settings):
 @pytest.fixture
 def own_locks(alias_on, own_server) -> LockManager:
     return alias_on(own_server.url)
+
+
+@pytest.fixture
+def moving_clock(monkeypatch) -> FakeClock:
+    """The clock of the holders, which the test moves forward."""
+    return FakeClock(monkeypatch)

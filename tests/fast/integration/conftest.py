@@ -4,6 +4,7 @@ from tests.lock_fixtures import (  # noqa: F401
     alias_on,
     either_backend,
     manager,
+    moving_clock,
     own_locks,
     own_redis,
     own_server,

@@ -17,7 +17,6 @@ from django_redislock.engine import flows
 from django_redislock.engine.drivers import run
 from django_redislock.engine.renewal import loop_book, thread_book
 from django_redislock.lua import ACQUIRE
-from tests.fake_clock import FakeClock
 from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import afree, awaiting, until
 from tests.tools import leftovers, wait_until
@@ -65,8 +64,7 @@ def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server):
     assert min(crowd.cancelled[moment] for moment in MOMENTS) > TASKS / 50  # of each, plenty
 
 
-def test_what_was_asked_before_a_cancellation_and_arrives_after_it_is_given_back(monkeypatch):
-    moving_clock = FakeClock(monkeypatch)
+def test_what_was_asked_before_a_cancellation_and_arrives_after_it_is_given_back(moving_clock):
     acquired_late(thread_book, KeyboardInterrupt())
     moving_clock.forward(2)
     assert locks.get("late") is None

@@ -95,8 +95,8 @@ def as_user(alias_on, own_server, own_redis, *rules):
 def fill(client):
     """Until it refuses to be given more."""
     client.config_set("maxmemory", 0)
-    client.set("stuffing", "x" * 100_000)
-    client.config_set("maxmemory", client.info("memory")["used_memory"] - 50_000)
+    client.set("stuffing", "x" * 2_000_000)
+    client.config_set("maxmemory", client.info("memory")["used_memory"] - 1_000_000)
 
 
 def meddled(flow, meddle, after):

@@ -27,7 +27,6 @@ from django_redislock.primitives import base
 from django_redislock.primitives import quorum as primitive
 from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
-from tests.fake_clock import FakeClock
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, held_by_another_task, interrupt_where, start, until, waiting
 from tests.tools import Child, leftovers, wait_until
@@ -190,11 +189,6 @@ def bounded(seconds=BOUND):
     assert time.monotonic() - began < seconds
 
 
-@pytest.fixture
-def moving_clock(monkeypatch):
-    return FakeClock(monkeypatch)
-
-
 # Nobody else wants it, and all servers are there
 
 
@@ -316,11 +310,11 @@ def test_a_reentrant_one_is_entered_again_with_the_majority_that_is_left(five):
 
 def test_it_stays_taken_for_its_least_time(five):
     began = time.monotonic()
-    with quorum(at_least_for=0.4, timeout=1):
+    with quorum(at_least_for=1, timeout=2.5):
         pass
     assert not quorum(blocking=False).acquire()
     with quorum(blocking_timeout=10):
-        assert time.monotonic() - began > 0.35
+        assert time.monotonic() - began > 0.9
 
 
 # For how long it is held
@@ -388,7 +382,7 @@ def use_once(seconds, using=ALL):
 
 def test_a_lost_majority_aborts_the_task(five):
     async def use():
-        async with quorum(timeout=1, on_lost="abort"):
+        async with quorum(timeout=1.5, on_lost="abort"):
             for number, alias in enumerate(["q4", "q0", "q2"]):
                 assert len(holders(five)) == 5 - number
                 assert await locks.using(alias).aforce_release("a") == 1

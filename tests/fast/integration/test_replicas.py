@@ -9,7 +9,6 @@ from redis.exceptions import ConnectionError, ReadOnlyError
 from django_redislock import LockLost, locks
 from django_redislock.engine import drivers
 from django_redislock.engine.pools import connection_of
-from tests.fake_clock import FakeClock
 from tests.lock_tools import start, waiting
 from tests.servers import Node
 from tests.tools import wait_until
@@ -100,8 +99,7 @@ def test_a_turn_counts_when_the_replica_has_it(replicated, replica):
     assert replicated.count() == 0
 
 
-def test_a_renewal_counts_when_the_replica_has_it(replicated, replica, monkeypatch):
-    moving_clock = FakeClock(monkeypatch)
+def test_a_renewal_counts_when_the_replica_has_it(replicated, replica, moving_clock):
     lock, other = (replicated.lock(f"a{n}", timeout=30, min_replicas=n) for n in (1, 0))
     for each in (lock, other):
         assert each.acquire()

@@ -11,14 +11,8 @@ from django_redislock import LockLost, locks
 from django_redislock.engine import flows, renewal
 from django_redislock.engine.drivers import _perform
 from django_redislock.engine.renewal import thread_book
-from tests.fake_clock import FakeClock
 from tests.lock_tools import cut_connections, free, start, waiting
 from tests.tools import wait_until
-
-
-@pytest.fixture
-def moving_clock(monkeypatch):
-    return FakeClock(monkeypatch)
 
 
 @contextmanager
