@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import signal
@@ -29,7 +28,7 @@ from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, held_by_another_task, interrupt_where, start, until, waiting
-from tests.tools import Child, leftovers, wait_until
+from tests.tools import leftovers, wait_until
 
 pytestmark = pytest.mark.xdist_group("quorum")  # its servers are started once
 
@@ -959,36 +958,6 @@ def test_what_is_held_as_another_kind_is_refused(five, aliases):
         mutex.release()
     with quorum(), pytest.raises(LockError, match="quorum"):
         locks.using("q1").lock("a").acquire(blocking=False)
-
-
-# Processes and threads
-
-
-CACHES_OF_PARENT = """
-import json, os, time
-from django.test import override_settings
-caches = json.loads(sys.argv[1])
-override_settings(CACHES=caches).enable()
-ALIASES = ["q0", "q1", "q2", "q3", "q4"]
-from django_redislock import LockNotOwnedError, locks
-"""
-
-OUTLIVES = """
-import threading
-def hold():
-    with locks.quorum("a", ALIASES, timeout=30):
-        threading.main_thread().join()
-    with locks.quorum("a", ALIASES, timeout=30):
-        say("held again")
-threading.Thread(target=hold).start()
-"""
-
-
-def test_a_thread_that_outlives_the_main_one_can_release(five):
-    with Child(CACHES_OF_PARENT + OUTLIVES, json.dumps(caches(five))) as child:
-        child.expect("held again")
-        assert child.wait() == 0
-    five.none_left()
 
 
 def test_no_thread_nor_connection_is_left_of_many_holds(five):

@@ -1,5 +1,6 @@
 """Clients in processes of their own."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -15,7 +16,8 @@ import redis
 from django_redislock import locks
 from django_redislock.lua import ACQUIRE
 from tests.faults.proxy import Proxy, runs
-from tests.tools import ROOT, Child, wait_until
+from tests.servers import Node
+from tests.tools import ROOT, Child, leftovers, wait_until
 
 USE = """
 import asyncio
@@ -145,3 +147,27 @@ def test_the_end_of_the_process_does_not_warn(tmp_path):
     )
     assert "lock object" not in done.stderr
     assert locks.force_release("a") == 1
+
+
+OUTLIVES = """
+import threading
+from django.conf import settings
+from django_redislock import locks
+for number, url in enumerate(sys.argv[1:]):
+    settings.CACHES[f"q{number}"] = settings.CACHES["default"] | {"LOCATION": url}
+def hold():
+    with locks.quorum("a", ["q0", "q1", "q2"], timeout=30):
+        threading.main_thread().join()
+    with locks.quorum("a", ["q0", "q1", "q2"], timeout=30):
+        say("held again")
+threading.Thread(target=hold).start()
+"""
+
+
+def test_a_thread_that_outlives_the_main_one_can_release_a_quorum():
+    with contextlib.ExitStack() as stack:
+        nodes = [stack.enter_context(Node()) for _ in range(3)]
+        child = stack.enter_context(Child(OUTLIVES, *(node.url for node in nodes)))
+        child.expect("held again")
+        assert child.wait() == 0
+        assert not any(leftovers(node.client()) for node in nodes)
