@@ -38,7 +38,7 @@ from tests.lock_tools import (
     until,
     waiting,
 )
-from tests.tools import Child, no_new_threads, wait_until
+from tests.tools import no_new_threads, wait_until
 
 
 @pytest.fixture
@@ -525,34 +525,6 @@ def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, ow
         held.result(60)
         assert run(other, listing.get(Keys("redislock"), "a")).ttl > 25
         waiter.release()
-
-
-AT_EXIT = """
-import atexit
-from django_redislock import locks
-def use():
-    with locks.lock("a", timeout=30, blocking_timeout=5) as lock:
-        say(f"owned {lock.owned()}")
-    say(f"left {locks.get('a')}")
-    with locks.lock("a", timeout=30, auto_renewal=False, blocking=False) as lock:
-        say(f"owned {lock.owned()}")
-atexit.register(use)
-locks.lock("kept", timeout=1).acquire()
-kept = locks.lock("b", timeout=1)
-kept.acquire()
-"""
-
-
-def test_a_lock_is_acquired_and_released_at_interpreter_exit():
-    """The lock that it still holds keeps the process from ending no longer than the others."""
-    with Child(AT_EXIT) as child:
-        assert child.expect("owned") == "True"
-        assert child.expect("left") == "None"
-        assert child.expect("owned") == "True"
-        assert child.wait() == 0
-    assert locks.get("a") is None
-    for name in ("kept", "b"):
-        locks.force_release(name)
 
 
 def test_every_lock_object_that_holds_is_told_of_the_loss_once(moving_clock):

@@ -173,6 +173,9 @@ def known(redis_server):
     redis_server.flushdb()
     with held(reentrant=True) as each:
         each.extend(5)
+        assert each.owned()
+        assert each.locked()
+        assert locks.get("a")
         for ask in (locks.count, locks.page, locks.history, locks.rates, locks.ping):
             ask()
         locks.queue("a")

@@ -7,6 +7,11 @@ import pytest
 from django_redislock.engine import forks
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "LONGEST", 0.02)
+
+
 def test_a_thread_may_pass_after_a_fork() -> None:
     gate = forks.Gate()
     with gate:
@@ -16,10 +21,7 @@ def test_a_thread_may_pass_after_a_fork() -> None:
             pass
 
 
-def test_a_fork_whose_end_is_never_reported_does_not_block_threads_forever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(forks, "LONGEST", 0.02)
+def test_a_fork_whose_end_is_never_reported_does_not_block_threads_forever() -> None:
     gate = forks.Gate()
     gate.open()  # an interrupt may also keep the gate from learning that a fork began
     with gate:
@@ -29,7 +31,7 @@ def test_a_fork_whose_end_is_never_reported_does_not_block_threads_forever(
         pass
 
 
-def test_a_thread_waits_while_a_fork_is_under_way() -> None:
+def test_a_thread_waits_while_a_fork_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = forks.Gate()
     order: list[str] = []
 
@@ -37,6 +39,7 @@ def test_a_thread_waits_while_a_fork_is_under_way() -> None:
         with gate:
             order.append("entered")
 
+    monkeypatch.setattr(forks, "LONGEST", 10.0)
     gate.close()
     thread = threading.Thread(target=enter)
     thread.start()

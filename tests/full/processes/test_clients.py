@@ -171,3 +171,31 @@ def test_a_thread_that_outlives_the_main_one_can_release_a_quorum():
         child.expect("held again")
         assert child.wait() == 0
         assert not any(leftovers(node.client()) for node in nodes)
+
+
+EXITS = """
+import atexit
+from django_redislock import locks
+def use():
+    with locks.lock("a", timeout=30, blocking_timeout=5) as lock:
+        say(f"owned {lock.owned()}")
+    say(f"left {locks.get('a')}")
+    with locks.lock("a", timeout=30, auto_renewal=False, blocking=False) as lock:
+        say(f"owned {lock.owned()}")
+atexit.register(use)
+locks.lock("kept", timeout=1).acquire()
+kept = locks.lock("b", timeout=1)
+kept.acquire()
+"""
+
+
+def test_a_lock_is_acquired_and_released_at_interpreter_exit():
+    """Locks that are still held do not keep the process from ending."""
+    with Child(EXITS) as child:
+        assert child.expect("owned") == "True"
+        assert child.expect("left") == "None"
+        assert child.expect("owned") == "True"
+        assert child.wait() == 0
+    assert locks.get("a") is None
+    for name in ("kept", "b"):
+        locks.force_release(name)
