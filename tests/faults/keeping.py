@@ -1,61 +1,103 @@
-"""One client that keeps a lock and works, and others that wait for it, while something happens to
-their server: what several families of scenarios share."""
+"""A keeper holds a lock and two clients wait for it while a fault strikes their server.
+
+`each` runs that once per run; `lose` also expects that the keeper loses the lock.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tests.servers import Node
 
 from .crew import Client, Crew
-from .scenario import Run, Setting
+from .scenario import Run, Setting, Shared
 
 GRACE = 2.0
 """Seconds that a busy machine may take on top of what is promised."""
 
-
 LEASES = 2.5, 5.0
 """Seconds: long enough that a busy machine does not lose them."""
 
+LANES = 4
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The clients of one run, and their server."""
+
+    run: Run
+    node: Node
+    lease: float
+    keeper: Client
+    others: Sequence[Client]
+
+    def let_go(self) -> str:
+        """Have the keeper release: what it answers, which may be that it had lost the lock."""
+        self.keeper.start("sleep", seconds=0)
+        answer = self.keeper.answer()
+        return str(answer["error"] if isinstance(answer, dict) else answer)
+
+    def go_on(self, since: float) -> None:
+        """Wait until both waiters have held the lock."""
+        for other in self.others:
+            other.wait_for("released", after=since)
+
+    def until_told(self, since: float) -> float:
+        """Wait until the keeper learns that its lock is lost: seconds after `since`. It asks again
+        after a third of its lease and, if that fails, after another tenth."""
+        assert self.keeper.answer() == "lost"
+        seconds = float(self.keeper.wait_for("lost")["t"]) - since
+        limit = self.lease / 3 + min(self.lease / 10, 1) + GRACE
+        assert seconds < limit, f"told after {seconds:.2f} s"
+        return seconds
+
 
 def begin(
-    run: Run, crew: Crew, node: Node, *, lease: float, first: str = ""
-) -> tuple[Client, list[Client]]:
-    """The keeper, who holds it and writes, and two who stand in the queue. All may be asked
-    something `first`."""
-    keeper, *others = (run.client(crew, who, node.url) for who in ("keeper", "one", "other"))
-    for client in (keeper, *others) if first else ():
+    run: Run, crew: Crew, node: Node, *, leases: tuple[float, float] = LEASES, first: str = ""
+) -> Kept:
+    """Start the clients: the keeper holds the lock and the others wait. Each does `first`."""
+    lease = run.random.uniform(*leases)
+    keeper, *others = clients = run.clients(crew, node, "keeper", "one", "other")
+    for client in clients if first else ():
         client.ask(first)
     keeper.start("tests.faults.work:keep", lock=run.lock, timeout=lease, between=0.01)
     keeper.wait_for("checked")
     for other in others:
         other.start("loop", lock=run.lock, timeout=lease)
         other.wait_for("queued")
-    return keeper, others
+    return Kept(run, node, lease, keeper, others)
 
 
-def until_told(keeper: Client, since: float, lease: float) -> float:
-    """Wait until the keeper learns that its lock is lost, in time: how long after `since`, when
-    it could have known, that was."""
-    assert keeper.answer() == "lost"
-    lost = keeper.wait_for("lost")["t"]
-    assert lost - since < next_renewal(lease) + GRACE, f"told after {lost - since:.2f} s"
-    return float(lost - since)
+def each(
+    setting: Setting,
+    body: Callable[[Kept], object],
+    *,
+    leases: tuple[float, float] = LEASES,
+    **config: Any,
+) -> None:
+    """Run `body` in each run, on a server that no other run uses at that time."""
+    nodes, crew = Shared(setting.node(**config) for _ in range(LANES)), setting.crew()
+
+    def with_a_node(run: Run) -> None:
+        with nodes.one() as node:
+            body(begin(run, crew, node, leases=leases))
+
+    setting.each(with_a_node, lanes=LANES)
 
 
-def let_go(keeper: Client) -> str:
-    """Let it release; what became of that: it may have lost it before."""
-    keeper.start("sleep", seconds=0)
-    answer = keeper.answer()
-    return str(answer["error"] if isinstance(answer, dict) else answer)
+def lose(
+    setting: Setting, strike: Callable[[Kept], float], since: str = "that", **config: Any
+) -> None:
+    """`strike` takes the lock from the keeper and returns when the keeper could know."""
+    told: list[float] = []
 
+    def body(kept: Kept) -> None:
+        struck = strike(kept)
+        kept.go_on(struck)
+        told.append(kept.until_told(struck))
 
-def next_renewal(lease: float) -> float:
-    """Seconds after which a holder surely asks again: a third of its lease, and where that
-    failed, another tenth."""
-    return lease / 3 + min(lease / 10, 1)
-
-
-def go_on(others: list[Client], since: float) -> None:
-    """Wait until each of the others has had it."""
-    for other in others:
-        other.wait_for("released", after=since)
+    each(setting, body, **config)
+    tell_how_soon(setting, told, since)
 
 
 def tell_how_soon(setting: Setting, seconds: list[float], since: str) -> None:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 from django_redislock.lua import Script
@@ -171,12 +170,7 @@ class Proxy:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def _do(self, what: Coroutine[Any, Any, Any]) -> Any:

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,9 +32,9 @@ EXCLUSION = "exclusion"
 ORDER = "order"
 WAKING = "waking"
 OWNERSHIP = "ownership"
-"""What a scenario may be excused from, where the docs say that it can't be kept: that no two hold
-at a time, that who came first is let in first, that nobody waits beside a free lock, and that
-nobody is told that its lock is not its own. From all else nothing is excused."""
+"""The promises that a scenario may exclude (`may_fail`) because the docs do not make them there:
+mutual exclusion, first come first served, no waiter beside a free lock, and no holder that is told
+that it does not hold its lock. Everything else must hold in every scenario."""
 
 SETTLED_WITHIN = 40.0
 """Seconds that all leases and claims that are left may take to run out."""
@@ -83,6 +83,9 @@ class Scenario:
     alone: bool = False
     """Whether no other may happen at the same time: it measures what its machine can do."""
 
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of `body`, which several scenarios may share."""
+
     @property
     def name(self) -> str:
         return f"{self.number}. {self.title}"
@@ -94,7 +97,8 @@ SCENARIOS: list[Scenario] = []
 def scenario(
     number: int, title: str, **facts: Any
 ) -> Callable[[Callable[["Setting"], None]], Callable[["Setting"], None]]:
-    """Register what happens as a `Scenario`, of which `facts` are the other fields."""
+    """Register a body as a `Scenario` with these `facts`. Of several decorators on one body, the
+    lowest registers first."""
 
     def register(body: Callable[[Setting], None]) -> Callable[[Setting], None]:
         SCENARIOS.append(Scenario(number, title, body, **facts))
@@ -147,10 +151,6 @@ class Setting:
         self.nodes.append(node)
         return node
 
-    def look_over(self, node: Node) -> None:
-        """Nothing may be left on this server at the end."""
-        self.nodes.append(node)
-
     def proxy(self, node: Node) -> Proxy:
         return self.use(Proxy(*node.address))
 
@@ -184,10 +184,6 @@ class Setting:
         where = f"{Path(last.filename).name}:{last.lineno}"
         self.troubles[number] = f"{type(error).__name__}: {error} ({where})"
 
-    def shared(self, nodes: Iterable[Any]) -> "Shared":
-        """Nodes, or whatever else each run has one of for itself."""
-        return Shared(nodes)
-
     # How it ends
 
     def row(self) -> Row:
@@ -196,7 +192,7 @@ class Setting:
 
     def happen(self) -> checker.Findings:
         with contextlib.closing(self.log), self._stack:
-            self._try(self.scenario.body, self)
+            self._try(partial(self.scenario.body, **self.scenario.args), self)
             for node in self.nodes:
                 self._try(self._look_over, node)
         return checker.check(
@@ -227,6 +223,8 @@ class Setting:
 
 
 class Shared:
+    """Nodes, or other resources, of which each run borrows one for itself."""
+
     def __init__(self, every: Iterable[Any]) -> None:
         self.every = list(every)
         self._free: SimpleQueue[Any] = SimpleQueue()
@@ -268,6 +266,9 @@ class Run:
     def client(self, crew: Crew, who: str, url: str, **options: Any) -> Client:
         """A client on the server at that address; `options` are those of its cache's alias."""
         return self.client_of(crew, who, caches(url, **options))
+
+    def clients(self, crew: Crew, node: Node, *names: str) -> list[Client]:
+        return [self.client(crew, who, node.url) for who in names]
 
     def client_of(self, crew: Forks, who: str, aliases: dict[str, Any]) -> Client:
         who = f"{self.lock} {who}"

@@ -81,9 +81,13 @@ def table_of(rows: Iterable[Row]) -> str:
     """The table in Markdown, and below it what else was measured."""
     rows = list(rows)
     rule = ["---", "---", *["--:"] * (len(HEAD) - 2)]
-    lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, rule, *(row.cells() for row in rows))]
+    lines = [markdown(HEAD, rule, *(row.cells() for row in rows))]
     notes = [f"- {title(row.number, row.title)}: {note}" for row in rows for note in row.notes]
     return "\n".join([*lines, "", *notes] if notes else lines)
+
+
+def markdown(*rows: Iterable[str]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def write(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:

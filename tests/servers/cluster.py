@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Self
 
 import redis
@@ -158,12 +157,7 @@ class Cluster:
             self.close()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _hand_over(self, slot: int, to: Node, source: Node) -> None:

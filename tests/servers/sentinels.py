@@ -3,7 +3,6 @@
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, Self
 
 import redis
@@ -131,12 +130,7 @@ class Sentinels:
             self.close()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _announce(self, node: Node) -> None:

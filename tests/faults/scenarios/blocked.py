@@ -10,9 +10,8 @@ from tests.tools import wait_until
 
 from .. import client as own
 from ..checker import AT_ONCE
-from ..crew import Crew
 from ..scenario import Run, Setting, scenario
-from .killed import GRACE
+from .killed import until_free
 
 LEASES = 0.4, 1.0
 LONG_LEASE = 3.0
@@ -20,37 +19,26 @@ SHORT = 0.3
 """Of a long lease: for so long nothing is lost, as it is renewed after a third of it."""
 
 
+FACTS = {
+    "runs": 48,
+    "short": 4,
+    "operations": 2,
+    "free_within": until_free(max(LEASES)),
+    "wake_within": AT_ONCE + SLICE,
+}
+
+
+@scenario(13, "A blocked asyncio loop", **FACTS)
 @scenario(
     13,
     "A blocked gevent loop",
-    runs=48,
-    short=4,
-    operations=2,
-    free_within=max(LEASES) + 0.5 + GRACE,
-    wake_within=AT_ONCE + SLICE,
+    args={"hold": "hold_in_greenlet", "module": "tests.faults.gevent_client"},
+    **FACTS,
 )
-def gevent(setting: Setting) -> None:
-    """One greenlet holds, and another blocks the hub: until the next holder has written, or for
-    less than the lease, and then nothing is lost."""
-    blocked(setting, setting.crew(module="tests.faults.gevent_client"), hold_in_greenlet)
-
-
-@scenario(
-    13,
-    "A blocked asyncio loop",
-    runs=48,
-    short=4,
-    operations=2,
-    free_within=max(LEASES) + 0.5 + GRACE,
-    wake_within=AT_ONCE + SLICE,
-)
-def loop(setting: Setting) -> None:
-    """The same with tasks."""
-    blocked(setting, setting.crew(), hold_in_task)
-
-
-def blocked(setting: Setting, crew: Crew, hold: Callable[..., Any]) -> None:
-    node, others = setting.node(), setting.crew()
+def blocked(setting: Setting, hold: str = "hold_in_task", **made: Any) -> None:
+    """One greenlet or task holds, and another blocks the loop: until the next holder has written,
+    or for less than the lease. Then nothing is lost."""
+    node, crew, others = setting.node(), setting.crew(**made), setting.crew()
 
     def body(run: Run) -> None:
         long = run.number % 4 != 0
@@ -58,7 +46,7 @@ def blocked(setting: Setting, crew: Crew, hold: Callable[..., Any]) -> None:
         holder = run.client(crew, "holder", node.url)
         waiter = run.client(others, "waiter", node.url)
         what = {"lock": run.lock, "seconds": None if long else lease * SHORT, "timeout": lease}
-        holder.start(f"{__name__}:{hold.__name__}", **what)
+        holder.start(f"{__name__}:{hold}", **what)
         holder.wait_for("stopped")
         waiter.start("loop", lock=run.lock, times=1, timeout=lease)
         found = holder.answer()

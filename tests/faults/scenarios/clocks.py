@@ -3,6 +3,7 @@ by which holders judge their leases, goes on as ever."""
 
 import select
 import time
+from collections.abc import Callable
 
 from django_redislock.clock import now
 from django_redislock.engine import drivers, flows
@@ -11,13 +12,12 @@ from tests.servers.clock import Clock
 from .. import keeping
 from ..client import Client
 from ..crew import KEYS
+from ..keeping import GRACE, LANES, Kept
 from ..scenario import EXCLUSION, ORDER, Run, Setting, Shared, scenario
 
 HOUR = 3600.0
 
 LEASE = 2.5
-
-LANES = 4
 
 MAKES = "valkey-9.1", "redis-6.2"
 """Debian's Redis hangs with a clock of its own."""
@@ -30,12 +30,23 @@ def set_forward(run: Run, clock: Clock, seconds: float) -> float:
     return now()
 
 
-def timed(setting: Setting) -> Shared:
-    """Servers with a clock of their own."""
+def each(
+    setting: Setting,
+    body: Callable[[Kept, Clock], None],
+    leases: tuple[float, float] = keeping.LEASES,
+) -> None:
+    """Run `body` with servers that have a clock of their own."""
     clocks = [Clock(setting.folder / f"clock {number}") for number in range(LANES)]
-    return Shared(
-        [(setting.node(*MAKES, environment=clock.environment), clock) for clock in clocks]
+    crew = setting.crew()
+    servers = Shared(
+        (setting.node(*MAKES, environment=clock.environment), clock) for clock in clocks
     )
+
+    def with_a_server(run: Run) -> None:
+        with servers.one() as (node, clock):
+            body(keeping.begin(run, crew, node, leases=leases), clock)
+
+    setting.each(with_a_server, lanes=LANES)
 
 
 @scenario(
@@ -47,21 +58,18 @@ def timed(setting: Setting) -> Shared:
     may_fail=(EXCLUSION, ORDER),
 )
 def forward(setting: Setting) -> None:
-    """It ends all leases, and all signs of life of those who wait."""
-    servers, crew = timed(setting), setting.crew()
+    """It ends all leases, and the heartbeats of all waiters expire."""
     told: list[float] = []
 
-    def body(run: Run) -> None:
-        with servers.one() as (node, clock):
-            lease = run.random.uniform(*keeping.LEASES)
-            keeper, others = keeping.begin(run, crew, node, lease=lease)
-            run.moment(0.5)
-            run.log.write("taken", lock=run.lock)
-            since = set_forward(run, clock, run.random.choice((5, 60, HOUR)))
-            keeping.go_on(others, since)
-            told.append(keeping.until_told(keeper, since, lease))
+    def body(kept: Kept, clock: Clock) -> None:
+        run = kept.run
+        run.moment(0.5)
+        run.log.write("taken", lock=run.lock)
+        since = set_forward(run, clock, run.random.choice((5, 60, HOUR)))
+        kept.go_on(since)
+        told.append(kept.until_told(since))
 
-    setting.each(body, lanes=LANES)
+    each(setting, body)
     keeping.tell_how_soon(setting, told, "that")
 
 
@@ -71,25 +79,21 @@ def forward(setting: Setting) -> None:
     runs=40,
     short=4,
     operations=3,
-    free_within=keeping.GRACE,
+    free_within=GRACE,
     may_fail=(ORDER,),
 )
 def back(setting: Setting) -> None:
-    """Who came before that stands behind those who come after it."""
-    servers, crew = timed(setting), setting.crew()
+    """Waiters from before that are queued behind those who come later."""
 
-    def body(run: Run) -> None:
-        with servers.one() as (node, clock):
-            lease = run.random.uniform(*keeping.LEASES)
-            keeper, others = keeping.begin(run, crew, node, lease=lease)
-            run.moment(0.5)
-            since = set_forward(run, clock, -HOUR)
-            if run.random.random() < 0.5:
-                keeper.wait_for("kept", after=since)
-            assert keeping.let_go(keeper) == "released"
-            keeping.go_on(others, since)
+    def body(kept: Kept, clock: Clock) -> None:
+        kept.run.moment(0.5)
+        since = set_forward(kept.run, clock, -HOUR)
+        if kept.run.random.random() < 0.5:
+            kept.keeper.wait_for("kept", after=since)
+        assert kept.let_go() == "released"
+        kept.go_on(since)
 
-    setting.each(body, lanes=LANES)
+    each(setting, body)
 
 
 @scenario(
@@ -99,30 +103,28 @@ def back(setting: Setting) -> None:
     short=2,
     faults=2,
     operations=3,
-    free_within=LEASE * 1.1 + keeping.GRACE,
+    free_within=LEASE * 1.1 + GRACE,
     may_fail=(ORDER,),
     wake_within=10,
 )
 def back_and_dead(setting: Setting) -> None:
     """What it held stays for an hour more, or until somebody releases it by force."""
-    servers, crew = timed(setting), setting.crew()
 
-    def body(run: Run) -> None:
-        with servers.one() as (node, clock):
-            keeper, others = keeping.begin(run, crew, node, lease=LEASE)
-            since = set_forward(run, clock, -HOUR)
-            keeper.kill()
-            time.sleep(LEASE * 1.1)
-            info = run.info(node)
-            assert info, "it came free by itself"
-            assert HOUR - 60 < info.ttl <= HOUR + LEASE, info.ttl
-            run.free()
-            with node.client(decode_responses=False) as client:
-                [gone] = drivers.run(client, flows.force_release(KEYS.of(run.lock), None))
-            assert gone == info.token
-            keeping.go_on(others, since)
+    def body(kept: Kept, clock: Clock) -> None:
+        run, node = kept.run, kept.node
+        since = set_forward(run, clock, -HOUR)
+        kept.keeper.kill()
+        time.sleep(LEASE * 1.1)
+        info = run.info(node)
+        assert info, "it came free by itself"
+        assert HOUR - 60 < info.ttl <= HOUR + LEASE, info.ttl
+        run.free()
+        with node.client(decode_responses=False) as client:
+            [gone] = drivers.run(client, flows.force_release(KEYS.of(run.lock), None))
+        assert gone == info.token
+        kept.go_on(since)
 
-    setting.each(body, lanes=LANES)
+    each(setting, body, leases=(LEASE, LEASE))
     setting.notes.append("it stayed until it was released by force")
 
 
@@ -133,7 +135,7 @@ def back_and_dead(setting: Setting) -> None:
     short=2,
     faults=10,
     operations=3,
-    free_within=keeping.GRACE,
+    free_within=GRACE,
     at_once=True,
 )
 def clients(setting: Setting) -> None:
@@ -142,14 +144,12 @@ def clients(setting: Setting) -> None:
     node, crew = setting.node(), setting.crew(**clock.environment)
 
     def body(run: Run) -> None:
-        keeper, others = keeping.begin(
-            run, crew, node, lease=run.random.uniform(*keeping.LEASES), first=SLEEP_OTHERWISE
-        )
+        kept = keeping.begin(run, crew, node, first=SLEEP_OTHERWISE)
         for _ in range(10):
             run.moment(0.3)
             set_forward(run, clock, run.random.choice((-HOUR, -5, 5, HOUR)))
-        assert keeping.let_go(keeper) == "released"
-        keeping.go_on(others, now())
+        assert kept.let_go() == "released"
+        kept.go_on(now())
 
     setting.each(body, lanes=LANES)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from threading import Lock
 
 from redis.crc import key_slot
@@ -12,8 +13,9 @@ from tests.servers.waiting import wait_for
 from .. import outcome
 from ..behind import behind
 from ..crew import KEYS, Client, Crew
-from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
+from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, Shared, scenario
 from ..users import Users, kept, replacing
+from .sentinel import come_back
 
 MOVES = 2
 """Times that a slot moves in a run."""
@@ -29,7 +31,15 @@ BEHIND = 0.3, 0.6
 """Seconds for which a replica stands still before its primary is struck: less than a Cluster
 needs to take it for dead."""
 
-ERRORS = ("ConnectionError", "TimeoutError", "ClusterDownError")
+MOVED = {"runs": 10, "short": 2, "faults": MOVES, "operations": 10}
+
+REPLACED = {
+    "runs": 4,
+    "short": 1,
+    "faults": FAILOVERS,
+    "operations": 10,
+    "errors": ("ConnectionError", "TimeoutError", "ClusterDownError"),
+}
 
 
 def client_of(cluster: Cluster, run: Run, crew: Crew, who: str) -> Client:
@@ -39,25 +49,22 @@ def client_of(cluster: Cluster, run: Run, crew: Crew, who: str) -> Client:
 
 
 def slot_of(run: Run) -> int:
-    slot: int = key_slot(KEYS.of(run.lock).index.encode())
-    return slot
-
-
-def another(cluster: Cluster, run: Run, owner: Node) -> Node:
-    primaries = {cluster.owner(slot) for slot in (0, 8191, 16383)}
-    return run.random.choice(sorted(primaries - {owner}, key=lambda node: node.port))
+    return int(key_slot(KEYS.of(run.lock).index.encode()))
 
 
 # Slots that move
 
 
-def migrations(setting: Setting, *, atomic: bool) -> None:
+@scenario(18, "Slots of a Cluster move (at once, Valkey 9)", args={"atomic": True}, **MOVED)
+@scenario(18, "Slots of a Cluster move (SETSLOT, MIGRATE)", **MOVED)
+def migrations(setting: Setting, *, atomic: bool = False) -> None:
     crew, cluster = setting.crew(), setting.use(Cluster())
     moving: defaultdict[int, Lock] = defaultdict(Lock)
 
     def move(run: Run) -> None:
         slot = slot_of(run)
-        to = another(cluster, run, cluster.owner(slot))
+        owner = cluster.owner(slot)
+        to = run.random.choice([node for node in cluster.owners() if node is not owner])
         if atomic:
             cluster.move_slot_atomically(slot, to)
         else:
@@ -79,48 +86,63 @@ def migrations(setting: Setting, *, atomic: bool) -> None:
             assert users.let_go()
 
     setting.each(body, lanes=3)
-    _end(setting, cluster)
+    _end(setting, [cluster])
 
 
-def _end(setting: Setting, cluster: Cluster) -> None:
-    cluster.wait_in_sync()
-    for primary in {cluster.owner(slot) for slot in (0, 8191, 16383)}:
-        setting.look_over(primary)
-
-
-@scenario(
-    18,
-    "Slots of a Cluster move (SETSLOT, MIGRATE)",
-    runs=10,
-    short=2,
-    faults=MOVES,
-    operations=10,
-)
-def moved(setting: Setting) -> None:
-    migrations(setting, atomic=False)
-    outcome.tell(setting)
-
-
-@scenario(
-    18,
-    "Slots of a Cluster move (at once, Valkey 9)",
-    runs=10,
-    short=2,
-    faults=MOVES,
-    operations=10,
-)
-def moved_atomically(setting: Setting) -> None:
-    migrations(setting, atomic=True)
-    outcome.tell(setting)
+def _end(setting: Setting, clusters: Iterable[Cluster], min_replicas: int = 0) -> None:
+    for cluster in clusters:
+        cluster.wait_in_sync()
+        setting.nodes += cluster.owners()
+    outcome.tell(setting, min_replicas)
 
 
 # Primaries that are replaced
 
 
-def failovers(setting: Setting, min_replicas: int) -> None:
+@scenario(
+    19,
+    "A replica of a Cluster takes over when asked",
+    runs=3,
+    short=1,
+    faults=FAILOVERS,
+    operations=10,
+)
+def in_agreement(setting: Setting) -> None:
+    crew, cluster = setting.crew(), setting.use(Cluster())
+
+    def body(run: Run) -> None:
+        users = Users(run, lambda who: client_of(cluster, run, crew, who))
+        for _ in range(FAILOVERS):
+            users.go_on()
+            run.moment(0.5)
+            old = cluster.owner(slot_of(run))
+            cluster.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
+            new = cluster.wait_for_new_owner(slot_of(run), old)
+            run.fault("asked")
+            _wait_until_follows(cluster, old, new)
+            assert users.let_go()
+
+    setting.each(body)
+    _end(setting, [cluster])
+
+
+@scenario(
+    19,
+    "A Cluster's primary dies or stands still, min_replicas=1",
+    may_fail=(ORDER, WAKING),
+    args={"min_replicas": 1},
+    **REPLACED,
+)
+@scenario(
+    19,
+    "A Cluster's primary dies or stands still",
+    may_fail=(EXCLUSION, ORDER, WAKING),
+    **REPLACED,
+)
+def failovers(setting: Setting, min_replicas: int = 0) -> None:
     crew = setting.crew()
     lanes = min(LANES, setting.runs)
-    clusters = setting.shared(setting.use(Cluster()) for _ in range(lanes))
+    clusters = Shared(setting.use(Cluster()) for _ in range(lanes))
 
     def body(run: Run) -> None:
         with clusters.one() as cluster:
@@ -132,9 +154,7 @@ def failovers(setting: Setting, min_replicas: int) -> None:
                 users.let_go()
 
     setting.each(body, lanes=lanes)
-    for cluster in clusters.every:
-        _end(setting, cluster)
-    outcome.tell(setting, min_replicas)
+    _end(setting, clusters.every, min_replicas)
 
 
 def strike(run: Run, cluster: Cluster, is_behind: bool, *, may_lose: bool) -> None:
@@ -152,73 +172,10 @@ def strike(run: Run, cluster: Cluster, is_behind: bool, *, may_lose: bool) -> No
         old.kill() if kind == "killed" else old.pause()
         replica.resume()
         cluster.wait_for_new_owner(slot, old)
-        run.moment(0.5)
-        if not old.is_running:
-            old.start()
-        old.resume()
+        come_back(run, old)
         _wait_until_follows(cluster, old, replica)
 
 
 def _wait_until_follows(cluster: Cluster, old: Node, new: Node) -> None:
     wait_for(lambda: cluster.replicas_of(new) == [old])
     wait_for(lambda: old.info("replication")["master_link_status"] == "up")
-
-
-def in_agreement(setting: Setting) -> None:
-    crew, cluster = setting.crew(), setting.use(Cluster())
-
-    def body(run: Run) -> None:
-        users = Users(run, lambda who: client_of(cluster, run, crew, who))
-        for _ in range(FAILOVERS):
-            users.go_on()
-            run.moment(0.5)
-            old = cluster.owner(slot_of(run))
-            cluster.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
-            new = cluster.wait_for_new_owner(slot_of(run), old)
-            run.fault("asked")
-            _wait_until_follows(cluster, old, new)
-            assert users.let_go()
-
-    setting.each(body)
-    _end(setting, cluster)
-    outcome.tell(setting)
-
-
-@scenario(
-    19,
-    "A replica of a Cluster takes over when asked",
-    runs=3,
-    short=1,
-    faults=FAILOVERS,
-    operations=10,
-)
-def replica_asked(setting: Setting) -> None:
-    in_agreement(setting)
-
-
-@scenario(
-    19,
-    "A Cluster's primary dies or stands still",
-    runs=4,
-    short=1,
-    faults=FAILOVERS,
-    operations=10,
-    may_fail=(EXCLUSION, ORDER, WAKING),
-    errors=ERRORS,
-)
-def primary(setting: Setting) -> None:
-    failovers(setting, 0)
-
-
-@scenario(
-    19,
-    "A Cluster's primary dies or stands still, min_replicas=1",
-    runs=4,
-    short=1,
-    faults=FAILOVERS,
-    operations=10,
-    may_fail=(ORDER, WAKING),
-    errors=ERRORS,
-)
-def primary_on_one_replica(setting: Setting) -> None:
-    failovers(setting, 1)

@@ -21,30 +21,15 @@ SELDOM = 3.0
 """Seconds after which a waiter shows life that comes when it is told, and hardly otherwise."""
 
 
-@scenario(
-    14,
-    f"{WAITERS} waiters",
-    runs=2,
-    short=1,
-    faults=0,
-    operations=2 * WAITERS,
-    at_once=True,
-    alone=True,
-)
+FACTS = {"short": 1, "faults": 0, "operations": 2 * WAITERS, "at_once": True, "alone": True}
+
+
+@scenario(14, f"{WAITERS} waiters", runs=2, **FACTS)
 def crowd(setting: Setting) -> None:
     take_turns(setting, seconds=3 if setting.short else 20)
 
 
-@scenario(
-    14,
-    f"{WAITERS} waiters that come when they are told, and not to see",
-    runs=1,
-    short=1,
-    faults=0,
-    operations=2 * WAITERS,
-    at_once=True,
-    alone=True,
-)
+@scenario(14, f"{WAITERS} waiters that come when they are told, and not to see", runs=1, **FACTS)
 def told(setting: Setting) -> None:
     """So whoever is not told waits for long."""
     take_turns(setting, seconds=2 if setting.short else 10, first=COME_SELDOM)

@@ -16,20 +16,16 @@ from .. import client as own
 from ..crew import Client
 from ..events import Log
 from ..scenario import Run, Setting, scenario
-from .killed import GRACE
+from .killed import until_free
 
 LEASES = 1.5, 2.0
 """Long enough that a busy machine alone does not lose them."""
 
 
-@scenario(
-    13,
-    "Fork after acquire",
-    runs=48,
-    short=6,
-    operations=8,
-    free_within=max(LEASES) + 0.5 + GRACE,
-)
+UNTIL_FREE = until_free(max(LEASES))
+
+
+@scenario(13, "Fork after acquire", runs=48, short=6, operations=8, free_within=UNTIL_FREE)
 def fork(setting: Setting) -> None:
     """A holder forks while a thread of it waits for another lock. Its child has no part in
     either, and locks of its own. Then one of the two is killed."""
@@ -38,7 +34,7 @@ def fork(setting: Setting) -> None:
     def body(run: Run) -> None:
         lease = run.random.uniform(*LEASES)
         other, childs = f"{run.lock} other", f"{run.lock} child's"
-        parent, third = (run.client(crew, who, node.url) for who in ("parent", "third"))
+        parent, third = run.clients(crew, node, "parent", "third")
         parent.ask("acquire", lock=run.lock, timeout=lease)
         third.ask("acquire", lock=other, timeout=lease)
         parent.ask(f"{__name__}:wait_in_a_thread", lock=other, timeout=lease)
@@ -105,14 +101,7 @@ class Parent:
         return pid, orders
 
 
-@scenario(
-    13,
-    "exec after acquire",
-    runs=48,
-    short=4,
-    operations=2,
-    free_within=max(LEASES) + 0.5 + GRACE,
-)
+@scenario(13, "exec after acquire", runs=48, short=4, operations=2, free_within=UNTIL_FREE)
 def execute(setting: Setting) -> None:
     """A holder becomes another program, which lives on. None of its connections does, and its
     lock comes free when its lease has run out."""

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import dataclass
 from typing import Any
 
 from django_redislock.engine.flows import SLICE
@@ -10,9 +11,10 @@ from tests.fencing import postgres
 
 from ..checker import AT_ONCE
 from ..client import Client
+from ..crew import Crew
 from ..register import Row
 from ..scenario import Run, Setting, scenario
-from .killed import GRACE, LEASES
+from .killed import LEASES, UNTIL_FREE, take_turns, until_free
 
 LONG_LEASES = 1.0, 1.5
 """Long enough to be kept on a busy machine until all is set up."""
@@ -24,7 +26,7 @@ LONG_LEASES = 1.0, 1.5
     runs=200,
     short=6,
     operations=3,
-    free_within=max(LEASES) + 0.5 + GRACE,
+    free_within=UNTIL_FREE,
 )
 def frozen(setting: Setting) -> None:
     """Three clients take turns. One stands still anywhere on its way, mostly while it holds."""
@@ -32,9 +34,7 @@ def frozen(setting: Setting) -> None:
 
     def body(run: Run) -> None:
         lease = run.random.uniform(*LEASES)
-        clients = [run.client(crew, who, node.url) for who in ("first", "second", "third")]
-        for client in clients:
-            client.start("loop", lock=run.lock, timeout=lease, work=(0.01, 0.04))
+        clients = take_turns(run, crew, node, lease)
         victim, *others = run.random.sample(clients, 3)
         if run.random.random() < 0.8:
             stopped = victim.catch("checked")
@@ -52,90 +52,69 @@ def frozen(setting: Setting) -> None:
     setting.each(body, lanes=6)
 
 
-@scenario(
-    3,
-    "Pause between check and write",
-    runs=150,
-    short=6,
-    operations=2,
-    free_within=max(LONG_LEASES) + 0.5 + GRACE,
-    wake_within=AT_ONCE + SLICE,
-)
+FACTS = {
+    "operations": 2,
+    "free_within": until_free(max(LONG_LEASES)),
+    "wake_within": AT_ONCE + SLICE,
+}
+
+
+@scenario(3, "Pause between check and write", runs=150, short=6, **FACTS)
 def between_check_and_write(setting: Setting) -> None:
     """A client looks whether it holds the lock, stands still while another one writes, and then
     writes what it was about to write."""
-    node, crew = setting.node(), setting.crew()
-
-    def body(run: Run) -> None:
-        late, other = (run.client(crew, who, node.url) for who in ("late", "other"))
-        late.ask("acquire", lock=run.lock, timeout=run.random.uniform(*LONG_LEASES))
-        other.start("acquire", lock=run.lock)
-        other.wait_for("queued")
-        late.start("write", lock=run.lock, between="stop")
-        late.stops_itself()
-        assert other.answer()
-        assert other.ask("write", lock=run.lock) == {"wrote": True, "accepted": True}
-        late.resume()
-        assert late.answer() == {"wrote": True, "accepted": False}
-        assert late.ask("release", lock=run.lock)["error"] == "LockLost"
-        assert other.ask("write", lock=run.lock) == {"wrote": True, "accepted": True}
-        other.ask("release", lock=run.lock)
-
-    setting.each(body, lanes=6)
+    write_late(setting, setting.crew(), 6, "write", {"between": "stop"})
     setting.notes.append("each late write went into the register without a fence")
 
 
-@scenario(
-    3,
-    "Pause between check and write, PostgreSQL",
-    runs=100,
-    short=4,
-    operations=2,
-    free_within=max(LONG_LEASES) + 0.5 + GRACE,
-    wake_within=AT_ONCE + SLICE,
-)
+@scenario(3, "Pause between check and write, PostgreSQL", runs=100, short=4, **FACTS)
 def between_check_and_update(setting: Setting) -> None:
     """The same, with rows of a database that are written through `django_redislock.fencing`."""
     database = postgres.database(setting.use(postgres.running()))
     setting.use(postgres.migrated("postgres", database))
-    node, crew = setting.node(), setting.crew(TESTS_DATABASES=json.dumps({"postgres": database}))
+    crew = setting.crew(TESTS_DATABASES=json.dumps({"postgres": database}))
+    write_late(setting, crew, 4, f"{__name__}:write_rows", {"stop": True}, f"{__name__}:make_rows")
+
+
+def write_late(
+    setting: Setting, crew: Crew, lanes: int, write: str, stop: dict[str, Any], first: str = ""
+) -> None:
+    """Have the late client stop itself in `write`, and the other one write meanwhile."""
+    node = setting.node()
 
     def body(run: Run) -> None:
-        late, other = (run.client(crew, who, node.url) for who in ("late", "other"))
-        late.ask(MAKE_ROWS, lock=run.lock)
+        late, other = run.clients(crew, node, "late", "other")
+        if first:
+            late.ask(first, lock=run.lock)
         late.ask("acquire", lock=run.lock, timeout=run.random.uniform(*LONG_LEASES))
         other.start("acquire", lock=run.lock)
         other.wait_for("queued")
-        late.start(WRITE_ROWS, lock=run.lock, stop=True)
+        late.start(write, lock=run.lock, **stop)
         late.stops_itself()
         assert other.answer()
-        assert other.ask(WRITE_ROWS, lock=run.lock)
+        assert other.ask(write, lock=run.lock) == {"wrote": True, "accepted": True}
         late.resume()
-        assert late.answer() is False
+        assert late.answer() == {"wrote": True, "accepted": False}
         assert late.ask("release", lock=run.lock)["error"] == "LockLost"
-        assert other.ask(WRITE_ROWS, lock=run.lock)
+        assert other.ask(write, lock=run.lock) == {"wrote": True, "accepted": True}
         other.ask("release", lock=run.lock)
 
-    setting.each(body, lanes=4)
+    setting.each(body, lanes=lanes)
 
 
 # What clients do
-
-MAKE_ROWS = f"{__name__}:make_rows"
-WRITE_ROWS = f"{__name__}:write_rows"
 
 
 def make_rows(client: Client, lock: str) -> None:
     Row("postgres", lock).make()
 
 
-def write_rows(client: Client, lock: str, stop: bool = False) -> bool:
+def write_rows(client: Client, lock: str, stop: bool = False) -> dict[str, bool]:
     """Write to the row with a fence and to the one without; whether the fence let it through.
     Before its first UPDATE, when it has asked its lock, it may stop itself."""
     from django.db import connections
 
-    stops = Stop() if stop else _go_on
-    with connections["postgres"].execute_wrapper(stops):
+    with connections["postgres"].execute_wrapper(Stop(done=not stop)):
         held = client.held[lock]
         row = Row("postgres", lock)
         about = {"lock": lock, "register": "row", "fence": held.fence_token}
@@ -143,20 +122,17 @@ def write_rows(client: Client, lock: str, stop: bool = False) -> bool:
         accepted = place > 0
         client.log.write("write", fenced=True, accepted=accepted, place=place, **about)
         client.log.write("write", fenced=False, place=row.write_without(), **about)
-    return accepted
+    return {"wrote": True, "accepted": accepted}
 
 
+@dataclass
 class Stop:
     """Before the first UPDATE."""
 
-    done = False
+    done: bool
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql.startswith("UPDATE") and not self.done:
             self.done = True
             os.kill(os.getpid(), signal.SIGSTOP)
         return execute(sql, params, many, context)
-
-
-def _go_on(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-    return execute(sql, params, many, context)

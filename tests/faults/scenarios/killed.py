@@ -12,23 +12,35 @@ GRACE = 2.0
 LEASES = 0.3, 1.0
 
 
-@scenario(
-    1,
-    "SIGKILL of the holder",
-    runs=300,
-    short=16,
-    operations=2,
-    free_within=max(LEASES) + 0.5 + GRACE,
-)
+def until_free(lease: float) -> float:
+    """Seconds from the death of a holder with that lease to the next holder, at most."""
+    return lease + 0.5 + GRACE
+
+
+UNTIL_FREE = until_free(max(LEASES))
+
+
+def take_turns(
+    run: Run,
+    crew: Crew,
+    node: Node,
+    lease: float,
+    work: tuple[float, float] = (0.01, 0.04),
+) -> list[Client]:
+    """Start three clients that use the run's lock in turn."""
+    clients = run.clients(crew, node, "first", "second", "third")
+    for client in clients:
+        client.start("loop", lock=run.lock, timeout=lease, work=work)
+    return clients
+
+
+@scenario(1, "SIGKILL of the holder", runs=300, short=16, operations=2, free_within=UNTIL_FREE)
 def holder(setting: Setting) -> None:
     """Three clients take turns, and one of them is killed."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
-        lease = run.random.uniform(*LEASES)
-        clients = [run.client(crew, who, node.url) for who in ("first", "second", "third")]
-        for client in clients:
-            client.start("loop", lock=run.lock, timeout=lease, work=(0.01, 0.04))
+        clients = take_turns(run, crew, node, run.random.uniform(*LEASES))
         victim = run.random.choice(clients)
         victim.wait_for("held")
         run.moment(run.random.choice((0.02, 0.2)))  # while it holds, mostly; or anywhere
@@ -40,24 +52,6 @@ def holder(setting: Setting) -> None:
     setting.each(body, lanes=8)
 
 
-def head(setting: Setting, dead: int, lanes: int) -> None:
-    """So many waiters before one that lives are killed, shortly or long before the release."""
-    node, crew = setting.node(), setting.crew()
-
-    def body(run: Run) -> None:
-        holder, waiters, live = queue(run, crew, node, dead)
-        kill_all(waiters)
-        run.moment(run.random.choice((0, 0.1, ALIVE + SLICE)))  # until they count as dead
-        release(run, holder, live)
-
-    setting.each(body, lanes=lanes)
-
-
-@scenario(4, "SIGKILL of the waiter at the head", runs=120, short=4, operations=2, free_within=3)
-def head_alone(setting: Setting) -> None:
-    head(setting, 1, 6)
-
-
 @scenario(
     4,
     "SIGKILL of 50 waiters at the head",
@@ -66,12 +60,45 @@ def head_alone(setting: Setting) -> None:
     faults=50,
     operations=2,
     free_within=3,
+    args={"dead": 50, "lanes": 2},
 )
-def head_of_50(setting: Setting) -> None:
-    head(setting, 50, 2)
+@scenario(4, "SIGKILL of the waiter at the head", runs=120, short=4, operations=2, free_within=3)
+def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
+    """So many waiters before one that lives are killed, shortly or long before the release."""
+    node, crew = setting.node(), setting.crew()
+
+    def body(run: Run) -> None:
+        holder, waiters, live = queue(run, crew, node, dead)
+        kill_all(waiters)
+        run.moment(run.random.choice((0, 0.1, ALIVE + SLICE)))  # until they count as dead
+        run.free()
+        holder.ask("release", lock=run.lock)
+        assert live.answer()
+        live.ask("release", lock=run.lock)
+
+    setting.each(body, lanes=lanes)
 
 
-def granted(setting: Setting, dead: int, lanes: int) -> None:
+@scenario(
+    5,
+    "SIGKILL of a waiter that was granted, with 49 dead ones behind it",
+    runs=24,
+    short=2,
+    faults=51,
+    operations=2,
+    free_within=3,
+    args={"dead": 50, "lanes": 2},
+)
+@scenario(
+    5,
+    "SIGKILL of a waiter that was granted and has not claimed",
+    runs=120,
+    short=4,
+    faults=2,
+    operations=2,
+    free_within=3,
+)
+def granted(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
     """A waiter dies when it was just let in, and does not know of it yet. Those behind it, up to
     one that lives, died shortly before it was let in, or die then."""
     node, crew = setting.node(), setting.crew()
@@ -101,38 +128,10 @@ def granted(setting: Setting, dead: int, lanes: int) -> None:
     setting.each(body, lanes=lanes)
 
 
-@scenario(
-    5,
-    "SIGKILL of a waiter that was granted and has not claimed",
-    runs=120,
-    short=4,
-    faults=2,
-    operations=2,
-    free_within=3,
-)
-def granted_alone(setting: Setting) -> None:
-    granted(setting, 1, 6)
-
-
-@scenario(
-    5,
-    "SIGKILL of a waiter that was granted, with 49 dead ones behind it",
-    runs=24,
-    short=2,
-    faults=51,
-    operations=2,
-    free_within=3,
-)
-def granted_of_50(setting: Setting) -> None:
-    granted(setting, 50, 2)
-
-
 def queue(run: Run, crew: Crew, node: Node, dead: int) -> tuple[Client, list[Client], Client]:
     """A holder, so many waiters (the first of them first), and one more behind them."""
-    holder, *waiters = (
-        run.client(crew, f"client {number}", node.url) for number in range(dead + 2)
-    )
-    first, *others, live = waiters
+    names = [f"client {number}" for number in range(dead + 2)]
+    holder, first, *others, live = run.clients(crew, node, *names)
     holder.ask("acquire", lock=run.lock)
     for some in ([first], others, [live]):
         for waiter in some:
@@ -140,10 +139,3 @@ def queue(run: Run, crew: Crew, node: Node, dead: int) -> tuple[Client, list[Cli
         for waiter in some:
             waiter.wait_for("queued")
     return holder, [first, *others], live
-
-
-def release(run: Run, holder: Client, live: Client) -> None:
-    run.free()
-    holder.ask("release", lock=run.lock)
-    assert live.answer()
-    live.ask("release", lock=run.lock)

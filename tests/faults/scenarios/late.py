@@ -42,7 +42,7 @@ def hold_up(setting: Setting, planted: str = "") -> None:
     def body(run: Run) -> None:
         with Proxy(*node.address) as proxy:
             late = run.client(crew, "late", proxy.url)
-            other, before = (run.client(crew, who, node.url) for who in ("other", "before"))
+            other, before = run.clients(crew, node, "other", "before")
             assert not planted or late.ask("tests.faults.planted:plant", fault=planted)
             lease = run.random.uniform(*LEASES)
             delay = WAYS[run.number % len(WAYS)](run, lease, proxy, late, other, before)

@@ -11,122 +11,84 @@ from tests.servers import Node
 
 from .. import keeping
 from ..crew import KEYS
-from ..scenario import EXCLUSION, ORDER, Run, Setting, scenario
+from ..keeping import Kept
+from ..scenario import EXCLUSION, ORDER, Setting, scenario
 
 BYTES = 1000
-"""What a key takes of those that fill a server."""
+"""The size of a key that fills a server."""
 
 ROOM = 300 * BYTES
 
 
 @scenario(11, "FLUSHDB", runs=40, short=4, operations=3, may_fail=(EXCLUSION, ORDER))
 def flushdb(setting: Setting) -> None:
-    nodes, crew = setting.shared([setting.node() for _ in range(4)]), setting.crew()
-    told: list[float] = []
+    def strike(kept: Kept) -> float:
+        kept.run.moment(0.5)
+        kept.run.log.write("taken", lock=kept.run.lock)
+        kept.run.fault("flushed")
+        kept.node.ask("FLUSHDB")
+        return now()
 
-    def body(run: Run) -> None:
-        with nodes.one() as node:
-            lease = run.random.uniform(*keeping.LEASES)
-            keeper, others = keeping.begin(run, crew, node, lease=lease)
-            run.moment(0.5)
-            run.log.write("taken", lock=run.lock)
-            run.fault("flushed")
-            node.ask("FLUSHDB")
-            flushed = now()
-            keeping.go_on(others, flushed)
-            told.append(keeping.until_told(keeper, flushed, lease))
-
-    setting.each(body, lanes=4)
-    keeping.tell_how_soon(setting, told, "that")
+    keeping.lose(setting, strike)
 
 
-@scenario(
-    11,
-    "SCRIPT FLUSH",
-    runs=20,
-    short=2,
-    faults=20,
-    operations=3,
-    free_within=keeping.GRACE,
-    at_once=True,
-)
-def script_flush(setting: Setting) -> None:
-    again_and_again(setting, "scripts flushed", "SCRIPT", "FLUSH")
+AGAIN = {"runs": 20, "short": 2, "faults": 20, "operations": 3}
 
 
 @scenario(
     11,
     "CLIENT KILL of all connections",
-    runs=20,
-    short=2,
-    faults=20,
-    operations=3,
     free_within=5,
     errors=("ConnectionError",),
+    args={"kind": "connections killed", "command": ("CLIENT", "KILL", "TYPE", "normal")},
+    **AGAIN,
 )
-def client_kill(setting: Setting) -> None:
-    again_and_again(setting, "connections killed", "CLIENT", "KILL", "TYPE", "normal")
-
-
-def again_and_again(setting: Setting, kind: str, *command: str) -> None:
-    """Nobody loses anything by that."""
-    nodes, crew = setting.shared([setting.node() for _ in range(4)]), setting.crew()
-
-    def body(run: Run) -> None:
-        with nodes.one() as node:
-            keeper, others = keeping.begin(
-                run, crew, node, lease=run.random.uniform(*keeping.LEASES)
-            )
-
-            def strike(times: int) -> None:
-                for _ in range(times):
-                    node.ask(*command)
-                    run.fault(kind)
-                    run.moment(0.2)
-
-            strike(10)
-            assert keeping.let_go(keeper) == "released"
-            strike(10)
-            keeping.go_on(others, now())
-
-    setting.each(body, lanes=4)
-
-
 @scenario(
     11,
-    "Eviction: allkeys-lru",
-    runs=20,
-    short=2,
-    operations=3,
-    may_fail=(EXCLUSION, ORDER),
+    "SCRIPT FLUSH",
+    free_within=keeping.GRACE,
+    at_once=True,
+    args={"kind": "scripts flushed", "command": ("SCRIPT", "FLUSH")},
+    **AGAIN,
 )
+def again_and_again(setting: Setting, kind: str, command: tuple[str, ...]) -> None:
+    """Nobody loses anything by that."""
+
+    def body(kept: Kept) -> None:
+        def strike(times: int) -> None:
+            for _ in range(times):
+                kept.node.ask(*command)
+                kept.run.fault(kind)
+                kept.run.moment(0.2)
+
+        strike(10)
+        assert kept.let_go() == "released"
+        strike(10)
+        kept.go_on(now())
+
+    keeping.each(setting, body)
+
+
+@scenario(11, "Eviction: allkeys-lru", runs=20, short=2, operations=3, may_fail=(EXCLUSION, ORDER))
 def eviction(setting: Setting) -> None:
-    evicts = {"maxmemory_policy": "allkeys-lru"}
-    nodes, crew = setting.shared([setting.node(**evicts) for _ in range(4)]), setting.crew()
-    told: list[float] = []
+    def strike(kept: Kept) -> float:
+        run, node = kept.run, kept.node
+        run.moment(0.5)
+        token = kept.keeper.wait_for("held")["token"]
+        with full(node, room=ROOM), node.client() as client:
+            filling = fill(client)
+            since = looked = now()
+            while client.hexists(KEYS.of(run.lock).lock, f"h:{token}"):
+                since = looked
+                next(filling)
+                looked = now()
+            run.fault("evicted")
+            evicted = now()
+            client.flushdb()
+        run.log.write("taken", lock=run.lock, since=since)  # also from later holders
+        return evicted
 
-    def body(run: Run) -> None:
-        with nodes.one() as node:
-            lease = run.random.uniform(*keeping.LEASES)
-            keeper, others = keeping.begin(run, crew, node, lease=lease)
-            token = keeper.wait_for("held")["token"]
-            with full(node, room=ROOM), node.client() as client:
-                filling = fill(client)
-                since = looked = now()
-                while client.hexists(KEYS.of(run.lock).lock, f"h:{token}"):
-                    since = looked
-                    next(filling)
-                    looked = now()
-                run.fault("evicted")
-                evicted = now()
-                client.flushdb()
-            # from those who came meanwhile, too
-            run.log.write("taken", lock=run.lock, since=since)
-            keeping.go_on(others, evicted)
-            told.append(keeping.until_told(keeper, evicted, lease))
-
-    setting.each(body, lanes=4)
-    keeping.tell_how_soon(setting, told, "that")
+    keeping.lose(setting, strike, maxmemory_policy="allkeys-lru")
 
 
 @scenario(
@@ -138,32 +100,27 @@ def eviction(setting: Setting) -> None:
     errors=("OutOfMemoryError", "ResponseError"),
 )
 def out_of_memory(setting: Setting) -> None:
-    """Who holds goes on, and who is new is told."""
-    nodes, crew = setting.shared([setting.node() for _ in range(4)]), setting.crew()
+    """A holder goes on, and a newcomer gets an error."""
+    crew = setting.crew()
 
-    def body(run: Run) -> None:
-        with nodes.one() as node:
-            keeper, others = keeping.begin(
-                run, crew, node, lease=run.random.uniform(*keeping.LEASES)
-            )
-            newcomer = run.client(crew, "newcomer", node.url)
-            with full(node):
-                run.fault("full")
-                since = now()
-                for _ in range(2):
-                    since = keeper.wait_for("kept", after=since)["t"]
-                answer = newcomer.ask("acquire", lock=f"{run.lock} too")
-                assert "maxmemory" in answer["text"], answer
-                released_while_full = run.random.random() < 0.5
-                if released_while_full:
-                    assert keeping.let_go(keeper) == "released"
-            if not released_while_full:
-                assert keeping.let_go(keeper) == "released"
-            keeping.go_on(others, now())
-            assert newcomer.ask("acquire", lock=f"{run.lock} too") is True
-            newcomer.ask("release", lock=f"{run.lock} too")
+    def body(kept: Kept) -> None:
+        run, other_lock = kept.run, f"{kept.run.lock} too"
+        [newcomer] = run.clients(crew, kept.node, "newcomer")
+        release_while_full = run.random.random() < 0.5
+        with full(kept.node):
+            run.fault("full")
+            since = now()
+            for _ in range(2):
+                since = kept.keeper.wait_for("kept", after=since)["t"]
+            answer = newcomer.ask("acquire", lock=other_lock)
+            assert "maxmemory" in answer["text"], answer
+            assert not release_while_full or kept.let_go() == "released"
+        assert release_while_full or kept.let_go() == "released"
+        kept.go_on(now())
+        assert newcomer.ask("acquire", lock=other_lock) is True
+        newcomer.ask("release", lock=other_lock)
 
-    setting.each(body, lanes=4)
+    keeping.each(setting, body)
 
 
 @contextmanager
@@ -178,8 +135,5 @@ def full(node: Node, room: int | None = None) -> Iterator[None]:
 def fill(client: "redis.Redis") -> Iterator[None]:
     """Write a hundred keys, again and again."""
     for first in count(step=100):
-        with client.pipeline(transaction=False) as pipeline:
-            for number in range(first, first + 100):
-                pipeline.set(f"filler {number}", "x" * BYTES)
-            pipeline.execute()
+        client.mset({f"filler {number}": "x" * BYTES for number in range(first, first + 100)})
         yield

@@ -1,6 +1,7 @@
 """The master is cut off from its replicas and the Sentinels, and some clients with it."""
 
 import math
+from functools import partial
 from typing import Any
 
 from tests.servers import Node
@@ -11,7 +12,7 @@ from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
 from ..users import Users, replacing
-from .sentinel import ERRORS, LANES, Watched
+from .sentinel import ERRORS, Watched, each
 
 WITH_THE_MASTER = "keeper", "waiting first", "first"
 """Of the users, those that are cut off together with it."""
@@ -61,69 +62,36 @@ class Parted(Watched):
         return parted
 
 
-def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
-    crew = setting.crew()
-    lanes = min(LANES, setting.runs)
-    deployments = setting.shared(Parted(setting, **config) for _ in range(lanes))
-
-    def body(run: Run) -> None:
-        with deployments.one() as there:
-            there.sentinels.wait_in_sync()
-            old = there.sentinels.master
-            users = Users(run, lambda who: there.client_with(old, run, crew, who), min_replicas)
-            users.go_on()
-            run.moment(0.5)
-            with replacing(run, "parted"):
-                parted = there.part(old)
-                with behind(run, math.inf, clients=WITH_THE_MASTER):
-                    there.sentinels.wait_for_new_master(old)
-                    run.moment(LASTS[1], shortest=LASTS[0])
-                for proxy in parted:
-                    proxy.thaw()
-                there.sentinels.wait_in_sync()
-            users.let_go()
-
-    setting.each(body, lanes=lanes)
-    for there in deployments.every:
-        there.sentinels.wait_in_sync()
-        setting.look_over(there.sentinels.master)
-    outcome.tell(setting, min_replicas)
-
-
-@scenario(
-    9,
-    "Partition, the master on the smaller side",
-    runs=12,
-    short=1,
-    operations=10,
-    may_fail=(EXCLUSION, ORDER, WAKING),
-    errors=ERRORS,
-)
-def plain(setting: Setting) -> None:
-    partition(setting)
-
-
-@scenario(
-    9,
-    "Partition, min_replicas=1",
-    runs=12,
-    short=1,
-    operations=10,
-    may_fail=(EXCLUSION, ORDER, WAKING),
-    errors=ERRORS,
-)
-def on_one_replica(setting: Setting) -> None:
-    partition(setting, 1)
+FACTS = {"runs": 12, "short": 1, "operations": 10, "may_fail": (EXCLUSION, ORDER, WAKING)}
 
 
 @scenario(
     9,
     "Partition, the server's min-replicas-to-write 1",
-    runs=12,
-    short=1,
-    operations=10,
-    may_fail=(EXCLUSION, ORDER, WAKING),
     errors=(*ERRORS, REFUSED),
+    args=GUARDED,
+    **FACTS,
 )
-def guarded(setting: Setting) -> None:
-    partition(setting, **GUARDED)
+@scenario(9, "Partition, min_replicas=1", errors=ERRORS, args={"min_replicas": 1}, **FACTS)
+@scenario(9, "Partition, the master on the smaller side", errors=ERRORS, **FACTS)
+def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
+    crew = setting.crew()
+
+    def body(run: Run, there: Parted) -> None:
+        there.sentinels.wait_in_sync()
+        old = there.sentinels.master
+        users = Users(run, lambda who: there.client_with(old, run, crew, who), min_replicas)
+        users.go_on()
+        run.moment(0.5)
+        with replacing(run, "parted"):
+            parted = there.part(old)
+            with behind(run, math.inf, clients=WITH_THE_MASTER):
+                there.sentinels.wait_for_new_master(old)
+                run.moment(LASTS[1], shortest=LASTS[0])
+            for proxy in parted:
+                proxy.thaw()
+            there.sentinels.wait_in_sync()
+        users.let_go()
+
+    each(setting, partial(Parted, setting, **config), body)
+    outcome.tell(setting, min_replicas)

@@ -25,33 +25,18 @@ POOLS: tuple[dict[str, Any], ...] = (
 )
 
 
-@scenario(
-    16,
-    "Connection pool exhausted by waiting threads",
-    runs=16,
-    short=2,
-    operations=1 + (USERS - 1) * TURNS,
-    free_within=GRACE,
-    at_once=True,
-)
-def threads(setting: Setting) -> None:
-    exhaust(setting, "process")
+FACTS = {
+    "runs": 16,
+    "short": 2,
+    "operations": 1 + (USERS - 1) * TURNS,
+    "free_within": GRACE,
+    "at_once": True,
+}
 
 
-@scenario(
-    16,
-    "Connection pool exhausted by waiting tasks",
-    runs=16,
-    short=2,
-    operations=1 + (USERS - 1) * TURNS,
-    free_within=GRACE,
-    at_once=True,
-)
-def tasks(setting: Setting) -> None:
-    exhaust(setting, "async process")
-
-
-def exhaust(setting: Setting, who: str) -> None:
+@scenario(16, "Connection pool exhausted by waiting tasks", args={"who": "async process"}, **FACTS)
+@scenario(16, "Connection pool exhausted by waiting threads", **FACTS)
+def exhaust(setting: Setting, who: str = "process") -> None:
     """One holds the lock, for longer than its lease, and all others of its process wait."""
     node, crew = setting.node(), setting.crew()
 

@@ -4,6 +4,7 @@ The clients are sync and async, with connections that retry by themselves, as th
 ``redis.Redis()`` do, and that don't, as those of cache backends; so a script may run twice."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -96,10 +97,12 @@ def lose(
                 client.start("sleep", seconds=0)
             for client in clients:
                 client.answer()
-            look_for_phantoms(run, node)
+            if info := run.info(node):
+                run.log.write("phantom", lock=run.lock, found=str(info))
             lost.extend(drops)
             for drop in drops:
-                note(run, drop)
+                for _ in range(drop.done):
+                    run.fault("lost request" if drop.before else "lost reply")
 
     setting.each(body, lanes=4)
     replies, requests = (
@@ -128,79 +131,57 @@ def know_scripts(node: Node) -> None:
         node.ask("SCRIPT", "LOAD", script.source)
 
 
-def note(run: Run, drop: Drop) -> None:
-    for _ in range(drop.done):
-        run.fault("lost request" if drop.before else "lost reply")
-
-
-def look_for_phantoms(run: Run, node: Node) -> None:
-    if info := run.info(node):
-        run.log.write("phantom", lock=run.lock, found=str(info))
-
-
 WHO = "sync", "sync that retries", "async", "async that retries"
 
 
-@scenario(
+FACTS = {"runs": 25, "faults": 50}
+
+# A client whose replies are lost again and again may send no heartbeat for so long that it loses
+# its place in the queue.
+scenario(
     6,
     "Replies to acquire, or the request, lost",
-    runs=25,
     short=1,
-    faults=50,
     operations=10,
     free_within=UNTIL_FREE,
     wake_within=UNTIL_FREE,
     may_fail=(ORDER,),
     errors=("ConnectionError",),
-)
-def acquire(setting: Setting) -> None:
-    """Whose answers are lost again and again may show no life for so long that it loses its
-    place."""
-    lose(setting, acquires, "take_turns")
-
-
-@scenario(
+    args={"matches": acquires, "how": "take_turns"},
+    **FACTS,
+)(lose)
+scenario(
     6,
     "Replies to release, or the request, lost",
-    runs=25,
     short=1,
-    faults=50,
     operations=10,
     free_within=UNTIL_FREE,
     errors=("ConnectionError",),
-)
-def release(setting: Setting) -> None:
-    lose(setting, releases, "take_turns")
-
-
-@scenario(
+    args={"matches": releases, "how": "take_turns"},
+    **FACTS,
+)(lose)
+scenario(
     6,
     "Replies to renew, or the request, lost",
-    runs=25,
     short=1,
-    faults=50,
     operations=2,
     errors=("ConnectionError",),
-)
-def renew(setting: Setting) -> None:
-    lose(setting, runs(RENEW), "renew_it", lease=2)
-
-
-@scenario(
+    args={"matches": runs(RENEW), "how": "renew_it", "lease": 2},
+    **FACTS,
+)(lose)
+# A client that gave up without a reply, and so asks again, may acquire the lock after all, but not
+# from its old place.
+scenario(
     6,
     "Replies to giving up, or the request, lost",
-    runs=25,
     short=6,
-    faults=50,
     operations=5,
     free_within=UNTIL_FREE,
     may_fail=(ORDER,),
     errors=("ConnectionError", "TimeoutError"),
-)
-def cancel(setting: Setting) -> None:
-    """Who gave up, and had no answer, and so asks once more, may get it after all; but not from
-    where it stood before."""
-    lose(setting, gives_up, "wait_shortly", kinds=KINDS)
+    args={"matches": gives_up, "how": "wait_shortly", "kinds": KINDS},
+    **FACTS,
+)(lose)
 
 
 # What the clients do
@@ -266,19 +247,12 @@ def use(client: Client, lock: str, how: str, **options: Any) -> None:
     user.run(go_on())
 
 
-def retrying() -> redis.Redis:
-    return redis.Redis.from_url(settings.CACHES["default"]["LOCATION"], **_retrying(Retry))
-
-
-def async_retrying() -> "redis.asyncio.Redis":
-    return redis.asyncio.Redis.from_url(
-        settings.CACHES["default"]["LOCATION"], **_retrying(AsyncRetry)
-    )
-
-
-def _retrying(retry: type) -> dict[str, Any]:
+def _retrying(make: Any, retry: type) -> Any:
+    url = settings.CACHES["default"]["LOCATION"]
     # redis-py 5 has to be told of which errors, too.
-    return {
-        "retry": retry(ConstantBackoff(0.005), 3),
-        "retry_on_error": [redis.ConnectionError],
-    }
+    again = {"retry": retry(ConstantBackoff(0.005), 3), "retry_on_error": [redis.ConnectionError]}
+    return make.from_url(url, **again)
+
+
+retrying = partial(_retrying, redis.Redis, Retry)
+async_retrying = partial(_retrying, redis.asyncio.Redis, AsyncRetry)

@@ -17,7 +17,7 @@ from tests.tools import wait_until
 
 from .. import client as own
 from ..crew import KEYS, Client
-from ..scenario import Run, Setting, scenario
+from ..scenario import Run, Setting, Shared, scenario
 
 LEASES = 2.0, 2.5
 """Long enough that a busy machine alone does not lose them."""
@@ -33,7 +33,7 @@ NUMBER = 3
 def exception(setting: Setting) -> None:
     """The server answers rounds by an error; or the first of a holder's locks is taken by force,
     and who is told of it raises. The other locks are kept, for longer than their lease."""
-    nodes = setting.shared([setting.node(lua_time_limit=50) for _ in range(LANES)])
+    nodes = Shared(setting.node(lua_time_limit=50) for _ in range(LANES))
     crew = setting.crew()
 
     def body(run: Run) -> None:
@@ -42,7 +42,7 @@ def exception(setting: Setting) -> None:
         colour = run.random.choice(("in_thread", "in_task") if kind != EXITS else ("in_thread",))
         names = [run.lock, *(f"{run.lock}, {number}" for number in range(2, NUMBER + 1))]
         with nodes.one() as node:
-            holder, waiter = (run.client(crew, who, node.url) for who in ("holder", "waiter"))
+            holder, waiter = run.clients(crew, node, "holder", "waiter")
             holder.start(f"{__name__}:{colour}", names=names, kind=kind, timeout=lease)
             wait_until(lambda: all_have("held", holder, names))
             with FAULTS[kind](run, node, holder):

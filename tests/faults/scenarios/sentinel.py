@@ -1,9 +1,10 @@
 """A master that is replaced by a replica, as Sentinels do it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import redis
 
@@ -15,8 +16,10 @@ from .. import outcome
 from ..behind import behind
 from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
-from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
+from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, Shared, scenario
 from ..users import Users, kept, replacing
+
+T = TypeVar("T")
 
 LANES = 4
 DOWN_AFTER = 400
@@ -30,12 +33,17 @@ without: then nobody gets a lock while that is for ever."""
 BEHIND = 0.4, 0.8
 """Seconds for which they are behind before that."""
 
-FAILOVERS = len(LAGS)
-"""In a run, one after the other."""
-
 BACKENDS = CORE, "django_redis.cache.RedisCache"
 ERRORS = ("ConnectionError", "TimeoutError", "MasterNotFoundError")
 
+FACTS = {
+    "runs": 10,
+    "short": 1,
+    "faults": len(LAGS),
+    "operations": 10,
+    "may_fail": (EXCLUSION, ORDER, WAKING),
+    "errors": ERRORS,
+}
 
 DECIDED = 2.0
 """Seconds that may pass from when a replica takes over until the Sentinels tell."""
@@ -88,50 +96,44 @@ class Watched:
         )
         return client
 
-    def killed(self, master: Node) -> None:
-        master.kill()
-
-    def stopped(self, master: Node) -> None:
-        master.pause()
-
-    def ordered(self, master: Node) -> None:
-        wait_for(self._order)
-
-    def _order(self) -> bool:
+    def order(self) -> bool:
         try:
             self.sentinels.sentinels[0].ask("SENTINEL", "FAILOVER", self.sentinels.name)
         except redis.ResponseError as error:
             return "INPROG" in str(error)  # else it takes all replicas for dead as yet
         return True
 
-    @contextmanager
-    def lagging(self, master: Node, seconds: float) -> Iterator[None]:
-        self.proxies[master].lag(seconds)
-        try:
-            yield
-        finally:
-            self.proxies[master].lag(0)
 
-
-def failover(setting: Setting, min_replicas: int) -> None:
-    crew = setting.crew()
+def each(setting: Setting, make: Callable[[], T], body: Callable[[Run, T], None]) -> None:
+    """Run `body` in each run, with a deployment that no other run uses at that time."""
     lanes = min(LANES, setting.runs)
-    deployments = setting.shared(Watched(setting) for _ in range(lanes))
+    deployments = Shared(make() for _ in range(lanes))
 
-    def body(run: Run) -> None:
+    def with_one(run: Run) -> None:
         with deployments.one() as there:
-            there.locks = run.lock, kept(run)
-            users = Users(run, lambda who: there.client(run, crew, who), min_replicas)
-            for lag in run.random.sample(LAGS, len(LAGS)):
-                users.go_on()
-                run.moment(0.5)
-                strike(run, there, lag)
-                users.let_go()
+            body(run, there)
 
-    setting.each(body, lanes=lanes)
+    setting.each(with_one, lanes=lanes)
     for there in deployments.every:
         there.sentinels.wait_in_sync()
-        setting.look_over(there.sentinels.master)
+        setting.nodes.append(there.sentinels.master)
+
+
+@scenario(8, "Sentinel failover, min_replicas=1", args={"min_replicas": 1}, **FACTS)
+@scenario(8, "Sentinel failover", **FACTS)
+def failover(setting: Setting, min_replicas: int = 0) -> None:
+    crew = setting.crew()
+
+    def body(run: Run, there: Watched) -> None:
+        there.locks = run.lock, kept(run)
+        users = Users(run, lambda who: there.client(run, crew, who), min_replicas)
+        for lag in run.random.sample(LAGS, len(LAGS)):
+            users.go_on()
+            run.moment(0.5)
+            strike(run, there, lag)
+            users.let_go()
+
+    each(setting, lambda: Watched(setting), body)
     outcome.tell(setting, min_replicas)
 
 
@@ -139,43 +141,24 @@ def strike(run: Run, there: Watched, lag: float) -> None:
     """Have a replica replace the master, and wait until that is so for everybody."""
     there.sentinels.wait_in_sync()
     old = there.sentinels.master
-    with there.lagging(old, lag):
+    there.proxies[old].lag(lag)
+    try:
         with behind(run, lag):
             run.moment(BEHIND[1], shortest=BEHIND[0])
         kind = run.random.choice(KINDS)
         with replacing(run, kind, lag=str(lag)):
-            getattr(there, kind)(old)
+            ordered = partial(wait_for, there.order)
+            {"killed": old.kill, "stopped": old.pause, "ordered": ordered}[kind]()
             there.sentinels.wait_for_new_master(old)
-            run.moment(0.5)
-            if not old.is_running:
-                old.start()
-            old.resume()
+            come_back(run, old)
             there.sentinels.wait_in_sync()
+    finally:
+        there.proxies[old].lag(0)
 
 
-@scenario(
-    8,
-    "Sentinel failover",
-    runs=10,
-    short=1,
-    faults=FAILOVERS,
-    operations=10,
-    may_fail=(EXCLUSION, ORDER, WAKING),
-    errors=ERRORS,
-)
-def plain(setting: Setting) -> None:
-    failover(setting, 0)
-
-
-@scenario(
-    8,
-    "Sentinel failover, min_replicas=1",
-    runs=10,
-    short=1,
-    faults=FAILOVERS,
-    operations=10,
-    may_fail=(EXCLUSION, ORDER, WAKING),
-    errors=ERRORS,
-)
-def on_one_replica(setting: Setting) -> None:
-    failover(setting, 1)
+def come_back(run: Run, old: Node) -> None:
+    """Start or resume a master that was replaced, a moment later."""
+    run.moment(0.5)
+    if not old.is_running:
+        old.start()
+    old.resume()

@@ -9,7 +9,7 @@ from tests.servers import Node
 from .. import previous
 from ..crew import Client
 from ..scenario import Run, Setting, scenario
-from .killed import GRACE
+from .killed import until_free
 
 LEASE = 1.0
 LONG_LEASE = 2.0
@@ -41,7 +41,7 @@ class Releases:
     runs=30,
     short=2,
     operations=4,
-    free_within=LONG_LEASE + 0.5 + GRACE,
+    free_within=until_free(LONG_LEASE),
 )
 def queue(setting: Setting) -> None:
     """Each that comes to hold it has it renewed, is seen by both releases as by one, and lets go
@@ -119,7 +119,7 @@ rest of it."""
     short=2,
     faults=len(PLAN),
     operations=4 * (len(PLAN) + 1),
-    free_within=LEASE + 0.5 + GRACE,
+    free_within=until_free(LEASE),
 )
 def upgrade(setting: Setting) -> None:
     """Four processes use one lock, at first all of the previous release. One after the other ends
