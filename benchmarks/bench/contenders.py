@@ -93,10 +93,13 @@ class Sent(Same):
     """The same by the way that ours go through a connection, which leaves out much of redis-py."""
 
     def acquire(self) -> None:
-        ask(self._client, [(("EVALSHA", self._taken), self._args[:7], self._args[7:])], None)
+        self._ask(self._taken)
 
     def release(self) -> None:
-        ask(self._client, [(("EVALSHA", self._left), self._args[:7], self._args[7:])], None)
+        self._ask(self._left)
+
+    def _ask(self, script: str) -> None:
+        ask(self._client, [(("EVALSHA", script), self._args[:7], self._args[7:])], None)
 
 
 class Pings:
@@ -119,14 +122,6 @@ class List:
         self._client.lpush(self._name, 1)
 
 
-def _ours(client: redis.Redis, name: str) -> Contender:
-    return ours_at(None, name)
-
-
-def _redis_py(client: redis.Redis, name: str) -> Contender:
-    return client.lock(name, timeout=LEASE)
-
-
 def _python_redis_lock(client: redis.Redis, name: str) -> Contender:
     from redis_lock import Lock
 
@@ -140,8 +135,7 @@ def _pottery(client: redis.Redis, name: str) -> Contender:
 
 
 MAKERS: dict[str, Callable[[redis.Redis, str], Contender]] = {
-    OURS: _ours,
-    REDIS_PY: _redis_py,
+    REDIS_PY: lambda client, name: client.lock(name, timeout=LEASE),
     PYTHON_REDIS_LOCK: _python_redis_lock,
     POTTERY: _pottery,
     BARE: Bare,
@@ -154,12 +148,14 @@ MAKERS: dict[str, Callable[[redis.Redis, str], Contender]] = {
 PEERS = (REDIS_PY, PYTHON_REDIS_LOCK, POTTERY)
 
 
-def contender(label: str, url: str, name: str) -> Contender:
+def contender(label: str, url: str, name: str, alias: str | None = None) -> Contender:
+    """A lock of that make. Ours may be on another server than all others."""
+    if label == OURS:
+        return ours_at(alias or None, f"{label}:{name}")
     return MAKERS[label](client_of(url), f"{label}:{name}")
 
 
 def ours_at(alias: str | None, name: str) -> Contender:
-    """Ours, which may be on another server than all others."""
     from django_redislock import locks
 
     return locks.using(alias).lock(name)

@@ -1,12 +1,16 @@
-"""What a figure is given, and what it answers with."""
+"""What a figure is given and what it returns: lines with goals, plots, and notes."""
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Literal
 
 from tests.servers import Node
 
-from .lines import Line
+Sense = Literal["at most", "at least", "exactly"]
+Found = Mapping[str, Sequence[float]]
+"""What was measured of each contender, by round."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,73 @@ class Bench:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A goal, and what was measured: the median of the rounds, and the middle half of them."""
+
+    what: str
+    goal: float
+    sense: Sense
+    result: float
+    low: float
+    high: float
+
+    unit: str = ""
+    """Of the goal and the result. A ratio has none."""
+
+    floor: float | None = None
+    """The median of the least that could do it, if that was measured."""
+
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        values: Sequence[float],
+        sense: Sense,
+        goal: float,
+        unit: str = "",
+        floor: Sequence[float] | None = None,
+    ) -> "Line":
+        low, median, high = quartiles(values)
+        least = statistics.median(floor) if floor else None
+        return cls(what, goal, sense, median, low, high, unit, least)
+
+    @classmethod
+    def ratio(
+        cls,
+        what: str,
+        found: Found,
+        ours: str,
+        theirs: str,
+        sense: Sense,
+        goal: float,
+        floor: str | None = None,
+    ) -> "Line":
+        """Compare two contenders, and optionally a third as the floor."""
+        least = ratios(found[floor], found[theirs]) if floor else None
+        return cls.of(what, ratios(found[ours], found[theirs]), sense, goal, floor=least)
+
+    @property
+    def holds(self) -> bool:
+        if self.sense == "exactly":
+            return self.low == self.result == self.high == self.goal
+        return self.result <= self.goal if self.sense == "at most" else self.result >= self.goal
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether another run might well end on the other side of the goal."""
+        return self.low < self.high and self.low <= self.goal <= self.high
+
+    def cells(self) -> tuple[str, ...]:
+        spread = f"{number(self.low)} to {number(self.high)}" if self.low < self.high else ""
+        goal = f"{self.sense} {number(self.goal)}{self.unit}"
+        result = f"{number(self.result)}{self.unit}"
+        floor = "" if self.floor is None else f"{number(self.floor)}{self.unit}"
+        verdict = "yes" if self.holds else "**no**"
+        verdict += ", within the noise" if self.within_noise else ""
+        return self.what, goal, floor, result, spread, verdict
+
+
+@dataclass(frozen=True)
 class Plot:
     """Bars, from the top: a label, and how much."""
 
@@ -38,6 +109,11 @@ class Plot:
     title: str
     unit: str
     bars: Mapping[str, float]
+
+    @classmethod
+    def of(cls, name: str, title: str, unit: str, found: Found, times: float = 1) -> "Plot":
+        """The medians, `times` so much."""
+        return cls(name, title, unit, {label: times * middle(found, label) for label in found})
 
 
 @dataclass(frozen=True)
@@ -47,3 +123,25 @@ class Figure:
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
     """What else was measured, in words."""
+
+
+def middle(found: Found, label: str) -> float:
+    return statistics.median(found[label])
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """By round: what was measured at the same time is compared."""
+    return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, median, high
+
+
+def number(value: float) -> str:
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.1f}"

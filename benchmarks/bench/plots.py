@@ -1,11 +1,10 @@
-"""Bars as SVG: what is ours in colour, and colours that are read on a light page and on a dark."""
+"""Bars as SVG: ours in colour, in colours for light and for dark pages."""
 
 from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from .contenders import OURS
-from .figure import Plot
-from .lines import number
+from .figure import Plot, number
 
 WIDTH, ROW, BAR = 720, 26, 16
 LABELS, VALUES = 250, 100
@@ -14,7 +13,16 @@ LABELS, VALUES = 250, 100
 TEXT, BARS, OURS_BARS = "#808080", "#9aa5b1", "#2f80c8"
 
 
-def draw(plot: Plot) -> Element:
+def save(plot: Plot, folder: Path) -> Path:
+    svg = _draw(plot)
+    indent(svg)
+    path = folder / f"bench-{plot.name}.svg"
+    ElementTree(svg).write(path, encoding="utf-8")
+    path.write_text(f"{path.read_text()}\n")
+    return path
+
+
+def _draw(plot: Plot) -> Element:
     svg = Element(
         "svg",
         {
@@ -40,15 +48,6 @@ def draw(plot: Plot) -> Element:
         SubElement(svg, "rect", box | {"rx": "2", "fill": colour})
         _write(svg, LABELS + width + 8, top + 13, number(value))
     return svg
-
-
-def save(plot: Plot, folder: Path) -> Path:
-    svg = draw(plot)
-    indent(svg)
-    path = folder / f"bench-{plot.name}.svg"
-    ElementTree(svg).write(path, encoding="utf-8")
-    path.write_text(f"{path.read_text()}\n")
-    return path
 
 
 def _write(svg: Element, x: float, y: float, text: str, **style: str) -> None:

@@ -1,9 +1,10 @@
 """All contenders in turn, in each round in another order."""
 
 import gc
+import time
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.stolen import MUCH, Stolen, wait_for_calm
 
@@ -33,6 +34,15 @@ def interleaved(
         for name in random.sample(list(contenders), len(contenders)):
             found[name].append(_measured(name, contenders[name]))
     return found
+
+
+def cycles(lock: Any, count: int = 100) -> float:
+    """Seconds for a cycle of acquire and release, of so many."""
+    begun = time.perf_counter()
+    for _ in range(count):
+        lock.acquire()
+        lock.release()
+    return (time.perf_counter() - begun) / count
 
 
 def _measured(name: str, portion: Callable[[], T]) -> T:

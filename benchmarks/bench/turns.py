@@ -7,16 +7,22 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
+from uuid import uuid4
 
-from .contenders import LIST, Contender, client_of, contender, ours_at
+from .contenders import LIST, Contender, client_of, contender
 from .crew import Crew
 
 SETTLE = 0.2
 """Seconds at the beginning that don't count: not everybody waits yet."""
+
+WORK, PAUSE = 0.003, 0.001
+"""Seconds that the lock is held, and that its last holder stays away: so it waits again when the
+lock is released the next time, and does not snatch it from those who waited."""
 
 SURELY = 0.001
 """Seconds after which whoever asked surely waits."""
@@ -41,16 +47,14 @@ class Order:
     end: float
     work: float
 
-    pause: float = 0.0
+    pause: float
     """Seconds from a release until the same process asks again."""
 
-    alias: str = ""
+    alias: str
     """Where the lock is, if it is ours and not on the first server."""
 
     def contender(self, name: str) -> Contender:
-        if self.alias:
-            return ours_at(self.alias, name)
-        return contender(self.label, self.url, name)
+        return contender(self.label, self.url, name, self.alias)
 
 
 def take(order: Order) -> list[Turn]:
@@ -91,7 +95,8 @@ class Story:
 
     @property
     def turns(self) -> list[Turn]:
-        return sorted((turn for each in self.by_process for turn in each), key=_held)
+        turns = (turn for each in self.by_process for turn in each)
+        return sorted(turns, key=attrgetter("held"))
 
     def handovers(self) -> list[float]:
         """Seconds from the start of a release to the return of acquire in a process that was
@@ -138,10 +143,13 @@ def play(
     name: str,
     *,
     seconds: float,
-    work: float,
-    pause: float = 0.0,
+    work: float = WORK,
+    pause: float = PAUSE,
     alias: str = "",
 ) -> Story:
+    """Have so many processes take turns, and return what they did together."""
+    if label == LIST:
+        name += f":{uuid4()}"  # the entry of the round before may still be in its list
     order = Order(label, url, name, 0, 0, work, pause, alias)
     crew.order(processes, connect, order)
     if label == LIST:
@@ -151,12 +159,16 @@ def play(
     return Story(order.begin, order.end, crew.order(processes, take, order))
 
 
+def percentiles(stories: Mapping[str, Sequence[Story]], percent: int) -> dict[str, list[float]]:
+    """Of the hand-overs of each contender, by round."""
+    return {
+        label: [percentile(story.handovers(), percent) for story in some]
+        for label, some in stories.items()
+    }
+
+
 def percentile(values: Iterable[float], percent: int) -> float:
     ordered = sorted(values)
     if len(ordered) < 2:
         return ordered[0]
     return statistics.quantiles(ordered, n=100, method="inclusive")[percent - 1]
-
-
-def _held(turn: Turn) -> float:
-    return turn.held

@@ -2,14 +2,13 @@
 
 import argparse
 import gc
-import importlib
 import logging
 import os
 import platform
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
 
@@ -83,26 +82,18 @@ def _of_locks(names: list[str], part: str) -> Columns:
 
 
 def _of_tasks(names: list[str], folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    modules = [importlib.import_module(f".{name}_app", __package__) for name in names]
-    with ThreadPoolExecutor(len(names)) as pool:
-        logs = [folder / f"{module.__name__}.log" for module in modules]
-        columns = pool.map(_column, modules, logs)
-        yield from zip((TASKS[name] for name in names), columns, strict=True)
-
-
-def _column(module, log: Path) -> dict[str, str]:
     from .cases import CASES
     from .run import Run, Worker
 
-    cells = {}
-    for name, case in CASES.items():
-        with Worker(module, log) as worker:
-            run = Run(worker.tasks)
-            try:
-                cells[name] = case(run)
-            finally:
-                run.close()
-    return cells
+    def column(name: str) -> dict[str, str]:
+        cells = {}
+        for title, case in CASES.items():
+            with Worker(name, folder) as worker, closing(Run(worker.tasks)) as run:
+                cells[title] = case(run)
+        return cells
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        yield from zip((TASKS[name] for name in names), pool.map(column, names), strict=True)
 
 
 def _versions(url: str) -> str:

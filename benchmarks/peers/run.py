@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 import psutil
@@ -17,6 +16,7 @@ from celery.result import AsyncResult
 
 from tests.tools import ROOT, wait_until
 
+from .apps import tasks_of
 from .bodies import Tasks, notes
 
 T = TypeVar("T")
@@ -42,16 +42,16 @@ def seconds_until(predicate: Callable[[], Any], *, patience: float = PATIENCE) -
 class Worker:
     """A prefork worker with two children, for as long as ``with``."""
 
-    def __init__(self, module: ModuleType, log: Path) -> None:
-        self.tasks: Tasks = module.tasks
-        self._module = module.__name__
-        self._log = log
+    def __init__(self, name: str, folder: Path) -> None:
+        self.tasks = tasks_of(name)
+        self._app = f"{__package__}.apps:{name}"
+        self._log = folder / f"{name}.log"
 
     def __enter__(self) -> "Worker":
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "celery", "-A", self._module, "worker"),
+                    *(sys.executable, "-m", "celery", "-A", self._app, "worker"),
                     *("--concurrency", str(CHILDREN), "--hostname", self.tasks.app.main),
                     *("--loglevel", "INFO", "--without-gossip", "--without-mingle"),
                 ],

@@ -14,13 +14,13 @@ from random import Random
 from redis.crc import key_slot
 
 from django_redislock.keys import BUCKETS, Keys
-from tests.faults.table import write
+from tests.faults.table import markdown, write
 from tests.servers import Cluster, Node
 from tests.servers.cluster import SLOTS
 
 from ..bench import places, report
 from ..bench.crew import Crew
-from ..bench.lines import number, quartiles
+from ..bench.figure import number, quartiles
 from ..bench.rounds import interleaved
 
 BEGIN = "<!-- scale: written by `make scale` -->"
@@ -148,7 +148,7 @@ def _table(found: dict[Load, list[Carried]]) -> str:
     )
     rule = ("--:", "---", "--:", "--:", "--:", "--:", "--:", "--:")
     rows = [head, rule, *(_row(load, rounds) for load, rounds in found.items())]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(*rows)
 
 
 def _row(load: Load, rounds: Sequence[Carried]) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ def _spread(keys: Keys) -> str:
         most = BUCKETS / max(of_each)
         told = ", ".join(map(str, sorted(of_each, reverse=True)))
         rows.append((str(primaries), told, f"{number(most)} servers"))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(*rows)
 
 
 def _options() -> argparse.Namespace:

@@ -10,6 +10,7 @@ What it can be asked is the functions below, and any other function by its path
 it answers with what JSON can take. What it raises is logged, and is the answer.
 """
 
+import asyncio
 import contextlib
 import ctypes
 import gc
@@ -22,15 +23,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django_redislock.clock import now
 
 from .events import Log
 from .register import Attempts
+
+T = TypeVar("T")
 
 PR_SET_PDEATHSIG = 1
 
@@ -98,18 +101,48 @@ def function_of(path: str) -> Any:
 # What it can be asked
 
 
-def acquire(client: Client, lock: str, how: dict[str, Any] | None = None, **options: Any) -> bool:
-    """Hold it, and say whether that succeeded. `how` is for `acquire()`, the rest for the lock."""
-    with wanting(client, lock, options) as want:
-        return want.ends(want.lock_object.acquire(**how or {}))
+# What either a sync or an async client does is written once, as coroutines. A sync client waits
+# inside the calls and never awaits.
+
+
+def run(what: Coroutine[Any, Any, T], is_async: bool) -> T:
+    if is_async:
+        return asyncio.run(what)
+    try:
+        what.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a sync client awaited")
+
+
+async def do(thing: Any, name: str, *args: Any, is_async: bool, **how: Any) -> Any:
+    if is_async:
+        return await getattr(thing, f"a{name}")(*args, **how)
+    return getattr(thing, name)(*args, **how)
+
+
+async def pause(seconds: float, is_async: bool) -> None:
+    if is_async:
+        await asyncio.sleep(seconds)
+    else:
+        time.sleep(seconds)  # noqa: ASYNC251  there is no loop
+
+
+def acquire(client: Client, lock: str, **told: Any) -> bool:
+    return run(aacquire(client, lock, is_async=False, **told), False)
 
 
 async def aacquire(
-    client: Client, lock: str, how: dict[str, Any] | None = None, **options: Any
+    client: Client,
+    lock: str,
+    how: dict[str, Any] | None = None,
+    is_async: bool = True,
+    **options: Any,
 ) -> bool:
-    """See acquire(). For what is asked and runs an event loop."""
+    """Acquire it and return whether that succeeded. `how` is for `acquire()`, `options` for the
+    lock."""
     with wanting(client, lock, options) as want:
-        return want.ends(await want.lock_object.aacquire(**how or {}))
+        return want.ends(await do(want.lock_object, "acquire", is_async=is_async, **how or {}))
 
 
 @contextlib.contextmanager
@@ -168,15 +201,12 @@ def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]
 
 
 def release(client: Client, lock: str) -> bool:
-    with letting_go(client, lock) as held:
-        held.release()
-    return True
+    return run(arelease(client, lock, is_async=False), False)
 
 
-async def arelease(client: Client, lock: str) -> bool:
-    """See release()."""
+async def arelease(client: Client, lock: str, is_async: bool = True) -> bool:
     with letting_go(client, lock) as held:
-        await held.arelease()
+        await do(held, "release", is_async=is_async)
     return True
 
 
@@ -193,41 +223,49 @@ def letting_go(client: Client, lock: str) -> Iterator[Any]:
     client.log.write("released", **about)
 
 
-def loop(
+def loop(client: Client, lock: str, is_async: bool = False, **told: Any) -> int:
+    return run(_loop(client, lock, is_async, **told), is_async)
+
+
+async def _loop(
     client: Client,
     lock: str,
+    is_async: bool,
     times: int | None = None,
-    work: tuple[float, float] = (0, 0.01),
     rest: tuple[float, float] = (0, 0.01),
     go_on: bool = True,
-    writes: bool = True,
     **options: Any,
 ) -> int:
-    """Acquire, write, work, write and release, until there is another order, or so many times;
-    how often it held. What goes wrong is logged, and it goes on, unless it is not to. Who may
-    hold beside others does not write."""
+    """Use the lock until there is another order, or so many times, and return how often it was
+    held. If `go_on`, errors are only logged."""
     done = 0
     while not client.is_told() and (times is None or done < times):
         try:
-            done += _once(client, lock, work, writes, options)
+            done += await once(client, lock, is_async, **options)
         except Exception:
             if not go_on:
                 raise
-            time.sleep(0.01)
-        time.sleep(client.random.uniform(*rest))
+            await pause(0.01, is_async)
+        await pause(client.random.uniform(*rest), is_async)
     return done
 
 
-def _once(
-    client: Client, lock: str, work: tuple[float, float], writes: bool, options: dict[str, Any]
+async def once(
+    client: Client,
+    lock: str,
+    is_async: bool,
+    work: tuple[float, float] = (0, 0.01),
+    writes: bool = True,
+    **options: Any,
 ) -> bool:
-    if not acquire(client, lock, **options):
+    """Acquire, write, work, write and release. Shared holders check instead of writing."""
+    if not await aacquire(client, lock, is_async=is_async, **options):
         return False
     use = write if writes else check
     use(client, lock)
-    time.sleep(client.random.uniform(*work))
+    await pause(client.random.uniform(*work), is_async)
     use(client, lock)
-    release(client, lock)
+    await arelease(client, lock, is_async)
     return True
 
 

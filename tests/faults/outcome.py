@@ -109,7 +109,7 @@ def _about_replicas(lags: Sequence[Event], too_early: Sequence[str]) -> Iterator
 
 
 def _about_acquiring(found: Findings) -> Iterator[str]:
-    failed = [each for each in found.errors if each["during"] in ("acquire", "aloop")]
+    failed = [each for each in found.errors if each["during"] == "acquire"]
     at_once = [hold.began - hold.asked for hold in found.holds if hold.queued is None] or [0]
     yield (
         f"{len(found.holds):,} acquisitions succeeded and {len(failed):,} failed; "

@@ -3,10 +3,8 @@
 from dataclasses import dataclass, replace
 from hashlib import sha1
 
-from django_redislock.clock import now
 from django_redislock.engine import flows
 from django_redislock.engine.lease import Lease
-from django_redislock.engine.ops import Call, Flow
 from django_redislock.engine.renewal import Book
 from django_redislock.lua import Script
 
@@ -47,17 +45,9 @@ SCRIPTS = {
     "has one fencing token for all": Planted(
         "digits(math.max(now_us, last_fence() + 1))", "'7'", general=True
     ),
-    "counts its fencing tokens, and asks no clock": Planted(
-        "math.max(now_us, last_fence() + 1)",
-        "math.max(FENCE_ABOVE, last_fence() + 1)",
-        general=True,
-    ),
     "leaves a key behind": Planted(
         "note_end(kind, token, record, 'released', now_ms)",
         "redis.call('SET', grants .. name, 'forgotten')",
-    ),
-    "tells nobody of a release": Planted(
-        "  admit(state)\n  if state.used == 0 then", "  if state.used == 0 then"
     ),
     "denies that it was held": Planted(
         "shorten(state, state.mine.expires)\nhand_over(state)\nreturn 1",
@@ -75,53 +65,10 @@ def show_no_life() -> None:
     flows.ALIVE, flows.SLICE = 0.05, 8.0
 
 
-def take_any_lock_for_replicated() -> None:
-    def replicated(call: Call, want: flows.Want) -> Flow[int]:
-        fence: int = yield call
-        return fence
-
-    flows._replicated = replicated
-
-
-def take_any_renewal_for_replicated() -> None:
-    Lease.min_replicas = property(lambda lease: 0, lambda lease, wanted: None)  # type: ignore[assignment]
-
-
-def count_from_the_reply() -> None:
-    claim, extend, renewed = flows._claim, flows.extend, Lease.renewed
-
-    def claim_late(want: flows.Want, left: float, asked: float) -> Flow[flows.Granted | None]:
-        granted = yield from claim(want, left, asked)
-        return granted and granted._replace(deadline=now() + want.lease)
-
-    def extend_late(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
-        sent = now()
-        is_running = yield from extend(lease, seconds, replace=replace)
-        if is_running:
-            lease.keep(lease.deadline + now() - sent)
-        return is_running
-
-    def renewed_late(lease: Lease, sent: float, left: float) -> None:
-        renewed(lease, now(), left)
-
-    flows._claim, flows.extend = claim_late, extend_late
-    Lease.renewed = renewed_late  # type: ignore[method-assign]
-
-
 FLOWS = {
     "does not renew, and does not know": never_renew,
     "waits without showing life": show_no_life,
-    "takes any lock for replicated": take_any_lock_for_replicated,
-    "takes any renewal for replicated": take_any_renewal_for_replicated,
-    "counts leases from the reply": count_from_the_reply,
 }
-
-IN_FAILOVERS = (
-    "takes any lock for replicated",
-    "takes any renewal for replicated",
-    "counts its fencing tokens, and asks no clock",
-)
-"""Those that do no harm on one server."""
 
 
 def plant(client: Client, fault: str) -> int:

@@ -1,4 +1,4 @@
-"""A client that uses a lock in either colour: sync or, if it is so called, async."""
+"""A client that uses one lock, sync or, if its name says so, async."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -7,13 +7,10 @@ from typing import Any
 
 from django_redislock import locks
 
-from .client import Client, letting_go, sleep, wanting
+from .client import Client, do, letting_go, pause, run, wanting
 
 
 class User:
-    """What a client does is written once, as coroutines. A client that is not async waits inside
-    of what they call, and never for them."""
-
     def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
         self.client = client
         self.name = name
@@ -23,11 +20,7 @@ class User:
         """How often it held the lock."""
 
     def run(self, what: Coroutine[Any, Any, None]) -> None:
-        if self.is_async:
-            asyncio.run(what)
-        else:
-            with suppress(StopIteration):
-                what.send(None)
+        run(what, self.is_async)
 
     @property
     def held(self) -> Any:
@@ -35,16 +28,10 @@ class User:
         return self.client.held[self.name]
 
     async def do(self, thing: Any, what: str, *args: Any, **how: Any) -> Any:
-        if self.is_async:
-            return await getattr(thing, f"a{what}")(*args, **how)
-        return getattr(thing, what)(*args, **how)
+        return await do(thing, what, *args, is_async=self.is_async, **how)
 
     async def sleep(self, shortest: float, longest: float) -> None:
-        seconds = self.client.random.uniform(shortest, longest)
-        if self.is_async:
-            await asyncio.sleep(seconds)
-        else:
-            sleep(self.client, seconds)
+        await pause(self.client.random.uniform(shortest, longest), self.is_async)
 
     async def acquire(self, longest: float | None = None) -> bool:
         with self._broken_off(), wanting(self.client, self.name, self.options) as want:

@@ -20,11 +20,7 @@ REST = 0.0, 0.05
 SETTLED_WITHIN = 40.0
 """Seconds within which everybody has to get a turn, whatever happens."""
 
-LOOPS = {
-    "first": "loop",
-    "second": "loop",
-    "asyncio": "tests.faults.work:aloop",
-}
+IN_TURNS = "first", "second", "asyncio"
 
 
 class Users:
@@ -36,12 +32,12 @@ class Users:
         self._options = {"timeout": lease, "min_replicas": min_replicas}
         self._keeper = make("keeper")
         self._waiters = [make("waiting first"), make("waiting second")]
-        self._in_turns = {who: make(who) for who in LOOPS}
+        self._in_turns = [make(who) for who in IN_TURNS]
         in_turn = self._options | {"work": WORK, "rest": REST}
         for waiter in self._waiters:
             waiter.start("loop", lock=self._kept, **in_turn)
-        for who, client in self._in_turns.items():
-            client.start(LOOPS[who], lock=run.lock, **in_turn)
+        for client in self._in_turns:
+            client.start("loop", lock=run.lock, is_async="asyncio" in client.who, **in_turn)
 
     def go_on(self) -> None:
         """Return when all of them use locks, and the keeper keeps its."""
@@ -50,7 +46,7 @@ class Users:
         _wait_for(self._keeper, "held", since)
         for waiter in self._waiters:
             _wait_for(waiter, "queued", since)
-        for client in self._in_turns.values():
+        for client in self._in_turns:
             _wait_for(client, "released", since)
 
     def let_go(self) -> bool:

@@ -1,7 +1,5 @@
-"""What clients do beside `client.loop`: hold on to a lock, and take turns from asyncio. Asked for
-by their paths."""
+"""What clients do beside `client.loop`, called by their paths."""
 
-import asyncio
 import time
 from typing import Any
 
@@ -9,7 +7,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import locks
 
-from .client import Client, aacquire, acquire, arelease, release, write
+from .client import Client, acquire, release, write
 
 EVERY = 0.05
 """Seconds between two looks at a lock that is held."""
@@ -50,37 +48,3 @@ def look(client: Client, lock: str) -> int:
         locks.history(lock)
         done += 1
     return done
-
-
-def aloop(client: Client, lock: str, **options: Any) -> int:
-    """As `client.loop`, by a task of asyncio; how often it held."""
-    return asyncio.run(_aloop(client, lock, **options))
-
-
-async def _aloop(
-    client: Client,
-    lock: str,
-    work: tuple[float, float] = (0, 0.01),
-    rest: tuple[float, float] = (0, 0.01),
-    **options: Any,
-) -> int:
-    done = 0
-    while not client.is_told():
-        try:
-            done += await _once(client, lock, work, options)
-        except Exception:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(client.random.uniform(*rest))
-    return done
-
-
-async def _once(
-    client: Client, lock: str, work: tuple[float, float], options: dict[str, Any]
-) -> bool:
-    if not await aacquire(client, lock, **options):
-        return False
-    write(client, lock)
-    await asyncio.sleep(client.random.uniform(*work))
-    write(client, lock)
-    await arelease(client, lock)
-    return True

@@ -1,7 +1,6 @@
 """(a) One cycle of acquire and release that meets nobody else."""
 
 import asyncio
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,9 +23,8 @@ from ..contenders import (
     client_of,
     contender,
 )
-from ..figure import Bench, Figure, Plot
-from ..lines import Line, number, ratios
-from ..rounds import interleaved
+from ..figure import Bench, Figure, Line, Plot, number, quartiles, ratios
+from ..rounds import cycles, interleaved
 
 CYCLES = 100
 """At a time."""
@@ -37,7 +35,7 @@ ANEW = "made anew"
 def cycle(bench: Bench) -> Figure:
     url, rounds = bench.node.url, bench.rounds(60)
     reused = {
-        label: partial(_cycles, contender(label, url, "cycle"))
+        label: partial(cycles, contender(label, url, "cycle"))
         for label in (OURS, *PEERS, BARE, SAME, SENT, PINGS)
     }
     anew = {
@@ -50,39 +48,27 @@ def cycle(bench: Bench) -> Figure:
     with asyncio.Runner() as runner:
         of_async = _asynchronous(runner, url)
         afound = interleaved(of_async, rounds, bench.random)
+    most = "at most"
     lines = (
-        _line("a cycle / redis-py's", found, REDIS_PY, SENT, 0.95),
-        _line("a cycle / the bare two", found, BARE, SENT, 1.1),
-        Line.of("a", "round trips of a cycle", [_round_trips(url)], "exactly", 2),
-        _line("an async cycle / redis-py's", afound, REDIS_PY, PINGS, 0.95),
+        Line.ratio("a cycle / redis-py's", found, OURS, REDIS_PY, most, 0.95, SENT),
+        Line.ratio("a cycle / the bare two", found, OURS, BARE, most, 1.1, SENT),
+        Line.of("round trips of a cycle", [_round_trips(url)], "exactly", 2),
+        Line.ratio("an async cycle / redis-py's", afound, OURS, REDIS_PY, most, 0.95, PINGS),
     )
-    with_block = statistics.median(ratios(*(found[label] for label in anew)))
-    same = statistics.median(ratios(found[SAME], found[BARE]))
+    with_block = quartiles(ratios(*(found[label] for label in anew)))[1]
+    same = quartiles(ratios(found[SAME], found[BARE]))[1]
     return Figure(
         "One cycle, uncontended",
         lines,
         (
-            Plot("cycle", "A cycle of acquire and release", "µs", _microseconds(found)),
-            Plot("cycle-async", "The same with asyncio", "µs", _microseconds(afound)),
+            Plot.of("cycle", "A cycle of acquire and release", "µs", found, 1e6),
+            Plot.of("cycle-async", "The same with asyncio", "µs", afound, 1e6),
         ),
         (
             f"With a lock object {ANEW} for each `with`: {number(with_block)} of redis-py's.",
             f"{SAME.capitalize()}, through redis-py's client / the bare two: {number(same)}.",
         ),
     )
-
-
-def _line(what: str, found: dict[str, list[float]], other: str, least: str, goal: float) -> Line:
-    ours, floor = (ratios(found[label], found[other]) for label in (OURS, least))
-    return Line.of("a", what, ours, "at most", goal, floor=floor)
-
-
-def _cycles(lock: Any) -> float:
-    begun = time.perf_counter()
-    for _ in range(CYCLES):
-        lock.acquire()
-        lock.release()
-    return (time.perf_counter() - begun) / CYCLES
 
 
 def _blocks(make: Callable[[], Any]) -> float:
@@ -98,29 +84,22 @@ def _asynchronous(runner: asyncio.Runner, url: str) -> dict[str, Callable[[], fl
     client = redis.asyncio.Redis.from_url(url)
     theirs = client.lock(f"{REDIS_PY}:async", timeout=LEASE)
 
-    async def cycles(acquire: Any, release: Any) -> float:
+    async def run(acquire: Any, release: Any) -> float:
         begun = time.perf_counter()
         for _ in range(CYCLES):
             await acquire()
             await release()
         return (time.perf_counter() - begun) / CYCLES
 
-    async def pings() -> float:
-        return await cycles(client.ping, client.ping)
-
     return {
-        OURS: lambda: runner.run(cycles(ours.aacquire, ours.arelease)),
-        REDIS_PY: lambda: runner.run(cycles(theirs.acquire, theirs.release)),
-        PINGS: lambda: runner.run(pings()),
+        OURS: lambda: runner.run(run(ours.aacquire, ours.arelease)),
+        REDIS_PY: lambda: runner.run(run(theirs.acquire, theirs.release)),
+        PINGS: lambda: runner.run(run(client.ping, client.ping)),
     }
 
 
 def _round_trips(url: str) -> float:
     lock = contender(OURS, url, "cycle")
     with RoundTrips() as made:
-        _cycles(lock)
+        cycles(lock, CYCLES)
     return made.count / CYCLES
-
-
-def _microseconds(found: dict[str, list[float]]) -> dict[str, float]:
-    return {label: statistics.median(times) * 1e6 for label, times in found.items()}

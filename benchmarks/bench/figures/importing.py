@@ -9,8 +9,7 @@ from functools import partial
 
 from tests.tools import ROOT
 
-from ..figure import Bench, Figure
-from ..lines import Line, quartiles
+from ..figure import Bench, Figure, Line, quartiles
 from ..rounds import interleaved
 
 START = """
@@ -51,9 +50,9 @@ def importing(bench: Bench) -> Figure:
     return Figure(
         "Start of a process",
         (
-            Line.of("h", "added to the start of Django", added, "at most", 20, " ms"),
+            Line.of("added to the start of Django", added, "at most", 20, " ms"),
             *(
-                Line.of("h", f"imports {name}", [float(name in brought)], "exactly", 0)
+                Line.of(f"imports {name}", [float(name in brought)], "exactly", 0)
                 for name in ("celery", "redis")
             ),
         ),

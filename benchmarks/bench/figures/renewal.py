@@ -4,14 +4,14 @@ import threading
 import time
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from tests.round_trips import RoundTrips
 
 from ..contenders import LEASE, OURS, PYTHON_REDIS_LOCK, contender
 from ..crew import Crew
-from ..figure import Bench, Figure, Plot
-from ..lines import Line
+from ..figure import Bench, Figure, Line, Plot
 
 PERIOD = {OURS: LEASE / 3, PYTHON_REDIS_LOCK: LEASE * 2 / 3}
 """Seconds from one renewal of a lock to the next."""
@@ -40,27 +40,16 @@ def renewal(bench: Bench) -> Figure:
         for _ in range(2 if bench.quick else 3):
             ours += crew.order(1, keep, OURS, bench.node.url, many)
         [other] = crew.order(1, keep, THEIRS, bench.node.url, theirs)
+    threads = [float(each.threads) for each in ours]
+    cpu = [each.cpu * 100 for each in ours]
     trips = [float(each.round_trips) for each in ours]
-    each = {OURS: sorted(ours, key=_cpu)[len(ours) // 2], THEIRS: other}
+    each = {OURS: sorted(ours, key=attrgetter("cpu"))[len(ours) // 2], THEIRS: other}
     return Figure(
         f"{many:,} locks held by one process",
         (
-            Line.of(
-                "d",
-                "threads that renew them",
-                [float(each.threads) for each in ours],
-                "exactly",
-                1,
-            ),
-            Line.of(
-                "d",
-                "processor time, of a core",
-                [each.cpu * 100 for each in ours],
-                "at most",
-                1,
-                " %",
-            ),
-            Line.of("d", "round trips in a period of renewal", trips, "at most", 100),
+            Line.of("threads that renew them", threads, "exactly", 1),
+            Line.of("processor time, of a core", cpu, "at most", 1, " %"),
+            Line.of("round trips in a period of renewal", trips, "at most", 100),
         ),
         (
             Plot(
@@ -76,10 +65,6 @@ def renewal(bench: Bench) -> Figure:
             for name, kept in each.items()
         ),
     )
-
-
-def _cpu(kept: Kept) -> float:
-    return kept.cpu
 
 
 def keep(label: str, url: str, count: int) -> Kept:

@@ -1,6 +1,5 @@
 """(g) What a lock costs the server: its time, its memory, and what is left."""
 
-import statistics
 from functools import partial
 
 import redis
@@ -9,10 +8,9 @@ from django_redislock import locks
 from tests.tools import leftovers
 
 from ..contenders import BARE, OURS, REDIS_PY, SAME, client_of, contender
-from ..figure import Bench, Figure, Plot
-from ..lines import Line, ratios
+from ..figure import Bench, Figure, Line, Plot
 from ..places import KEYS, Commands
-from ..rounds import interleaved
+from ..rounds import cycles, interleaved
 
 BY_CLIENTS = ("set", "evalsha")
 """By any of them. A script's time has in it that of what it calls, which is none of these."""
@@ -23,45 +21,29 @@ OF_ALL = OURS, REDIS_PY, BARE, SAME
 
 def server(bench: Bench) -> Figure:
     client, url = client_of(bench.node.url), bench.node.url
-    cycles, held = bench.count(500, 50), bench.count(5000, 500)
-    contenders = {label: partial(_seconds, client, label, url, cycles) for label in OF_ALL}
+    many, held = bench.count(500, 50), bench.count(5000, 500)
+    contenders = {label: partial(_seconds, client, label, url, many) for label in OF_ALL}
     found = interleaved(contenders, bench.rounds(20), bench.random)
     size = _bytes(client, held)
     with redis.Redis.from_url(url, decode_responses=True) as reader:
         left = leftovers(reader)
-    time_of_it, same = (ratios(found[label], found[BARE]) for label in (OURS, SAME))
+    what = "the server's time / that of the bare two"
     return Figure(
         "On the server",
         (
-            Line.of(
-                "g",
-                "the server's time / that of the bare two",
-                time_of_it,
-                "at most",
-                3,
-                floor=same,
-            ),
-            Line.of("g", "memory of a held lock", [size], "at most", 1024, " B"),
-            Line.of("g", "keys left after the release", [float(len(left))], "exactly", 0),
+            Line.ratio(what, found, OURS, BARE, "at most", 3, SAME),
+            Line.of("memory of a held lock", [size], "at most", 1024, " B"),
+            Line.of("keys left after the release", [float(len(left))], "exactly", 0),
         ),
-        (
-            Plot(
-                "server",
-                "The server's time for a cycle",
-                "µs",
-                {label: statistics.median(values) * 1e6 for label, values in found.items()},
-            ),
-        ),
+        (Plot.of("server", "The server's time for a cycle", "µs", found, 1e6),),
     )
 
 
-def _seconds(client: redis.Redis, label: str, url: str, cycles: int) -> float:
+def _seconds(client: redis.Redis, label: str, url: str, many: int) -> float:
     lock = contender(label, url, "server")
     with Commands(client) as commands:
-        for _ in range(cycles):
-            lock.acquire()
-            lock.release()
-    return commands.took(*BY_CLIENTS) / 1e6 / cycles
+        cycles(lock, many)
+    return commands.took(*BY_CLIENTS) / 1e6 / many
 
 
 def _bytes(client: redis.Redis, count: int) -> float:

@@ -1,8 +1,6 @@
 """(f) Celery: tasks that do nothing, with a lock each and without."""
 
-import importlib
 import logging
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,15 +18,14 @@ from testproject.settings import redis_database
 from tests.tools import wait_until
 
 from ..contenders import BARE, SENT
-from ..figure import Bench, Figure, Plot
-from ..lines import Line, ratios
+from ..figure import Bench, Figure, Line, Plot, middle, quartiles, ratios
 from ..rounds import interleaved
 
 PLAIN = "no lock"
 RUNNING = "django-redislock, `while_executing`"
 QUEUED = "django-redislock, `until_executed`"
-PEERS = {"celery-once": "celery_once_app", "celery-singleton": "celery_singleton_app"}
-APPS = {RUNNING: "while_executing_app", QUEUED: "until_executed_app", **PEERS}
+PEERS = {"celery-once": "celery_once", "celery-singleton": "celery_singleton"}
+APPS = {RUNNING: "while_executing", QUEUED: "until_executed", **PEERS}
 
 
 class Portion(NamedTuple):
@@ -46,8 +43,7 @@ def tasks(bench: Bench) -> Figure:
         broker = stack.enter_context(redis.Redis.from_url(redis_database(1)))
         contenders: dict[str, Callable[[], Portion]] = {}
         for label, name in APPS.items():
-            module = importlib.import_module(f"benchmarks.peers.{name}")
-            worker = stack.enter_context(Worker(module, folder / f"{name}.log"))
+            worker = stack.enter_context(Worker(name, folder))
             portion = partial(_portion, broker, worker, count)
             contenders[label] = partial(portion, worker.tasks.idle)
             if label == RUNNING:
@@ -56,55 +52,38 @@ def tasks(bench: Bench) -> Figure:
                     contenders[least] = partial(portion, task)
         portions = interleaved(contenders, bench.rounds(7), bench.random)
     found = {label: [each.per_second for each in some] for label, some in portions.items()}
-    work = {
-        label: statistics.median(each.work for each in some) for label, some in portions.items()
-    }
+    work = {label: [each.work * 1000 for each in some] for label, some in portions.items()}
     return Figure(
         "Tasks a second",
         tuple(_lines(found)),
-        (
-            Plot(
-                "tasks",
-                "Tasks a second that do nothing",
-                "",
-                {label: statistics.median(values) for label, values in found.items()},
-            ),
-        ),
+        (Plot.of("tasks", "Tasks a second that do nothing", "", found),),
         (
             _note(found, QUEUED, PLAIN),
             *(_note(found, BARE, other) for other in (PLAIN, *PEERS)),
             "Processor time for a task, of the sender, the worker and the server together: "
-            + ", ".join(f"{label} {seconds * 1000:.2f} ms" for label, seconds in work.items())
+            + ", ".join(f"{label} {middle(work, label):.2f} ms" for label in work)
             + ".",
         ),
     )
 
 
 def _note(found: dict[str, list[float]], one: str, other: str) -> str:
-    ratio = statistics.median(ratios(found[one], found[other]))
-    return f"{one} / {other}: {ratio:.2f}."
+    return f"{one} / {other}: {quartiles(ratios(found[one], found[other]))[1]:.2f}."
 
 
 def _lines(found: dict[str, list[float]]) -> list[Line]:
     running = "tasks a second, `while_executing` / {}'s"
     queued = "tasks a second, `until_executed` / {}'s"
     return [
-        _line("tasks a second / without a lock", found, RUNNING, PLAIN, 0.85, SENT),
-        *(_line(running.format(peer), found, RUNNING, peer, 1, SENT) for peer in PEERS),
-        *(_line(queued.format(peer), found, QUEUED, peer, 1) for peer in PEERS),
+        Line.ratio(
+            "tasks a second / without a lock", found, RUNNING, PLAIN, "at least", 0.85, SENT
+        ),
+        *(
+            Line.ratio(running.format(peer), found, RUNNING, peer, "at least", 1, SENT)
+            for peer in PEERS
+        ),
+        *(Line.ratio(queued.format(peer), found, QUEUED, peer, "at least", 1) for peer in PEERS),
     ]
-
-
-def _line(
-    what: str,
-    found: dict[str, list[float]],
-    ours: str,
-    other: str,
-    goal: float,
-    least: str | None = None,
-) -> Line:
-    floor = ratios(found[least], found[other]) if least else None
-    return Line.of("f", what, ratios(found[ours], found[other]), "at least", goal, floor=floor)
 
 
 def _portion(broker: redis.Redis, worker: Worker, count: int, task: Task) -> Portion:

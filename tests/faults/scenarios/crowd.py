@@ -35,17 +35,14 @@ def told(setting: Setting) -> None:
     take_turns(setting, seconds=2 if setting.short else 10, first=COME_SELDOM)
 
 
-def take_turns(
-    setting: Setting, seconds: float, first: str = "", waiters: int = WAITERS, planted: str = ""
-) -> None:
+def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
     """All want the same lock again and again, and hold it for no longer than a write takes. Then
     they stop, and those that still wait have nobody but each other to hand it on."""
     node, crew = setting.node(), setting.crew()
 
     def body(run: Run) -> None:
-        clients = [run.client(crew, f"client {number}", node.url) for number in range(waiters)]
+        clients = run.clients(crew, node, *(f"client {number}" for number in range(WAITERS)))
         for client in clients:
-            assert not planted or client.ask("tests.faults.planted:plant", fault=planted)
             if first:
                 client.ask(first)
             client.ask("loop", lock=run.lock, times=1)  # connected, and with all that it needs
@@ -62,13 +59,13 @@ def take_turns(
         waits = [each["t"] - each["asked"] for each in held]
         turns = max(turns_waited(held))
         setting.notes.append(
-            f"{done:,} acquisitions by {waiters} processes, {done / took:,.0f} a second, "
+            f"{done:,} acquisitions by {WAITERS} processes, {done / took:,.0f} a second, "
             f"{sent / done:.2f} commands each; the longest wait was {max(waits) * 1000:,.0f} ms, "
             f"and {turns} turns of others"
         )
         allowed = sum(COMMANDS + 2 * int(wait / flows.SLICE) for wait in waits)
         assert sent <= allowed, f"{sent} commands, not {allowed}"
-        assert turns <= waiters, f"somebody waited for {turns} turns of others"
+        assert turns <= WAITERS, f"somebody waited for {turns} turns of others"
 
     setting.each(body)
 

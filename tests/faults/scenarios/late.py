@@ -27,13 +27,10 @@ LANES = 6
 
 
 @scenario(6, "Replies that come late", runs=60, short=4, operations=2, may_fail=(ORDER,))
-def late(setting: Setting) -> None:
-    """Who learns of its turn when that is over stands last again."""
-    hold_up(setting)
+def hold_up(setting: Setting) -> None:
+    """A client that learns of its grant when that is over is queued last again.
 
-
-def hold_up(setting: Setting, planted: str = "") -> None:
-    """A reply to `acquire`, a turn, or a renewal is late, and from then on the lease is not
+    A reply to `acquire`, a turn, or a renewal is late, and from then on the lease is not
     renewed. Its client looks whether it holds the lock, for as long as it is told so; another, to
     which all comes in time, wants it."""
     node, crew = setting.node(), setting.crew()
@@ -43,7 +40,6 @@ def hold_up(setting: Setting, planted: str = "") -> None:
         with Proxy(*node.address) as proxy:
             late = run.client(crew, "late", proxy.url)
             other, before = run.clients(crew, node, "other", "before")
-            assert not planted or late.ask("tests.faults.planted:plant", fault=planted)
             lease = run.random.uniform(*LEASES)
             delay = WAYS[run.number % len(WAYS)](run, lease, proxy, late, other, before)
             assert delay.is_done()

@@ -19,7 +19,7 @@ from django_redislock.clock import now
 from django_redislock.engine.pools import connection_of
 
 from .. import client as own
-from ..client import Client, function_of
+from ..client import Client
 from ..events import Log
 
 LEASES = 0.8, 1.2
@@ -51,15 +51,12 @@ JUDGED: tuple[tuple[str, dict[str, Any]], ...] = (
 class Round:
     """One round, as one client has it."""
 
-    def __init__(
-        self, client: Client, number: int, seconds: float, plant: str | None = None
-    ) -> None:
+    def __init__(self, client: Client, number: int, seconds: float) -> None:
         self.client = client
         self.number = number
         self.until = now() + seconds
         self.held = 0
         self.troubles: list[str] = []
-        self._plant: Callable[[Any], object] = function_of(plant) if plant else bool
 
     @property
     def goes_on(self) -> bool:
@@ -108,10 +105,6 @@ class Round:
         except Exception as error:
             self.troubles.append(f"{lock!r}: {error!r}")
 
-    def has(self, lock: Any) -> None:
-        self.held += 1
-        self._plant(lock)
-
 
 def begin(client: Client, folder: str) -> None:
     """From here on, what is noted is of another round."""
@@ -121,46 +114,22 @@ def begin(client: Client, folder: str) -> None:
     client.forget_registers()
 
 
-# In threads, or greenlets
+# In threads, greenlets, or tasks, which have a new loop in each round
 
 
 def work(client: Client, folder: str, **told: Any) -> dict[str, Any]:
     begin(client, folder)
     turn = Round(client, **told)
-    threads = [Thread(target=_use_all, args=(turn, place)) for place in range(THREADS)]
+    threads = [
+        Thread(target=own.run, args=(_use_all(turn, place, False), False))
+        for place in range(THREADS)
+    ]
     for thread in threads:
         thread.start()
-    while turn.goes_on:
-        own.loop(client, times=1, work=(0, WORK), rest=(0, 0), **turn.judged())
+    own.run(_be_judged(turn, False), False)
     for thread in threads:
         thread.join()
     return turn.told()
-
-
-def _use_all(turn: Round, place: int) -> None:
-    choose = random.Random(f"{turn.client.who} {turn.number} {place}")
-    while turn.goes_on:
-        lock = turn.lock(choose)
-        with turn.using(lock):
-            _use(turn, lock, choose)
-
-
-def _use(turn: Round, lock: Any, choose: random.Random) -> None:
-    if not lock.acquire():
-        return
-    turn.has(lock)
-    time.sleep(choose.uniform(0, WORK))
-    if choose.random() < FORGETS:
-        return
-    if choose.random() < 0.3:
-        lock.extend(lock.timeout)
-    if lock.reentrant:
-        lock.acquire()
-        lock.release()
-    lock.release()
-
-
-# In tasks, each round on a loop of its own
 
 
 def awork(client: Client, folder: str, **told: Any) -> dict[str, Any]:
@@ -173,43 +142,34 @@ def awork(client: Client, folder: str, **told: Any) -> dict[str, Any]:
 async def _awork(turn: Round) -> None:
     async with asyncio.TaskGroup() as tasks:
         for place in range(TASKS):
-            tasks.create_task(_ause_all(turn, place))
-        while turn.goes_on:
-            with contextlib.suppress(Exception):  # it is noted down
-                await _abe_judged(turn, **turn.judged())
+            tasks.create_task(_use_all(turn, place, True))
+        await _be_judged(turn, True)
 
 
-async def _abe_judged(turn: Round, lock: str, writes: bool = True, **options: Any) -> None:
-    use = own.write if writes else own.check
-    if not await own.aacquire(turn.client, lock, **options):
-        return
-    use(turn.client, lock)
-    await asyncio.sleep(turn.client.random.uniform(0, WORK))
-    use(turn.client, lock)
-    await own.arelease(turn.client, lock)
+async def _be_judged(turn: Round, is_async: bool) -> None:
+    while turn.goes_on:
+        with contextlib.suppress(Exception):  # it is logged
+            await own.once(turn.client, is_async=is_async, work=(0, WORK), **turn.judged())
 
 
-async def _ause_all(turn: Round, place: int) -> None:
+async def _use_all(turn: Round, place: int, is_async: bool) -> None:
     choose = random.Random(f"{turn.client.who} {turn.number} {place}")
+    do = partial(own.do, is_async=is_async)
     while turn.goes_on:
         lock = turn.lock(choose)
         with turn.using(lock):
-            await _ause(turn, lock, choose)
-
-
-async def _ause(turn: Round, lock: Any, choose: random.Random) -> None:
-    if not await lock.aacquire():
-        return
-    turn.has(lock)
-    await asyncio.sleep(choose.uniform(0, WORK))
-    if choose.random() < FORGETS:
-        return
-    if choose.random() < 0.3:
-        await lock.aextend(lock.timeout)
-    if lock.reentrant:
-        await lock.aacquire()
-        await lock.arelease()
-    await lock.arelease()
+            if not await do(lock, "acquire"):
+                continue
+            turn.held += 1
+            await own.pause(choose.uniform(0, WORK), is_async)
+            if choose.random() < FORGETS:
+                continue
+            if choose.random() < 0.3:
+                await do(lock, "extend", lock.timeout)
+            if lock.reentrant:
+                await do(lock, "acquire")
+                await do(lock, "release")
+            await do(lock, "release")
 
 
 # An operator

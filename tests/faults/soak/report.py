@@ -1,9 +1,9 @@
 """What came of a soak, as text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from .flat import Series
-from .running import Outcome
+from ..table import markdown
+from .running import Outcome, Series
 
 BEGIN = "<!-- soak: written by `make soak` -->"
 END = "<!-- soak: end -->"
@@ -15,16 +15,16 @@ WORST = "What", "Of so many processes", "In the one that grew most", "Growth", "
 
 def text_of(outcome: Outcome) -> str:
     """All that was measured."""
-    lines = _table(HEAD, 2, map(_cells, outcome.series))
+    table = _table(HEAD, 2, map(_cells, outcome.series))
     failures = [f"FAILED: {failure}" for failure in outcome.failures[:20]]
     end = f"{len(outcome.failures)} failures, seed {outcome.seed}"
-    return "\n".join([about(outcome), "", *lines, "", *failures, end])
+    return "\n".join([about(outcome), "", table, "", *failures, end])
 
 
 def summary_of(outcome: Outcome) -> str:
     """The process that grew most, for each measure."""
     rows = [_worst(what, outcome.series) for what in dict.fromkeys(map(_name, outcome.series))]
-    return "\n".join([about(outcome), "", *_table(WORST, 1, rows)])
+    return f"{about(outcome)}\n\n{_table(WORST, 1, rows)}"
 
 
 def about(outcome: Outcome) -> str:
@@ -54,7 +54,5 @@ def _cells(series: Series) -> tuple[str, ...]:
     return series.who, _name(series), *told, "" if series.is_flat else "GROWS"
 
 
-def _table(head: tuple[str, ...], words: int, rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    rule = [*["---"] * words, *["--:"] * (len(head) - words)]
-    for cells in (head, rule, *rows):
-        yield f"| {' | '.join(cells)} |"
+def _table(head: tuple[str, ...], words: int, rows: Iterable[tuple[str, ...]]) -> str:
+    return markdown(head, [*["---"] * words, *["--:"] * (len(head) - words)], *rows)

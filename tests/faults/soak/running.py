@@ -5,10 +5,12 @@ import math
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Self
 
 from django_redislock.clock import now
@@ -19,7 +21,6 @@ from .. import checker
 from ..crew import Client, Crew, caches, usual_crew
 from ..events import Log, read
 from ..proxy import Proxy
-from .flat import Allowed, Series
 from .mixing import QUORUM
 from .striking import Target, strike
 
@@ -45,6 +46,7 @@ LASTING = {
 }
 """The clients that last from the first round to the last, and what they do."""
 
+NO_KEY = {"part": ""}
 NOT_OF_KEYS = "used_memory_scripts", "mem_clients_normal", "mem_total_replication_buffers"
 """Of what INFO says of a server's memory."""
 
@@ -52,19 +54,59 @@ SERVERS = "server", "second server", "third server"
 """The first has all locks; the others have their part in quorums."""
 
 ALLOWED = {
-    "memory": Allowed(1024, 0.02),
-    "objects": Allowed(300),
-    "threads": Allowed(3),
-    "connections in use": Allowed(0),
-    "descriptors": Allowed(3),
-    "keys": Allowed(0),
-    "connections": Allowed(4),
-    "data": Allowed(256),
+    "memory": (1024, 0.02),
+    "objects": (300, 0),
+    "threads": (3, 0),
+    "connections in use": (0, 0),
+    "descriptors": (3, 0),
+    "keys": (0, 0),
+    "connections": (4, 0),
+    "data": (256, 0),
 }
-"""How much more may be at the end; memory and a server's data in KiB."""
+"""How much more may be at the end: so much, or that part of what there is. Memory and a server's
+data are in KiB."""
 
 ERRORS = {"ConnectionError", "TimeoutError", "LockError", *checker.NOT_OWNED}
 """What clients may meet: connections are cut, and turns don't come in time."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One measure of one process, round after round. The first third is its way to what it needs,
+    and does not count. The growth of the rest is its slope after Theil and Sen, which a few
+    outliers do not change, times its length."""
+
+    who: str
+    what: str
+    values: Sequence[float]
+
+    @property
+    def middle(self) -> float:
+        return median(self._third(1))
+
+    @property
+    def last(self) -> float:
+        return median(self._third(2))
+
+    @property
+    def growth(self) -> float:
+        rest = self.values[len(self.values) // 3 :]
+        pairs = combinations(enumerate(rest), 2)
+        slope = median([(later - value) / (at - since) for (since, value), (at, later) in pairs])
+        return slope * (len(rest) - 1)
+
+    @property
+    def limit(self) -> float:
+        amount, part = ALLOWED[self.what]
+        return max(amount, part * self.middle)
+
+    @property
+    def is_flat(self) -> bool:
+        return self.growth <= self.limit
+
+    def _third(self, number: int) -> Sequence[float]:
+        size = len(self.values)
+        return self.values[size * number // 3 : size * (number + 1) // 3]
 
 
 @dataclass
@@ -85,21 +127,11 @@ class Outcome:
 
 
 class Soak:
-    """For ``with``; then `run`. For tests, `plant` is the path of what is done with each lock that
-    a lasting client comes to hold, and `only` names those that there are."""
+    """Use it in ``with``, and then call `run`."""
 
-    def __init__(
-        self,
-        seconds: float,
-        seed: int,
-        *,
-        plant: str | None = None,
-        only: Collection[str] = LASTING,
-    ) -> None:
+    def __init__(self, seconds: float, seed: int) -> None:
         self.seconds = seconds
         self.seed = seed
-        self.plant = plant
-        self.only = only
         self.random = Random(f"soak {seed}")
         self.folder = Path(tempfile.mkdtemp(prefix="redislock-soak-"))
         self.outcome = Outcome(seed)
@@ -115,7 +147,7 @@ class Soak:
             self.proxy = stack.enter_context(Proxy(*self.node.address))
             self.log = stack.enter_context(contextlib.closing(Log(self.folder, "soak")))
             self.gevent = stack.enter_context(Crew(module="tests.faults.gevent_client"))
-            self.lasting = {who: self._lasting(who) for who in self.only}
+            self.lasting = {who: self._lasting(who) for who in LASTING}
             for client in self.lasting.values():
                 stack.callback(client.end)
             self._stack = stack.pop_all()
@@ -144,8 +176,7 @@ class Soak:
             self._measure()
         self.outcome.seconds = now() - began
         self.outcome.series = [
-            Series(who, what, values, ALLOWED[what])
-            for (who, what), values in self._values.items()
+            Series(who, what, values) for (who, what), values in self._values.items()
         ]
         self.outcome.failures += [
             f"{each.who}: {each.what} grew by {each.growth:,.0f}, more than {each.limit:,.0f}"
@@ -162,7 +193,7 @@ class Soak:
         told = {"folder": str(folder), "number": number, "seconds": seconds}
         with contextlib.closing(Log(folder, "harness")) as log:
             for who, client in self.lasting.items():
-                client.start(f"{MIXING}:{LASTING[who]}", **told, plant=self.plant)
+                client.start(f"{MIXING}:{LASTING[who]}", **told)
             mortals = [
                 self._client(f"mortal {place}", usual_crew(), self.node.url, log)
                 for place in range(MORTALS)
@@ -219,19 +250,18 @@ class Soak:
     # Measures
 
     def _measure(self) -> None:
-        for who, client in self.lasting.items():
-            for what, value in client.ask(f"{MIXING}:measure").items():
+        measured = {who: each.ask(f"{MIXING}:measure") for who, each in self.lasting.items()}
+        measured |= {name: _of_server(node) for name, node in self.nodes.items()}
+        for who, values in measured.items():
+            for what, value in values.items():
                 self._values[who, what].append(value)
-        for name, node in self.nodes.items():
-            for what, value in _of_server(node).items():
-                self._values[name, what].append(value)
 
 
 def _of_server(node: Node) -> dict[str, float]:
     """Its history is left out, which grows until it has its length; so are the buckets' indexes,
     which stay, its scripts, and what its connections need."""
     with node.client() as client:
-        parts = {key: _part(key) for key in client.scan_iter(count=1000)}
+        parts = {key: (KEY.search(key) or NO_KEY)["part"] for key in client.scan_iter(count=1000)}
         history = [key for key, part in parts.items() if part.startswith("history:")]
         kept = sum(client.memory_usage(key, samples=0) or 0 for key in history)
         info = client.info("memory")
@@ -241,11 +271,6 @@ def _of_server(node: Node) -> dict[str, float]:
             "keys": sum(part != "index" for part in parts.values()) - len(history),
             "connections": len(client.client_list()),
         }
-
-
-def _part(key: str) -> str:
-    found = KEY.search(key)
-    return found["part"] if found else ""
 
 
 def _not_to_be(found: checker.Findings) -> Iterator[tuple[str, str]]:

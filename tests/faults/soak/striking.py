@@ -28,21 +28,20 @@ class Target:
     def moment(self, longest: float) -> None:
         time.sleep(self.random.uniform(0, longest))
 
+    def victim(self) -> Client:
+        return self.random.choice([each for each in self.mortals if each.died is None])
+
 
 def kill(target: Target) -> None:
-    target.random.choice([each for each in target.mortals if each.died is None]).kill()
+    target.victim().kill()
 
 
 def stop(target: Target) -> None:
     """For about as long as a lease."""
-    victim = target.random.choice([each for each in target.mortals if each.died is None])
+    victim = target.victim()
     victim.stop()
     target.moment(2 * max(LEASES))
     victim.resume()
-
-
-def cut(target: Target) -> None:
-    target.proxy.cut()
 
 
 def freeze(target: Target) -> None:
@@ -70,14 +69,6 @@ def lose_a_reply(target: Target) -> None:
     target.proxy.drop_reply(runs(target.random.choice((ACQUIRE, RELEASE, RENEW))))
 
 
-def flush_scripts(target: Target) -> None:
-    target.node.ask("SCRIPT", "FLUSH")
-
-
-def close_connections(target: Target) -> None:
-    target.node.ask("CLIENT", "KILL", "TYPE", "normal")
-
-
 @contextmanager
 def _away(target: Target) -> Iterator[None]:
     target.log.write("away")
@@ -85,17 +76,17 @@ def _away(target: Target) -> Iterator[None]:
     target.log.write("back")
 
 
-STRIKES: tuple[Callable[[Target], None], ...] = (
-    kill,
-    stop,
-    cut,
-    freeze,
-    delay,
-    refuse,
-    lose_a_reply,
-    flush_scripts,
-    close_connections,
-)
+STRIKES: dict[str, Callable[[Target], object]] = {
+    "kill": kill,
+    "stop": stop,
+    "cut": lambda target: target.proxy.cut(),
+    "freeze": freeze,
+    "delay": delay,
+    "refuse": refuse,
+    "lose_a_reply": lose_a_reply,
+    "flush_scripts": lambda target: target.node.ask("SCRIPT", "FLUSH"),
+    "close_connections": lambda target: target.node.ask("CLIENT", "KILL", "TYPE", "normal"),
+}
 
 
 def strike(target: Target, seconds: float, number: int) -> None:
@@ -103,8 +94,7 @@ def strike(target: Target, seconds: float, number: int) -> None:
     for _ in range(number):
         time.sleep(seconds / number * target.random.uniform(0.2, 0.8))
         living = sum(each.died is None for each in target.mortals)
-        fit = [each for each in STRIKES if each is not kill or living > 1]
-        chosen = target.random.choice(fit)
-        chosen(target)
-        if chosen is not kill and chosen is not stop:  # they note themselves
-            target.log.write("fault", kind=chosen.__name__)
+        kind = target.random.choice([each for each in STRIKES if each != "kill" or living > 1])
+        STRIKES[kind](target)
+        if kind not in ("kill", "stop"):  # they note themselves
+            target.log.write("fault", kind=kind)
