@@ -15,16 +15,22 @@ its server stood still for a moment, only this is sure: it came after it asked, 
 import math
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from itertools import accumulate, compress, pairwise
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 from .events import Event
 
+T = TypeVar("T")
+
 FAULTS = ("killed", "stopped", "fault")
 NOT_OWNED = ("LockNotOwnedError", "LockLost")
+
+BEGAN, ASKED, FENCE = map(attrgetter, ("began", "asked", "fence"))
+TIME = itemgetter("t")
 
 WAKE_WITHIN = 3.0
 """Seconds for which a lock may be free while somebody alive waits for it: those who stand before
@@ -127,6 +133,9 @@ class Span(NamedTuple):
     begin: float
     end: float
 
+    def meets(self, other: "Span") -> bool:
+        return self.begin < other.end and other.begin < self.end
+
 
 @dataclass
 class Findings:
@@ -189,10 +198,9 @@ def check(
         found.fences += fences_that_did_not_grow(holds, history)
         found.overtakings += overtakings(holds, history)
     found.lost_wakeups += lost_wakeups(history, wake_within)
-    for writes in history.registers():
-        taken, refused, all_of_them = writes
+    for taken, refused, without_fence in history.registers():
         found.stale += stale(taken, history)
-        found.stale_without_fence += stale(all_of_them, history)
+        found.stale_without_fence += stale(without_fence, history)
         found.refused_in_turn += refused_in_turn(refused, history)
     return found
 
@@ -202,7 +210,7 @@ def check(
 
 def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
     inside: list[Hold] = []
-    for hold in sorted(holds, key=_began):
+    for hold in sorted(holds, key=BEGAN):
         if hold.until <= hold.began:
             continue
         inside = [each for each in inside if each.until > hold.began]
@@ -213,10 +221,10 @@ def overlaps(holds: Iterable[Hold]) -> Iterator[str]:
 
 def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Iterator[str]:
     """Of two of whom one asked when the other held it already; or who can't hold it together."""
-    by_began = sorted(holds, key=_began)
-    greatest = list(accumulate(by_began, partial(max, key=_fence)))
+    by_began = sorted(holds, key=BEGAN)
+    greatest = list(accumulate(by_began, partial(max, key=FENCE)))
     for after in holds:
-        place = bisect(by_began, after.asked, key=_began)
+        place = bisect(by_began, after.asked, key=BEGAN)
         if place and greatest[place - 1].fence >= after.fence:
             yield f"{after.lock}: {after} after {greatest[place - 1]}"
     for before, after in pairwise(hold for hold in by_began if hold.is_known):
@@ -228,10 +236,10 @@ def fences_that_did_not_grow(holds: Sequence[Hold], history: "History") -> Itera
 def overtakings(holds: Sequence[Hold], history: "History") -> Iterator[str]:
     """Who asked when another surely stood in the queue, and was let in before: fencing tokens are
     in the order of turns. Who stood still, or whose server was away, may have been passed over."""
-    by_asked = sorted(holds, key=_asked)
-    first_from = list(accumulate(reversed(by_asked), _first_let_in))[::-1]
+    by_asked = sorted(holds, key=ASKED)
+    first_from = list(accumulate(reversed(by_asked), partial(min, key=FENCE)))[::-1]
     for waited in holds:
-        place = bisect(by_asked, waited.queued or math.inf, key=_asked)
+        place = bisect(by_asked, waited.queued or math.inf, key=ASKED)
         first = first_from[place] if place < len(holds) else waited
         if first.fence < waited.fence and not history.stood_still(waited):
             yield f"{first.lock}: {first} before {waited}, queued at {waited.queued:.4f}"
@@ -302,7 +310,7 @@ def phantoms(history: "History") -> Iterator[str]:
 def hand_overs(history: "History") -> Iterator[float]:
     for holds in history.by_lock.values():
         for hold in holds:
-            place = bisect(holds, hold.ended, key=_began)
+            place = bisect(holds, hold.ended, key=BEGAN)
             if hold.released is None or hold.lost is not None or place == len(holds):
                 continue
             after = holds[place]
@@ -314,20 +322,18 @@ def hand_overs(history: "History") -> Iterator[float]:
 def times_until_free(history: "History") -> Iterator[float]:
     """From the fault on, whatever has to pass before anybody can hold it, the rest of a lease as
     well. See `lost_wakeups`."""
-    for event in history.of("killed", "stopped"):
-        for hold in history.holds:
-            if hold.who == event["client"] and hold.began <= event["t"] < hold.gone:
-                yield from _next(history, hold.lock, event["t"], hold)
-    for event in history.of("free"):
-        yield from _next(history, event["lock"], event["t"], None)
-
-
-def _next(history: "History", lock: str, t: float, left: Hold | None) -> Iterator[float]:
-    if left and left.released and left.lost is None:
-        return
-    later = [each.began for each in history.by_lock.get(lock, ()) if each.began > t]
-    if later:
-        yield min(later) - t
+    since = [(each["lock"], each["t"]) for each in history.of("free")]
+    since += [
+        (hold.lock, event["t"])
+        for event in history.of("killed", "stopped")
+        for hold in history.holds
+        if hold.who == event["client"] and hold.began <= event["t"] < hold.gone
+        if not hold.released or hold.lost is not None
+    ]
+    for lock, t in since:
+        later = [each.began for each in history.by_lock.get(lock, ()) if each.began > t]
+        if later:
+            yield min(later) - t
 
 
 def times_until_told(history: "History") -> Iterator[float]:
@@ -366,32 +372,26 @@ class History:
         self.events = events
         self.exclusive = exclusive
         self.end = max((event["t"] for event in events), default=0.0)
-        self._of: dict[str, list[Event]] = defaultdict(list)
-        for event in events:
-            self._of[event["what"]].append(event)
+        self._of = _grouped(events, itemgetter("what"))
         self.dead = {each["client"]: each["dead"] for each in self.of("killed", "ended")}
-        self._away: dict[str | None, list[Event]] = defaultdict(list)
-        for event in self.of("away", "back"):
-            self._away[event.get("lock")].append(event)
-        self._stopped: dict[str, list[Event]] = defaultdict(list)
-        for event in self.of("stopped", "resumed"):
-            self._stopped[event["client"]].append(event)
+        self._away = _grouped(self.of("away", "back"), lambda event: event.get("lock"))
+        self._stopped = _grouped(self.of("stopped", "resumed"), itemgetter("client"))
         self.waits: list[Wait] = []
         by_token: dict[tuple[str, Any], Hold] = {}
-        for (who, lock), own in _by_client(events).items():
-            by_token |= self._read(who, lock, own)
+        of_locks = [event for event in events if event.get("lock")]
+        for (who, lock), own in _grouped(of_locks, itemgetter("who", "lock")).items():
+            dead = self.dead.get(who, math.inf)
+            self.waits += _waits(who, lock, own, dead, self.end)
+            by_token |= {(lock, hold.token): hold for hold in _holds(own, dead)}
         for event in events:  # a process may have several clients, and tell of them all
             if hold := by_token.get((event.get("lock"), event.get("token"))):
                 _note(hold, event)
         self.holds = list(by_token.values())
         for event in self.of("taken"):
             self._note_taken(event)
-        self.holds.sort(key=_began)
-        self.by_lock: dict[str, list[Hold]] = defaultdict(list)
-        self._by_client: dict[tuple[str, str], list[Hold]] = defaultdict(list)
-        for hold in self.holds:
-            self.by_lock[hold.lock].append(hold)
-            self._by_client[hold.who, hold.lock].append(hold)
+        self.holds.sort(key=BEGAN)
+        self.by_lock = _grouped(self.holds, attrgetter("lock"))
+        self._by_client = _grouped(self.holds, attrgetter("who", "lock"))
         self._gone = {
             lock: list(accumulate((hold.gone for hold in holds), max))
             for lock, holds in self.by_lock.items()
@@ -399,22 +399,7 @@ class History:
 
     def of(self, *whats: str) -> list[Event]:
         found = [event for what in whats for event in self._of.get(what, ())]
-        return sorted(found, key=_time) if len(whats) > 1 else found
-
-    def _read(self, who: str, lock: str, events: Sequence[Event]) -> "dict[tuple[str, Any], Hold]":
-        dead = self.dead.get(who, math.inf)
-        by_token: dict[tuple[str, Any], Hold] = {}
-        queued: float | None = None
-        for event in events:
-            match event["what"]:
-                case "want":
-                    queued = None
-                case "queued":
-                    queued = event["t"]
-                case "held":
-                    by_token[lock, event["token"]] = _hold(event, queued, dead)
-        self.waits += _waits(who, lock, events, dead, self.end)
-        return by_token
+        return sorted(found, key=TIME) if len(whats) > 1 else found
 
     def _note_taken(self, event: Event) -> None:
         taken = Span(event.get("since", event["t"]), event["t"])
@@ -436,14 +421,14 @@ class History:
     def hold_of(self, write: Event) -> Hold:
         """The last that its client had come to by then."""
         own = self._by_client[write["who"], write["lock"]]
-        place = bisect(own, write["t"], key=_began)
+        place = bisect(own, write["t"], key=BEGAN)
         assert place, f"a write by who never held: {write}"
         return own[place - 1]
 
     def beside(self, wait: Wait) -> Iterator[Hold]:
         """The holds that began before the wait was over, and may have lasted until it began."""
         holds = self.by_lock.get(wait.lock, [])
-        place = bisect(holds, wait.end, key=_began) - 1
+        place = bisect(holds, wait.end, key=BEGAN) - 1
         while place >= 0 and self._gone[wait.lock][place] > wait.begin:
             if holds[place].who != wait.who or holds[place].began < wait.begin:
                 yield holds[place]
@@ -451,62 +436,48 @@ class History:
 
     def stopped_in(self, who: str, span: Span) -> bool:
         stops = _spans(self._stopped.get(who, ()), "stopped", self.end)
-        return any(_meet(stop, span) for stop in stops)
+        return any(stop.meets(span) for stop in stops)
 
     def away(self, lock: str) -> list[Span]:
         """When the server of that lock could not be reached."""
         events = [*self._away[None], *self._away[lock]]
-        return list(_spans(sorted(events, key=_time), "away", self.end))
+        return list(_spans(sorted(events, key=TIME), "away", self.end))
 
     def stood_still(self, hold: Hold) -> bool:
         waited = Span(hold.asked, hold.began)
-        away = any(_meet(span, waited) for span in self.away(hold.lock))
+        away = any(span.meets(waited) for span in self.away(hold.lock))
         return away or self.stopped_in(hold.who, waited)
 
     def registers(self) -> Iterator[tuple[list[Event], list[Event], list[Event]]]:
-        """For each: the writes that the fence let through, those that it did not, and those that
-        would be without it; each in the order in which they happened."""
-        registers: dict[tuple[str, str], list[Event]] = defaultdict(list)
-        for event in self.of("write"):
-            registers[event["lock"], event.get("register", "attempts")].append(event)
+        """For each: the writes that the fence let through, those that it refused, and those that
+        would happen without it, in order. A file of attempts is both: its fence lets through what
+        has no greater token before it."""
+        registers = _grouped(
+            self.of("write"), lambda event: (event["lock"], event.get("register", "attempts"))
+        )
         for (_, register), writes in registers.items():
-            writes.sort(key=_place)
-            yield _as_two(writes) if register == "attempts" else _as_told(writes)
+            writes.sort(key=itemgetter("place"))
+            plain, fenced = writes, writes
+            if register == "attempts":
+                greatest = accumulate((each["fence"] for each in writes), max)
+                accepted = [
+                    each["fence"] >= most for each, most in zip(writes, greatest, strict=True)
+                ]
+            else:
+                plain = [each for each in writes if not each["fenced"]]
+                fenced = [each for each in writes if each["fenced"]]
+                accepted = [each["accepted"] for each in fenced]
+            yield (
+                list(compress(fenced, accepted)),
+                [each for each, taken in zip(fenced, accepted, strict=True) if not taken],
+                plain,
+            )
 
 
-def _meet(one: Span, other: Span) -> bool:
-    return one.begin < other.end and other.begin < one.end
-
-
-def _began(hold: Hold) -> float:
-    return hold.began
-
-
-def _asked(hold: Hold) -> float:
-    return hold.asked
-
-
-def _first_let_in(one: Hold, other: Hold) -> Hold:
-    return min(one, other, key=_fence)
-
-
-def _fence(hold: Hold) -> int:
-    return hold.fence
-
-
-def _time(event: Event) -> float:
-    return float(event["t"])
-
-
-def _place(event: Event) -> int:
-    return int(event["place"])
-
-
-def _by_client(events: Iterable[Event]) -> dict[tuple[str, str], list[Event]]:
-    found: dict[tuple[str, str], list[Event]] = defaultdict(list)
-    for event in events:
-        if event.get("lock"):
-            found[event["who"], event["lock"]].append(event)
+def _grouped(items: Iterable[T], key: Callable[[T], Any]) -> defaultdict[Any, list[T]]:
+    found: defaultdict[Any, list[T]] = defaultdict(list)
+    for item in items:
+        found[key(item)].append(item)
     return found
 
 
@@ -522,10 +493,18 @@ def _spans(events: Iterable[Event], begins: str, end: float) -> Iterator[Span]:
         yield Span(begin, end)
 
 
-def _hold(event: Event, queued: float | None, dead: float) -> Hold:
+def _holds(events: Iterable[Event], dead: float) -> Iterator[Hold]:
     names = ("who", "lock", "token", "fence", "weight", "capacity", "asked")
-    facts = {name: event[name] for name in names}
-    return Hold(began=event["t"], queued=queued, ended=dead, dead=dead, **facts)
+    queued: float | None = None
+    for event in events:
+        match event["what"]:
+            case "want":
+                queued = None
+            case "queued":
+                queued = event["t"]
+            case "held":
+                facts = {name: event[name] for name in names}
+                yield Hold(began=event["t"], queued=queued, ended=dead, dead=dead, **facts)
 
 
 def _note(hold: Hold, event: Event) -> None:
@@ -559,37 +538,14 @@ def _lose(hold: Hold, t: float) -> None:
 def _waits(
     who: str, lock: str, events: Iterable[Event], dead: float, end: float
 ) -> Iterator[Wait]:
-    def wait(until: float, died: bool = False) -> Wait:
-        return Wait(who, lock, want["weight"], want["capacity"], want["t"], until, died)
-
-    want: Event | None = None
+    begun: tuple[int, int, float] | None = None
     for event in events:
-        ends = event["what"] in ("held", "refused") or (
-            event["what"] == "error" and event["during"] == "acquire"
-        )
-        if want and ends:
-            yield wait(event["t"])
-        if event["what"] == "want":
-            want = event
-        elif ends:
-            want = None
-    if want:
-        yield wait(min(dead, end), dead < math.inf)
-
-
-def _as_two(attempts: list[Event]) -> tuple[list[Event], list[Event], list[Event]]:
-    """A file of attempts, of which a fence takes those that have no greater one before them."""
-    taken: list[Event] = []
-    refused: list[Event] = []
-    greatest = -math.inf
-    for event in attempts:
-        (taken if event["fence"] >= greatest else refused).append(event)
-        greatest = max(greatest, event["fence"])
-    return taken, refused, attempts
-
-
-def _as_told(writes: list[Event]) -> tuple[list[Event], list[Event], list[Event]]:
-    fenced = [event for event in writes if event["fenced"]]
-    taken = [event for event in fenced if event["accepted"]]
-    refused = [event for event in fenced if not event["accepted"]]
-    return taken, refused, [event for event in writes if not event["fenced"]]
+        what = event["what"]
+        if what == "want":
+            begun = event["weight"], event["capacity"], event["t"]
+        elif what in ("held", "refused") or (what == "error" and event["during"] == "acquire"):
+            if begun:
+                yield Wait(who, lock, *begun, event["t"], died=False)
+            begun = None
+    if begun:
+        yield Wait(who, lock, *begun, min(dead, end), died=dead < math.inf)

@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Self
 
 from django_redislock.lua import Script
 
 Command = list[bytes]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 AT_ONCE = 1 << 16
 A_MOMENT = 0.01
 """Seconds after which a lag that changed takes effect."""
@@ -33,14 +35,18 @@ def named(*names: str) -> Callable[[Command], bool]:
     return lambda command: command[0].upper().decode() in names
 
 
+@dataclass(eq=False)
 class Deed:
-    """What is asked to be done to the replies to some commands, and how often it was."""
+    """What is done to the replies to some commands, and how often it was. See `Proxy.drop_reply`
+    and `Proxy.delay_reply`."""
 
-    def __init__(self, matches: Callable[[Command], bool], times: int) -> None:
-        self.matches = matches
-        self.times = times
-        self.taken = 0
-        self.done = 0
+    matches: Callable[[Command], bool]
+    times: int
+    before: bool = False
+    seconds: float | None = None
+    taken: int = 0
+    began: int = 0
+    done: int = 0
 
     def takes(self, commands: list[Command]) -> bool:
         if self.taken == self.times or not any(map(self.matches, commands)):
@@ -48,31 +54,16 @@ class Deed:
         self.taken += 1
         return True
 
+    def has_begun(self) -> bool:
+        """Whether the server has answered, and the client does not know yet."""
+        return self.began == self.times
+
     def is_done(self) -> bool:
         return self.done == self.times
 
-
-class Drop(Deed):
-    """See `Proxy.drop_reply`."""
-
-    def __init__(self, matches: Callable[[Command], bool], times: int, before: bool) -> None:
-        super().__init__(matches, times)
-        self.before = before
-
-
-class Delay(Deed):
-    """See `Proxy.delay_reply`."""
-
-    def __init__(self, matches: Callable[[Command], bool], times: int, seconds: float) -> None:
-        super().__init__(matches, times)
-        self.seconds = seconds
-        self.began = 0
-
-    def has_begun(self) -> bool:
-        """Whether the server has answered, which the client does not know yet."""
-        return self.began == self.times
-
     async def hold_up(self) -> None:
+        if self.seconds is None:
+            return
         self.began += 1
         try:
             await asyncio.sleep(self.seconds)
@@ -90,7 +81,7 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self._server = host, port
         self._links: set[_Link] = set()
-        self._deeds: list[Drop | Delay] = []
+        self._deeds: list[Deed] = []
         self._delay = 0.0
         self._lag = 0.0
         self._refuses = False
@@ -131,47 +122,39 @@ class Proxy:
 
     def freeze(self) -> None:
         """Let nothing pass in either direction; connections stay, and can be made."""
-        self._do(self._freeze())
+        self._do(self._set(flows=False))
 
     def thaw(self) -> None:
         """Let pass what was held back, and all that follows."""
-        self._do(self._thaw())
+        self._do(self._set(flows=True))
 
     def drop_reply(
         self, matches: Callable[[Command], bool], *, times: int = 1, before: bool = False
-    ) -> Drop:
+    ) -> Deed:
         """Lose the server's answer to the next command that `matches`: it gets the command, what
         it answers is swallowed, and the connection is cut. With `before` it does not even get the
         command."""
-        drop = Drop(matches, times, before)
-        self._deeds.append(drop)
-        return drop
+        self._deeds.append(Deed(matches, times, before))
+        return self._deeds[-1]
 
     def delay_reply(
         self, matches: Callable[[Command], bool], seconds: float, *, times: int = 1
-    ) -> Delay:
+    ) -> Deed:
         """Let the server's answer to the next command that `matches` take so much longer. One for
         which nobody waits any more does not count."""
-        delay = Delay(matches, times, seconds)
-        self._deeds.append(delay)
-        return delay
+        self._deeds.append(Deed(matches, times, seconds=seconds))
+        return self._deeds[-1]
 
-    def start(self) -> Self:
+    def __enter__(self) -> Self:
         self._thread.start()
         self._do(self._open())
         return self
 
-    def stop(self) -> None:
+    def __exit__(self, *error: object) -> None:
         self._do(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
 
     def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(20)
@@ -201,11 +184,8 @@ class Proxy:
             link.cut()
         return len(links)
 
-    async def _freeze(self) -> None:
-        self._flows.clear()
-
-    async def _thaw(self) -> None:
-        self._flows.set()
+    async def _set(self, *, flows: bool) -> None:
+        self._flows.set() if flows else self._flows.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.CancelledError):  # Python 3.11 takes it for an error of its streams
@@ -236,11 +216,8 @@ class Proxy:
             await asyncio.sleep(self._delay)
         await self._flows.wait()
 
-    def _deed_for(self, commands: list[Command]) -> Drop | Delay | None:
+    def _deed_for(self, commands: list[Command]) -> Deed | None:
         return next((deed for deed in self._deeds if deed.takes(commands)), None)
-
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Link:
@@ -250,7 +227,7 @@ class _Link:
         self._proxy = proxy
         self._client = client
         self._server = server
-        self._due: Drop | Delay | None = None
+        self._due: Deed | None = None
         self._to_replica = False
 
     async def run(self) -> None:
@@ -276,7 +253,7 @@ class _Link:
             if not self._to_replica:  # which sends lone line ends between its commands
                 commands, unread = split(unread + data)
                 deed = self._proxy._deed_for(commands)
-                if isinstance(deed, Drop) and deed.before:
+                if deed and deed.before:
                     deed.done += 1
                     return
                 if deed and self._due:
@@ -290,13 +267,13 @@ class _Link:
     async def _replies(self) -> None:
         reader, writer = self._server[0], self._client[1]
         while data := await reader.read(AT_ONCE):
-            if isinstance(self._due, Delay):
+            if self._due:
                 await self._due.hold_up()
             due, self._due = self._due, None
             if due:
                 due.done += 1
-            if isinstance(due, Drop):
-                return
+                if due.seconds is None:
+                    return
             await self._proxy._pass(to_replica=self._to_replica)
             writer.write(data)
             await writer.drain()

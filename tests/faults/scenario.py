@@ -170,7 +170,7 @@ class Setting:
                 pass
 
     def _run(self, body: Callable[["Run"], None], number: int) -> None:
-        with Run(self, number) as run:
+        with contextlib.closing(Run(self, number)) as run:
             try:
                 body(run)
             except Exception as error:
@@ -187,7 +187,6 @@ class Setting:
     # How it ends
 
     def row(self) -> Row:
-        """Let the scenario happen, and tell what was found."""
         return _row(self, self.happen())
 
     def happen(self) -> checker.Findings:
@@ -241,15 +240,16 @@ class Shared:
 
 
 def _connections(client: Any) -> list[dict[str, str]]:
-    """Those of others: of clients, and not of servers."""
+    """Those of others, except those of Sentinels and of Cluster nodes that moved keys here."""
     own = str(client.client_id())
-    found = [each for kind in ("normal", "pubsub") for each in client.client_list(kind)]
-    return [each for each in found if each["id"] != own and not _is_of_a_server(each)]
-
-
-def _is_of_a_server(connection: dict[str, str]) -> bool:
-    """A Sentinel's, or what a Cluster's node keeps that moved keys to this one."""
-    return connection["name"].startswith("sentinel-") or connection["cmd"] == "restore-asking"
+    return [
+        each
+        for kind in ("normal", "pubsub")
+        for each in client.client_list(kind)
+        if each["id"] != own
+        and not each["name"].startswith("sentinel-")
+        and each["cmd"] != "restore-asking"
+    ]
 
 
 class Run:
@@ -305,22 +305,18 @@ class Run:
         """Note that from here on whoever waits is to get the lock; when that is."""
         return float(self.log.write("free", lock=self.lock)["t"])
 
-    def __enter__(self) -> "Run":
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         for client in self._clients:
             client.dismiss()
         for client in self._clients:
             client.end()
         for node in self.setting.nodes:
             with contextlib.suppress(RedisError):  # it is away, or another's
-                self._note_how_it_stands(node)
+                self._note_holders(node)
 
-    def _note_how_it_stands(self, node: Node) -> None:
+    def _note_holders(self, node: Node) -> None:
         """Who still holds its lock, now that all clients are gone."""
-        info = self.info(node)
-        if info is None:
+        if not (info := self.info(node)):
             return
         tokens = [holding.token for holding in info.holders]
         self.log.write("stands", lock=self.lock, tokens=tokens)
@@ -372,18 +368,14 @@ def _told(seconds: list[float]) -> Iterator[str]:
 
 
 def _wrong(scenario: Scenario, found: checker.Findings) -> Iterator[str]:
-    """What should not be, of the history, however slow the machine is."""
-    yield from _cases(
-        {
-            "stale writes with the fence": found.stale,
-            "writes refused to the last who came": found.refused_in_turn,
-            "fencing tokens that did not grow": found.fences,
-            "phantom locks": found.phantoms,
-            "counted twice": found.doubles,
-        }
-    )
+    """What must not be in the history, however slow the machine is."""
+    yield from _cases("stale writes with the fence", found.stale)
+    yield from _cases("writes refused to the last who came", found.refused_in_turn)
+    yield from _cases("fencing tokens that did not grow", found.fences)
+    yield from _cases("phantom locks", found.phantoms)
+    yield from _cases("counted twice", found.doubles)
     if EXCLUSION not in scenario.may_fail:
-        yield from _cases({"overlaps": found.overlaps})
+        yield from _cases("overlaps", found.overlaps)
 
 
 def _late(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator[str]:
@@ -395,13 +387,14 @@ def _late(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator[str
         for each in found.errors
         if each["type"] not in expected
     ]
-    yield from _cases({"left behind": found.leftovers, "unexpected errors": unexpected})
-    if OWNERSHIP not in scenario.may_fail:
-        yield from _cases({"told not to own what it held": found.not_owned})
-    if ORDER not in scenario.may_fail:
-        yield from _cases({"overtakings": found.overtakings})
-    if WAKING not in scenario.may_fail:
-        yield from _cases({"lost wake-ups": found.lost_wakeups})
+    yield from _cases("left behind", found.leftovers)
+    yield from _cases("unexpected errors", unexpected)
+    for promise, what, cases in (
+        (OWNERSHIP, "told not to own what it held", found.not_owned),
+        (ORDER, "overtakings", found.overtakings),
+        (WAKING, "lost wake-ups", found.lost_wakeups),
+    ):
+        yield from _cases(what, () if promise in scenario.may_fail else cases)
     if row.faults < scenario.faults * row.runs:
         yield f"only {row.faults} faults in {row.runs} runs"
     if row.operations < scenario.operations * row.runs:
@@ -416,7 +409,6 @@ def _late(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator[str
             yield f"a lock came free after {row.until_free:.2f} s, not {scenario.free_within:g} s"
 
 
-def _cases(found: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    for what, particulars in found.items():
-        if particulars:
-            yield f"{len(particulars)} {what}: {'; '.join(particulars[:3])}"
+def _cases(what: str, particulars: Sequence[str]) -> Iterator[str]:
+    if particulars:
+        yield f"{len(particulars)} {what}: {'; '.join(particulars[:3])}"

@@ -11,7 +11,7 @@ from tests.tools import wait_until
 
 from .. import client as own
 from ..crew import Client
-from ..proxy import Delay, Proxy, named, runs
+from ..proxy import Deed, Proxy, named, runs
 from ..scenario import ORDER, Run, Setting, scenario
 from .replies import know_scripts
 
@@ -55,7 +55,7 @@ def hold_up(setting: Setting) -> None:
 
 def acquisition(
     run: Run, lease: float, proxy: Proxy, late: Client, other: Client, before: Client
-) -> Delay:
+) -> Deed:
     delay = proxy.delay_reply(runs(ACQUIRE), lease * run.random.uniform(*LATE))
     late.start("acquire", lock=run.lock, timeout=lease, auto_renewal=False)
     wait_until(delay.has_begun, interval=0.001)
@@ -66,7 +66,7 @@ def acquisition(
 
 def turn(
     run: Run, lease: float, proxy: Proxy, late: Client, other: Client, before: Client
-) -> Delay:
+) -> Deed:
     before.ask("acquire", lock=run.lock)
     delay = proxy.delay_reply(named("BLPOP"), lease * run.random.uniform(*LATE))
     late.start("acquire", lock=run.lock, timeout=lease, auto_renewal=False)
@@ -79,7 +79,7 @@ def turn(
 
 def extension(
     run: Run, lease: float, proxy: Proxy, late: Client, other: Client, before: Client
-) -> Delay:
+) -> Deed:
     late.ask("acquire", lock=run.lock, timeout=lease, auto_renewal=False)
     delay = proxy.delay_reply(runs(RENEW), lease * run.random.uniform(*LATE))
     late.start(f"{__name__}:renew", lock=run.lock, by=run.random.choice(("extend", "reacquire")))
@@ -91,7 +91,7 @@ def extension(
 
 def renewal(
     run: Run, lease: float, proxy: Proxy, late: Client, other: Client, before: Client
-) -> Delay:
+) -> Deed:
     late.ask("acquire", lock=run.lock, timeout=lease)
     seize(run, other, lease)
     delay = proxy.delay_reply(runs(RENEW), lease * run.random.uniform(*A_LITTLE_LATE))
@@ -100,7 +100,7 @@ def renewal(
     return delay
 
 
-WAYS: tuple[Callable[..., Delay], ...] = (acquisition, turn, extension, renewal)
+WAYS: tuple[Callable[..., Deed], ...] = (acquisition, turn, extension, renewal)
 
 
 def seize(run: Run, other: Client, lease: float) -> None:

@@ -21,7 +21,7 @@ from tests.servers import Node
 from tests.tools import wait_until
 
 from ..client import Client
-from ..proxy import Command, Drop, Proxy, named, runs
+from ..proxy import Command, Deed, Proxy, named, runs
 from ..scenario import ORDER, Run, Setting, scenario
 from ..user import User
 
@@ -79,7 +79,7 @@ def lose(
     requests."""
     node, crew = setting.node(), setting.crew()
     know_scripts(node)
-    lost: list[Drop] = []
+    lost: list[Deed] = []
 
     def body(run: Run) -> None:
         with Proxy(*node.address) as proxy:
