@@ -12,8 +12,8 @@ import trustme
 class Certificates:
     """Files in a folder that goes with the object.
 
-    `server` are lines of a server's config file; `client` are options of a redis-py client that
-    shows no certificate, `shown` those of one that does (for ``tls_auth_clients="yes"``).
+    `server` are lines of a server's config file; `shown` are options of a redis-py client that
+    shows a certificate (for ``tls_auth_clients="yes"``).
     """
 
     def __init__(self) -> None:
@@ -43,12 +43,9 @@ class Certificates:
         }
 
     @property
-    def client(self) -> dict[str, Any]:
-        return {"ssl_ca_certs": str(self.ca)}
-
-    @property
     def shown(self) -> dict[str, Any]:
-        return self.client | {
+        return {
+            "ssl_ca_certs": str(self.ca),
             "ssl_certfile": str(self.client_certificate),
             "ssl_keyfile": str(self.client_key),
         }

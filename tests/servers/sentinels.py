@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import redis
 
-from .node import Node
-from .waiting import WITHIN, wait_for
+from .node import Node, Running
+from .processes import wait_for
 
 DOWN_AFTER = {"valkey-9.1": 500, "redis-7.0": 500, "redis-6.2": 1500}
 """Milliseconds without an answer after which a Sentinel takes a server for down. One that tries
@@ -46,7 +46,7 @@ class Sentinel(Node):
         return self
 
 
-class Sentinels:
+class Sentinels(Running):
     """A master with `replicas` replicas, and three Sentinels that call it `name`.
 
     `through` tells the address by which all others are to reach a node, such as that of a proxy
@@ -61,14 +61,12 @@ class Sentinels:
         name: str = "locks",
         through: Callable[[Node], tuple[str, int]] | None = None,
         down_after: int | None = None,
-        failover_timeout: int = FAILOVER_TIMEOUT,
         **config: Any,
     ) -> None:
         self.name = name
         self.nodes = [Node(make, **config) for _ in range(replicas + 1)]
         self.sentinels = [Sentinel(make) for _ in range(3)]
         self.down_after = down_after or DOWN_AFTER[make]
-        self.failover_timeout = failover_timeout
         self._through = through or (lambda node: node.address)
         self._reached: dict[tuple[str, int], Node] = {}
 
@@ -84,17 +82,13 @@ class Sentinels:
             return self._reached[address]
         raise AssertionError(f"no Sentinel tells the master of {self.name!r}")
 
-    @property
-    def replicas(self) -> list[Node]:
-        """All other nodes, whether they are up or not."""
-        master = self.master
-        return [node for node in self.nodes if node is not master]
-
     def start(self) -> Self:
         first, *others = self.nodes
         for node in self.nodes:
-            self._announce(node.start())
-        master = self._address_of(first)
+            host, port = self._through(node.start())
+            self._reached[host, port] = node
+            node.configure(replica_announce_ip=host, replica_announce_port=port)
+        [master] = [address for address, node in self._reached.items() if node is first]
         for node in others:
             node.ask("REPLICAOF", *master)
             node.ask("CONFIG", "REWRITE")
@@ -102,17 +96,9 @@ class Sentinels:
         self._watch(master)
         return self
 
-    def failover(self) -> Node:
-        """Have the Sentinels make a replica the master, while all are up; tells the new one."""
-        old = self.master
-        next(self._answers("SENTINEL", "FAILOVER", self.name))
-        new = self.wait_for_new_master(old)
-        wait_for(lambda: _role(old) == "slave")
-        return new
-
-    def wait_for_new_master(self, old: Node, *, timeout: float = WITHIN) -> Node:
+    def wait_for_new_master(self, old: Node) -> Node:
         """Wait until all live Sentinels name another, and it takes writes; tells which."""
-        return wait_for(lambda: self._new_master(old), timeout=timeout)
+        return wait_for(lambda: self._new_master(old))
 
     def wait_in_sync(self) -> None:
         """Wait until all replicas are there and have what was written before this call."""
@@ -123,56 +109,35 @@ class Sentinels:
         for each in (*self.sentinels, *self.nodes):
             each.close()
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _announce(self, node: Node) -> None:
-        host, port = self._through(node)
-        self._reached[host, port] = node
-        node.configure(replica_announce_ip=host, replica_announce_port=port)
-
-    def _address_of(self, node: Node) -> tuple[str, int]:
-        return next(address for address, reached in self._reached.items() if reached is node)
-
     def _watch(self, master: tuple[str, int]) -> None:
+        """Start the Sentinels. They would find the others within seconds, but know them from the
+        start."""
         replicas = [address for address in self._reached if address != master]
+        name = self.name
         for sentinel in self.sentinels:
-            sentinel.config["sentinel"] = tuple(self._sentinel_lines(sentinel, master, replicas))
+            others = [other for other in self.sentinels if other is not sentinel]
+            sentinel.config["sentinel"] = (
+                f"myid {sentinel.id}",
+                "monitor {} {} {} 2".format(name, *master),
+                f"down-after-milliseconds {name} {self.down_after}",
+                f"failover-timeout {name} {FAILOVER_TIMEOUT}",
+                *("known-replica {} {} {}".format(name, *each) for each in replicas),
+                *(
+                    "known-sentinel {} {} {} {}".format(name, *each.address, each.id)
+                    for each in others
+                ),
+            )
             sentinel.start()
         wait_for(self._all_sentinels_know_all)
 
-    def _sentinel_lines(
-        self, sentinel: Sentinel, master: tuple[str, int], replicas: list[tuple[str, int]]
-    ) -> Iterator[str]:
-        yield f"myid {sentinel.id}"
-        yield "monitor {} {} {} 2".format(self.name, *master)
-        yield f"down-after-milliseconds {self.name} {self.down_after}"
-        yield f"failover-timeout {self.name} {self.failover_timeout}"
-        # They would find each other within seconds; so they know from the start.
-        for address in replicas:
-            yield "known-replica {} {} {}".format(self.name, *address)
-        for other in self.sentinels:
-            if other is not sentinel:
-                yield "known-sentinel {} {} {} {}".format(self.name, *other.address, other.id)
-
     def _all_sentinels_know_all(self) -> bool:
+        answers = self._answers("SENTINEL", "MASTER", self.name)
         return all(
             told["flags"] == "master"
             and int(told["num-slaves"]) == len(self.nodes) - 1
             and int(told["num-other-sentinels"]) == len(self.sentinels) - 1
-            for told in self._masters_of_live()
+            for told in (dict(zip(each[::2], each[1::2], strict=True)) for each in answers)
         )
-
-    def _masters_of_live(self) -> Iterator[dict[str, str]]:
-        for answer in self._answers("SENTINEL", "MASTER", self.name):
-            yield dict(zip(answer[::2], answer[1::2], strict=True))
 
     def _told(self) -> Iterator[tuple[str, int]]:
         for answer in self._answers("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name):
@@ -190,7 +155,7 @@ class Sentinels:
         if len(named) != 1 or old in named:
             return None
         [new] = named
-        return new if _role(new) == "master" else None
+        return new if new.ask("ROLE")[0] == "master" else None
 
     def _have_all(self, written: int) -> bool:
         online = _online(self.master)
@@ -203,8 +168,3 @@ def _online(master: Node) -> list[int]:
     replicas = [told[f"slave{n}"] for n in range(int(told["connected_slaves"]))]
     states = [dict(pair.split("=") for pair in replica.split(",")) for replica in replicas]
     return [int(each["offset"]) for each in states if each["state"] == "online"]
-
-
-def _role(node: Node) -> str:
-    role: str = node.ask("ROLE")[0]
-    return role

@@ -8,7 +8,7 @@ from threading import Lock
 from redis.crc import key_slot
 
 from tests.servers import Cluster, Node
-from tests.servers.waiting import wait_for
+from tests.servers.processes import wait_for
 
 from .. import outcome
 from ..behind import behind

@@ -10,7 +10,7 @@ import redis
 
 from django_redislock.clock import now
 from tests.servers import Node, Sentinels
-from tests.servers.waiting import wait_for
+from tests.servers.processes import wait_for
 
 from .. import outcome
 from ..behind import behind
