@@ -6,7 +6,7 @@ All go through a client of redis-py with the same options; each has its own keys
 import time
 import uuid
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import redis
@@ -23,8 +23,7 @@ SENT = "our commands, nothing decided, sent as ours are"
 PINGS = "two PINGs"
 LIST = "bare LPUSH and BLPOP"
 
-LEASE = 30
-"""Seconds that everybody's lock stays if its holder dies."""
+LEASE = 30  # seconds that everybody's lock stays if its holder dies
 
 COMPARED = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
 
@@ -110,16 +109,11 @@ class Pings:
 
 
 class List:
-    """What is handed over is an entry of a list; who has it puts it there for the next."""
+    """What is handed over is an entry of a list; its holder puts it there for the next."""
 
     def __init__(self, client: redis.Redis, name: str) -> None:
-        self._client, self._name = client, name
-
-    def acquire(self) -> None:
-        self._client.blpop([self._name])
-
-    def release(self) -> None:
-        self._client.lpush(self._name, 1)
+        self.acquire = partial(client.blpop, [name])
+        self.release = partial(client.lpush, name, 1)
 
 
 def _python_redis_lock(client: redis.Redis, name: str) -> Contender:

@@ -9,8 +9,7 @@ from typing import Literal
 from tests.servers import Node
 
 Sense = Literal["at most", "at least", "exactly"]
-Found = Mapping[str, Sequence[float]]
-"""What was measured of each contender, by round."""
+Found = Mapping[str, Sequence[float]]  # what was measured of each contender, by round
 
 
 @dataclass(frozen=True)
@@ -18,9 +17,7 @@ class Bench:
     """One run: the server that all contenders share, and how long it may take."""
 
     node: Node
-    quick: bool = False
-    """To see that it works: the results mean little."""
-
+    quick: bool = False  # to see that it works: the results mean little
     given_rounds: int | None = None
     random: Random = field(default_factory=Random)
 
@@ -44,12 +41,8 @@ class Line:
     result: float
     low: float
     high: float
-
-    unit: str = ""
-    """Of the goal and the result. A ratio has none."""
-
-    floor: float | None = None
-    """The median of the least that could do it, if that was measured."""
+    unit: str = ""  # Of the goal and the result. A ratio has none
+    floor: float | None = None  # the median of the least that could do it, if that was measured
 
     @classmethod
     def of(
@@ -121,8 +114,7 @@ class Figure:
     title: str
     lines: tuple[Line, ...]
     plots: tuple[Plot, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What else was measured, in words."""
+    notes: tuple[str, ...] = ()  # what else was measured, in words
 
 
 def middle(found: Found, label: str) -> float:

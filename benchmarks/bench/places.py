@@ -6,11 +6,9 @@ from contextlib import contextmanager
 
 import redis
 
-PREFIX = "testproject"
-"""As its settings have it, which Celery's workers read."""
+PREFIX = "testproject"  # as its settings have it, which Celery's workers read
 
-KEYS = f"{PREFIX}:redislock"
-"""What all keys of ours begin with."""
+KEYS = f"{PREFIX}:redislock"  # what all keys of ours begin with
 
 
 def set_up(url: str) -> None:

@@ -7,8 +7,7 @@ from .contenders import OURS
 from .figure import Plot, number
 
 WIDTH, ROW, BAR = 720, 26, 16
-LABELS, VALUES = 250, 100
-"""Widths of what stands before the bars and behind them."""
+LABELS, VALUES = 250, 100  # widths of what stands before the bars and behind them
 
 TEXT, BARS, OURS_BARS = "#808080", "#9aa5b1", "#2f80c8"
 

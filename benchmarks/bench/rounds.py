@@ -18,8 +18,7 @@ So those of some tenths of a second are not: there are many of them."""
 AGAIN = 40
 """Portions of a run that are measured again at most: after them all are taken as they are."""
 
-repeated: list[str] = []
-"""Whose portions were, so far."""
+repeated: list[str] = []  # whose portions were, so far
 
 
 def interleaved(

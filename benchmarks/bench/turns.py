@@ -17,23 +17,19 @@ from uuid import uuid4
 from .contenders import LIST, Contender, client_of, contender
 from .crew import Crew
 
-SETTLE = 0.2
-"""Seconds at the beginning that don't count: not everybody waits yet."""
+SETTLE = 0.2  # seconds at the beginning that don't count: not everybody waits yet
 
 WORK, PAUSE = 0.003, 0.001
 """Seconds that the lock is held, and that its last holder stays away: so it waits again when the
 lock is released the next time, and does not snatch it from those who waited."""
 
-SURELY = 0.001
-"""Seconds after which whoever asked surely waits."""
+SURELY = 0.001  # seconds after which whoever asked surely waits
 
 
 class Turn(NamedTuple):
     asked: float
     held: float
-
-    left: float
-    """When the release began."""
+    left: float  # when the release began
 
 
 @dataclass(frozen=True)
@@ -46,12 +42,8 @@ class Order:
     begin: float
     end: float
     work: float
-
-    pause: float
-    """Seconds from a release until the same process asks again."""
-
-    alias: str
-    """Where the lock is, if it is ours and not on the first server."""
+    pause: float  # seconds from a release until the same process asks again
+    alias: str  # where the lock is, if it is ours and not on the first server
 
     def contender(self, name: str) -> Contender:
         return contender(self.label, self.url, name, self.alias)
@@ -89,9 +81,8 @@ class Story:
     begin: float
     end: float
     by_process: Sequence[Sequence[Turn]]
-
+    # The commands that clients sent for an acquisition, where they were counted.
     sent: float = math.nan
-    """The commands that clients sent for an acquisition, where they were counted."""
 
     @property
     def turns(self) -> list[Turn]:
@@ -110,18 +101,18 @@ class Story:
         return found
 
     @property
-    def in_time(self) -> list[list[Turn]]:
-        """Of each process the turns that it got before the end."""
-        return [[turn for turn in each if turn.held < self.end] for each in self.by_process]
+    def counts(self) -> list[int]:
+        """Of each process how many turns it got before the end."""
+        return [sum(turn.held < self.end for turn in each) for each in self.by_process]
 
     @property
     def per_second(self) -> float:
-        return sum(map(len, self.in_time)) / (self.end - self.begin)
+        return sum(self.counts) / (self.end - self.begin)
 
     @property
     def fairness(self) -> float:
         """Jain's index: 1 if all had as many turns, 1/n if one had all."""
-        counts = list(map(len, self.in_time))
+        counts = self.counts
         return sum(counts) ** 2 / (len(counts) * sum(count**2 for count in counts))
 
     @property

@@ -1,7 +1,8 @@
 """The tasks that every package runs, and the notes that they leave in Redis."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,8 +14,7 @@ from testproject.settings import CELERY_BROKER_URL, CELERY_RESULT_BACKEND, redis
 
 from ..bench.contenders import BARE, SENT, Contender, contender
 
-LEASE = 60
-"""Seconds that every package is told to keep a lock at most."""
+LEASE = 60  # seconds that every package is told to keep a lock at most
 
 MAX_RETRIES = 3
 
@@ -22,35 +22,24 @@ IDLE = {"acks_late": True, "ignore_result": True}
 
 LEAST = BARE, SENT
 
-LONGEST = 60
-"""Seconds after which a task ends that nobody let go."""
+LONGEST = 60  # seconds after which a task ends that nobody let go
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What one package's app has."""
+    """The tasks of one package's app. The last four are nobody's single instance."""
 
     app: Celery
-    early: Task
-    """Takes its time; its message is acknowledged when it begins."""
-    late: Task
-    """The same with ``acks_late`` and ``reject_on_worker_lost``."""
-    limited: Task
-    """The same with a hard time limit of a second."""
-    retrying: Task
-    """Retries itself without end."""
-    plain: Task
-    """Returns at once, and is nobody's single instance."""
-    busy: Task
-    """Takes its time, and is nobody's single instance."""
-    collect: Task
-    """What a chord calls at its end."""
-    idle: Task
-    """Does nothing, and is acknowledged when it has."""
-    idle_alone: Task
-    """The same, and is nobody's single instance."""
-    idle_least: dict[str, Task]
-    """The same, but each with the commands of a lock: those of that contender."""
+    early: Task  # takes its time; its message is acknowledged when it begins
+    late: Task  # the same with `acks_late` and `reject_on_worker_lost`
+    limited: Task  # the same with a hard time limit of a second
+    retrying: Task  # retries itself without end
+    idle: Task  # does nothing, and is acknowledged when it has
+    plain: Task  # returns at once
+    busy: Task  # takes its time
+    collect: Task  # what a chord calls at its end
+    idle_alone: Task  # as `idle`
+    idle_least: dict[str, Task]  # as `idle`, each with the commands of that contender's lock
     seconds_left: Callable[[Task, str], float | None]
     """For how long a task's lock would be kept from now on; None if nobody has it."""
 
@@ -98,21 +87,26 @@ def notes() -> redis.Redis:
 
 def _work(self: Task, run: str) -> None:
     """Note the begin, and take time while the run is told to hang."""
-    with notes() as client:
-        client.rpush(run, f"{self.request.id} {os.getpid()}")
-        if client.get(f"{run}:hang"):
+    with _begun(self, run) as (client, hangs):
+        if hangs:
             client.blpop([f"{run}:go"], LONGEST)
 
 
 def _retry(self: Task, run: str) -> None:
-    with notes() as client:
-        client.rpush(run, f"{self.request.id} {os.getpid()}")
-        if client.get(f"{run}:hang"):
+    with _begun(self, run) as (_, hangs):
+        if hangs:
             raise self.retry(countdown=0.1)
 
 
-def _nothing() -> int:
-    return os.getpid()
+@contextmanager
+def _begun(self: Task, run: str) -> Iterator[tuple[redis.Redis, bool]]:
+    with notes() as client:
+        client.rpush(run, f"{self.request.id} {os.getpid()}")
+        yield client, bool(client.get(f"{run}:hang"))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _idle(run: str) -> None:

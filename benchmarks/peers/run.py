@@ -21,8 +21,7 @@ from .bodies import Tasks, notes
 
 T = TypeVar("T")
 
-PATIENCE = 15.0
-"""Seconds after which a case gives up."""
+PATIENCE = 15.0  # seconds after which a case gives up
 
 CHILDREN = 2
 

@@ -9,8 +9,7 @@ from tests.faults.table import markdown, write
 BEGIN = "<!-- peers: written by `make peers` -->"
 END = "<!-- peers: end -->"
 
-Columns = Mapping[str, Mapping[str, str]]
-"""By column and row."""
+Columns = Mapping[str, Mapping[str, str]]  # by column and row
 
 LOCKS = {
     "django-redislock": "django-redislock",

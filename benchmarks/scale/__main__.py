@@ -46,14 +46,9 @@ class Load:
 class Carried:
     """What a load came to."""
 
-    per_second: float
-    """Cycles."""
-
-    of_core: float
-    """Processor time of the busiest server."""
-
-    microseconds: float
-    """Processor time of all servers for a cycle."""
+    per_second: float  # cycles
+    of_core: float  # processor time of the busiest server
+    microseconds: float  # processor time of all servers for a cycle
 
 
 def main() -> int:
@@ -123,8 +118,7 @@ def _run(
 
 
 def _slot(keys: Keys, bucket: int) -> int:
-    slot: int = key_slot(keys.inspect(bucket)[0].encode())
-    return slot
+    return int(key_slot(keys.inspect(bucket)[0].encode()))
 
 
 def _cpu(node: Node) -> float:
@@ -137,14 +131,8 @@ def _cpu(node: Node) -> float:
 
 def _table(found: dict[Load, list[Carried]]) -> str:
     head = (
-        "Servers",
-        "Who asks",
-        "Processes",
-        "Cycles a second",
-        "Spread",
-        "Busiest server, of a core",
-        "Servers' time for a cycle",
-        "So a full core would carry",
+        *("Servers", "Who asks", "Processes", "Cycles a second", "Spread"),
+        *("Busiest server, of a core", "Servers' time for a cycle", "So a full core would carry"),
     )
     rule = ("--:", "---", "--:", "--:", "--:", "--:", "--:", "--:")
     rows = [head, rule, *(_row(load, rounds) for load, rounds in found.items())]

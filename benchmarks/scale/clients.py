@@ -12,11 +12,9 @@ from tests.servers import Node
 
 from .replay import replay
 
-OF_EACH = 2
-"""Locks of each bucket that a process takes in turn or, replayed, at a time."""
+OF_EACH = 2  # locks of each bucket that a process takes in turn or, replayed, at a time
 
-Addresses = Mapping[int, tuple[str, int]]
-"""Of the servers that keep the buckets."""
+Addresses = Mapping[int, tuple[str, int]]  # of the servers that keep the buckets
 
 
 def prepare(nodes: Iterable[Node]) -> None:

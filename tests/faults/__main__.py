@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from .scenario import Scenario
     from .table import Row
 
-TRIES = 3
-"""Times that a scenario may happen, as long as its machine is at fault."""
+TRIES = 3  # times that a scenario may happen, as long as its machine is at fault
 
-MUCH = 0.03
-"""The share of the processors' time that others take where a machine is not its own."""
+MUCH = 0.03  # the share of the processors' time that others take where a machine is not its own
 
 
 def main() -> int:
@@ -51,35 +49,29 @@ def main() -> int:
 
 
 def happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
-    """What was found. Where something came too late while others had taken the machine's
-    processors from it, that says nothing, and all of it happens again."""
-    for _ in range(TRIES - 1):
-        stolen = Stolen()
-        row = _happen(scenario, options)
-        if row.is_wrong or not row.failures or (share := stolen.share) < MUCH:
-            return row
-        print(f"  AGAIN: meanwhile {share:.0%} of the processors were stolen", flush=True)
-        wait_for_calm()
-    return _happen(scenario, options)
-
-
-def _happen(scenario: "Scenario", options: argparse.Namespace) -> "Row":
+    """What was found. A result that was only too late, while others had taken the machine's
+    processors, proves nothing; then the scenario happens again."""
     from .scenario import Setting
 
-    began = time.monotonic()
-    about = {"seed": options.seed, "short": options.short, "make": options.make}
-    setting = Setting(scenario, only=options.run, **about)
-    keep = False
-    try:
-        row = setting.row()
-        keep = options.keep and bool(row.failures)
-    finally:
-        if not keep:
-            setting.close()
-    lines = [f"{' | '.join(row.cells())} ({time.monotonic() - began:.1f} s)"]
-    lines += [f"  FAILED (seed {options.seed}): {failure}" for failure in row.failures]
-    lines += [f"  its history is in {setting.folder}"] * keep
-    print("\n".join(lines), flush=True)
+    for tries_left in reversed(range(TRIES)):
+        began, stolen = time.monotonic(), Stolen()
+        about = {"seed": options.seed, "short": options.short, "make": options.make}
+        setting = Setting(scenario, only=options.run, **about)
+        keep = False
+        try:
+            row = setting.row()
+            keep = options.keep and bool(row.failures)
+        finally:
+            if not keep:
+                setting.close()
+        lines = [f"{' | '.join(row.cells())} ({time.monotonic() - began:.1f} s)"]
+        lines += [f"  FAILED (seed {options.seed}): {failure}" for failure in row.failures]
+        lines += [f"  its history is in {setting.folder}"] * keep
+        print("\n".join(lines), flush=True)
+        if row.is_wrong or not row.failures or not tries_left or (share := stolen.share) < MUCH:
+            break
+        print(f"  AGAIN: meanwhile {share:.0%} of the processors were stolen", flush=True)
+        wait_for_calm()
     return row
 
 
@@ -87,15 +79,19 @@ def _circumstances(seed: int, seconds: float) -> str:
     import redis
 
     libraries = f"Python {platform.python_version()}, redis-py {redis.__version__}"
-    where = f"{os.cpu_count()} cores, {libraries}"
-    return f"Seed {seed}; {seconds / 60:.0f} minutes on {where}."
+    return f"Seed {seed}; {seconds / 60:.0f} minutes on {os.cpu_count()} cores, {libraries}."
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     add = parser.add_argument
     add("--short", action="store_true", help="fewer runs, in about three minutes")
-    add("--only", type=_numbers, metavar="1,6", help="these scenarios alone")
+    add(
+        "--only",
+        type=lambda text: [*map(int, text.split(","))],
+        metavar="1,6",
+        help="these scenarios alone",
+    )
     add("--seed", type=int, default=random.randrange(1_000_000), help="of all random choices")
     add("--run", type=int, metavar="N", help="this run of each scenario alone")
     add("--make", choices=MAKES, help="of all servers, where the seed may choose")
@@ -106,10 +102,6 @@ def _options() -> argparse.Namespace:
     if options.write and (options.short or options.only or options.run or options.make):
         parser.error("--write is for all runs of all scenarios")
     return options
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
 
 
 if __name__ == "__main__":

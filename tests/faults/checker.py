@@ -36,8 +36,7 @@ WAKE_WITHIN = 3.0
 """Seconds for which a lock may be free while somebody alive waits for it: those who stand before
 it may have died, or their server may have been away."""
 
-AT_ONCE = 1.0
-"""The same where nothing of that can be: what a busy machine may take."""
+AT_ONCE = 1.0  # the same where nothing of that can be: what a busy machine may take
 
 
 @dataclass
@@ -51,42 +50,18 @@ class Hold:
     weight: int
     capacity: int
     asked: float
-
-    began: float
-    """When the client learned of it."""
-
-    queued: float | None = None
-    """When it surely stood in the queue, if it had to wait."""
-
-    dead: float = math.inf
-    """When its client surely was no more."""
-
-    deadline: float = math.inf
-    """When its lease ends on its own clock, as it was last renewed."""
-
-    lease: float = 0.0
-    """Seconds that a renewal gave it at most."""
-
-    looked: float = -math.inf
-    """When it last looked, and the lock said that it was held."""
-
-    ended: float = math.inf
-    """When it died, began to let go, or was told that it lost it."""
-
-    released: float | None = None
-    """When its client had surely let go."""
-
-    lost: float | None = None
-    """When its client was first told that it is lost, or not its own."""
-
-    lost_after: float = 0.0
-    """Seconds from the end of its lease, as it was then, to that."""
-
-    taken: float = math.inf
-    """When it was taken by force, if that is known of just this one."""
-
-    taken_before: bool = False
-    """Whether it may have been taken before its client learned of it."""
+    began: float  # when the client learned of it
+    queued: float | None = None  # when it surely stood in the queue, if it had to wait
+    dead: float = math.inf  # when its client surely was no more
+    deadline: float = math.inf  # when its lease ends on its own clock, as it was last renewed
+    lease: float = 0.0  # seconds that a renewal gave it at most
+    looked: float = -math.inf  # when it last looked, and the lock said that it was held
+    ended: float = math.inf  # when it died, began to let go, or was told that it lost it
+    released: float | None = None  # when its client had surely let go
+    lost: float | None = None  # when its client was first told that it is lost, or not its own
+    lost_after: float = 0.0  # seconds from the end of its lease, as it was then, to that
+    taken: float = math.inf  # when it was taken by force, if that is known of just this one
+    taken_before: bool = False  # whether it may have been taken before its client learned of it
 
     @property
     def until(self) -> float:
@@ -125,8 +100,7 @@ class Wait(NamedTuple):
     capacity: int
     begin: float
     end: float
-    died: bool
-    """Whether that is what ended it."""
+    died: bool  # whether that is what ended it
 
 
 class Span(NamedTuple):
@@ -144,29 +118,20 @@ class Findings:
     holds: list[Hold]
     faults: list[Event]
     errors: list[Event]
-
-    until_free: list[float]
-    """Seconds from each fault that left a lock to the next who held it."""
-
+    until_free: list[float]  # seconds from each fault that left a lock to the next who held it
+    # Seconds from the beginning of a release to when the next knew, of those who stood in the
+    # queue.
     hand_overs: list[float]
-    """Seconds from the beginning of a release to when the next knew, of those who stood in the
-    queue."""
-
+    # Seconds from the end of a lease to when its holder was told that the lock is lost, for each
+    # that lost one in which it had believed, did not stand still and was not letting go; below 0:
+    # it was told before.
     told_after: list[float]
-    """Seconds from the end of a lease to when its holder was told that the lock is lost, for each
-    that lost one in which it had believed, did not stand still and was not letting go; below 0: it
-    was told before."""
-
     overlaps: list[str] = field(default_factory=list)
     stale: list[str] = field(default_factory=list)
     stale_without_fence: list[str] = field(default_factory=list)
-
+    # Writes of the last who came to hold the lock that the fence refused.
     refused_in_turn: list[str] = field(default_factory=list)
-    """Writes of the last who came to hold the lock that the fence refused."""
-
-    fences: list[str] = field(default_factory=list)
-    """Fencing tokens that did not grow."""
-
+    fences: list[str] = field(default_factory=list)  # fencing tokens that did not grow
     overtakings: list[str] = field(default_factory=list)
     lost_wakeups: list[str] = field(default_factory=list)
     not_owned: list[str] = field(default_factory=list)

@@ -313,7 +313,7 @@ def _be_client(order: dict[str, Any], orders: socket.socket) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _die_with_parent()
         orders.setblocking(True)
-        _use(order["caches"])
+        use_caches(order["caches"])
         client = Client(order, orders)
         logging.basicConfig(filename=client.folder / f"{client.who}.log")
         _watch(client)
@@ -328,7 +328,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _use(aliases: dict[str, Any]) -> None:
+def use_caches(aliases: dict[str, Any]) -> None:
     from django.conf import settings
     from django.core.cache import caches
 

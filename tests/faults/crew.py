@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any
 
 from django_redislock.clock import now
 from django_redislock.keys import Keys
@@ -24,8 +24,7 @@ from .events import Event, Follower, Log
 CORE = "django.core.cache.backends.redis.RedisCache"
 PREFIX = "faults"
 KEYS = Keys(f"{PREFIX}:redislock")
-LONGEST = 60
-"""Seconds that an answer may take."""
+LONGEST = 60  # seconds that an answer may take
 
 
 def caches(url: str, **options: Any) -> dict[str, Any]:
@@ -73,12 +72,6 @@ class Crew:
         self._requests.close()
         self._process.wait(10)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
 
 @cache
 def usual_crew() -> Crew:
@@ -88,16 +81,13 @@ def usual_crew() -> Crew:
     return crew
 
 
-class Forks(Protocol):
-    def fork(self, order: dict[str, Any]) -> tuple[int, socket.socket]: ...
-
-
 class Client:
     """One process. It does one thing after the other; `start` does not wait until it is done."""
 
     def __init__(
-        self, crew: Forks, who: str, log: Log, caches: Mapping[str, Any], seed: str
+        self, crew: Any, who: str, log: Log, caches: Mapping[str, Any], seed: str
     ) -> None:
+        """Fork it from a `crew`, or from another client that does the same."""
         self.who = who
         self.died: float | None = None
         self._log = log
@@ -132,6 +122,10 @@ class Client:
             self._unread += answered
         return True
 
+    def finish(self) -> Any:
+        """Have it end a loop, and return what that answers."""
+        return finish_all([self])[0]
+
     # What it did
 
     def events(self) -> list[Event]:
@@ -149,9 +143,7 @@ class Client:
             events = (each for each in self.events() if each["what"] == what)
             return next((each for each in events if each["t"] > after), None)
 
-        event = wait_until(found, timeout=timeout, interval=0.002)
-        assert event
-        return event
+        return wait_until(found, timeout=timeout, interval=0.002)  # type: ignore[return-value]
 
     # What is done to it
 
@@ -177,17 +169,17 @@ class Client:
         return self._log.write("stopped", client=self.who)
 
     def _is_caught(self, whats: Sequence[str]) -> bool:
-        if self._has_last_done(whats):
+        def has_done() -> bool:
+            event = self.last()
+            return event is not None and event["what"] in whats
+
+        if has_done():
             self._signal(signal.SIGSTOP)
             wait_until(self.is_stopped, interval=0.001)
-            if self._has_last_done(whats):
+            if has_done():
                 return True
             self._signal(signal.SIGCONT)  # it had gone on before it stopped
         return False
-
-    def _has_last_done(self, whats: Sequence[str]) -> bool:
-        event = self.last()
-        return event is not None and event["what"] in whats
 
     def stops_itself(self) -> Event:
         """Return when it has done so."""
@@ -224,6 +216,16 @@ class Client:
 
     def _is_gone(self, timeout: float) -> bool:
         return bool(select.select([self._process], [], [], timeout)[0])
+
+
+def finish_all(clients: Sequence[Client]) -> list[Any]:
+    """Have clients end their loops at the same time: what these answer."""
+    for client in clients:
+        client.start("sleep", seconds=0)
+    answers = [client.answer() for client in clients]
+    for client in clients:
+        client.answer()
+    return answers
 
 
 def kill_all(clients: Iterable[Client]) -> None:

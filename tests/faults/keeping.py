@@ -12,11 +12,9 @@ from tests.servers import Node
 from .crew import Client, Crew
 from .scenario import Run, Setting, Shared
 
-GRACE = 2.0
-"""Seconds that a busy machine may take on top of what is promised."""
+GRACE = 2.0  # seconds that a busy machine may take on top of what is promised
 
-LEASES = 2.5, 5.0
-"""Seconds: long enough that a busy machine does not lose them."""
+LEASES = 2.5, 5.0  # seconds: long enough that a busy machine does not lose them
 
 LANES = 4
 
@@ -33,8 +31,7 @@ class Kept:
 
     def let_go(self) -> str:
         """Have the keeper release: what it answers, which may be that it had lost the lock."""
-        self.keeper.start("sleep", seconds=0)
-        answer = self.keeper.answer()
+        answer = self.keeper.finish()
         return str(answer["error"] if isinstance(answer, dict) else answer)
 
     def go_on(self, since: float) -> None:

@@ -13,8 +13,7 @@ INFO = "name", "kind", "capacity", "state", "waiters"
 HOLDING = "token", "fence_token", "weight", "timeout", "waited", "acquired_at"
 WAITING = "since", "weight", "timeout"
 PAST = "name", "kind", "outcome", "at", "acquired_at", "held", "fence_token", "weight"
-ABOUT = "holder", "metadata"
-"""What all releases tell, but for what changes while one looks."""
+ABOUT = "holder", "metadata"  # what all releases tell, but for what changes while one looks
 
 
 def made_of(client: Client) -> str:

@@ -10,8 +10,7 @@ from django_redislock.lua import Script
 
 from .client import Client
 
-USUAL = "if usual and "
-"""How the script that acquires turns to a lock that is free."""
+USUAL = "if usual and "  # how the script that acquires turns to a lock that is free
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from django_redislock.lua import Script
 Command = list[bytes]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 AT_ONCE = 1 << 16
-A_MOMENT = 0.01
-"""Seconds after which a lag that changed takes effect."""
+A_MOMENT = 0.01  # seconds after which a lag that changed takes effect
 
 
 def runs(script: Script) -> Callable[[Command], bool]:

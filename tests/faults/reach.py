@@ -1,14 +1,15 @@
 """How clients reach a deployment that is more than one server. Asked for by their paths, these
 functions run in a client's process, before it uses any lock."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from django.conf import settings
-from django.core.cache import caches
+import redis.asyncio.cluster
+import redis.cluster
 from django.test import override_settings
 
-from .client import Client
+from .client import Client, use_caches
 from .crew import CORE, PREFIX
 from .crew import caches as of_one
 
@@ -27,43 +28,31 @@ def by_sentinel(
 ) -> None:
     """Have the master's address from Sentinels. `through` is the backend; `ways` are the
     addresses by which this client alone reaches those that the Sentinels tell."""
-    options = _of_core(name, sentinels, ways) if through == CORE else _of_django_redis(sentinels)
-    entry = {"BACKEND": through, "KEY_PREFIX": PREFIX, "LOCATION": f"redis://{name}/0"}
-    _use({"default": entry | {"OPTIONS": options}})
-
-
-def _of_core(
-    name: str, sentinels: Sequence[Address], ways: Sequence[tuple[Address, Address]]
-) -> dict[str, Any]:
-    return IN_TIME | {
-        "pool_class": "redis.sentinel.SentinelConnectionPool",
-        "service_name": name,
-        "sentinel_manager": _sentinel_of(
-            {tuple(told): tuple(way) for told, way in ways},
-            [tuple(each) for each in sentinels],
-        ),
-    }
-
-
-def _sentinel_of(ways: Mapping[Any, Any], sentinels: Sequence[Any]) -> Any:
     from redis.sentinel import Sentinel
+
+    reached = {tuple(told): tuple(way) for told, way in ways}
+    addresses = [tuple(each) for each in sentinels]
 
     class WithWays(Sentinel):
         def discover_master(self, service_name: str) -> Any:
             told = super().discover_master(service_name)
-            return ways.get(told, told)
+            return reached.get(told, told)
 
-    return (WithWays if ways else Sentinel)(sentinels, **IN_TIME)
-
-
-def _of_django_redis(sentinels: Sequence[Address]) -> dict[str, Any]:
-    return {
+    of_core = IN_TIME | {
+        "pool_class": "redis.sentinel.SentinelConnectionPool",
+        "service_name": name,
+        "sentinel_manager": (WithWays if ways else Sentinel)(addresses, **IN_TIME),
+    }
+    of_django_redis = {
         "CLIENT_CLASS": "django_redis.client.SentinelClient",
         "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
-        "SENTINELS": [tuple(each) for each in sentinels],
+        "SENTINELS": addresses,
         "SENTINEL_KWARGS": IN_TIME,
         "CONNECTION_POOL_KWARGS": IN_TIME,
     }
+    options = of_core if through == CORE else of_django_redis
+    entry = {"BACKEND": through, "KEY_PREFIX": PREFIX, "LOCATION": f"redis://{name}/0"}
+    use_caches({"default": entry | {"OPTIONS": options}})
 
 
 _nodes: list[Address] = []
@@ -71,7 +60,7 @@ _nodes: list[Address] = []
 
 def by_cluster(client: Client, nodes: Sequence[Address]) -> None:
     """Have a client of a Cluster, as ``REDISLOCK_CLIENT`` makes it."""
-    _use(of_one("redis://"))  # whose prefix it has
+    use_caches(of_one("redis://"))  # whose prefix it has
     use_cluster(nodes)
 
 
@@ -84,18 +73,10 @@ def use_cluster(nodes: Sequence[Address]) -> None:
     ).enable()
 
 
-def cluster_client() -> Any:
-    from redis.cluster import ClusterNode, RedisCluster
-
-    return RedisCluster(startup_nodes=[ClusterNode(*each) for each in _nodes], **IN_TIME)
-
-
-def async_cluster_client() -> Any:
-    from redis.asyncio.cluster import ClusterNode, RedisCluster
-
-    return RedisCluster(startup_nodes=[ClusterNode(*each) for each in _nodes], **IN_TIME)
+def _cluster_client(module: Any) -> Any:
+    nodes = [module.ClusterNode(*each) for each in _nodes]
+    return module.RedisCluster(startup_nodes=nodes, **IN_TIME)
 
 
-def _use(aliases: Mapping[str, Any]) -> None:
-    settings.CACHES = dict(aliases)
-    caches.settings = caches.configure_settings(None)
+cluster_client = partial(_cluster_client, redis.cluster)
+async_cluster_client = partial(_cluster_client, redis.asyncio.cluster)

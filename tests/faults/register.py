@@ -15,8 +15,7 @@ from typing import Any
 
 from django_redislock.clock import now
 
-SIZE = 256
-"""Bytes of a record: it never crosses a page of memory, so no kill can tear it."""
+SIZE = 256  # bytes of a record: it never crosses a page of memory, so no kill can tear it
 
 
 class Attempts:

@@ -23,7 +23,7 @@ from tests.servers import MAKES, Missing, Node
 from tests.tools import wait_for_none_left, wait_until
 
 from . import checker
-from .crew import KEYS, Client, Crew, Forks, caches, usual_crew
+from .crew import KEYS, Client, Crew, caches, usual_crew
 from .events import Event, Log, read
 from .proxy import Proxy
 from .table import Row
@@ -36,8 +36,7 @@ OWNERSHIP = "ownership"
 mutual exclusion, first come first served, no waiter beside a free lock, and no holder that is told
 that it does not hold its lock. Everything else must hold in every scenario."""
 
-SETTLED_WITHIN = 40.0
-"""Seconds that all leases and claims that are left may take to run out."""
+SETTLED_WITHIN = 40.0  # seconds that all leases and claims that are left may take to run out
 
 HAND_OVER = 0.1
 """Seconds that half of the hand-overs may take at most: far less than who is told nothing needs to
@@ -55,36 +54,26 @@ class Scenario:
     _: KW_ONLY
 
     runs: int
-    short: int
-    """How many of them, and how many in the short form."""
-
+    short: int  # how many of them, and how many in the short form
     faults: int = 1
+    # How many faults, and acquisitions, a run has on average at least: with fewer it proves
+    # nothing, and fails.
     operations: int = 1
-    """How many faults, and acquisitions, a run has on average at least: with fewer it proves
-    nothing, and fails."""
-
+    # Seconds from a fault to the next who holds the lock, at most.
     free_within: float | None = None
-    """Seconds from a fault to the next who holds the lock, at most."""
-
+    # Seconds for which a lock may be free while somebody alive waits for it.
     wake_within: float = checker.WAKE_WITHIN
-    """Seconds for which a lock may be free while somebody alive waits for it."""
-
+    # Whether nobody dies or stands still, and no server is away: a lock may be free for a moment
+    # only, and who is next is told of a release, and need not come to see it.
     at_once: bool = False
-    """Whether nobody dies or stands still, and no server is away: a lock may be free for a moment
-    only, and who is next is told of a release, and need not come to see it."""
-
-    may_fail: tuple[str, ...] = ()
-    """What may not be kept."""
-
+    may_fail: tuple[str, ...] = ()  # what may not be kept
+    # The types of errors that clients may meet. Who is told that a lock is not its own is judged
+    # by whether it was.
     errors: tuple[str, ...] = ()
-    """The types of errors that clients may meet. Who is told that a lock is not its own is judged
-    by whether it was."""
-
+    # Whether no other may happen at the same time: it measures what its machine can do.
     alone: bool = False
-    """Whether no other may happen at the same time: it measures what its machine can do."""
-
+    # Keyword arguments of `body`, which several scenarios may share.
     args: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of `body`, which several scenarios may share."""
 
     @property
     def name(self) -> str:
@@ -160,7 +149,7 @@ class Setting:
 
     def crew(self, **options: Any) -> Crew:
         """Where clients come from; with options, one of its own, as they say."""
-        return self.use(Crew(**options)) if options else usual_crew()
+        return self.use(contextlib.closing(Crew(**options))) if options else usual_crew()
 
     def each(self, body: Callable[["Run"], None], *, lanes: int = 1) -> None:
         """Run after run, so many at a time; an error is one of that run."""
@@ -270,7 +259,7 @@ class Run:
     def clients(self, crew: Crew, node: Node, *names: str) -> list[Client]:
         return [self.client(crew, who, node.url) for who in names]
 
-    def client_of(self, crew: Forks, who: str, aliases: dict[str, Any]) -> Client:
+    def client_of(self, crew: Any, who: str, aliases: dict[str, Any]) -> Client:
         who = f"{self.lock} {who}"
         client = Client(crew, who, self.log, aliases, seed=f"{self.setting.seed} {who}")
         self._clients.append(client)

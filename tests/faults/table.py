@@ -28,34 +28,19 @@ class Row:
     title: str
     servers: tuple[str, ...]
     runs: int
-
-    operations: int
-    """Acquisitions that succeeded."""
-
+    operations: int  # acquisitions that succeeded
     faults: int
     overlaps: int
     stale: int
     stale_without_fence: int
-
+    # Seconds from a fault that left a lock to the next who held it, at worst.
     until_free: float | None
-    """Seconds from a fault that left a lock to the next who held it, at worst."""
-
     lost_wakeups: int
-
-    leftovers: int
-    """Keys, connections and locks that nobody alive holds."""
-
-    promised: bool
-    """Whether the docs promise exclusion here."""
-
-    notes: tuple[str, ...]
-    """What else was measured."""
-
-    failures: tuple[str, ...] = ()
-    """What does not hold."""
-
-    is_wrong: bool = False
-    """Whether any of it is more than that something came too late."""
+    leftovers: int  # keys, connections and locks that nobody alive holds
+    promised: bool  # whether the docs promise exclusion here
+    notes: tuple[str, ...]  # what else was measured
+    failures: tuple[str, ...] = ()  # what does not hold
+    is_wrong: bool = False  # whether any of it is more than that something came too late
 
     def cells(self) -> tuple[str, ...]:
         return (

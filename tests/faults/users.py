@@ -14,11 +14,9 @@ from .scenario import Run
 LEASES = 1.5, 6.0
 
 WORK = 0.0, 0.02
-REST = 0.0, 0.05
-"""Seconds that those who take turns hold a lock, and let it be."""
+REST = 0.0, 0.05  # seconds that those who take turns hold a lock, and let it be
 
-SETTLED_WITHIN = 40.0
-"""Seconds within which everybody has to get a turn, whatever happens."""
+SETTLED_WITHIN = 40.0  # seconds within which everybody has to get a turn, whatever happens
 
 IN_TURNS = "first", "second", "asyncio"
 
@@ -54,11 +52,9 @@ class Users:
         did; return when those that waited for that had their turn."""
         since = now()
         wait_until(lambda: self._keeper_knows(since), timeout=SETTLED_WITHIN, interval=0.01)
-        self._keeper.start("sleep", seconds=0)
+        kept = self._keeper.finish() == "released"
         for waiter in self._waiters:
             _wait_for(waiter, "released", since)
-        kept = self._keeper.answer() == "released"
-        self._keeper.answer()
         return kept
 
     def _keeper_knows(self, since: float) -> bool:

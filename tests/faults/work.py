@@ -9,8 +9,7 @@ from django_redislock import locks
 
 from .client import Client, acquire, release, write
 
-EVERY = 0.05
-"""Seconds between two looks at a lock that is held."""
+EVERY = 0.05  # seconds between two looks at a lock that is held
 
 
 def keep(client: Client, lock: str, between: float = 0, **options: Any) -> str:

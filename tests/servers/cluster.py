@@ -11,8 +11,7 @@ from .processes import wait_for
 
 SLOTS = 16384
 
-NODE_TIMEOUT = 1000
-"""Milliseconds without an answer after which a node takes another for down."""
+NODE_TIMEOUT = 1000  # milliseconds without an answer after which a node takes another for down
 
 
 class Cluster(Running):

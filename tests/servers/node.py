@@ -18,8 +18,7 @@ from . import processes
 from .certificates import Certificates
 from .makes import binary
 
-WITHIN = 30
-"""Seconds that a server is given to come up, and to stop when it is asked to."""
+WITHIN = 30  # seconds that a server is given to come up, and to stop when it is asked to
 
 READY = (b"eady to accept connections", b"Sentinel ID is")
 FIXED: dict[str, Any] = {"save": "", "appendonly": "no", "repl_diskless_sync_delay": 0}

@@ -20,8 +20,7 @@ T = TypeVar("T")
 PORTS = range(10_000, 20_000)
 """Below a Cluster's bus ports, and those below what the kernel gives to outgoing connections."""
 
-BUS = 10_000
-"""How far a Cluster node's second port is from its first."""
+BUS = 10_000  # how far a Cluster node's second port is from its first
 
 # Not the generator that tests seed: processes that run in parallel would look for the same ports.
 _random = random.SystemRandom()

@@ -14,8 +14,7 @@ DOWN_AFTER = {"valkey-9.1": 500, "redis-7.0": 500, "redis-6.2": 1500}
 """Milliseconds without an answer after which a Sentinel takes a server for down. One that tries
 to connect again only once a second must not be told less."""
 
-FAILOVER_TIMEOUT = 3000
-"""Milliseconds; a failover that failed is tried again after twice that."""
+FAILOVER_TIMEOUT = 3000  # milliseconds; a failover that failed is tried again after twice that
 
 
 HURRY = (

@@ -26,8 +26,7 @@ from ..contenders import (
 from ..figure import Bench, Figure, Line, Plot, number, quartiles, ratios
 from ..rounds import cycles, interleaved
 
-CYCLES = 100
-"""At a time."""
+CYCLES = 100  # at a time
 
 ANEW = "made anew"
 

@@ -24,12 +24,8 @@ class Kept:
     """What one process took to keep `locks` of them for a period."""
 
     locks: int
-    threads: int
-    """Beside the one that acquired them."""
-
-    cpu: float
-    """Of a core."""
-
+    threads: int  # beside the one that acquired them
+    cpu: float  # of a core
     round_trips: int
 
 

@@ -30,9 +30,7 @@ APPS = {RUNNING: "while_executing", QUEUED: "until_executed", **PEERS}
 
 class Portion(NamedTuple):
     per_second: float
-
-    work: float
-    """Seconds of processor time for a task, of all who have to do with it."""
+    work: float  # seconds of processor time for a task, of all who have to do with it
 
 
 def tasks(bench: Bench) -> Figure:

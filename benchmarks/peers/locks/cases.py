@@ -9,15 +9,13 @@ from tests.tools import wait_until
 from .makes import ASK_ONCE
 from .place import PATIENCE, Case, Place, User
 
-LEASE = 3
-"""Seconds; also what the cases without one of their own have."""
+LEASE = 3  # seconds; also what the cases without one of their own have
 
 MANY = 8
 
 ROUNDS = 5
 
-AWAY = 1.5
-"""Seconds for which the server is away."""
+AWAY = 1.5  # seconds for which the server is away
 
 
 CASES: dict[str, Case] = {}

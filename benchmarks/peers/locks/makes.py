@@ -14,8 +14,7 @@ from tests.faults.proxy import Command, named, runs
 
 Matches = Callable[[Command], bool]
 
-ASK_ONCE = "PEERS_ASK_ONCE"
-"""The variable of a process whose clients do not ask again."""
+ASK_ONCE = "PEERS_ASK_ONCE"  # the variable of a process whose clients do not ask again
 
 SETS = named("SET")
 CALLS_A_SCRIPT = named("EVALSHA", "EVAL")
@@ -24,19 +23,12 @@ CALLS_A_SCRIPT = named("EVALSHA", "EVAL")
 @dataclass(frozen=True)
 class Make:
     label: str
-    package: str
+    # A lock of this name, with a lease of so many seconds, renewed if the package does that.
     lock: Callable[[str, int], Any]
-    """A lock of this name, with a lease of so many seconds, renewed if the package does that."""
-
-    is_mine: Callable[[Any], bool]
-    """By what the package has for that."""
-
-    asked_by: str
-    """How that is written."""
-
+    is_mine: Callable[[Any], bool]  # by what the package has for that
+    asked_by: str  # how that is written
+    # Whether it has told of the loss by itself, if it ever does.
     tells: Callable[[Any], bool] | None = None
-    """Whether it has told of the loss by itself, if it ever does."""
-
     acquires: Matches = SETS
     releases: Matches = CALLS_A_SCRIPT
 
@@ -53,10 +45,6 @@ def _cache_lock(name: str, lease: int) -> Any:
     return caches["django_redis"].lock(name, timeout=lease)
 
 
-def _redis_py(name: str, lease: int) -> Any:
-    return _client().lock(name, timeout=lease)
-
-
 def _python_redis_lock(name: str, lease: int) -> Any:
     from redis_lock import Lock
 
@@ -67,6 +55,10 @@ def _pottery(name: str, lease: int) -> Any:
     from pottery import Redlock
 
     return Redlock(key=name, masters={_client()}, auto_release_time=lease)
+
+
+def _is_owned(lock: Any) -> bool:
+    return bool(lock.owned())
 
 
 @cache
@@ -81,7 +73,6 @@ def _client() -> redis.Redis:
 MAKES = {
     "django_redislock": Make(
         "django-redislock",
-        "django-redislock",
         _ours,
         lambda lock: not lock.lost,
         "`lost`",
@@ -89,22 +80,18 @@ MAKES = {
         acquires=runs(ACQUIRE),
         releases=runs(RELEASE),
     ),
-    "cache_lock": Make(
-        "`cache.lock` (django-redis)",
-        "django-redis",
-        _cache_lock,
-        lambda lock: lock.owned(),
+    "cache_lock": Make("`cache.lock` (django-redis)", _cache_lock, _is_owned, "`owned()`"),
+    "redis_py": Make(
+        "redis-py",
+        lambda name, lease: _client().lock(name, timeout=lease),
+        _is_owned,
         "`owned()`",
     ),
-    "redis_py": Make("redis-py", "redis", _redis_py, lambda lock: lock.owned(), "`owned()`"),
     "python_redis_lock": Make(
-        "python-redis-lock",
         "python-redis-lock",
         _python_redis_lock,
         lambda lock: lock.get_owner_id() == lock.id,
         "`get_owner_id()`",
     ),
-    "pottery": Make(
-        "pottery", "pottery", _pottery, lambda lock: bool(lock.locked()), "`locked()`"
-    ),
+    "pottery": Make("pottery", _pottery, lambda lock: bool(lock.locked()), "`locked()`"),
 }

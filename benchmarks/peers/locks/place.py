@@ -26,11 +26,9 @@ PRELOADED = [
 ]
 """What of a user is there before it is forked; what is not installed is passed over."""
 
-A_MOMENT = 0.3
-"""Seconds after which whoever asked waits, on a machine that has other things to do."""
+A_MOMENT = 0.3  # seconds after which whoever asked waits, on a machine that has other things to do
 
-PATIENCE = 60.0
-"""Seconds after which an answer is not waited for any more."""
+PATIENCE = 60.0  # seconds after which an answer is not waited for any more
 
 
 _context = get_context("forkserver")
@@ -41,9 +39,7 @@ class Case:
     run: "Callable[[Place], str]"
     users: int
     lease: int
-    query: str
-    """What is added to the URL of the server."""
-
+    query: str  # what is added to the URL of the server
     environment: dict[str, str]
 
 

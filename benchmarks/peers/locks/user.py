@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,8 +18,7 @@ from tests.faults.register import Attempts
 
 from .makes import MAKES
 
-TURN = 0.05
-"""Seconds for which a turn takes."""
+TURN = 0.05  # seconds for which a turn takes
 
 
 class Locks:
@@ -62,11 +62,8 @@ class Locks:
     def write(self, name: str) -> bool:
         """Write what the lock guards, with the fencing token if it gives one: whether that was
         taken."""
-        register = Attempts(self._folder, name)
-        try:
-            return register.write(self._make.package, self._fences[name])
-        finally:
-            register.close()
+        with closing(Attempts(self._folder, name)) as register:
+            return register.write(self._make.label, self._fences[name])
 
     def clear(self, database: int) -> bool:
         """`clear()` of a cache in that database of the server."""

@@ -15,8 +15,7 @@ from .killed import until_free
 
 LEASES = 0.4, 1.0
 LONG_LEASE = 3.0
-SHORT = 0.3
-"""Of a long lease: for so long nothing is lost, as it is renewed after a third of it."""
+SHORT = 0.3  # of a long lease: for so long nothing is lost, as it is renewed after a third of it
 
 
 FACTS = {

@@ -19,8 +19,7 @@ HOUR = 3600.0
 
 LEASE = 2.5
 
-MAKES = "valkey-9.1", "redis-6.2"
-"""Debian's Redis hangs with a clock of its own."""
+MAKES = "valkey-9.1", "redis-6.2"  # Debian's Redis hangs with a clock of its own
 
 
 def set_forward(run: Run, clock: Clock, seconds: float) -> float:

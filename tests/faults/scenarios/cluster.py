@@ -17,15 +17,12 @@ from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, Shared, scenario
 from ..users import Users, kept, replacing
 from .sentinel import come_back
 
-MOVES = 2
-"""Times that a slot moves in a run."""
+MOVES = 2  # times that a slot moves in a run
 
-LONGEST_MOVE = 0.4
-"""Seconds."""
+LONGEST_MOVE = 0.4  # seconds
 
 LANES = 2
-FAILOVERS = 4
-"""In a run, one after the other."""
+FAILOVERS = 4  # in a run, one after the other
 
 BEHIND = 0.3, 0.6
 """Seconds for which a replica stands still before its primary is struck: less than a Cluster
@@ -81,8 +78,7 @@ def migrations(setting: Setting, *, atomic: bool = False) -> None:
             for _ in range(MOVES):
                 run.moment(0.5)
                 move(run)
-            looking.start("sleep", seconds=0)
-            assert looking.answer() > 0
+            assert looking.finish() > 0
             assert users.let_go()
 
     setting.each(body, lanes=3)

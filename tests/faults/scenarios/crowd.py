@@ -7,7 +7,7 @@ from django_redislock.engine import flows
 from tests.servers import Node
 
 from .. import client as own
-from ..crew import Client
+from ..crew import Client, finish_all
 from ..events import Event
 from ..scenario import Run, Setting, scenario
 
@@ -50,9 +50,7 @@ def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
         for client in clients:
             client.start("loop", lock=run.lock, work=(0, 0), rest=(0, 0))
         run.moment(seconds, shortest=seconds)
-        for client in clients:
-            client.start("sleep", seconds=0)  # so it ends its loop
-        done = sum(client.answer() for client in clients)
+        done = sum(finish_all(clients))
         took = now() - began
         sent = commands(node) - before
         held = [each for client in clients for each in holds(client) if each["asked"] > began]

@@ -4,7 +4,7 @@ import contextlib
 import io
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from django.contrib.messages import get_messages
@@ -17,16 +17,14 @@ from tests.tools import wait_until
 
 from .. import client as own
 from ..checker import NOT_OWNED
-from ..crew import Client, caches
+from ..crew import Client, caches, finish_all
 from ..falsehoods import Race
 from ..scenario import EXCLUSION, Run, Setting, scenario
 
-LEASE = 3.0
-"""Long enough that only operators end a holding, and not a busy machine."""
+LEASE = 3.0  # long enough that only operators end a holding, and not a busy machine
 
 A_MOMENT = 1e-6
-LOSSES = 5
-"""So often each holder has to lose the lock in a run."""
+LOSSES = 5  # so often each holder has to lose the lock in a run
 
 
 @scenario(
@@ -49,20 +47,17 @@ def force(setting: Setting) -> None:
     first.end()
 
     def body(run: Run) -> None:
-        holders = [run.client(crew, f"holder {number}", node.url) for number in (1, 2, 3)]
-        operators = [run.client(crew, f"operator by {way}", node.url) for way in WAYS]
+        holders = run.clients(crew, node, "holder 1", "holder 2", "holder 3")
+        operators = run.clients(crew, node, *(f"operator by {way}" for way in WAYS))
         clients = [*operators, *holders]
         for operator, way in zip(operators, WAYS, strict=True):
             operator.start(f"{__name__}:operate", lock=run.lock, way=way)
         for holder in holders:
             holder.start(f"{__name__}:use", lock=run.lock, timeout=LEASE)
         for holder in holders:
-            wait_until(lambda holder=holder: losses(holder) >= LOSSES, timeout=60)
-        for client in clients:
-            client.start("sleep", seconds=0)
-        for client in clients:
-            assert client.answer() is None
-            client.answer()
+            wait_until(partial(has_lost, holder), timeout=60)
+        errors = list(filter(None, finish_all(clients)))
+        assert not errors, errors
         events = [event for client in clients for event in client.events()]
         ends = operators[0].ask(f"{__name__}:ends", lock=run.lock)
         race = Race(events, {fence: (how, when) for fence, how, when in ends})
@@ -77,8 +72,8 @@ def force(setting: Setting) -> None:
     setting.each(body, lanes=3)
 
 
-def losses(client: Client) -> int:
-    return sum(event["what"] == "error" for event in client.events())
+def has_lost(client: Client) -> bool:
+    return sum(event["what"] == "error" for event in client.events()) >= LOSSES
 
 
 # What holders do
@@ -90,7 +85,7 @@ def use(client: own.Client, lock: str, **options: Any) -> None:
         own.acquire(client, lock, **options)
         own.write(client, lock)
         try:
-            client.random.choice((nothing, extend, reacquire))(client, lock)
+            renew(client, lock, client.random.choice((None, "extend", "reacquire")))
             own.write(client, lock)
             own.release(client, lock)
         except Exception as error:
@@ -98,23 +93,14 @@ def use(client: own.Client, lock: str, **options: Any) -> None:
                 raise
 
 
-def nothing(client: own.Client, lock: str) -> None:
-    time.sleep(client.random.uniform(0, 0.02))
-
-
-def extend(client: own.Client, lock: str) -> None:
-    renew(client, lock, lambda held: held.extend(LEASE))
-
-
-def reacquire(client: own.Client, lock: str) -> None:
-    renew(client, lock, lambda held: held.reacquire())
-
-
-def renew(client: own.Client, lock: str, how: Callable[[Any], object]) -> None:
+def renew(client: own.Client, lock: str, how: str | None) -> None:
+    if how is None:
+        time.sleep(client.random.uniform(0, 0.02))
+        return
     for _ in range(client.random.randint(1, 5)):
         held, asked = client.held[lock], now()
         try:
-            how(held)
+            held.extend(LEASE) if how == "extend" else held.reacquire()
         except Exception as error:
             client.trouble("extend", error, lock)
             own.release(client, lock)

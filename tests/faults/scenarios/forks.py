@@ -18,8 +18,7 @@ from ..events import Log
 from ..scenario import Run, Setting, scenario
 from .killed import until_free
 
-LEASES = 1.5, 2.0
-"""Long enough that a busy machine alone does not lose them."""
+LEASES = 1.5, 2.0  # long enough that a busy machine alone does not lose them
 
 
 UNTIL_FREE = until_free(max(LEASES))

@@ -16,8 +16,7 @@ from ..register import Row
 from ..scenario import Run, Setting, scenario
 from .killed import LEASES, UNTIL_FREE, take_turns, until_free
 
-LONG_LEASES = 1.0, 1.5
-"""Long enough to be kept on a busy machine until all is set up."""
+LONG_LEASES = 1.0, 1.5  # long enough to be kept on a busy machine until all is set up
 
 
 @scenario(

@@ -6,8 +6,7 @@ from tests.servers import Node
 from ..crew import Client, Crew, kill_all
 from ..scenario import Run, Setting, scenario
 
-GRACE = 2.0
-"""Seconds that a busy machine may take on top of what is promised."""
+GRACE = 2.0  # seconds that a busy machine may take on top of what is promised
 
 LEASES = 0.3, 1.0
 

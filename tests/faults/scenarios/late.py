@@ -17,8 +17,7 @@ from .replies import know_scripts
 
 LEASES = 1.0, 1.5
 
-LATE = 0.5, 1.5
-"""Leases that a reply is late."""
+LATE = 0.5, 1.5  # leases that a reply is late
 
 A_LITTLE_LATE = 0.1, 0.25
 """Leases: a renewal that the lock asks for by itself waits for a third of one."""

@@ -14,8 +14,7 @@ from ..crew import KEYS
 from ..keeping import Kept
 from ..scenario import EXCLUSION, ORDER, Setting, scenario
 
-BYTES = 1000
-"""The size of a key that fills a server."""
+BYTES = 1000  # the size of a key that fills a server
 
 ROOM = 300 * BYTES
 

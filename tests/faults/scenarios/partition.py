@@ -17,14 +17,12 @@ from .sentinel import ERRORS, Watched, each
 WITH_THE_MASTER = "keeper", "waiting first", "first"
 """Of the users, those that are cut off together with it."""
 
-LASTS = 1.0, 4.0
-"""Seconds for which there are two masters."""
+LASTS = 1.0, 4.0  # seconds for which there are two masters
 
 GUARDED = {"min_replicas_to_write": 1, "min_replicas_max_lag": 2}
 """The server's own guard. Replicas tell it once a second how far they are."""
 
-REFUSED = "ResponseError"
-"""What it then answers: ``NOREPLICAS``."""
+REFUSED = "ResponseError"  # what it then answers: ``NOREPLICAS``
 
 
 class Parted(Watched):

@@ -13,8 +13,7 @@ from ..user import User
 
 LEASE = 2.5
 USERS = 8
-TURNS = 2
-"""Times that each but the first holds it."""
+TURNS = 2  # times that each but the first holds it
 
 POOLS: tuple[dict[str, Any], ...] = (
     {"max_connections": 1},
@@ -51,8 +50,7 @@ def exhaust(setting: Setting, who: str = "process") -> None:
         wait_until(all_wait, timeout=20)
         run.fault("pool exhausted")
         run.moment(LEASE * 1.5, shortest=LEASE)
-        client.start("sleep", seconds=0)
-        assert client.answer() == 1 + (USERS - 1) * TURNS
+        assert client.finish() == 1 + (USERS - 1) * TURNS
 
     setting.each(body, lanes=4)
 

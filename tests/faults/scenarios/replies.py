@@ -21,23 +21,21 @@ from tests.servers import Node
 from tests.tools import wait_until
 
 from ..client import Client
+from ..crew import finish_all
 from ..proxy import Command, Deed, Proxy, named, runs
 from ..scenario import ORDER, Run, Setting, scenario
 from ..user import User
 
 Matches = Callable[[Command], bool]
 
-LEASE = 30.0
-"""Seconds: nothing comes free by itself while a run lasts."""
+LEASE = 30.0  # seconds: nothing comes free by itself while a run lasts
 
 GIVEN_BACK = 2.0
 """Seconds within which nobody may hold any more what an error kept from being released."""
 
-UNTIL_FREE = 4.0
-"""Seconds: a turn that is lost may be followed by another one."""
+UNTIL_FREE = 4.0  # seconds: a turn that is lost may be followed by another one
 
-ADDED = 2.0
-"""Seconds."""
+ADDED = 2.0  # seconds
 
 KINDS: tuple[dict[str, Any], ...] = (
     {"kind": "lock"},
@@ -45,8 +43,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"kind": "semaphore", "limit": 2},
     {"kind": "write_lock"},
 )
-READ: dict[str, Any] = {"kind": "read_lock"}
-"""For which nobody waits where all have it."""
+READ: dict[str, Any] = {"kind": "read_lock"}  # for which nobody waits where all have it
 
 
 # What is lost
@@ -93,10 +90,7 @@ def lose(
             for client in clients:
                 client.start(f"{__name__}:use", lock=run.lock, how=how, timeout=lease, **kind)
             wait_until(lambda: all(drop.is_done() for drop in drops), timeout=120)
-            for client in clients:
-                client.start("sleep", seconds=0)
-            for client in clients:
-                client.answer()
+            finish_all(clients)
             if info := run.info(node):
                 run.log.write("phantom", lock=run.lock, found=str(info))
             lost.extend(drops)

@@ -8,8 +8,7 @@ TROUBLE = "ConnectionError", "BusyLoadingError", "TimeoutError"
 
 FACTS = {"runs": 40, "short": 4, "operations": 3, "errors": TROUBLE}
 
-UNTIL_FREE = 3.0
-"""Seconds: the places of waiters that asked again are still there."""
+UNTIL_FREE = 3.0  # seconds: the places of waiters that asked again are still there
 
 
 @scenario(7, "Server killed and restarted: empty", may_fail=(EXCLUSION,), **FACTS)

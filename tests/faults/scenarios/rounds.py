@@ -19,12 +19,10 @@ from .. import client as own
 from ..crew import KEYS, Client
 from ..scenario import Run, Setting, Shared, scenario
 
-LEASES = 2.0, 2.5
-"""Long enough that a busy machine alone does not lose them."""
+LEASES = 2.0, 2.5  # long enough that a busy machine alone does not lose them
 
 LANES = 6
-NUMBER = 3
-"""Locks that one holder has in a run; their renewals go together."""
+NUMBER = 3  # locks that one holder has in a run; their renewals go together
 
 
 @scenario(
@@ -50,8 +48,7 @@ def exception(setting: Setting) -> None:
             waiter.start("acquire", lock=names[-1], timeout=lease)
             after = now() + 1.5 * lease
             wait_until(lambda: all_have("kept", holder, names[1:], after))
-            holder.start("sleep", seconds=0)  # so that it lets go
-            assert holder.answer() == {"lost": [run.lock] if kind in FORCED else []}
+            assert holder.finish() == {"lost": [run.lock] if kind in FORCED else []}
             assert waiter.answer() is True
             waiter.ask("release", lock=names[-1])
 

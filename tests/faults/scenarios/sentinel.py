@@ -22,16 +22,14 @@ from ..users import Users, kept, replacing
 T = TypeVar("T")
 
 LANES = 4
-DOWN_AFTER = 400
-"""Milliseconds."""
+DOWN_AFTER = 400  # milliseconds
 
 KINDS = "killed", "stopped", "ordered"
 LAGS = 0.0, 0.2, 0.2, math.inf, math.inf
 """Seconds that replicas are behind when something strikes, in some order, with `min_replicas` as
 without: then nobody gets a lock while that is for ever."""
 
-BEHIND = 0.4, 0.8
-"""Seconds for which they are behind before that."""
+BEHIND = 0.4, 0.8  # seconds for which they are behind before that
 
 BACKENDS = CORE, "django_redis.cache.RedisCache"
 ERRORS = ("ConnectionError", "TimeoutError", "MasterNotFoundError")
@@ -45,8 +43,7 @@ FACTS = {
     "errors": ERRORS,
 }
 
-DECIDED = 2.0
-"""Seconds that may pass from when a replica takes over until the Sentinels tell."""
+DECIDED = 2.0  # seconds that may pass from when a replica takes over until the Sentinels tell
 
 
 class Watched:

@@ -1,6 +1,7 @@
 """Processes of the release before this one, beside those of this one, on one server."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from django_redislock.clock import now
@@ -12,8 +13,7 @@ from ..scenario import Run, Setting, scenario
 from .killed import until_free
 
 LEASE = 1.0
-LONG_LEASE = 2.0
-"""Long enough that a busy machine alone does not lose it."""
+LONG_LEASE = 2.0  # long enough that a busy machine alone does not lose it
 OLD, NEW = "old", "new"
 KINDS: tuple[dict[str, Any], ...] = (
     {"kind": "lock"},
@@ -50,15 +50,10 @@ def queue(setting: Setting) -> None:
 
     def body(run: Run) -> None:
         order = run.random.sample([OLD, OLD, NEW, NEW], 4)
-        clients = [
-            releases.client(run, release, str(number), node)
-            for number, release in enumerate(order, 1)
-        ]
-        lookers = {release: releases.client(run, release, "looks", node) for release in (OLD, NEW)}
-        options = run.random.choice(KINDS) | {
-            "timeout": LONG_LEASE,
-            "metadata": {"run": run.number},
-        }
+        clients = [releases.client(run, each, f"{n}", node) for n, each in enumerate(order, 1)]
+        lookers = {each: releases.client(run, each, "looks", node) for each in (OLD, NEW)}
+        about = {"timeout": LONG_LEASE, "metadata": {"run": run.number}}
+        options = run.random.choice(KINDS) | about
         for client in clients:
             client.start("acquire", lock=run.lock, **options)
             client.wait_for("held" if client is clients[0] else "queued")
@@ -88,9 +83,7 @@ def queue(setting: Setting) -> None:
 
 def looks(lookers: dict[str, Client], lock: str) -> dict[str, Any]:
     """What clients of both releases see alike."""
-    [one, other] = [
-        client.ask("tests.faults.looking:look", lock=lock) for client in lookers.values()
-    ]
+    one, other = (each.ask("tests.faults.looking:look", lock=lock) for each in lookers.values())
     assert one == other
     return dict(one)
 
@@ -148,20 +141,16 @@ def all_hold(slots: Iterable["Slot"]) -> None:
         slot.client.wait_for("held", after=after)
 
 
+@dataclass
 class Slot:
     """The place of one process, which others take."""
 
-    client: Client
-
-    def __init__(
-        self, run: Run, releases: Releases, node: Node, place: int, options: dict[str, Any]
-    ) -> None:
-        self.run = run
-        self.releases = releases
-        self.node = node
-        self.place = place
-        self.options = options
-        self.number = 0
+    run: Run
+    releases: Releases
+    node: Node
+    place: int
+    options: dict[str, Any]
+    number: int = 0
 
     def start(self, release: str) -> None:
         self.number += 1
@@ -184,6 +173,4 @@ class Slot:
             self.run.fault("replaced")
 
     def finish(self) -> None:
-        self.client.start("sleep", seconds=0)
-        assert isinstance(self.client.answer(), int)
-        self.client.answer()
+        assert isinstance(self.client.finish(), int)

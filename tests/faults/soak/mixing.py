@@ -24,20 +24,16 @@ from ..events import Log
 
 LEASES = 0.8, 1.2
 WORK = 0.01
-WAIT = 1.0
-"""Seconds, each the most."""
+WAIT = 1.0  # seconds, each the most
 
 THREADS = 4
 CONNECTIONS = 2 * (THREADS + 2)
 TASKS = 8
-NAMES = 12
-"""Of a round's locks that are not judged."""
+NAMES = 12  # of a round's locks that are not judged
 
-QUORUM = "default", "second", "third"
-"""The aliases that it is over, each on a server of its own."""
+QUORUM = "default", "second", "third"  # the aliases that it is over, each on a server of its own
 
-FORGETS = 0.02
-"""How often who holds a lock does not let go of it."""
+FORGETS = 0.02  # how often who holds a lock does not let go of it
 
 JUDGED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("mutex", {}),

@@ -27,11 +27,9 @@ from .striking import Target, strike
 MIXING = "tests.faults.soak.mixing"
 
 LONGEST_ROUND = 12.0
-ROUNDS = 12
-"""At least."""
+ROUNDS = 12  # at least
 
-REST = 12.0
-"""Seconds that leases, claims and signs of life may take to run out after a round."""
+REST = 12.0  # seconds that leases, claims and signs of life may take to run out after a round
 
 STRIKES_A_SECOND = 1.5
 MORTALS = 3
@@ -118,9 +116,7 @@ class Outcome:
     rounds: int = 0
     held: int = 0
     judged: int = 0
-    late: int = 0
-    """Who was passed over, after a turn of its own of which it learned too late."""
-
+    late: int = 0  # who was passed over, after a turn of its own of which it learned too late
     faults: Counter[str] = field(default_factory=Counter)
     series: list[Series] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -146,7 +142,8 @@ class Soak:
             self.node = self.nodes[SERVERS[0]]
             self.proxy = stack.enter_context(Proxy(*self.node.address))
             self.log = stack.enter_context(contextlib.closing(Log(self.folder, "soak")))
-            self.gevent = stack.enter_context(Crew(module="tests.faults.gevent_client"))
+            self.gevent = Crew(module="tests.faults.gevent_client")
+            stack.callback(self.gevent.close)
             self.lasting = {who: self._lasting(who) for who in LASTING}
             for client in self.lasting.values():
                 stack.callback(client.end)
