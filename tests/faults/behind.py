@@ -43,16 +43,12 @@ def on_no_replica(events: Sequence[Event]) -> Iterator[str]:
     """The leases, of acquisitions and of renewals, that counted before a replica had them."""
     lags = times(events)
     for lease in (event for event in events if event["what"] == "kept"):
-        if any(_is_asked_in(lag, lease) and _is_too_early(lag, lease) for lag in lags):
-            took = lease["t"] - lease["sent"]
-            yield f"{lease['lock']}: {lease['who']} at {lease['t']:.4f}, after {took:.4f} s"
-
-
-def _is_asked_in(lag: Event, lease: Event) -> bool:
-    by_one_of_them = not lag["clients"] or lease["who"] in lag["clients"]
-    its_time = lag["since"] + ROUNDING < lease["sent"] < lag["t"]
-    return by_one_of_them and lease["lock"] in lag["locks"] and its_time
-
-
-def _is_too_early(lag: Event, lease: Event) -> bool:
-    return bool(lease["t"] < min(lease["sent"] + lag["seconds"], lag["t"]))
+        for lag in lags:
+            in_time = lag["since"] + ROUNDING < lease["sent"] < lag["t"]
+            affected = lease["lock"] in lag["locks"] and lease["who"] in (
+                lag["clients"] or [lease["who"]]
+            )
+            if in_time and affected and lease["t"] < min(lease["sent"] + lag["seconds"], lag["t"]):
+                took = lease["t"] - lease["sent"]
+                yield f"{lease['lock']}: {lease['who']} at {lease['t']:.4f}, after {took:.4f} s"
+                break

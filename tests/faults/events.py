@@ -2,17 +2,15 @@
 
 Each line is one event: when (`t`, of the clock by which holders judge their leases, one for all
 processes of a machine), who, what, of which lock, and more. It is written at once and in one
-piece, so whoever is killed leaves all that it has seen.
+piece, so a process that is killed leaves all that it has seen.
 
 Of a client
-    - ``want``, with `weight` and `capacity`; ``queued``: it surely stands in the queue now
+    - ``want``, with `weight` and `capacity`; ``queued``: it is surely in the queue; ``refused``
     - ``held``, with `token`, `fence`, `weight`, `capacity`, and `asked`, when it called `acquire`
-    - ``refused``
-    - ``kept``, with `token`, `deadline`, until when its lease lasts unless it is renewed, and
-      `sent`, when that was asked for
+    - ``kept``, with `token`, `deadline`, when its lease ends, and `sent`, when that was requested
     - ``checked``, with `token`: it looked, and at `t` still held it
     - ``lost``, with `token`: it was told, or looked
-    - ``release``, with `token`: it begins to let go; ``released``: it is done
+    - ``release``, with `token`: the release begins; ``released``: it is done
     - ``error``, with `during`, `type`, `text`, and the `token` of what it could not release
 
 Of a register
@@ -20,16 +18,16 @@ Of a register
       `register`, and notes whether the write was `fenced` and `accepted`
 
 Of the harness
-    - ``killed``, with `client` and `dead`, when it surely was no more; ``stopped``, ``resumed``
+    - ``killed``, with `client` and `dead`, when it surely was dead; ``stopped``, ``resumed``;
+      ``ended``, with the same: it did not end by itself
     - ``fault``, with `kind`, for all others
     - ``taken``: the lock was taken from its holder, by force or because the server lost it; with
       `fence` from just that one, with `since` at some time since then
     - ``away``, ``back``: nobody could reach the server in between
-    - ``behind``, with `locks`, `since`, `seconds` and `clients`: what was asked from `since` until
-      `t` (by these clients; none: by any) was on no replica until so many seconds later
-    - ``free``: from here on whoever waits is to get the lock
+    - ``behind``, with `locks`, `since`, `seconds` and `clients`: what was requested from `since`
+      until `t` (by these clients; none: by any) was on no replica until so many seconds later
+    - ``free``: from here on a waiter is to get the lock
     - ``stands``, with `tokens`: who holds it, as the server says, when all clients are gone
-    - ``ended``, with `client` and `dead`: it did not go by itself
     - ``phantom``, ``double``, ``left``: what was found at the end
 
 ``taken``, ``away`` and ``back`` are of all locks if they name none.
@@ -37,7 +35,6 @@ Of the harness
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +81,10 @@ class Follower:
 
 def read(folder: Path) -> list[Event]:
     """All events of all processes, in the order in which they happened."""
-    return sorted(_events(folder), key=lambda event: event["t"])
-
-
-def _events(folder: Path) -> Iterator[Event]:
-    for path in sorted(folder.glob("*.jsonl")):
-        lines = path.read_bytes().split(b"\n")[:-1]  # what was not written to its end is no line
-        for place, line in enumerate(lines):
-            yield {"place": place} | json.loads(line)
+    events = [
+        {"place": place} | json.loads(line)
+        for path in sorted(folder.glob("*.jsonl"))
+        # A last line that was not written to its end does not count.
+        for place, line in enumerate(path.read_bytes().split(b"\n")[:-1])
+    ]
+    return sorted(events, key=lambda event: event["t"])

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from tests.tools import wait_until
 
-from .makes import ASK_ONCE
 from .place import PATIENCE, Case, Place, User
 
 LEASE = 3  # seconds; also what the cases without one of their own have
@@ -21,9 +20,11 @@ AWAY = 1.5  # seconds for which the server is away
 CASES: dict[str, Case] = {}
 
 
-def case(title: str, *, users: int, lease: int = LEASE, query: str = "", **environment: str):
+def case(
+    title: str, *, users: int, lease: int = LEASE, query: str = "", asks_once: bool = False
+) -> Callable[[Callable[[Place], str]], Callable[[Place], str]]:
     def register(run: Callable[[Place], str]) -> Callable[[Place], str]:
-        CASES[title] = Case(run, users, lease, query, environment)
+        CASES[title] = Case(run, users, lease, query, asks_once)
         return run
 
     return register
@@ -51,7 +52,7 @@ def holder_killed(place: Place) -> str:
     return f"free after {second.does('acquire', place.name).at - killed:.1f} s"
 
 
-@case("the same, with clients that ask once", users=2, lease=6, **{ASK_ONCE: "1"})
+@case("the same, with clients that ask once", users=2, lease=6, asks_once=True)
 @case("its server is killed, and back with its data 1.5 s later", users=2, lease=6)
 def server_away(place: Place) -> str:
     first, second = place.users

@@ -1,39 +1,37 @@
-"""A process that has locks of one package, and does with them what it is told.
-
-It answers with what came of it (an error by its name), and when that was.
-"""
+"""What a process does that has locks of one package: functions that it is asked for by their
+paths. It answers with what came of it (an error by its name), and when that was."""
 
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import closing
 from functools import cache
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
+from tests.faults.client import Client
 from tests.faults.register import Attempts
 
-from .makes import MAKES
+from .makes import ASK_ONCE, MAKES
 
 TURN = 0.05  # seconds for which a turn takes
 
 
 class Locks:
-    def __init__(self, make: str, lease: int, folder: Path) -> None:
-        self._make, self._lease, self._folder = MAKES[make], lease, folder
-        self._lock = cache(self._new_lock)
+    def __init__(self, client: Client, make: str, lease: int, url: str) -> None:
+        self._make, self._folder, self._url = MAKES[make], client.folder, url
+        self._lock = cache(lambda name: self._make.lock(name, lease))
         self._fences: dict[str, int] = {}
 
-    def acquire(self, name: str) -> bool:
-        """Wait for as long as it takes."""
-        return self._noted(name, self._lock(name).acquire())
+    def acquire(self, name: str, blocking: bool = True) -> bool:
+        """Wait for as long as it takes, or ask once."""
+        acquired: bool = self._lock(name).acquire(**{} if blocking else {"blocking": False})
+        self._fences[name] = getattr(self._lock(name), "fence_token", None) or 0
+        return acquired
 
     def attempt(self, name: str) -> bool:
-        """Ask once."""
-        return self._noted(name, self._lock(name).acquire(blocking=False))
+        return self.acquire(name, blocking=False)
 
     def release(self, name: str) -> str:
         self._lock(name).release()
@@ -69,38 +67,22 @@ class Locks:
         """`clear()` of a cache in that database of the server."""
         from django.core.cache.backends.redis import RedisCache
 
-        from testproject.settings import redis_database
-
-        return RedisCache(redis_database(database), {}).clear()
-
-    def _new_lock(self, name: str) -> Any:
-        return self._make.lock(name, self._lease)
-
-    def _noted(self, name: str, acquired: bool) -> bool:
-        self._fences[name] = getattr(self._lock(name), "fence_token", None) or 0
-        return acquired
+        return RedisCache(self._url.replace("/0", f"/{database}"), {}).clear()
 
 
-def serve(
-    line: Connection, environment: dict[str, str], make: str, lease: int, folder: Path
-) -> None:
-    os.environ |= environment
-    import django
+_locks: list[Locks] = []
 
-    django.setup()
+
+def be(client: Client, make: str, lease: int, url: str, asks_once: bool) -> None:
+    os.environ |= {"REDIS_URL": url} | ({ASK_ONCE: "1"} if asks_once else {})
     logging.disable()  # whatever happens here is meant
     threading.excepthook = lambda args: None  # so is that a package's thread dies
-    locks = Locks(make, lease, folder)
-    while True:
-        try:
-            deed, args = line.recv()
-        except EOFError:
-            return
-        line.send((_came_of(getattr(locks, deed), *args), time.monotonic()))
+    _locks.append(Locks(client, make, lease, url))
 
 
-def _came_of(deed: Callable[..., Any], *args: Any) -> str:
+def do(client: Client, deed: str, args: Sequence[Any]) -> tuple[str, float]:
     try:
-        return str(deed(*args))
+        said = str(getattr(_locks[0], deed)(*args))
     except Exception as error:
-        return type(error).__name__
+        said = type(error).__name__
+    return said, time.monotonic()

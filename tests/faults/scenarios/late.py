@@ -1,8 +1,8 @@
 """Replies that come late: when most of the lease of which they tell is over, or all of it."""
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from django_redislock import LockLost
@@ -13,7 +13,7 @@ from .. import client as own
 from ..crew import Client
 from ..proxy import Deed, Proxy, named, runs
 from ..scenario import ORDER, Run, Setting, scenario
-from .replies import know_scripts
+from .replies import Matches, know_scripts
 
 LEASES = 1.0, 1.5
 
@@ -39,8 +39,8 @@ def hold_up(setting: Setting) -> None:
         with Proxy(*node.address) as proxy:
             late = run.client(crew, "late", proxy.url)
             other, before = run.clients(crew, node, "other", "before")
-            lease = run.random.uniform(*LEASES)
-            delay = WAYS[run.number % len(WAYS)](run, lease, proxy, late, other, before)
+            scene = Scene(run, proxy, late, other, before, run.random.uniform(*LEASES))
+            delay = WAYS[run.number % len(WAYS)](scene)
             assert delay.is_done()
             run.fault("late reply", seconds=delay.seconds)
             late.ask(f"{__name__}:believe", lock=run.lock)
@@ -49,62 +49,63 @@ def hold_up(setting: Setting) -> None:
     setting.each(body, lanes=LANES)
 
 
-# Which reply is late
+@dataclass
+class Scene:
+    """The clients of a run, and the ways in which a reply to `late` is late."""
+
+    run: Run
+    proxy: Proxy
+    late: Client
+    other: Client
+    before: Client
+    lease: float
+
+    def delay(self, matches: Matches, leases: tuple[float, float] = LATE) -> Deed:
+        return self.proxy.delay_reply(matches, self.lease * self.run.random.uniform(*leases))
+
+    def seize(self) -> None:
+        what = f"{__name__}:take_as_soon_as_it_is_free"
+        self.other.start(what, lock=self.run.lock, timeout=self.lease)
+        self.other.wait_for("refused")
+
+    def acquisition(self) -> Deed:
+        delay = self.delay(runs(ACQUIRE))
+        self.late.start("acquire", lock=self.run.lock, timeout=self.lease, auto_renewal=False)
+        wait_until(delay.has_begun, interval=0.001)
+        self.seize()
+        assert self.late.answer() is True
+        return delay
+
+    def grant(self) -> Deed:
+        self.before.ask("acquire", lock=self.run.lock)
+        delay = self.delay(named("BLPOP"))
+        self.late.start("acquire", lock=self.run.lock, timeout=self.lease, auto_renewal=False)
+        self.late.wait_for("queued")
+        self.seize()
+        self.before.ask("release", lock=self.run.lock)
+        assert self.late.answer() is True
+        return delay
+
+    def extension(self) -> Deed:
+        self.late.ask("acquire", lock=self.run.lock, timeout=self.lease, auto_renewal=False)
+        delay = self.delay(runs(RENEW))
+        by = self.run.random.choice(("extend", "reacquire"))
+        self.late.start(f"{__name__}:renew", lock=self.run.lock, by=by)
+        wait_until(delay.has_begun, interval=0.001)
+        self.seize()
+        self.late.answer()
+        return delay
+
+    def renewal(self) -> Deed:
+        self.late.ask("acquire", lock=self.run.lock, timeout=self.lease)
+        self.seize()
+        delay = self.delay(runs(RENEW), A_LITTLE_LATE)
+        wait_until(delay.is_done, interval=0.001)
+        self.proxy.freeze()
+        return delay
 
 
-def acquisition(
-    run: Run, lease: float, proxy: Proxy, late: Client, other: Client, before: Client
-) -> Deed:
-    delay = proxy.delay_reply(runs(ACQUIRE), lease * run.random.uniform(*LATE))
-    late.start("acquire", lock=run.lock, timeout=lease, auto_renewal=False)
-    wait_until(delay.has_begun, interval=0.001)
-    seize(run, other, lease)
-    assert late.answer() is True
-    return delay
-
-
-def turn(
-    run: Run, lease: float, proxy: Proxy, late: Client, other: Client, before: Client
-) -> Deed:
-    before.ask("acquire", lock=run.lock)
-    delay = proxy.delay_reply(named("BLPOP"), lease * run.random.uniform(*LATE))
-    late.start("acquire", lock=run.lock, timeout=lease, auto_renewal=False)
-    late.wait_for("queued")
-    seize(run, other, lease)
-    before.ask("release", lock=run.lock)
-    assert late.answer() is True
-    return delay
-
-
-def extension(
-    run: Run, lease: float, proxy: Proxy, late: Client, other: Client, before: Client
-) -> Deed:
-    late.ask("acquire", lock=run.lock, timeout=lease, auto_renewal=False)
-    delay = proxy.delay_reply(runs(RENEW), lease * run.random.uniform(*LATE))
-    late.start(f"{__name__}:renew", lock=run.lock, by=run.random.choice(("extend", "reacquire")))
-    wait_until(delay.has_begun, interval=0.001)
-    seize(run, other, lease)
-    late.answer()
-    return delay
-
-
-def renewal(
-    run: Run, lease: float, proxy: Proxy, late: Client, other: Client, before: Client
-) -> Deed:
-    late.ask("acquire", lock=run.lock, timeout=lease)
-    seize(run, other, lease)
-    delay = proxy.delay_reply(runs(RENEW), lease * run.random.uniform(*A_LITTLE_LATE))
-    wait_until(delay.is_done, interval=0.001)
-    proxy.freeze()
-    return delay
-
-
-WAYS: tuple[Callable[..., Deed], ...] = (acquisition, turn, extension, renewal)
-
-
-def seize(run: Run, other: Client, lease: float) -> None:
-    other.start(f"{__name__}:take_as_soon_as_it_is_free", lock=run.lock, timeout=lease)
-    other.wait_for("refused")
+WAYS = Scene.acquisition, Scene.grant, Scene.extension, Scene.renewal
 
 
 # What clients do

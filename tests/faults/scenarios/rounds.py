@@ -1,10 +1,9 @@
 """Rounds of renewal in which something raises: the next ones renew all the same."""
 
-import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NoReturn
 
 from redis.exceptions import ResponseError
@@ -37,11 +36,12 @@ def exception(setting: Setting) -> None:
     def body(run: Run) -> None:
         kind = list(FAULTS)[run.number % len(FAULTS)]
         lease = run.random.uniform(*LEASES)
-        colour = run.random.choice(("in_thread", "in_task") if kind != EXITS else ("in_thread",))
+        is_async = kind != EXITS and run.random.random() < 0.5
         names = [run.lock, *(f"{run.lock}, {number}" for number in range(2, NUMBER + 1))]
         with nodes.one() as node:
             holder, waiter = run.clients(crew, node, "holder", "waiter")
-            holder.start(f"{__name__}:{colour}", names=names, kind=kind, timeout=lease)
+            about = {"names": names, "kind": kind, "is_async": is_async, "timeout": lease}
+            holder.start(f"{__name__}:hold_all", **about)
             wait_until(lambda: all_have("held", holder, names))
             with FAULTS[kind](run, node, holder):
                 run.fault(kind)
@@ -73,23 +73,16 @@ def force(run: Run, node: Node, holder: Client) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def forbidden(run: Run, node: Node, holder: Client) -> Iterator[None]:
-    node.ask("ACL", "SETUSER", "default", "-evalsha", "-eval")
+def refusing(
+    on: tuple[object, ...], off: tuple[object, ...], run: Run, node: Node, holder: Client
+) -> Iterator[None]:
+    """Have the server refuse scripts."""
+    node.ask(*on)
     try:
         yield
         wait_for_failed_round(run, holder)
     finally:
-        node.ask("ACL", "SETUSER", "default", "+evalsha", "+eval")
-
-
-@contextlib.contextmanager
-def read_only(run: Run, node: Node, holder: Client) -> Iterator[None]:
-    node.ask("REPLICAOF", "127.0.0.1", 1)  # nobody is there
-    try:
-        yield
-        wait_for_failed_round(run, holder)
-    finally:
-        node.ask("REPLICAOF", "NO", "ONE")
+        node.ask(*off)
 
 
 @contextlib.contextmanager
@@ -109,8 +102,13 @@ EXITS = "on_lost exits"  # in a task it ends the loop, as Python has it
 FORCED = "on_lost raises", EXITS, "a receiver raises"
 FAULTS: dict[str, Callable[..., contextlib.AbstractContextManager[None]]] = {
     **dict.fromkeys(FORCED, force),
-    "NOPERM": forbidden,
-    "READONLY": read_only,
+    "NOPERM": partial(
+        refusing,
+        ("ACL", "SETUSER", "default", "-evalsha", "-eval"),
+        ("ACL", "SETUSER", "default", "+evalsha", "+eval"),
+    ),
+    # Nobody is at that port.
+    "READONLY": partial(refusing, ("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),
     "BUSY": busy,
 }
 
@@ -123,39 +121,23 @@ def wait_for_failed_round(run: Run, holder: Client) -> None:
 # What clients do
 
 
-def in_thread(
-    client: own.Client, names: list[str], kind: str, **options: Any
+def hold_all(
+    client: own.Client, names: list[str], kind: str, is_async: bool, **options: Any
 ) -> dict[str, list[str]]:
     """Hold all until there is another order; those that are lost."""
-    for name in names:
-        assert own.acquire(client, name, on_lost=raiser(kind), **options)
-    while not client.is_told():
-        time.sleep(0.01)
-    lost = lost_of(client, names)
-    for name in set(names).difference(lost):
-        own.release(client, name)
-    return {"lost": lost}
 
+    async def hold() -> list[str]:
+        about = {"is_async": is_async, "on_lost": raiser(kind), **options}
+        for name in names:
+            assert await own.aacquire(client, name, **about)
+        while not client.is_told():
+            await own.pause(0.01, is_async)
+        lost = [name for name in names if not own.check(client, name)]
+        for name in set(names).difference(lost):
+            await own.arelease(client, name, is_async)
+        return lost
 
-def in_task(client: own.Client, **options: Any) -> dict[str, list[str]]:
-    return asyncio.run(_in_task(client, **options))
-
-
-async def _in_task(
-    client: own.Client, names: list[str], kind: str, **options: Any
-) -> dict[str, list[str]]:
-    for name in names:
-        assert await own.aacquire(client, name, on_lost=raiser(kind), **options)
-    while not client.is_told():  # noqa: ASYNC110  what tells it is no event of this loop
-        await asyncio.sleep(0.01)
-    lost = lost_of(client, names)
-    for name in set(names).difference(lost):
-        await own.arelease(client, name)
-    return {"lost": lost}
-
-
-def lost_of(client: own.Client, names: list[str]) -> list[str]:
-    return [name for name in names if not own.check(client, name)]
+    return {"lost": own.run(hold(), is_async)}
 
 
 def raiser(kind: str) -> Callable[[object], None] | None:
