@@ -24,9 +24,10 @@ import socket
 import sys
 import time
 from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from django_redislock.clock import now
 
@@ -46,7 +47,7 @@ class Client:
         self.random = random.Random(order["seed"])
         self.orders = orders
         self.held: dict[str, Any] = {}
-        self._registers: dict[str, Any] = {}
+        self._registers: dict[str, Attempts] = {}
         self._told: BaseException | None = None
 
     def serve(self) -> None:
@@ -82,15 +83,17 @@ class Client:
 
         return getattr(locks, kind)(name, **options)
 
-    def register(self, lock: str) -> Any:
+    def register(self, lock: str) -> Attempts:
         if lock not in self._registers:
             self._registers[lock] = Attempts(self.folder, lock)
         return self._registers[lock]
 
-    def forget_registers(self) -> None:
+    def move(self, folder: Path) -> None:
+        """Write the log and the registers there from now on."""
+        self.log.close()
+        self.folder, self.log = folder, Log(folder, self.who)
         while self._registers:
-            _, register = self._registers.popitem()
-            register.close()
+            self._registers.popitem()[1].close()
 
 
 def function_of(path: str) -> Any:
@@ -141,30 +144,28 @@ async def aacquire(
 ) -> bool:
     """Acquire it and return whether that succeeded. `how` is for `acquire()`, `options` for the
     lock."""
-    with wanting(client, lock, options) as want:
+    with Want(client, lock, options) as want:
         return want.ends(await do(want.lock_object, "acquire", is_async=is_async, **how or {}))
 
 
-@contextlib.contextmanager
-def wanting(client: Client, lock: str, options: dict[str, Any]) -> Iterator["Want"]:
-    want = Want(client, lock, client.lock(lock, **options))
-    try:
-        yield want
-    except Exception as error:
-        client.trouble("acquire", error, lock)
-        raise
-
-
+@dataclass
 class Want:
-    """One acquisition, and what is told of it."""
+    """One acquisition, and what is logged of it. For ``with``."""
 
-    def __init__(self, client: Client, lock: str, lock_object: Any) -> None:
-        self.client = client
-        self.lock = lock
-        self.lock_object = lock_object
-        self.room = {name: getattr(lock_object, name, 1) for name in ("weight", "capacity")}
-        client.log.write("want", lock=lock, **self.room)
+    client: Client
+    lock: str
+    options: dict[str, Any]
+
+    def __enter__(self) -> Self:
+        self.lock_object = self.client.lock(self.lock, **self.options)
+        self.room = {name: getattr(self.lock_object, name, 1) for name in ("weight", "capacity")}
+        self.client.log.write("want", lock=self.lock, **self.room)
         self.asked = now()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            self.client.trouble("acquire", error, self.lock)
 
     def ends(self, acquired: bool) -> bool:
         about: dict[str, Any] = {"lock": self.lock, "asked": self.asked}
@@ -311,7 +312,7 @@ def _import_all() -> None:
 def _be_client(order: dict[str, Any], orders: socket.socket) -> None:
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _die_with_parent()
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         orders.setblocking(True)
         use_caches(order["caches"])
         client = Client(order, orders)
@@ -322,10 +323,6 @@ def _be_client(order: dict[str, Any], orders: socket.socket) -> None:
         sys.excepthook(*sys.exc_info())
         os._exit(1)
     os._exit(0)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def use_caches(aliases: dict[str, Any]) -> None:

@@ -1,14 +1,23 @@
-"""What became of those who held locks when something struck: what a scenario of failovers tells
-beside its row."""
+"""Failovers: replicas that are behind, and what became of the locks.
 
-from collections.abc import Iterable, Iterator
+No replica is asked, because it could get or lose a lock a moment before. The harness holds back
+what replicas are sent, for so long that a lease that counts any sooner cannot be on one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import combinations
 from statistics import median
+from typing import Any, TypeVar
 
-from .behind import on_no_replica, times
+from django_redislock.clock import now
+
 from .checker import Findings, check
-from .events import read
-from .scenario import Setting
+from .events import Event, read
+from .scenario import Run, Setting, Shared
+from .users import kept
+
+T = TypeVar("T")
 
 AT_ONCE = 0.5
 """Seconds that it may take, on a busy machine, to tell a holder what its own clock says."""
@@ -16,6 +25,74 @@ AT_ONCE = 0.5
 ENOUGH = 4
 """Times that replicas were behind in which locks surely counted that no replica had, unless they
 have to wait for one: else nothing is proved where they do."""
+
+
+ROUNDING = 0.001
+"""Seconds. When a lease was asked for is known from its end, and servers count in milliseconds."""
+
+
+@contextmanager
+def behind(run: Run, seconds: float, *, clients: Sequence[str] = ()) -> Iterator[None]:
+    """What is asked meanwhile (by these clients, if any are named) reaches no replica before so
+    many seconds are over; `math.inf`: before this is left."""
+    since = now()
+    try:
+        yield
+    finally:
+        run.log.write(
+            "behind",
+            since=since,
+            seconds=seconds,
+            locks=[run.lock, kept(run)],
+            clients=[f"{run.lock} {who}" for who in clients],
+        )
+
+
+def times(events: Sequence[Event]) -> list[Event]:
+    """When replicas were behind."""
+    return [event for event in events if event["what"] == "behind" and event["seconds"]]
+
+
+def on_no_replica(events: Sequence[Event]) -> Iterator[str]:
+    """The leases, of acquisitions and of renewals, that counted before a replica had them."""
+    lags = times(events)
+    for lease in (event for event in events if event["what"] == "kept"):
+        for lag in lags:
+            in_time = lag["since"] + ROUNDING < lease["sent"] < lag["t"]
+            affected = lease["lock"] in lag["locks"] and lease["who"] in (
+                lag["clients"] or [lease["who"]]
+            )
+            if in_time and affected and lease["t"] < min(lease["sent"] + lag["seconds"], lag["t"]):
+                took = lease["t"] - lease["sent"]
+                yield f"{lease['lock']}: {lease['who']} at {lease['t']:.4f}, after {took:.4f} s"
+                break
+
+
+def each(
+    setting: Setting,
+    lanes: int,
+    make: Callable[[], T],
+    body: Callable[[Run, T], None],
+    min_replicas: int = 0,
+) -> None:
+    """Run `body` in each run, with a deployment that no other run uses at that time."""
+    lanes = min(lanes, setting.runs)
+    deployments = Shared(make() for _ in range(lanes))
+
+    def with_one(run: Run) -> None:
+        with deployments.one() as there:
+            body(run, there)
+
+    setting.each(with_one, lanes=lanes)
+    for there in deployments.every:
+        end(setting, there)
+    tell(setting, min_replicas)
+
+
+def end(setting: Setting, there: Any) -> None:
+    """Nothing may be left on the primaries."""
+    there.wait_in_sync()
+    setting.nodes += there.owners()
 
 
 def tell(setting: Setting, min_replicas: int = 0) -> None:

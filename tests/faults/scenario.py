@@ -43,13 +43,16 @@ HAND_OVER = 0.1
 come and see, and more than a busy machine does."""
 
 
+Body = Callable[..., None]
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A scenario: what happens, how often, and what may not be kept."""
 
     number: int
     title: str
-    body: Callable[["Setting"], None]
+    body: Body
 
     _: KW_ONLY
 
@@ -83,13 +86,11 @@ class Scenario:
 SCENARIOS: list[Scenario] = []
 
 
-def scenario(
-    number: int, title: str, **facts: Any
-) -> Callable[[Callable[["Setting"], None]], Callable[["Setting"], None]]:
+def scenario(number: int, title: str, **facts: Any) -> Callable[[Body], Body]:
     """Register a body as a `Scenario` with these `facts`. Of several decorators on one body, the
     lowest registers first."""
 
-    def register(body: Callable[[Setting], None]) -> Callable[[Setting], None]:
+    def register(body: Body) -> Body:
         SCENARIOS.append(Scenario(number, title, body, **facts))
         return body
 
@@ -317,7 +318,13 @@ class Run:
 
 
 def _row(setting: Setting, found: checker.Findings) -> Row:
-    scenario = setting.scenario
+    scenario, notes, told = setting.scenario, list(setting.notes), found.told_after
+    if told:
+        side = "after" if max(told) > 0 else "before"
+        notes.append(
+            f"{len(told):,} clients lost what they held, and were told no later than "
+            f"{abs(max(told)):.2f} s {side} the end of their lease"
+        )
     row = Row(
         number=scenario.number,
         title=scenario.title,
@@ -332,7 +339,7 @@ def _row(setting: Setting, found: checker.Findings) -> Row:
         lost_wakeups=len(found.lost_wakeups),
         leftovers=len(found.leftovers) + len(found.phantoms),
         promised=EXCLUSION not in scenario.may_fail,
-        notes=(*setting.notes, *_told(found.told_after)),
+        notes=tuple(notes),
     )
     wrong = list(_wrong(scenario, found))
     late = [*_troubles(setting), *_late(scenario, row, found)]
@@ -345,15 +352,6 @@ def _troubles(setting: Setting) -> Iterator[str]:
         runs = sorted(number for number, other in setting.troubles.items() if other == trouble)
         numbers = ", ".join(map(str, runs[:3])) + ", …" * (len(runs) > 3)
         yield f"run {numbers}: {trouble}"
-
-
-def _told(seconds: list[float]) -> Iterator[str]:
-    if seconds:
-        side = "after" if max(seconds) > 0 else "before"
-        yield (
-            f"{len(seconds):,} clients lost what they held, and were told no later than "
-            f"{abs(max(seconds)):.2f} s {side} the end of their lease"
-        )
 
 
 def _wrong(scenario: Scenario, found: checker.Findings) -> Iterator[str]:

@@ -8,17 +8,9 @@ BEGIN = "<!-- faults: written by `make faults` -->"
 END = "<!-- faults: end -->"
 
 HEAD = (
-    "Scenario",
-    "Servers",
-    "Runs",
-    "Operations",
-    "Faults injected",
-    "Overlaps",
-    "Stale writes with the fence",
-    "Stale writes without",
-    "Worst time until free",
-    "Lost wake-ups",
-    "Leftovers",
+    *("Scenario", "Servers", "Runs", "Operations", "Faults injected", "Overlaps"),
+    *("Stale writes with the fence", "Stale writes without"),
+    *("Worst time until free", "Lost wake-ups", "Leftovers"),
 )
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from tests.tools import wait_until
 
-from .behind import on_no_replica
 from .checker import Findings, check
-from .outcome import AT_ONCE, too_late
+from .outcome import AT_ONCE, on_no_replica, too_late
 from .scenario import Run, Scenario, Setting
 
 LOCK = "a"

@@ -7,7 +7,7 @@ from typing import Any
 
 from django_redislock import locks
 
-from .client import Client, do, letting_go, pause, run, wanting
+from .client import Client, Want, do, letting_go, pause, run
 
 
 class User:
@@ -34,7 +34,7 @@ class User:
         await pause(self.client.random.uniform(shortest, longest), self.is_async)
 
     async def acquire(self, longest: float | None = None) -> bool:
-        with self._broken_off(), wanting(self.client, self.name, self.options) as want:
+        with self._broken_off(), Want(self.client, self.name, self.options) as want:
             acquired = want.ends(await self._acquire(want.lock_object, longest))
             self.times += acquired
             return acquired

@@ -25,7 +25,7 @@ class Users:
     """`make` makes a client by what it is to do."""
 
     def __init__(self, run: Run, make: Callable[[str], Client], min_replicas: int = 0) -> None:
-        self._kept = kept(run)
+        self._run, self._kept = run, kept(run)
         lease = run.random.uniform(*LEASES)
         self._options = {"timeout": lease, "min_replicas": min_replicas}
         self._keeper = make("keeper")
@@ -56,6 +56,13 @@ class Users:
         for waiter in self._waiters:
             _wait_for(waiter, "released", since)
         return kept
+
+    def live_through(self, strike: Callable[[], object]) -> bool:
+        """Whether the keeper kept its lock."""
+        self.go_on()
+        self._run.moment(0.5)
+        strike()
+        return self.let_go()
 
     def _keeper_knows(self, since: float) -> bool:
         renewed = self._keeper.last("kept")

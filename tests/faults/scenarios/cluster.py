@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from functools import partial
 from threading import Lock
 
 from redis.crc import key_slot
@@ -11,9 +11,8 @@ from tests.servers import Cluster, Node
 from tests.servers.processes import wait_for
 
 from .. import outcome
-from ..behind import behind
 from ..crew import KEYS, Client, Crew
-from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, Shared, scenario
+from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
 from ..users import Users, kept, replacing
 from .sentinel import come_back
 
@@ -82,14 +81,8 @@ def migrations(setting: Setting, *, atomic: bool = False) -> None:
             assert users.let_go()
 
     setting.each(body, lanes=3)
-    _end(setting, [cluster])
-
-
-def _end(setting: Setting, clusters: Iterable[Cluster], min_replicas: int = 0) -> None:
-    for cluster in clusters:
-        cluster.wait_in_sync()
-        setting.nodes += cluster.owners()
-    outcome.tell(setting, min_replicas)
+    outcome.end(setting, cluster)
+    outcome.tell(setting)
 
 
 # Primaries that are replaced
@@ -104,22 +97,21 @@ def _end(setting: Setting, clusters: Iterable[Cluster], min_replicas: int = 0) -
     operations=10,
 )
 def in_agreement(setting: Setting) -> None:
-    crew, cluster = setting.crew(), setting.use(Cluster())
+    crew = setting.crew()
 
-    def body(run: Run) -> None:
-        users = Users(run, lambda who: client_of(cluster, run, crew, who))
-        for _ in range(FAILOVERS):
-            users.go_on()
-            run.moment(0.5)
+    def body(run: Run, cluster: Cluster) -> None:
+        def take_over() -> None:
             old = cluster.owner(slot_of(run))
             cluster.replicas_of(old)[0].ask("CLUSTER", "FAILOVER")
             new = cluster.wait_for_new_owner(slot_of(run), old)
             run.fault("asked")
             _wait_until_follows(cluster, old, new)
-            assert users.let_go()
 
-    setting.each(body)
-    _end(setting, [cluster])
+        users = Users(run, lambda who: client_of(cluster, run, crew, who))
+        for _ in range(FAILOVERS):
+            assert users.live_through(take_over)
+
+    outcome.each(setting, 1, lambda: setting.use(Cluster()), body)
 
 
 @scenario(
@@ -137,23 +129,16 @@ def in_agreement(setting: Setting) -> None:
 )
 def failovers(setting: Setting, min_replicas: int = 0) -> None:
     crew = setting.crew()
-    lanes = min(LANES, setting.runs)
-    clusters = Shared(setting.use(Cluster()) for _ in range(lanes))
 
-    def body(run: Run) -> None:
-        with clusters.one() as cluster:
-            users = Users(run, lambda who: client_of(cluster, run, crew, who), min_replicas)
-            for is_behind in run.random.sample((False, True) * (FAILOVERS // 2), FAILOVERS):
-                users.go_on()
-                run.moment(0.5)
-                strike(run, cluster, is_behind, may_lose=not min_replicas)
-                users.let_go()
+    def body(run: Run, cluster: Cluster) -> None:
+        users = Users(run, lambda who: client_of(cluster, run, crew, who), min_replicas)
+        for is_behind in run.random.sample((False, True) * (FAILOVERS // 2), FAILOVERS):
+            users.live_through(partial(strike, run, cluster, is_behind, not min_replicas))
 
-    setting.each(body, lanes=lanes)
-    _end(setting, clusters.every, min_replicas)
+    outcome.each(setting, LANES, lambda: setting.use(Cluster()), body, min_replicas)
 
 
-def strike(run: Run, cluster: Cluster, is_behind: bool, *, may_lose: bool) -> None:
+def strike(run: Run, cluster: Cluster, is_behind: bool, may_lose: bool) -> None:
     """Have the replica take over from the primary of the run's slot."""
     slot = slot_of(run)
     old = cluster.owner(slot)
@@ -162,7 +147,7 @@ def strike(run: Run, cluster: Cluster, is_behind: bool, *, may_lose: bool) -> No
     if is_behind:
         replica.pause()
         old.ask("CLIENT", "KILL", "TYPE", "REPLICA")
-        with behind(run, math.inf):
+        with outcome.behind(run, math.inf):
             run.moment(BEHIND[1], shortest=BEHIND[0])
     with replacing(run, kind, may_lose=may_lose, behind=is_behind):
         old.kill() if kind == "killed" else old.pause()

@@ -1,9 +1,8 @@
 """Operators who take a lock from its holders, while these renew it, let go of it, come again."""
 
-import contextlib
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -134,27 +133,18 @@ def operate(client: own.Client, lock: str, way: str) -> None:
 def release(client: own.Client, way: str, info: LockInfo) -> None:
     aimed = info.token if way == "admin" or client.random.random() < 0.7 else None
     asked = now()
-    with released_tokens() as tokens:
-        told = WAYS[way](info, aimed)
+    tokens: list[str] = []
+
+    def note(sender: object, **about: Any) -> None:
+        tokens.extend(about["tokens"])
+
+    lock_force_released.connect(note)
+    told = WAYS[way](info, aimed)
+    lock_force_released.disconnect(note)
     about = {"lock": info.name, "asked": asked, "aimed": aimed, "tokens": tokens, "told": told}
     client.log.write("forced", **about)
     for _ in tokens:
         client.log.write("fault", kind="force")
-
-
-@contextlib.contextmanager
-def released_tokens() -> Iterator[list[str]]:
-    """The tokens of those who are released meanwhile, as the signal tells them."""
-    tokens: list[str] = []
-
-    def told(sender: object, **about: Any) -> None:
-        tokens.extend(about["tokens"])
-
-    lock_force_released.connect(told)
-    try:
-        yield tokens
-    finally:
-        lock_force_released.disconnect(told)
 
 
 def by_manager(info: LockInfo, token: str | None) -> bool:

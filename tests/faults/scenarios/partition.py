@@ -7,12 +7,11 @@ from typing import Any
 from tests.servers import Node
 
 from .. import outcome
-from ..behind import behind
 from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
 from ..users import Users, replacing
-from .sentinel import ERRORS, Watched, each
+from .sentinel import ERRORS, LANES, Watched
 
 WITH_THE_MASTER = "keeper", "waiting first", "first"
 """Of the users, those that are cut off together with it."""
@@ -31,7 +30,7 @@ class Parted(Watched):
 
     def __init__(self, setting: Setting, **config: Any) -> None:
         super().__init__(setting, **config)
-        there = (*self.sentinels.nodes, *self.sentinels.sentinels)
+        there = (*self.nodes, *self.sentinels)
         self._across: dict[Node, Proxy] = {node: setting.proxy(node) for node in there}
 
     def client_with(self, master: Node, run: Run, crew: Crew, who: str) -> Client:
@@ -42,8 +41,8 @@ class Parted(Watched):
         ways = [(self.proxies[node].address, self._across[node].address) for node in others]
         client.ask(
             "tests.faults.reach:by_sentinel",
-            name=self.sentinels.name,
-            sentinels=[self._across[each].address for each in self.sentinels.sentinels],
+            name=self.name,
+            sentinels=[self._across[each].address for each in self.sentinels],
             ways=[*ways, (self.proxies[master].address, master.address)],
             through=CORE,
         )
@@ -76,20 +75,20 @@ def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
     crew = setting.crew()
 
     def body(run: Run, there: Parted) -> None:
-        there.sentinels.wait_in_sync()
-        old = there.sentinels.master
+        there.wait_in_sync()
+        old = there.master
         users = Users(run, lambda who: there.client_with(old, run, crew, who), min_replicas)
-        users.go_on()
-        run.moment(0.5)
-        with replacing(run, "parted"):
-            parted = there.part(old)
-            with behind(run, math.inf, clients=WITH_THE_MASTER):
-                there.sentinels.wait_for_new_master(old)
-                run.moment(LASTS[1], shortest=LASTS[0])
-            for proxy in parted:
-                proxy.thaw()
-            there.sentinels.wait_in_sync()
-        users.let_go()
+        users.live_through(partial(strike, run, there, old))
 
-    each(setting, partial(Parted, setting, **config), body)
-    outcome.tell(setting, min_replicas)
+    outcome.each(setting, LANES, partial(Parted, setting, **config), body, min_replicas)
+
+
+def strike(run: Run, there: Parted, old: Node) -> None:
+    with replacing(run, "parted"):
+        parted = there.part(old)
+        with outcome.behind(run, math.inf, clients=WITH_THE_MASTER):
+            there.wait_for_new_master(old)
+            run.moment(LASTS[1], shortest=LASTS[0])
+        for proxy in parted:
+            proxy.thaw()
+        there.wait_in_sync()

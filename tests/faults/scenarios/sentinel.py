@@ -1,10 +1,10 @@
 """A master that is replaced by a replica, as Sentinels do it."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import redis
 
@@ -13,13 +13,10 @@ from tests.servers import Node, Sentinels
 from tests.servers.processes import wait_for
 
 from .. import outcome
-from ..behind import behind
 from ..crew import CORE, Client, Crew
 from ..proxy import Proxy
-from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, Shared, scenario
+from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
 from ..users import Users, kept, replacing
-
-T = TypeVar("T")
 
 LANES = 4
 DOWN_AFTER = 400  # milliseconds
@@ -46,29 +43,31 @@ FACTS = {
 DECIDED = 2.0  # seconds that may pass from when a replica takes over until the Sentinels tell
 
 
-class Watched:
-    """A master and two replicas that Sentinels watch, each behind a proxy. They replace one that
-    stands still for a moment, too, though nobody struck it: so each time is noted as one in which
-    these locks may be lost."""
+class Watched(Sentinels):
+    """A master and two replicas, each behind a proxy. The Sentinels also replace a master that
+    stands still for a moment though nobody struck it. So each time is noted as one in which these
+    locks may be lost."""
 
     locks: tuple[str, ...] = ()
 
     def __init__(self, setting: Setting, **config: Any) -> None:
+        super().__init__(replicas=2, through=self._through_proxy, down_after=DOWN_AFTER, **config)
         self._setting = setting
         self.proxies: dict[Node, Proxy] = {}
-        self.sentinels: Sentinels = setting.use(
-            Sentinels(replicas=2, through=self._through, down_after=DOWN_AFTER, **config)
-        )
+        setting.use(self)
         setting.use(self._noting())
 
-    def _through(self, node: Node) -> tuple[str, int]:
+    def owners(self) -> list[Node]:
+        return [self.master]
+
+    def _through_proxy(self, node: Node) -> tuple[str, int]:
         self.proxies[node] = self._setting.proxy(node)
         return self.proxies[node].address
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
         with (
-            self.sentinels.sentinels[0].client() as client,
+            self.sentinels[0].client() as client,
             client.pubsub(ignore_subscribe_messages=True) as told,
         ):
             told.subscribe(**{"+switch-master": self._note})
@@ -87,33 +86,18 @@ class Watched:
         client = run.client_of(crew, who, {})
         client.ask(
             "tests.faults.reach:by_sentinel",
-            name=self.sentinels.name,
-            sentinels=self.sentinels.addresses,
+            name=self.name,
+            sentinels=self.addresses,
             through=run.random.choice(BACKENDS),
         )
         return client
 
     def order(self) -> bool:
         try:
-            self.sentinels.sentinels[0].ask("SENTINEL", "FAILOVER", self.sentinels.name)
+            self.sentinels[0].ask("SENTINEL", "FAILOVER", self.name)
         except redis.ResponseError as error:
             return "INPROG" in str(error)  # else it takes all replicas for dead as yet
         return True
-
-
-def each(setting: Setting, make: Callable[[], T], body: Callable[[Run, T], None]) -> None:
-    """Run `body` in each run, with a deployment that no other run uses at that time."""
-    lanes = min(LANES, setting.runs)
-    deployments = Shared(make() for _ in range(lanes))
-
-    def with_one(run: Run) -> None:
-        with deployments.one() as there:
-            body(run, there)
-
-    setting.each(with_one, lanes=lanes)
-    for there in deployments.every:
-        there.sentinels.wait_in_sync()
-        setting.nodes.append(there.sentinels.master)
 
 
 @scenario(8, "Sentinel failover, min_replicas=1", args={"min_replicas": 1}, **FACTS)
@@ -125,30 +109,26 @@ def failover(setting: Setting, min_replicas: int = 0) -> None:
         there.locks = run.lock, kept(run)
         users = Users(run, lambda who: there.client(run, crew, who), min_replicas)
         for lag in run.random.sample(LAGS, len(LAGS)):
-            users.go_on()
-            run.moment(0.5)
-            strike(run, there, lag)
-            users.let_go()
+            users.live_through(partial(strike, run, there, lag))
 
-    each(setting, lambda: Watched(setting), body)
-    outcome.tell(setting, min_replicas)
+    outcome.each(setting, LANES, partial(Watched, setting), body, min_replicas)
 
 
 def strike(run: Run, there: Watched, lag: float) -> None:
     """Have a replica replace the master, and wait until that is so for everybody."""
-    there.sentinels.wait_in_sync()
-    old = there.sentinels.master
+    there.wait_in_sync()
+    old = there.master
     there.proxies[old].lag(lag)
     try:
-        with behind(run, lag):
+        with outcome.behind(run, lag):
             run.moment(BEHIND[1], shortest=BEHIND[0])
         kind = run.random.choice(KINDS)
         with replacing(run, kind, lag=str(lag)):
             ordered = partial(wait_for, there.order)
             {"killed": old.kill, "stopped": old.pause, "ordered": ordered}[kind]()
-            there.sentinels.wait_for_new_master(old)
+            there.wait_for_new_master(old)
             come_back(run, old)
-            there.sentinels.wait_in_sync()
+            there.wait_in_sync()
     finally:
         there.proxies[old].lag(0)
 

@@ -20,7 +20,6 @@ from django_redislock.engine.pools import connection_of
 
 from .. import client as own
 from ..client import Client
-from ..events import Log
 
 LEASES = 0.8, 1.2
 WORK = 0.01
@@ -102,19 +101,11 @@ class Round:
             self.troubles.append(f"{lock!r}: {error!r}")
 
 
-def begin(client: Client, folder: str) -> None:
-    """From here on, what is noted is of another round."""
-    client.log.close()
-    client.folder = Path(folder)
-    client.log = Log(client.folder, client.who)
-    client.forget_registers()
-
-
 # In threads, greenlets, or tasks, which have a new loop in each round
 
 
 def work(client: Client, folder: str, **told: Any) -> dict[str, Any]:
-    begin(client, folder)
+    client.move(Path(folder))
     turn = Round(client, **told)
     threads = [
         Thread(target=own.run, args=(_use_all(turn, place, False), False))
@@ -129,7 +120,7 @@ def work(client: Client, folder: str, **told: Any) -> dict[str, Any]:
 
 
 def awork(client: Client, folder: str, **told: Any) -> dict[str, Any]:
-    begin(client, folder)
+    client.move(Path(folder))
     turn = Round(client, **told)
     asyncio.run(_awork(turn))
     return turn.told()
@@ -173,7 +164,7 @@ async def _use_all(turn: Round, place: int, is_async: bool) -> None:
 
 def operate(client: Client, folder: str, **told: Any) -> dict[str, Any]:
     """List, tell, and force what is not judged."""
-    begin(client, folder)
+    client.move(Path(folder))
     turn = Round(client, **told)
     while turn.goes_on:
         with turn.using("operator"):
