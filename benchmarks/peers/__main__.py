@@ -82,8 +82,7 @@ def _of_locks(names: list[str], part: str) -> Columns:
 
 
 def _of_tasks(names: list[str], folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    from .cases import CASES
-    from .run import Run, Worker
+    from .run import CASES, Run, Worker
 
     def column(name: str) -> dict[str, str]:
         cells = {}

@@ -3,15 +3,10 @@
 from collections.abc import Callable
 
 from ..figure import Bench, Figure
-from .crowd import crowd
-from .cycle import cycle
-from .growth import growth
-from .handover import handover
-from .importing import importing
+from .alone import cycle, importing, renewal, server
 from .listing import listing
-from .renewal import renewal
-from .server import server
 from .tasks import tasks
+from .waiting import crowd, growth, handover
 
 FIGURES: dict[str, Callable[[Bench], Figure]] = {
     "a": cycle,

@@ -1,0 +1,198 @@
+"""Processes that wait for a lock.
+
+- (b) From the start of a release to the return of acquire in a process that was waiting.
+- (c) 64 processes that all want one lock, all the time.
+- (i) Whether it gets slower with very many locks, or with very many waiters.
+"""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+from django_redislock import locks
+from tests.filling import fill
+from tests.servers import Node
+
+from ..contenders import LIST, OURS, PEERS, PYTHON_REDIS_LOCK, client_of, ours_at
+from ..crew import Crew
+from ..figure import Bench, Figure, Found, Line, Plot, ratios
+from ..places import KEYS, Commands, aliases
+from ..rounds import cycles, interleaved
+from ..turns import Story, percentiles, play
+
+WAITERS = (2, 16, 64)
+
+THEIRS = PYTHON_REDIS_LOCK
+
+CROWDED = f"{LIST} of as many processes"
+"""The floor: a process that has not run for long takes as long to wake up."""
+
+SHORT = {OURS: OURS, THEIRS: THEIRS, LIST: "bare, two processes", CROWDED: "bare, as many"}
+
+
+def handover(bench: Bench) -> Figure:
+    lines: list[Line] = []
+    medians: dict[str, list[float]] = {}
+    slowest: dict[str, list[float]] = {}
+    with Crew(max(WAITERS) + 1, {"default": bench.node.url}) as crew:
+        for waiters in WAITERS:
+            one = partial(
+                play,
+                crew,
+                url=bench.node.url,
+                seconds=bench.size(1.5, 0.8),
+                name=f"handover:{waiters}",
+            )
+            contenders = {
+                OURS: partial(one, waiters + 1, OURS),
+                THEIRS: partial(one, waiters + 1, THEIRS),
+                LIST: partial(one, 2, LIST),
+                CROWDED: partial(one, waiters + 1, LIST),
+            }
+            stories = interleaved(contenders, bench.rounds(8), bench.random, warm=False)
+            what, middle = f"hand-over, {waiters} waiters", percentiles(stories, 50)
+            worst = percentiles(stories, 99)
+            lines += [
+                Line.ratio(f"{what}, {of} / {other}", found, OURS, label, "at most", goal, CROWDED)
+                for of, other, found, label, goal in (
+                    ("median", LIST, middle, LIST, 1.2),
+                    ("median", f"{THEIRS}'s", middle, THEIRS, 0.7),
+                    ("p99", f"{THEIRS}'s", worst, THEIRS, 0.75),
+                )
+            ]
+            for plotted, found in ((medians, middle), (slowest, worst)):
+                plotted |= {f"{SHORT[label]}, {waiters} waiters": found[label] for label in found}
+    return Figure(
+        "Hand-over between processes",
+        tuple(lines),
+        (
+            Plot.of("handover", "A hand-over, median", "µs", medians, 1e6),
+            Plot.of("handover-p99", "A hand-over, 99th percentile", "µs", slowest, 1e6),
+        ),
+    )
+
+
+PROCESSES = 64
+CROWD_WORK = 0.0005
+
+BY_CLIENTS = ("evalsha", "eval", "blpop", "wait")
+"""The commands that we send. The scripts call all others."""
+
+
+def crowd(bench: Bench) -> Figure:
+    url, seconds = bench.node.url, bench.size(4, 1.5)
+    with Crew(PROCESSES, {"default": url}) as crew:
+        one = partial(
+            play, crew, PROCESSES, url=url, name="crowd", seconds=seconds, work=CROWD_WORK, pause=0
+        )
+
+        def ours() -> Story:
+            with Commands(client_of(url)) as commands:
+                story = one(OURS)
+            warming_up = 2 * PROCESSES  # each acquires and releases once before
+            sent = commands.sent(*BY_CLIENTS) - warming_up
+            return replace(story, sent=sent / len(story.turns))
+
+        contenders = {OURS: ours} | {label: partial(one, label) for label in (LIST, *PEERS)}
+        stories = interleaved(contenders, bench.rounds(5), bench.random, warm=False)
+    speed, longest, fairness = (
+        {label: [getattr(each, what) for each in stories[label]] for label in stories}
+        for what in ("per_second", "longest_wait", "fairness")
+    )
+    sent = [each.sent for each in stories[OURS]]
+    in_rounds = [each.longest_wait / each.full_round for each in stories[OURS]]
+    faster, shorter = "acquisitions a second / {}'s", "longest wait / {}'s"
+    return Figure(
+        f"{PROCESSES} processes, one lock",
+        (
+            *(
+                Line.ratio(faster.format(label), speed, OURS, label, "at least", 1, LIST)
+                for label in PEERS
+            ),
+            Line.of("commands sent for an acquisition", sent, "at most", 3.2),
+            Line.of("Jain's index", fairness[OURS], "at least", 0.99),
+            Line.of("longest wait / a mean full round", in_rounds, "at most", 2),
+            *(
+                Line.ratio(shorter.format(label), longest, OURS, label, "at most", 0.2)
+                for label in PEERS
+            ),
+        ),
+        (
+            Plot.of("crowd", "Acquisitions a second", "", speed),
+            Plot.of("crowd-longest", "The longest wait", "s", longest),
+            Plot.of("crowd-fairness", "Jain's index of fairness", "", fairness),
+        ),
+    )
+
+
+ACTIVE = (1, 100, 10_000, 100_000)
+GROWING = (1, 4, 16, 64, 256)
+
+
+def growth(bench: Bench) -> Figure:
+    active = ACTIVE[: bench.count(4, 3)]
+    waiters = GROWING[: bench.count(5, 3)]
+    with ExitStack() as stack:
+        urls = {f"with_{count}": stack.enter_context(Node()).url for count in active}
+        known = {"default": bench.node.url} | urls
+        stack.enter_context(aliases(**known))
+        for count in active:
+            _fill(f"with_{count}", urls[f"with_{count}"], count)
+        alone = interleaved(
+            {f"{count:,}": partial(cycles, ours_at(f"with_{count}", "cycle")) for count in active},
+            bench.rounds(40),
+            bench.random,
+        )
+        crew = stack.enter_context(Crew(max(waiters) + 1, known))
+        one = partial(play, crew, url=bench.node.url, seconds=bench.size(1.5, 0.8))
+        among, behind, bare = (
+            percentiles(interleaved(each, bench.rounds(6), bench.random, warm=False), 50)
+            for each in (
+                {
+                    f"{count:,}": partial(one, 2, OURS, name="growth", alias=f"with_{count}")
+                    for count in active
+                },
+                *(
+                    {
+                        f"{count:,}": partial(one, count + 1, label, name=f"growth:{count}")
+                        for count in waiters
+                    }
+                    for label in (OURS, LIST)
+                ),
+            )
+        )
+    return Figure(
+        "Growth",
+        (
+            *_growth("a cycle, {} locks / 1", alone),
+            *_growth("a hand-over, {} locks / 1", among),
+            *_growth("a hand-over, {} waiters / 1", behind, bare),
+        ),
+        (
+            Plot.of("growth-cycle", "A cycle, by active locks", "µs", alone, 1e6),
+            Plot.of("growth-locks", "A hand-over, by active locks", "µs", among, 1e6),
+            Plot.of("growth-waiters", "A hand-over, by waiters", "µs", behind, 1e6),
+        ),
+    )
+
+
+def _fill(alias: str, url: str, count: int) -> None:
+    locks.using(alias).lock("model", timeout=3600, auto_renewal=False).acquire()
+    names = [f"lock:{number}" for number in range(count - 1)]
+    fill(client_of(url), KEYS, "model", names)
+
+
+def _growth(what: str, found: Found, bare: Found | None = None) -> list[Line]:
+    """The `bare` list is the floor: a process wakes up that slept for long."""
+    one, *more = found
+    floors = {count: ratios(bare[count], bare[one]) if bare else None for count in more}
+    return [
+        Line.of(
+            what.format(count),
+            ratios(found[count], found[one]),
+            "at most",
+            1.2,
+            floor=floors[count],
+        )
+        for count in more
+    ]
