@@ -12,7 +12,7 @@ import pytest
 from tests.tools import wait_until
 
 from .checker import Findings, check
-from .outcome import AT_ONCE, on_no_replica, too_late
+from .failovers import AT_ONCE, on_no_replica, too_late
 from .scenario import Run, Scenario, Setting
 
 LOCK = "a"

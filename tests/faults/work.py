@@ -1,13 +1,21 @@
-"""What clients do beside `client.loop`, called by their paths."""
+"""What clients do beside `client.loop`: functions that they are asked for by their paths, and a
+user that is sync or async. What tells of locks is for clients of any release."""
 
+import asyncio
 import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from redis.exceptions import RedisError
 
+import django_redislock
 from django_redislock import locks
+from django_redislock.info import Holder
 
-from .client import Client, acquire, release, write
+from .client import Client, Want, acquire, do, letting_go, pause, release, run, write
 
 EVERY = 0.05  # seconds between two looks at a lock that is held
 
@@ -47,3 +55,106 @@ def look(client: Client, lock: str) -> int:
         locks.history(lock)
         done += 1
     return done
+
+
+class User:
+    def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
+        self.client = client
+        self.name = name
+        self.options = options
+        self.is_async = "async" in client.who
+        self.times = 0
+        """How often it held the lock."""
+
+    def run(self, what: Coroutine[Any, Any, None]) -> None:
+        run(what, self.is_async)
+
+    @property
+    def held(self) -> Any:
+        """The lock that it holds."""
+        return self.client.held[self.name]
+
+    async def do(self, thing: Any, what: str, *args: Any, **how: Any) -> Any:
+        return await do(thing, what, *args, is_async=self.is_async, **how)
+
+    async def sleep(self, shortest: float, longest: float) -> None:
+        await pause(self.client.random.uniform(shortest, longest), self.is_async)
+
+    async def acquire(self, longest: float | None = None) -> bool:
+        with self._broken_off(), Want(self.client, self.name, self.options) as want:
+            acquired = want.ends(await self._acquire(want.lock_object, longest))
+            self.times += acquired
+            return acquired
+        return False
+
+    async def _acquire(self, lock: Any, longest: float | None) -> bool:
+        if longest is None or not (self.is_async and self.client.random.random() < 0.5):
+            return bool(await self.do(lock, "acquire", blocking_timeout=longest))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(longest):  # which cancels it
+                return bool(await lock.aacquire())
+        return False
+
+    async def release(self) -> None:
+        with self._broken_off(), letting_go(self.client, self.name) as held:
+            await self.do(held, "release")
+
+    async def seconds_left(self) -> float:
+        info = await self.do(locks, "get", self.name)
+        return info.ttl or 0 if info else 0
+
+    @contextmanager
+    def _broken_off(self) -> Iterator[None]:
+        """What goes wrong leaves nothing behind: from then on the next may hold it."""
+        try:
+            yield
+        except Exception:
+            self.log("free")
+
+    def log(self, what: str, **facts: Any) -> None:
+        self.client.log.write(what, lock=self.name, **facts)
+
+
+INFO = "name", "kind", "capacity", "state", "waiters"
+HOLDING = "token", "fence_token", "weight", "timeout", "waited", "acquired_at"
+WAITING = "since", "weight", "timeout"
+PAST = "name", "kind", "outcome", "at", "acquired_at", "held", "fence_token", "weight"
+ABOUT = "holder", "metadata"  # what all releases tell, but for what changes while one looks
+
+
+def made_of(client: Client) -> str:
+    """Where its package is."""
+    return str(django_redislock.__file__)
+
+
+def tell(client: Client, lock: str) -> dict[str, Any]:
+    """Who holds it and who waits, and who held it before."""
+    from django_redislock import locks
+
+    info = locks.get(lock)
+    return {
+        "listed": [each.name for each in locks.active(lock)],
+        "info": info and _told(info, *INFO),
+        "holders": [_told(each, *HOLDING, *ABOUT) for each in info.holders] if info else [],
+        "queue": [_told(each, *WAITING, *ABOUT) for each in locks.queue(lock)],
+        "past": [_told(each, *PAST, *ABOUT) for each in locks.history(lock)],
+    }
+
+
+def force(client: Client, lock: str, token: str) -> int:
+    from django_redislock import locks
+
+    return locks.force_release(lock, token)
+
+
+def _told(facts: object, *names: str) -> dict[str, Any]:
+    return {name: _plain(getattr(facts, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Holder):
+        # The previous release does not know the process.
+        return {name: each for name, each in asdict(value).items() if name != "process"}
+    return value

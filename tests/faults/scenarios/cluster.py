@@ -10,10 +10,10 @@ from redis.crc import key_slot
 from tests.servers import Cluster, Node
 from tests.servers.processes import wait_for
 
-from .. import outcome
+from .. import failovers
 from ..crew import KEYS, Client, Crew
+from ..failovers import Users, kept, replacing
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
-from ..users import Users, kept, replacing
 from .sentinel import come_back
 
 MOVES = 2  # times that a slot moves in a run
@@ -81,8 +81,8 @@ def migrations(setting: Setting, *, atomic: bool = False) -> None:
             assert users.let_go()
 
     setting.each(body, lanes=3)
-    outcome.end(setting, cluster)
-    outcome.tell(setting)
+    failovers.end(setting, cluster)
+    failovers.tell(setting)
 
 
 # Primaries that are replaced
@@ -111,7 +111,7 @@ def in_agreement(setting: Setting) -> None:
         for _ in range(FAILOVERS):
             assert users.live_through(take_over)
 
-    outcome.each(setting, 1, lambda: setting.use(Cluster()), body)
+    failovers.each(setting, 1, lambda: setting.use(Cluster()), body)
 
 
 @scenario(
@@ -127,7 +127,7 @@ def in_agreement(setting: Setting) -> None:
     may_fail=(EXCLUSION, ORDER, WAKING),
     **REPLACED,
 )
-def failovers(setting: Setting, min_replicas: int = 0) -> None:
+def replaced(setting: Setting, min_replicas: int = 0) -> None:
     crew = setting.crew()
 
     def body(run: Run, cluster: Cluster) -> None:
@@ -135,7 +135,7 @@ def failovers(setting: Setting, min_replicas: int = 0) -> None:
         for is_behind in run.random.sample((False, True) * (FAILOVERS // 2), FAILOVERS):
             users.live_through(partial(strike, run, cluster, is_behind, not min_replicas))
 
-    outcome.each(setting, LANES, lambda: setting.use(Cluster()), body, min_replicas)
+    failovers.each(setting, LANES, lambda: setting.use(Cluster()), body, min_replicas)
 
 
 def strike(run: Run, cluster: Cluster, is_behind: bool, may_lose: bool) -> None:
@@ -147,7 +147,7 @@ def strike(run: Run, cluster: Cluster, is_behind: bool, may_lose: bool) -> None:
     if is_behind:
         replica.pause()
         old.ask("CLIENT", "KILL", "TYPE", "REPLICA")
-        with outcome.behind(run, math.inf):
+        with failovers.behind(run, math.inf):
             run.moment(BEHIND[1], shortest=BEHIND[0])
     with replacing(run, kind, may_lose=may_lose, behind=is_behind):
         old.kill() if kind == "killed" else old.pause()

@@ -1,4 +1,4 @@
-"""Processes that stand still for longer than their lease, and then go on."""
+"""Processes and servers that stand still for longer than a lease, and then go on."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from ..checker import AT_ONCE
 from ..client import Client
 from ..crew import Crew
 from ..register import Row
-from ..scenario import Run, Setting, scenario
+from ..scenario import Run, Setting, Shared, scenario
 from .killed import LEASES, UNTIL_FREE, take_turns, until_free
 
 LONG_LEASES = 1.0, 1.5  # long enough to be kept on a busy machine until all is set up
@@ -135,3 +135,25 @@ class Stop:
             self.done = True
             os.kill(os.getpid(), signal.SIGSTOP)
         return execute(sql, params, many, context)
+
+
+@scenario(
+    10, "Redis paused past the lease", runs=100, short=4, operations=3, free_within=UNTIL_FREE
+)
+def paused(setting: Setting) -> None:
+    """Three clients take turns while the server stands still for longer than the lease."""
+    nodes, crew = Shared(setting.node() for _ in range(4)), setting.crew()
+
+    def body(run: Run) -> None:
+        lease = run.random.uniform(*LEASES)
+        with nodes.one() as node:
+            clients = take_turns(run, crew, node, lease, work=(0, lease))
+            run.random.choice(clients).wait_for("held")
+            run.moment(lease)
+            with run.paused(node):
+                run.moment(lease * 2.5, shortest=lease * 1.2)
+            back = run.free()
+            for client in clients:
+                client.wait_for("held", after=back)
+
+    setting.each(body, lanes=4)

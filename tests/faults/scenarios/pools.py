@@ -9,7 +9,7 @@ from tests.tools import wait_until
 from ..client import Client, write
 from ..keeping import GRACE
 from ..scenario import Run, Setting, scenario
-from ..user import User
+from ..work import User
 
 LEASE = 2.5
 USERS = 8

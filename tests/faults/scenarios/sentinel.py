@@ -1,4 +1,6 @@
-"""A master that is replaced by a replica, as Sentinels do it."""
+"""A master that is replaced by a replica, as Sentinels do it: it dies, stands still, is told to, or
+is cut off from its replicas and the Sentinels, and some clients with it.
+"""
 
 import math
 from collections.abc import Iterator
@@ -12,11 +14,11 @@ from django_redislock.clock import now
 from tests.servers import Node, Sentinels
 from tests.servers.processes import wait_for
 
-from .. import outcome
+from .. import failovers
 from ..crew import CORE, Client, Crew
+from ..failovers import Users, kept, replacing
 from ..proxy import Proxy
 from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
-from ..users import Users, kept, replacing
 
 LANES = 4
 DOWN_AFTER = 400  # milliseconds
@@ -109,18 +111,18 @@ def failover(setting: Setting, min_replicas: int = 0) -> None:
         there.locks = run.lock, kept(run)
         users = Users(run, lambda who: there.client(run, crew, who), min_replicas)
         for lag in run.random.sample(LAGS, len(LAGS)):
-            users.live_through(partial(strike, run, there, lag))
+            users.live_through(partial(replace_master, run, there, lag))
 
-    outcome.each(setting, LANES, partial(Watched, setting), body, min_replicas)
+    failovers.each(setting, LANES, partial(Watched, setting), body, min_replicas)
 
 
-def strike(run: Run, there: Watched, lag: float) -> None:
+def replace_master(run: Run, there: Watched, lag: float) -> None:
     """Have a replica replace the master, and wait until that is so for everybody."""
     there.wait_in_sync()
     old = there.master
     there.proxies[old].lag(lag)
     try:
-        with outcome.behind(run, lag):
+        with failovers.behind(run, lag):
             run.moment(BEHIND[1], shortest=BEHIND[0])
         kind = run.random.choice(KINDS)
         with replacing(run, kind, lag=str(lag)):
@@ -139,3 +141,84 @@ def come_back(run: Run, old: Node) -> None:
     if not old.is_running:
         old.start()
     old.resume()
+
+
+WITH_THE_MASTER = "keeper", "waiting first", "first"
+"""Of the users, those that are cut off together with it."""
+
+LASTS = 1.0, 4.0  # seconds for which there are two masters
+
+GUARDED = {"min_replicas_to_write": 1, "min_replicas_max_lag": 2}
+"""The server's own guard. Replicas tell it once a second how far they are."""
+
+REFUSED = "ResponseError"  # what it then answers: ``NOREPLICAS``
+
+
+class Parted(Watched):
+    """Each server is reached by one proxy from the side of most, and by another from that of the
+    master, which itself is reached directly from there."""
+
+    def __init__(self, setting: Setting, **config: Any) -> None:
+        super().__init__(setting, **config)
+        there = (*self.nodes, *self.sentinels)
+        self._across: dict[Node, Proxy] = {node: setting.proxy(node) for node in there}
+
+    def client_with(self, master: Node, run: Run, crew: Crew, who: str) -> Client:
+        if who not in WITH_THE_MASTER:
+            return self.client(run, crew, who)
+        client = run.client_of(crew, who, {})
+        others = [node for node in self.proxies if node is not master]
+        ways = [(self.proxies[node].address, self._across[node].address) for node in others]
+        client.ask(
+            "tests.faults.reach:by_sentinel",
+            name=self.name,
+            sentinels=[self._across[each].address for each in self.sentinels],
+            ways=[*ways, (self.proxies[master].address, master.address)],
+            through=CORE,
+        )
+        return client
+
+    def part(self, master: Node) -> list[Proxy]:
+        """Let nothing pass between the sides; tells what is to be thawed."""
+        parted = [
+            self.proxies[master],
+            *(proxy for node, proxy in self._across.items() if node is not master),
+        ]
+        for proxy in parted:
+            proxy.freeze()
+        return parted
+
+
+PARTED = {"runs": 12, "short": 1, "operations": 10, "may_fail": (EXCLUSION, ORDER, WAKING)}
+
+
+@scenario(
+    9,
+    "Partition, the server's min-replicas-to-write 1",
+    errors=(*ERRORS, REFUSED),
+    args=GUARDED,
+    **PARTED,
+)
+@scenario(9, "Partition, min_replicas=1", errors=ERRORS, args={"min_replicas": 1}, **PARTED)
+@scenario(9, "Partition, the master on the smaller side", errors=ERRORS, **PARTED)
+def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
+    crew = setting.crew()
+
+    def body(run: Run, there: Parted) -> None:
+        there.wait_in_sync()
+        old = there.master
+        users = Users(run, lambda who: there.client_with(old, run, crew, who), min_replicas)
+        users.live_through(partial(cut_off, run, there, old))
+
+    failovers.each(setting, LANES, partial(Parted, setting, **config), body, min_replicas)
+
+
+def cut_off(run: Run, there: Parted, old: Node) -> None:
+    with replacing(run, "parted"):
+        parted = there.part(old)
+        with failovers.behind(run, math.inf, clients=WITH_THE_MASTER):
+            there.wait_for_new_master(old)
+            run.moment(LASTS[1], shortest=LASTS[0])
+        for proxy in parted:
+            proxy.thaw()
+        there.wait_in_sync()

@@ -30,7 +30,7 @@ class Releases:
 
     def client(self, run: Run, release: str, who: str, node: Node) -> Client:
         client = run.client(self.crews[release], f"{who}, {release}", node.url)
-        is_old = client.ask("tests.faults.looking:made_of").startswith(str(previous.PACKAGE))
+        is_old = client.ask("tests.faults.work:made_of").startswith(str(previous.PACKAGE))
         assert is_old == (release == OLD)
         return client
 
@@ -68,7 +68,7 @@ def queue(setting: Setting) -> None:
             if client is clients[-1]:
                 run.log.write("taken", lock=run.lock)
                 other = lookers[OLD if order[-1] == NEW else NEW]
-                assert other.ask("tests.faults.looking:force", lock=run.lock, token=token) == 1
+                assert other.ask("tests.faults.work:force", lock=run.lock, token=token) == 1
                 run.fault("forced by the other release")
                 client.wait_for("lost")
             elif run.random.random() < 0.5:
@@ -83,7 +83,7 @@ def queue(setting: Setting) -> None:
 
 def looks(lookers: dict[str, Client], lock: str) -> dict[str, Any]:
     """What clients of both releases see alike."""
-    one, other = (each.ask("tests.faults.looking:look", lock=lock) for each in lookers.values())
+    one, other = (each.ask("tests.faults.work:tell", lock=lock) for each in lookers.values())
     assert one == other
     return dict(one)
 

@@ -4,7 +4,66 @@ import argparse
 import os
 import random
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..table import markdown, write
+
+if TYPE_CHECKING:
+    from .running import Outcome, Series
+
+BEGIN = "<!-- soak: written by `make soak` -->"
+END = "<!-- soak: end -->"
+
+IN_KIB = "memory", "data"
+HEAD = "Process", "What", "First", "Middle third", "Last third", "Growth", "Allowed", ""
+WORST = "What", "Of so many processes", "In the one that grew most", "Growth", "Allowed"
+
+
+def text_of(outcome: "Outcome") -> str:
+    """All that was measured."""
+    table = _table(HEAD, 2, map(_cells, outcome.series))
+    failures = [f"FAILED: {failure}" for failure in outcome.failures[:20]]
+    end = f"{len(outcome.failures)} failures, seed {outcome.seed}"
+    return "\n".join([about(outcome), "", table, "", *failures, end])
+
+
+def summary_of(outcome: "Outcome") -> str:
+    """The process that grew most, for each measure."""
+    rows = [_worst(what, outcome.series) for what in dict.fromkeys(map(_name, outcome.series))]
+    return f"{about(outcome)}\n\n{_table(WORST, 1, rows)}"
+
+
+def about(outcome: "Outcome") -> str:
+    faults = ", ".join(f"{kind} {number}" for kind, number in outcome.faults.most_common())
+    late = f"; {outcome.late} learned of their turn too late" if outcome.late else ""
+    return (
+        f"{outcome.seconds / 60:.0f} minutes, {outcome.rounds} rounds; "
+        f"{outcome.judged + outcome.held:,} acquisitions, of which {outcome.judged:,} were "
+        f"judged{late}; {outcome.faults.total():,} faults ({faults})."
+    )
+
+
+def _name(series: "Series") -> str:
+    return f"{series.what} (KiB)" if series.what in IN_KIB else series.what
+
+
+def _worst(what: str, every: Iterable["Series"]) -> tuple[str, ...]:
+    of_it = [each for each in every if _name(each) == what]
+    worst = max(of_it, key=lambda each: each.growth - each.limit)
+    numbers = worst.middle, worst.growth, worst.limit
+    return what, str(len(of_it)), *(f"{number:,.0f}" for number in numbers)
+
+
+def _cells(series: "Series") -> tuple[str, ...]:
+    numbers = series.values[0], series.middle, series.last, series.growth, series.limit
+    told = [f"{number:,.0f}" for number in numbers]
+    return series.who, _name(series), *told, "" if series.is_flat else "GROWS"
+
+
+def _table(head: tuple[str, ...], words: int, rows: Iterable[tuple[str, ...]]) -> str:
+    return markdown(head, [*["---"] * words, *["--:"] * (len(head) - words)], *rows)
 
 
 def main() -> int:
@@ -13,8 +72,6 @@ def main() -> int:
     import django
 
     django.setup()
-    from ..table import write
-    from .report import BEGIN, END, summary_of, text_of
     from .running import Soak
 
     print(f"seed {options.seed}", flush=True)
