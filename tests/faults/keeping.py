@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.servers import Node
+from tests.servers.clock import Clock
 
 from .crew import Client, Crew
 from .scenario import Run, Setting, Shared
@@ -17,6 +18,8 @@ GRACE = 2.0  # seconds that a busy machine may take on top of what is promised
 LEASES = 2.5, 5.0  # seconds: long enough that a busy machine does not lose them
 
 LANES = 4
+
+CLOCKED = "valkey-9.1", "redis-6.2"  # Debian's Redis hangs with a clock of its own
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Kept:
     lease: float
     keeper: Client
     others: Sequence[Client]
+    clock: Any = None
 
     def let_go(self) -> str:
         """Have the keeper release: what it answers, which may be that it had lost the lock."""
@@ -70,14 +74,21 @@ def each(
     body: Callable[[Kept], object],
     *,
     leases: tuple[float, float] = LEASES,
+    clocks: bool = False,
     **config: Any,
 ) -> None:
-    """Run `body` in each run, on a server that no other run uses at that time."""
-    nodes, crew = Shared(setting.node(**config) for _ in range(LANES)), setting.crew()
+    """Run `body` in each run, on a server that no other run uses at that time. With `clocks` the
+    server has a clock of its own."""
+    crew, places = setting.crew(), []
+    for number in range(LANES):
+        clock = Clock(setting.folder / f"clock {number}") if clocks else None
+        makes, environment = (CLOCKED, clock.environment) if clock else ((), {})
+        places.append((setting.node(*makes, environment=environment, **config), clock))
+    shared = Shared(places)
 
     def with_a_node(run: Run) -> None:
-        with nodes.one() as node:
-            body(begin(run, crew, node, leases=leases))
+        with shared.one() as (node, clock):
+            body(replace(begin(run, crew, node, leases=leases), clock=clock))
 
     setting.each(with_a_node, lanes=LANES)
 

@@ -1,17 +1,14 @@
-"""What a lock protects: registers that clients write, with the fence and without.
+"""What a lock protects: a register that clients write, with the fence and without.
 
 `Attempts` is a file that holds one record for each attempt to write, in the order in which they
 came. Appending is atomic, so no lock is needed, and a process that is stopped holds up no other.
-A register without a fence takes every attempt; one with a fence takes an attempt unless a
-greater fencing token stands before it. So one file is both, and tells what the fence saved.
-
-`Row` is a row of a database, written through `django_redislock.fencing`.
+A register without a fence takes every attempt; one with a fence takes an attempt unless a greater
+fencing token stands before it. So one file is both, and shows what the fence prevented.
 """
 
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from django_redislock.clock import now
 
@@ -51,43 +48,3 @@ class Attempts:
 
     def close(self) -> None:
         os.close(self._file)
-
-
-class Row:
-    """A row of PostgreSQL (or any database of `tests.fencing`) that counts its writes: the first
-    is that of the fence, the second has none."""
-
-    def __init__(self, using: str, lock: str) -> None:
-        from tests.fencing.models import Account
-
-        self.lock = lock
-        self.rows = Account.objects.using(using).filter(note=lock)
-        self.plain = Account.objects.using(using).filter(note=f"{lock} without a fence")
-
-    def make(self) -> None:
-        self.rows.create(note=self.lock)
-        self.plain.create(note=f"{self.lock} without a fence")
-
-    def write(self, holder: Any) -> int:
-        """The how manieth write that got through this was; 0 if a newer holder wrote before.
-        `holder` is the lock, or the fencing token that the caller took for good."""
-        from django.db import transaction
-        from django.db.models import F
-
-        from django_redislock import StaleLock
-        from django_redislock.fencing import fenced
-
-        try:
-            with transaction.atomic(using=self.rows.db):
-                fenced(self.rows, holder).update(balance=F("balance") + 1)
-                return self.rows.get().balance
-        except StaleLock:
-            return 0
-
-    def write_without(self) -> int:
-        from django.db import transaction
-        from django.db.models import F
-
-        with transaction.atomic(using=self.plain.db):
-            self.plain.update(balance=F("balance") + 1)
-            return self.plain.get().balance

@@ -3,7 +3,6 @@ by which holders judge their leases, goes on as ever."""
 
 import select
 import time
-from collections.abc import Callable
 
 from django_redislock.clock import now
 from django_redislock.engine import drivers, flows
@@ -13,13 +12,11 @@ from .. import keeping
 from ..client import Client
 from ..crew import KEYS
 from ..keeping import GRACE, LANES, Kept
-from ..scenario import EXCLUSION, ORDER, Run, Setting, Shared, scenario
+from ..scenario import EXCLUSION, ORDER, Run, Setting, scenario
 
 HOUR = 3600.0
 
 LEASE = 2.5
-
-MAKES = "valkey-9.1", "redis-6.2"  # Debian's Redis hangs with a clock of its own
 
 
 def set_forward(run: Run, clock: Clock, seconds: float) -> float:
@@ -27,25 +24,6 @@ def set_forward(run: Run, clock: Clock, seconds: float) -> float:
     run.fault("clock set", seconds=seconds)
     clock.move(seconds)
     return now()
-
-
-def each(
-    setting: Setting,
-    body: Callable[[Kept, Clock], None],
-    leases: tuple[float, float] = keeping.LEASES,
-) -> None:
-    """Run `body` with servers that have a clock of their own."""
-    clocks = [Clock(setting.folder / f"clock {number}") for number in range(LANES)]
-    crew = setting.crew()
-    servers = Shared(
-        (setting.node(*MAKES, environment=clock.environment), clock) for clock in clocks
-    )
-
-    def with_a_server(run: Run) -> None:
-        with servers.one() as (node, clock):
-            body(keeping.begin(run, crew, node, leases=leases), clock)
-
-    setting.each(with_a_server, lanes=LANES)
 
 
 @scenario(
@@ -58,18 +36,14 @@ def each(
 )
 def forward(setting: Setting) -> None:
     """It ends all leases, and the heartbeats of all waiters expire."""
-    told: list[float] = []
 
-    def body(kept: Kept, clock: Clock) -> None:
+    def strike(kept: Kept) -> float:
         run = kept.run
         run.moment(0.5)
         run.log.write("taken", lock=run.lock)
-        since = set_forward(run, clock, run.random.choice((5, 60, HOUR)))
-        kept.go_on(since)
-        told.append(kept.until_told(since))
+        return set_forward(run, kept.clock, run.random.choice((5, 60, HOUR)))
 
-    each(setting, body)
-    keeping.tell_how_soon(setting, told, "that")
+    keeping.lose(setting, strike, clocks=True)
 
 
 @scenario(
@@ -84,15 +58,15 @@ def forward(setting: Setting) -> None:
 def back(setting: Setting) -> None:
     """Waiters from before that are queued behind those who come later."""
 
-    def body(kept: Kept, clock: Clock) -> None:
+    def body(kept: Kept) -> None:
         kept.run.moment(0.5)
-        since = set_forward(kept.run, clock, -HOUR)
+        since = set_forward(kept.run, kept.clock, -HOUR)
         if kept.run.random.random() < 0.5:
             kept.keeper.wait_for("kept", after=since)
         assert kept.let_go() == "released"
         kept.go_on(since)
 
-    each(setting, body)
+    keeping.each(setting, body, clocks=True)
 
 
 @scenario(
@@ -109,9 +83,9 @@ def back(setting: Setting) -> None:
 def back_and_dead(setting: Setting) -> None:
     """What it held stays for an hour more, or until somebody releases it by force."""
 
-    def body(kept: Kept, clock: Clock) -> None:
+    def body(kept: Kept) -> None:
         run, node = kept.run, kept.node
-        since = set_forward(run, clock, -HOUR)
+        since = set_forward(run, kept.clock, -HOUR)
         kept.keeper.kill()
         time.sleep(LEASE * 1.1)
         info = run.info(node)
@@ -123,7 +97,7 @@ def back_and_dead(setting: Setting) -> None:
         assert gone == info.token
         kept.go_on(since)
 
-    each(setting, body, leases=(LEASE, LEASE))
+    keeping.each(setting, body, leases=(LEASE, LEASE), clocks=True)
     setting.notes.append("it stayed until it was released by force")
 
 

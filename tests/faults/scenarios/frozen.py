@@ -12,7 +12,6 @@ from tests.fencing import postgres
 from ..checker import AT_ONCE
 from ..client import Client
 from ..crew import Crew
-from ..register import Row
 from ..scenario import Run, Setting, Shared, scenario
 from .killed import LEASES, UNTIL_FREE, take_turns, until_free
 
@@ -104,23 +103,44 @@ def write_late(
 # What clients do
 
 
+def rows(lock: str) -> tuple[Any, Any]:
+    """A row with a fence and one without, which count their writes."""
+    from tests.fencing.models import Account
+
+    accounts = Account.objects.using("postgres")
+    return accounts.filter(note=lock), accounts.filter(note=f"{lock} without a fence")
+
+
 def make_rows(client: Client, lock: str) -> None:
-    Row("postgres", lock).make()
+    fenced_row, _ = rows(lock)
+    for note in (lock, f"{lock} without a fence"):
+        fenced_row.create(note=note)
 
 
 def write_rows(client: Client, lock: str, stop: bool = False) -> dict[str, bool]:
-    """Write to the row with a fence and to the one without; whether the fence let it through.
-    Before its first UPDATE, when it has asked its lock, it may stop itself."""
-    from django.db import connections
+    """Write to both rows; whether the fence let it through. Before its first UPDATE, when it has
+    asked its lock, it may stop itself."""
+    from django.db import connections, transaction
+    from django.db.models import F
 
+    from django_redislock import StaleLock
+    from django_redislock.fencing import fenced
+
+    fenced_row, plain_row = rows(lock)
+    held, accepted, place = client.held[lock], True, 0
+    about = {"lock": lock, "register": "row", "fence": held.fence_token}
     with connections["postgres"].execute_wrapper(Stop(done=not stop)):
-        held = client.held[lock]
-        row = Row("postgres", lock)
-        about = {"lock": lock, "register": "row", "fence": held.fence_token}
-        place = row.write(held)
-        accepted = place > 0
+        try:
+            with transaction.atomic(using="postgres"):
+                fenced(fenced_row, held).update(balance=F("balance") + 1)
+                place = fenced_row.get().balance
+        except StaleLock:
+            accepted = False
         client.log.write("write", fenced=True, accepted=accepted, place=place, **about)
-        client.log.write("write", fenced=False, place=row.write_without(), **about)
+        with transaction.atomic(using="postgres"):
+            plain_row.update(balance=F("balance") + 1)
+            place = plain_row.get().balance
+        client.log.write("write", fenced=False, place=place, **about)
     return {"wrote": True, "accepted": accepted}
 
 

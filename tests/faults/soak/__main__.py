@@ -75,8 +75,7 @@ def main() -> int:
     from .running import Soak
 
     print(f"seed {options.seed}", flush=True)
-    with Soak(options.minutes * 60, options.seed) as soak:
-        outcome = soak.run()
+    outcome = Soak(options.minutes * 60, options.seed).run()
     print(text_of(outcome))
     if options.write and outcome.failures:
         print(f"{options.write} stays as it is: not everything holds")

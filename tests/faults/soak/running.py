@@ -5,13 +5,12 @@ import math
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Self
 
 from django_redislock.clock import now
 from tests.servers import Node
@@ -123,8 +122,6 @@ class Outcome:
 
 
 class Soak:
-    """Use it in ``with``, and then call `run`."""
-
     def __init__(self, seconds: float, seed: int) -> None:
         self.seconds = seconds
         self.seed = seed
@@ -133,9 +130,8 @@ class Soak:
         self.outcome = Outcome(seed)
         self._is_clean = True
         self._values: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
+    def run(self) -> Outcome:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             self.nodes = {name: stack.enter_context(Node()) for name in SERVERS}
@@ -147,11 +143,7 @@ class Soak:
             self.lasting = {who: self._lasting(who) for who in LASTING}
             for client in self.lasting.values():
                 stack.callback(client.end)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
+            return self._run()
 
     def _lasting(self, who: str) -> Client:
         crew = self.gevent if who == "greenlets" else usual_crew()
@@ -163,7 +155,7 @@ class Soak:
         aliases = {alias: caches(one)["default"] for alias, one in zip(QUORUM, urls, strict=True)}
         return Client(crew, who, log, aliases, seed=f"{self.seed} {who}")
 
-    def run(self) -> Outcome:
+    def _run(self) -> Outcome:
         began = now()
         until = began + self.seconds
         length = min(LONGEST_ROUND, self.seconds / ROUNDS * 0.6)
@@ -231,10 +223,21 @@ class Soak:
         self.outcome.faults.update(each.get("kind", each["what"]) for each in found.faults)
         late = {each for each in found.overtakings if self._came_late(each, found)}
         self.outcome.late += len(late)
+        wrong = {
+            "overlap": found.overlaps,
+            "stale write": found.stale,
+            "refused in turn": found.refused_in_turn,
+            "fencing token": found.fences,
+            "overtaken": [each for each in found.overtakings if each not in late],
+            "not woken": found.lost_wakeups,
+            "not its own": found.not_owned,
+            "left": found.leftovers,
+            "error": [each for each in found.errors if each["type"] not in ERRORS],
+        }
         self.outcome.failures += [
             f"round {self.outcome.rounds}: {what}: {each}"
-            for what, each in _not_to_be(found)
-            if each not in late
+            for what, cases in wrong.items()
+            for each in cases
         ]
 
     def _came_late(self, overtaking: str, found: checker.Findings) -> bool:
@@ -268,19 +271,3 @@ def _of_server(node: Node) -> dict[str, float]:
             "keys": sum(part != "index" for part in parts.values()) - len(history),
             "connections": len(client.client_list()),
         }
-
-
-def _not_to_be(found: checker.Findings) -> Iterator[tuple[str, str]]:
-    for what, cases in {
-        "overlap": found.overlaps,
-        "stale write": found.stale,
-        "refused in turn": found.refused_in_turn,
-        "fencing token": found.fences,
-        "overtaken": found.overtakings,
-        "not woken": found.lost_wakeups,
-        "not its own": found.not_owned,
-        "left": found.leftovers,
-        "error": [str(each) for each in found.errors if each["type"] not in ERRORS],
-    }.items():
-        for each in cases:
-            yield what, each
