@@ -4,10 +4,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tests.servers import Node
 
+Number = TypeVar("Number", int, float)
 Sense = Literal["at most", "at least", "exactly"]
 Found = Mapping[str, Sequence[float]]  # what was measured of each contender, by round
 
@@ -24,10 +25,7 @@ class Bench:
     def rounds(self, full: int) -> int:
         return self.given_rounds or (max(3, full // 10) if self.quick else full)
 
-    def size(self, full: float, quick: float) -> float:
-        return quick if self.quick else full
-
-    def count(self, full: int, quick: int) -> int:
+    def size(self, full: Number, quick: Number) -> Number:
         return quick if self.quick else full
 
 

@@ -8,13 +8,13 @@ import os
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 from uuid import uuid4
 
-from .contenders import LIST, Contender, client_of, contender
+from .contenders import LIST, client_of, contender
 from .crew import Crew
 
 SETTLE = 0.2  # seconds at the beginning that don't count: not everybody waits yet
@@ -26,51 +26,39 @@ lock is released the next time, and does not snatch it from those who waited."""
 SURELY = 0.001  # seconds after which whoever asked surely waits
 
 
+Lock = tuple[str, str, str, str]
+"""The arguments of `contender`: its label, the first server, a name, and the alias where the lock
+is, if it is ours and elsewhere."""
+
+
 class Turn(NamedTuple):
     asked: float
     held: float
     left: float  # when the release began
 
 
-@dataclass(frozen=True)
-class Order:
-    """How a process is to take turns."""
-
-    label: str
-    url: str
-    name: str
-    begin: float
-    end: float
-    work: float
-    pause: float  # seconds from a release until the same process asks again
-    alias: str  # where the lock is, if it is ours and not on the first server
-
-    def contender(self, name: str) -> Contender:
-        return contender(self.label, self.url, name, self.alias)
-
-
-def take(order: Order) -> list[Turn]:
+def take(lock: Lock, begin: float, end: float, work: float, pause: float) -> list[Turn]:
     """Take turns from `begin` to `end`. Runs in a process of a crew."""
-    lock = order.contender(order.name)
+    one = contender(*lock)
     turns = []
-    time.sleep(max(0.0, order.begin - time.monotonic()))
-    while (asked := time.monotonic()) < order.end:
-        lock.acquire()
+    time.sleep(max(0.0, begin - time.monotonic()))
+    while (asked := time.monotonic()) < end:
+        one.acquire()
         held = time.monotonic()
-        time.sleep(order.work)
+        time.sleep(work)
         left = time.monotonic()
-        lock.release()
+        one.release()
         turns.append(Turn(asked, held, left))
-        if order.pause:
-            time.sleep(order.pause)
+        if pause:
+            time.sleep(pause)
     return turns
 
 
-def connect(order: Order) -> None:
+def connect(lock: Lock) -> None:
     """Acquire and release another lock, so that what it needs is there; a list is put first."""
-    lock = order.contender(f"{order.name}:{os.getpid()}")
-    once = (lock.release, lock.acquire) if order.label == LIST else (lock.acquire, lock.release)
-    for call in once:
+    label, url, name, alias = lock
+    one = contender(label, url, f"{name}:{os.getpid()}", alias)
+    for call in (one.release, one.acquire) if label == LIST else (one.acquire, one.release):
         call()
 
 
@@ -141,13 +129,13 @@ def play(
     """Have so many processes take turns, and return what they did together."""
     if label == LIST:
         name += f":{uuid4()}"  # the entry of the round before may still be in its list
-    order = Order(label, url, name, 0, 0, work, pause, alias)
-    crew.order(processes, connect, order)
+    lock = label, url, name, alias
+    crew.order(processes, connect, lock)
     if label == LIST:
         client_of(url).lpush(f"{label}:{name}", 1)
     begin = time.monotonic() + 0.1 + 0.002 * processes  # until then all have their order
-    order = replace(order, begin=begin, end=begin + seconds)
-    return Story(order.begin, order.end, crew.order(processes, take, order))
+    end = begin + seconds
+    return Story(begin, end, crew.order(processes, take, lock, begin, end, work, pause))
 
 
 def percentiles(stories: Mapping[str, Sequence[Story]], percent: int) -> dict[str, list[float]]:

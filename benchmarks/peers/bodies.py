@@ -1,7 +1,7 @@
 """The tasks that every package runs, the notes that they leave in Redis, and how the users of each
 package write them.
 
-``celery -A benchmarks.peers.bodies:NAME worker`` runs the app of one package, and only that one has
+``celery -A benchmarks.peers.bodies:NAME worker`` runs the app of one package. Only that one has
 to be installed.
 """
 

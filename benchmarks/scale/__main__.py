@@ -33,13 +33,7 @@ MASTERS = 3
 SPREAD_OVER = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 
 
-@dataclass(frozen=True)
-class Load:
-    """Who asks, with how many processes, how many servers."""
-
-    servers: int
-    who: str
-    processes: int
+Load = tuple[int, str, int]  # how many servers, who asks, and with how many processes
 
 
 @dataclass(frozen=True)
@@ -68,10 +62,17 @@ def main() -> int:
                 Crew(most, {"default": node.url}) as several,
             ):
                 several.order(most, use_cluster, cluster.startup)
-                run = partial(_run, keys, options.seconds)
+                alone = (1, one, [node], lambda slot: node)
                 contenders = {
-                    **_loads(run, 1, one, [node], lambda slot: node),
-                    **_loads(run, MASTERS, several, cluster.nodes, cluster.owner),
+                    (servers, who, processes): partial(
+                        _run, keys, options.seconds, crew, processes, who, nodes, owner
+                    )
+                    for servers, crew, nodes, owner in (
+                        alone,
+                        (MASTERS, several, cluster.nodes, cluster.owner),
+                    )
+                    for who, counts in PROCESSES.items()
+                    for processes in counts
                 }
                 random = Random(options.seed)
                 found = interleaved(contenders, options.rounds, random, warm=False)
@@ -81,20 +82,6 @@ def main() -> int:
     if options.write:
         write(options.write, text, BEGIN, END)
     return 0
-
-
-def _loads(
-    run: Callable[..., Carried],
-    servers: int,
-    crew: Crew,
-    nodes: Sequence[Node],
-    owner: Callable[[int], Node],
-) -> dict[Load, Callable[[], Carried]]:
-    return {
-        Load(servers, who, processes): partial(run, crew, processes, who, nodes, owner)
-        for who, counts in PROCESSES.items()
-        for processes in counts
-    }
 
 
 def _run(
@@ -135,17 +122,18 @@ def _table(found: dict[Load, list[Carried]]) -> str:
         *("Busiest server, of a core", "Servers' time for a cycle", "So a full core would carry"),
     )
     rule = ("--:", "---", "--:", "--:", "--:", "--:", "--:", "--:")
-    rows = [head, rule, *(_row(load, rounds) for load, rounds in found.items())]
-    return markdown(*rows)
+    rows = [_row(load, rounds) for load, rounds in found.items()]
+    return markdown(head, rule, *rows)
 
 
 def _row(load: Load, rounds: Sequence[Carried]) -> tuple[str, ...]:
+    servers, who, processes = load
     low, middle, high = quartiles([each.per_second for each in rounds])
     microseconds = statistics.median(each.microseconds for each in rounds)
     return (
-        str(load.servers),
-        load.who,
-        str(load.processes),
+        f"{servers}",
+        who,
+        f"{processes}",
         _hundreds(middle),
         f"{_hundreds(low)} to {_hundreds(high)}",
         f"{statistics.median(each.of_core for each in rounds):.0%}",

@@ -35,7 +35,7 @@ It is a function in a file of `scenarios/`; `scenarios/killed.py` is the model.
   `wait_until`). An error in a run fails the row.
 - `client.ask("acquire", lock=…, timeout=…)` waits for the answer, `client.start` does not. Clients
   can be asked for any function of `client.py`, or for one of yours by its path
-  (``"tests.faults.scenarios.forks:tell"``), which is called with the client.
+  (``"tests.faults.scenarios.processes:tell"``), which is called with the client.
 - `client.kill()`, `stop()` and `resume()` note themselves. Note any other fault with
   `run.fault("cut")` when it was truly injected: a row with too few faults or operations fails.
 - `Shared(nodes)` lends each run a node of its own, for scenarios that break the server.

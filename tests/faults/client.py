@@ -6,8 +6,8 @@ asked on a socket of its own, one line of JSON after the other, and answers each
 It ends with its socket.
 
 What it can be asked is the functions below, and any other function by its path
-(``"tests.faults.scenarios.forks:exec"``): called with the client, and what it is told by keyword,
-it answers with what JSON can take. What it raises is logged, and is the answer.
+(``"tests.faults.scenarios.processes:tell"``), which is called with the client and keyword
+arguments. The answer is what JSON can take. An exception is logged, and is the answer.
 """
 
 import asyncio
@@ -76,9 +76,7 @@ class Client:
         return bool(select.select([self.orders], [], [], 0)[0])
 
     def lock(self, name: str, kind: str = "lock", **options: Any) -> Any:
-        """A lock of the product, by the manager's method; or of another make, by its path."""
-        if ":" in kind:
-            return function_of(kind)(name, **options)
+        """A lock of the product, by the manager's method."""
         from django_redislock import locks
 
         return getattr(locks, kind)(name, **options)

@@ -166,7 +166,7 @@ class Cluster(Running):
         wait_for(lambda: self._all_agree() and self.owner(slot) is owner)
 
     def _told(self) -> list[tuple[int, int, list[Node]]]:
-        for told in self._answers("CLUSTER", "SLOTS"):
+        for told in self._tell("SLOTS"):
             ports = {node.port: node for node in self.nodes}
             return [(first, last, [ports[each[1]] for each in at]) for first, last, *at in told]
         raise AssertionError("no node of the cluster answers")
@@ -174,33 +174,26 @@ class Cluster(Running):
     def _live(self) -> list[Node]:
         return [node for node in self.nodes if node.is_running]
 
-    def _answers(self, *command: str) -> Iterator[Any]:
-        """What each node says that is up and not paused."""
-        for node in self._live():
-            with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
-                yield node.ask(*command)
+    def _tell(self, what: str) -> Iterator[Any]:
+        return self._answers(self._live(), "CLUSTER", what)
 
     def _all_know_all(self) -> bool:
-        # A node in a handshake is listed under a temporary id that no other command accepts.
-        known = [
-            sum("handshake" not in line for line in nodes.splitlines())
-            for nodes in self._answers("CLUSTER", "NODES")
-        ]
+        known = [len(told.splitlines()) for told in self._tell("NODES")]
         return set(known) == {len(self.nodes)}
 
     def _all_agree(self) -> bool:
         owners = {
             tuple(sorted((first, last, master[1]) for first, last, master, *_ in slots))
-            for slots in self._answers("CLUSTER", "SLOTS")
+            for slots in self._tell("SLOTS")
         }
-        states = ["cluster_state:ok" in told for told in self._answers("CLUSTER", "INFO")]
+        states = ["cluster_state:ok" in told for told in self._tell("INFO")]
         return len(owners) == 1 and all(states)
 
     def _all_list_all(self) -> bool:
         live = {node.port for node in self._live()}
         return all(
             {each[1] for _, _, *at in slots for each in at} == live
-            for slots in self._answers("CLUSTER", "SLOTS")
+            for slots in self._tell("SLOTS")
         )
 
     def _written(self) -> dict[str, int]:

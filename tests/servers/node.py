@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 import time
 import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,6 +45,12 @@ class Running:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _answers(self, nodes: Iterable["Node"], *command: str) -> Iterator[Any]:
+        """What each of these nodes answers that is up and not paused."""
+        for node in nodes:
+            with suppress(redis.ConnectionError, redis.TimeoutError):
+                yield node.ask(*command)
 
 
 class Node(Running):
@@ -200,12 +208,12 @@ class Node(Running):
         while self.is_running and time.monotonic() < deadline:
             # A PING alone might be answered by another server that took the port.
             said = log.read_bytes()[said_before:]
-            if any(words in said for words in READY) and self._answers():
+            if any(words in said for words in READY) and self._responds():
                 return True
             time.sleep(0.005)
         return False
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
             return bool(self.ask("PING"))
         except (redis.AuthenticationError, redis.NoPermissionError):
@@ -228,7 +236,7 @@ class Node(Running):
         return lines
 
     def _end(self, number: signal.Signals) -> None:
-        if self.process is None or self.process.poll() is not None:
+        if self.process is None or not self.is_running:
             return
         self.process.send_signal(number)
         try:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,28 +28,24 @@ _random = random.SystemRandom()
 
 
 def start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    return _starter().submit(_start, command, log, os.environ | environment).result()
-
-
-def _start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
-        return subprocess.Popen(
+        popen = partial(
+            subprocess.Popen,
             ["setpriv", "--pdeathsig", "KILL", *command],
             cwd=log.parent,
-            env=environment,
+            env=os.environ | environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,  # Ctrl-C is for the tests
         )
+        return _starter(os.getpid()).submit(popen).result()
 
 
-_starters: dict[int, ThreadPoolExecutor] = {}
-
-
-def _starter() -> ThreadPoolExecutor:
+@cache
+def _starter(process: int) -> ThreadPoolExecutor:
     # The kernel kills a child when the thread that started it ends; this one lasts to the end.
-    return _starters.setdefault(os.getpid(), ThreadPoolExecutor(1, "starts-servers"))
+    return ThreadPoolExecutor(1, "starts-servers")
 
 
 def free_port() -> int:

@@ -130,7 +130,7 @@ class Sentinels(Running):
         wait_for(self._all_sentinels_know_all)
 
     def _all_sentinels_know_all(self) -> bool:
-        answers = self._answers("SENTINEL", "MASTER", self.name)
+        answers = self._answers(self.sentinels, "SENTINEL", "MASTER", self.name)
         return all(
             told["flags"] == "master"
             and int(told["num-slaves"]) == len(self.nodes) - 1
@@ -139,15 +139,9 @@ class Sentinels(Running):
         )
 
     def _told(self) -> Iterator[tuple[str, int]]:
-        for answer in self._answers("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name):
-            host, port = answer
+        command = "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name
+        for host, port in self._answers(self.sentinels, *command):
             yield host, int(port)
-
-    def _answers(self, *command: str) -> Iterator[Any]:
-        """What each Sentinel says that is up and not paused."""
-        for sentinel in self.sentinels:
-            with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
-                yield sentinel.ask(*command)
 
     def _new_master(self, old: Node) -> Node | None:
         named = {self._reached[address] for address in self._told()}

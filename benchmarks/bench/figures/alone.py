@@ -141,7 +141,7 @@ class Kept:
 
 
 def renewal(bench: Bench) -> Figure:
-    many, theirs = bench.count(10_000, 1000), 500
+    many, theirs = bench.size(10_000, 1000), 500
     ours: list[Kept] = []
     with Crew(1, {"default": bench.node.url}) as crew:
         for _ in range(2 if bench.quick else 3):
@@ -206,7 +206,7 @@ OF_ALL = OURS, REDIS_PY, BARE, SAME
 
 def server(bench: Bench) -> Figure:
     client, url = client_of(bench.node.url), bench.node.url
-    many, held = bench.count(500, 50), bench.count(5000, 500)
+    many, held = bench.size(500, 50), bench.size(5000, 500)
     contenders = {label: partial(_seconds, client, label, url, many) for label in OF_ALL}
     found = interleaved(contenders, bench.rounds(20), bench.random)
     size = _bytes(client, held)

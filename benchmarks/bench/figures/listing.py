@@ -24,7 +24,7 @@ SHOWN = 100
 
 
 def listing(bench: Bench) -> Figure:
-    active, others = bench.count(100_000, 50_000), bench.count(1_000_000, 200_000)
+    active, others = bench.size(100_000, 50_000), bench.size(1_000_000, 200_000)
     client = client_of(bench.node.url)
     client.execute_command("DEBUG", "POPULATE", others, "other", 10)
     few = active // 10

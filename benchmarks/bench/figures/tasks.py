@@ -35,7 +35,7 @@ class Portion(NamedTuple):
 
 def tasks(bench: Bench) -> Figure:
     logging.getLogger("django_redislock").setLevel(logging.ERROR)
-    count = bench.count(1000, 200)
+    count = bench.size(1000, 200)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = stack.enter_context(redis.Redis.from_url(redis_database(1)))

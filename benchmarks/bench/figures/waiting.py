@@ -130,8 +130,8 @@ GROWING = (1, 4, 16, 64, 256)
 
 
 def growth(bench: Bench) -> Figure:
-    active = ACTIVE[: bench.count(4, 3)]
-    waiters = GROWING[: bench.count(5, 3)]
+    active = ACTIVE[: bench.size(4, 3)]
+    waiters = GROWING[: bench.size(5, 3)]
     with ExitStack() as stack:
         urls = {f"with_{count}": stack.enter_context(Node()).url for count in active}
         known = {"default": bench.node.url} | urls
