@@ -65,8 +65,8 @@ def _set_up(url: str) -> None:
 
 def _of_locks(names: list[str], part: str) -> Columns:
     from .locks.cases import CASES
-    from .locks.makes import MAKES
     from .locks.place import Place
+    from .locks.user import MAKES
 
     columns: dict[str, dict[str, str]] = {MAKES[name].label: {} for name in names}
     for title, case in CASES.items():

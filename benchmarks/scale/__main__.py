@@ -50,7 +50,7 @@ def main() -> int:
     most = max(max(each) for each in PROCESSES.values())
     with Node() as node:
         places.set_up(node.url)
-        from tests.faults.reach import use_cluster
+        from tests.faults.work import use_cluster
 
         from .clients import prepare
 

@@ -17,7 +17,7 @@ from tests.faults.proxy import Command, Proxy
 from tests.servers import Node
 from tests.tools import wait_until
 
-from .makes import MAKES, Matches
+from .user import MAKES, Matches
 
 USER = f"{__package__}.user"
 PREFIX = "testproject"

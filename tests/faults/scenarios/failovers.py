@@ -90,7 +90,7 @@ class Watched(Sentinels):
     def client(self, run: Run, crew: Crew, who: str) -> Client:
         client = run.client_of(crew, who, {})
         client.ask(
-            "tests.faults.reach:by_sentinel",
+            "tests.faults.work:by_sentinel",
             name=self.name,
             sentinels=self.addresses,
             through=run.random.choice(BACKENDS),
@@ -173,7 +173,7 @@ class Parted(Watched):
         others = [node for node in self.proxies if node is not master]
         ways = [(self.proxies[node].address, self._across[node].address) for node in others]
         client.ask(
-            "tests.faults.reach:by_sentinel",
+            "tests.faults.work:by_sentinel",
             name=self.name,
             sentinels=[self._across[each].address for each in self.sentinels],
             ways=[*ways, (self.proxies[master].address, master.address)],
@@ -251,7 +251,7 @@ REPLACED = {
 
 def client_of(cluster: Cluster, run: Run, crew: Crew, who: str) -> Client:
     client = run.client_of(crew, who, {})
-    client.ask("tests.faults.reach:by_cluster", nodes=cluster.startup)
+    client.ask("tests.faults.work:by_cluster", nodes=cluster.startup)
     return client
 
 

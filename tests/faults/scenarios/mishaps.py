@@ -1,13 +1,15 @@
-"""Servers that are killed and started again, and what happens to those that are up: their data,
-scripts, connections or memory go, or wall clocks are set. The clock that nobody can set, by which
-holders judge their leases, goes on.
+"""A keeper holds a lock and two clients wait for it while something happens to their server: it is
+killed and started again, or its data, scripts, connections or memory go, or wall clocks are set.
+The clock that nobody can set, by which holders judge their leases, goes on.
 """
 
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 import redis
 
@@ -16,11 +18,111 @@ from django_redislock.engine import drivers, flows
 from tests.servers import Node
 from tests.servers.clock import Clock
 
-from .. import keeping
-from ..client import Client
-from ..crew import KEYS
-from ..keeping import GRACE, LANES, Kept
-from ..scenario import EXCLUSION, ORDER, Run, Setting, scenario
+from .. import client as own
+from ..crew import KEYS, Client, Crew
+from ..scenario import EXCLUSION, ORDER, Run, Setting, Shared, scenario
+from .killed import GRACE
+
+LEASES = 2.5, 5.0  # seconds: long enough that a busy machine does not lose them
+
+LANES = 4
+
+CLOCKED = "valkey-9.1", "redis-6.2"  # Debian's Redis hangs with a clock of its own
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The clients of one run, and their server."""
+
+    run: Run
+    node: Node
+    lease: float
+    keeper: Client
+    others: Sequence[Client]
+    clock: Any = None
+
+    def let_go(self) -> str:
+        """Have the keeper release: what it answers, which may be that it had lost the lock."""
+        answer = self.keeper.finish()
+        return str(answer["error"] if isinstance(answer, dict) else answer)
+
+    def go_on(self, since: float) -> None:
+        """Wait until both waiters have held the lock."""
+        for other in self.others:
+            other.wait_for("released", after=since)
+
+    def until_told(self, since: float) -> float:
+        """Wait until the keeper learns that its lock is lost: seconds after `since`. It asks again
+        after a third of its lease and, if that fails, after another tenth."""
+        assert self.keeper.answer() == "lost"
+        seconds = float(self.keeper.wait_for("lost")["t"]) - since
+        limit = self.lease / 3 + min(self.lease / 10, 1) + GRACE
+        assert seconds < limit, f"told after {seconds:.2f} s"
+        return seconds
+
+
+def begin(
+    run: Run, crew: Crew, node: Node, *, leases: tuple[float, float] = LEASES, first: str = ""
+) -> Kept:
+    """Start the clients: the keeper holds the lock and the others wait. Each does `first`."""
+    lease = run.random.uniform(*leases)
+    keeper, *others = clients = run.clients(crew, node, "keeper", "one", "other")
+    for client in clients if first else ():
+        client.ask(first)
+    keeper.start("tests.faults.work:keep", lock=run.lock, timeout=lease, between=0.01)
+    keeper.wait_for("checked")
+    for other in others:
+        other.start("loop", lock=run.lock, timeout=lease)
+        other.wait_for("queued")
+    return Kept(run, node, lease, keeper, others)
+
+
+def each(
+    setting: Setting,
+    body: Callable[[Kept], object],
+    *,
+    leases: tuple[float, float] = LEASES,
+    clocks: bool = False,
+    **config: Any,
+) -> None:
+    """Run `body` in each run, on a server that no other run uses at that time. With `clocks` the
+    server has a clock of its own."""
+    crew, places = setting.crew(), []
+    for number in range(LANES):
+        clock = Clock(setting.folder / f"clock {number}") if clocks else None
+        makes, environment = (CLOCKED, clock.environment) if clock else ((), {})
+        places.append((setting.node(*makes, environment=environment, **config), clock))
+    shared = Shared(places)
+
+    def with_a_node(run: Run) -> None:
+        with shared.one() as (node, clock):
+            body(replace(begin(run, crew, node, leases=leases), clock=clock))
+
+    setting.each(with_a_node, lanes=LANES)
+
+
+def lose(
+    setting: Setting, strike: Callable[[Kept], float], since: str = "that", **config: Any
+) -> None:
+    """`strike` takes the lock from the keeper and returns when the keeper could know."""
+    told: list[float] = []
+
+    def body(kept: Kept) -> None:
+        struck = strike(kept)
+        kept.go_on(struck)
+        told.append(kept.until_told(struck))
+
+    each(setting, body, **config)
+    tell_how_soon(setting, told, since)
+
+
+def tell_how_soon(setting: Setting, seconds: list[float], since: str) -> None:
+    if seconds:
+        setting.notes.append(
+            f"{len(seconds):,} holders that lost their lock knew {max(seconds):.2f} s after "
+            f"{since} at the latest"
+        )
+
 
 TROUBLE = "ConnectionError", "BusyLoadingError", "TimeoutError"
 
@@ -35,7 +137,7 @@ def empty(setting: Setting) -> None:
         kept.run.log.write("taken", lock=kept.run.lock)
         return restart(kept)
 
-    keeping.lose(setting, strike, "the server was back")
+    lose(setting, strike, "the server was back")
 
 
 def with_a_file(setting: Setting, sync: str) -> int:
@@ -50,7 +152,7 @@ def with_a_file(setting: Setting, sync: str) -> int:
         ends.append(kept.let_go())
         kept.go_on(back)
 
-    keeping.each(setting, body, leases=(5, 8), appendonly="yes", appendfsync=sync)
+    each(setting, body, leases=(5, 8), appendonly="yes", appendfsync=sync)
     return ends.count("released")
 
 
@@ -100,7 +202,7 @@ def flushdb(setting: Setting) -> None:
         kept.node.ask("FLUSHDB")
         return now()
 
-    keeping.lose(setting, strike)
+    lose(setting, strike)
 
 
 AGAIN = {"runs": 20, "short": 2, "faults": 20, "operations": 3}
@@ -117,7 +219,7 @@ AGAIN = {"runs": 20, "short": 2, "faults": 20, "operations": 3}
 @scenario(
     11,
     "SCRIPT FLUSH",
-    free_within=keeping.GRACE,
+    free_within=GRACE,
     at_once=True,
     args={"kind": "scripts flushed", "command": ("SCRIPT", "FLUSH")},
     **AGAIN,
@@ -137,7 +239,7 @@ def again_and_again(setting: Setting, kind: str, command: tuple[str, ...]) -> No
         strike(10)
         kept.go_on(now())
 
-    keeping.each(setting, body)
+    each(setting, body)
 
 
 @scenario(11, "Eviction: allkeys-lru", runs=20, short=2, operations=3, may_fail=(EXCLUSION, ORDER))
@@ -159,7 +261,7 @@ def eviction(setting: Setting) -> None:
         run.log.write("taken", lock=run.lock, since=since)  # also from later holders
         return evicted
 
-    keeping.lose(setting, strike, maxmemory_policy="allkeys-lru")
+    lose(setting, strike, maxmemory_policy="allkeys-lru")
 
 
 @scenario(
@@ -191,7 +293,7 @@ def out_of_memory(setting: Setting) -> None:
         assert newcomer.ask("acquire", lock=other_lock) is True
         newcomer.ask("release", lock=other_lock)
 
-    keeping.each(setting, body)
+    each(setting, body)
 
 
 @contextmanager
@@ -239,7 +341,7 @@ def forward(setting: Setting) -> None:
         run.log.write("taken", lock=run.lock)
         return set_forward(run, kept.clock, run.random.choice((5, 60, HOUR)))
 
-    keeping.lose(setting, strike, clocks=True)
+    lose(setting, strike, clocks=True)
 
 
 @scenario(
@@ -262,7 +364,7 @@ def back(setting: Setting) -> None:
         assert kept.let_go() == "released"
         kept.go_on(since)
 
-    keeping.each(setting, body, clocks=True)
+    each(setting, body, clocks=True)
 
 
 @scenario(
@@ -293,7 +395,7 @@ def back_and_dead(setting: Setting) -> None:
         assert gone == info.token
         kept.go_on(since)
 
-    keeping.each(setting, body, leases=(LEASE, LEASE), clocks=True)
+    each(setting, body, leases=(LEASE, LEASE), clocks=True)
     setting.notes.append("it stayed until it was released by force")
 
 
@@ -313,7 +415,7 @@ def clients(setting: Setting) -> None:
     node, crew = setting.node(), setting.crew(**clock.environment)
 
     def body(run: Run) -> None:
-        kept = keeping.begin(run, crew, node, first=SLEEP_OTHERWISE)
+        kept = begin(run, crew, node, first=SLEEP_OTHERWISE)
         for _ in range(10):
             run.moment(0.3)
             set_forward(run, clock, run.random.choice((-HOUR, -5, 5, HOUR)))
@@ -328,6 +430,6 @@ def clients(setting: Setting) -> None:
 SLEEP_OTHERWISE = f"{__name__}:sleep_otherwise"
 
 
-def sleep_otherwise(client: Client) -> None:
+def sleep_otherwise(client: own.Client) -> None:
     """libfaketime takes a sleep of Python's for one by the wall clock, and fails it."""
     time.sleep = lambda seconds: select.select([], [], [], seconds) and None

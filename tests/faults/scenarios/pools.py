@@ -7,9 +7,9 @@ from typing import Any
 from tests.tools import wait_until
 
 from ..client import Client, write
-from ..keeping import GRACE
 from ..scenario import Run, Setting, scenario
 from ..work import User
+from .killed import GRACE
 
 LEASE = 2.5
 USERS = 8
