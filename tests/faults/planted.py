@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 from hashlib import sha1
 
+from django_redislock.clock import now
 from django_redislock.engine import flows
 from django_redislock.engine.lease import Lease
+from django_redislock.engine.ops import Flow
 from django_redislock.engine.renewal import Book
 from django_redislock.lua import Script
 
@@ -48,6 +50,9 @@ SCRIPTS = {
         "note_end(kind, token, record, 'released', now_ms)",
         "redis.call('SET', grants .. name, 'forgotten')",
     ),
+    "tells nobody of a release": Planted(
+        "  admit(state)\n  if state.used == 0 then", "  if state.used == 0 then"
+    ),
     "denies that it was held": Planted(
         "shorten(state, state.mine.expires)\nhand_over(state)\nreturn 1",
         "shorten(state, state.mine.expires)\nhand_over(state)\nreturn 0",
@@ -64,7 +69,29 @@ def show_no_life() -> None:
     flows.ALIVE, flows.SLICE = 0.05, 8.0
 
 
+def count_from_the_reply() -> None:
+    claim, extend, renewed = flows._claim, flows.extend, Lease.renewed
+
+    def claim_late(want: flows.Want, left: float, asked: float) -> Flow[flows.Granted | None]:
+        granted = yield from claim(want, left, asked)
+        return granted and granted._replace(deadline=now() + want.lease)
+
+    def extend_late(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
+        sent = now()
+        is_running = yield from extend(lease, seconds, replace=replace)
+        if is_running:
+            lease.keep(lease.deadline + now() - sent)
+        return is_running
+
+    def renewed_late(lease: Lease, sent: float, left: float) -> None:
+        renewed(lease, now(), left)
+
+    flows._claim, flows.extend = claim_late, extend_late
+    Lease.renewed = renewed_late  # type: ignore[method-assign]
+
+
 FLOWS = {
+    "counts leases from the reply": count_from_the_reply,
     "does not renew, and does not know": never_renew,
     "waits without showing life": show_no_life,
 }

@@ -6,6 +6,7 @@ import itertools
 import math
 from contextlib import closing
 from dataclasses import fields
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.tools import wait_until
 from .checker import Findings, check
 from .failovers import AT_ONCE, on_no_replica, too_late
 from .scenario import Run, Scenario, Setting
+from .scenarios import crowd, replies
 
 LOCK = "a"
 
@@ -513,3 +515,42 @@ def test_a_planted_fault_is_found(found, fault):
     at_lock = {name for name in WRONG if any(lock in text for text in getattr(found, name))}
     assert FINDS[fault] in at_lock
     assert fault or len(at_lock) == 1
+
+
+# Faults that only a scenario made for them finds
+
+
+@pytest.mark.xdist_group("planted")
+@pytest.mark.parametrize(
+    ("fault", "body", "runs", "finds"),
+    [
+        ("counts leases from the reply", replies.hold_up, 2 * len(replies.WAYS), "overlaps"),
+        (
+            "tells nobody of a release",
+            partial(crowd.take_turns, seconds=0.5, first=crowd.COME_SELDOM),
+            1,
+            "lost_wakeups",
+        ),
+    ],
+)
+def test_a_scenario_finds_a_planted_fault(monkeypatch, fault, body, runs, finds):
+    client_of = Run.client_of
+
+    def client_with_the_fault(*args):
+        client = client_of(*args)
+        assert client.ask("tests.faults.planted:plant", fault=fault)
+        return client
+
+    monkeypatch.setattr(Run, "client_of", client_with_the_fault)
+    monkeypatch.setattr(replies, "LATE", (0.5, 0.7))  # the lease lasts until then
+    monkeypatch.setattr(crowd, "WAITERS", 3)
+    at_once = finds == "lost_wakeups"
+    scenario = Scenario(0, "planted faults", body, runs=runs, short=runs, at_once=at_once)
+    with closing(Setting(scenario, seed=1, short=True, make="valkey-9.1")) as setting:
+        found = getattr(setting.happen(), finds)
+    assert found
+    if finds == "overlaps":
+        late = {
+            replies.WAYS[int(text.split()[1].rstrip(":")) % len(replies.WAYS)] for text in found
+        }
+        assert late >= {replies.Scene.acquisition, replies.Scene.extension, replies.Scene.renewal}

@@ -303,8 +303,9 @@ class Scene:
     before: Client
     lease: float
 
-    def delay(self, matches: Matches, leases: tuple[float, float] = LATE) -> Deed:
-        return self.proxy.delay_reply(matches, self.lease * self.run.random.uniform(*leases))
+    def delay(self, matches: Matches, leases: tuple[float, float] | None = None) -> Deed:
+        seconds = self.lease * self.run.random.uniform(*(leases or LATE))
+        return self.proxy.delay_reply(matches, seconds)
 
     def seize(self) -> None:
         what = f"{__name__}:take_as_soon_as_it_is_free"
