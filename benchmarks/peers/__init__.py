@@ -2,5 +2,5 @@
 
 `bodies` has the Celery tasks, the same for all packages. `run` has the workers and what is done to
 them. The packages that are locks are in `locks`. Whatever stands in the tables was measured in the
-run that printed them. `table` puts them on the docs' page, and a shorter form into the README.
+run that printed them. With `--write`, they replace the tables of the page.
 """
