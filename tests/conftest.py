@@ -11,6 +11,8 @@ from .tools import leftovers, wait_for_none_left
 
 # A shared machine may stall any example; pytest-timeout bounds the whole test.
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=40)
+# For a long search: pytest --hypothesis-profile=long tests/fast/unit
+hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("tests")
 
 

@@ -1,8 +1,8 @@
 """Planted faults, and the moves that find them.
 
-To search for one takes up to minutes: `make slow` does. What was found, and no more of it than it
-takes, is kept in `found/`, a file for each, and made again in a moment. A file that is missing is
-written by the search.
+A search for moves takes up to minutes, so a sequence that found a fault is reduced to as few moves
+as possible and kept in `found/`, a file for each fault. A test replays it in a moment. If the file
+of a fault is missing, the test searches and writes it.
 """
 
 import re
@@ -30,19 +30,24 @@ SEARCH = settings(
 )
 
 
-def kept(name: str) -> list[str]:
-    """The moves that lead to the fault of that name, and without it do no harm."""
+def check_found(name: str, machine: Any) -> None:
+    """Check that moves lead to the fault, with a machine in which it is planted."""
     path = FOUND / f"{name}.txt"
-    assert path.exists(), f"not found yet: {name}. A search for it is among the slow tests"
-    return path.read_text().splitlines()
+    if not path.exists():
+        path.write_text("\n".join([*search(name, machine), ""]))
+    assert replay(machine, kept(name)), f"{name}: delete {path} to search for other moves"
 
 
-def check_found_again(name: str, machine: Any) -> None:
-    """By the moves that were kept."""
-    assert replay(machine, kept(name)), f"{name}: delete the moves in {FOUND} and search anew"
+def check_harmless(name: str, machine: Any) -> None:
+    """Check that the same moves do no harm, with a machine without the fault."""
+    assert replay(machine, kept(name)) is None
 
 
-def search(name: str, machine: Any) -> None:
+def kept(name: str) -> list[str]:
+    return (FOUND / f"{name}.txt").read_text().splitlines()
+
+
+def search(name: str, machine: Any) -> list[str]:
     """Moves that lead to the fault; raises AssertionError if there seem to be none."""
     with pytest.raises(AssertionError) as caught:
         run_state_machine_as_test(machine, settings=SEARCH)
@@ -51,9 +56,7 @@ def search(name: str, machine: Any) -> None:
         machine, [match[1] for note in notes if (match := STEP.fullmatch(note))]
     )
     print(f"\n{name}", *moves, f"-> {str(trouble).splitlines()[0]}", sep="\n    ")
-    path = FOUND / f"{name}.txt"
-    if not path.exists():
-        path.write_text("\n".join([*moves, ""]))
+    return moves
 
 
 def fewest(machine: Any, moves: list[str]) -> tuple[list[str], AssertionError]:

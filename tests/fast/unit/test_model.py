@@ -259,15 +259,8 @@ def with_parts(kind: str, client: redis.Redis, **parts: Any) -> type[Turns]:
     return type("Turns", (MACHINES[kind],), {"client": client, **parts})
 
 
+@pytest.mark.timeout(600)  # with the profile "long"
 @pytest.mark.parametrize("kind", MACHINES)
 def test_redis_does_what_the_model_says(kind: str, redis_client: redis.Redis) -> None:
-    how = settings(max_examples=40, stateful_step_count=40)
-    run_state_machine_as_test(with_parts(kind, redis_client), settings=how)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", MACHINES)
-def test_redis_does_what_the_model_says_for_long(kind: str, redis_client: redis.Redis) -> None:
-    how = settings(max_examples=1000, stateful_step_count=50)
-    run_state_machine_as_test(with_parts(kind, redis_client), settings=how)
+    machine = with_parts(kind, redis_client)
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))
