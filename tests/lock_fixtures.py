@@ -12,10 +12,10 @@ CORE = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 
 
-@pytest.fixture(params=["default", pytest.param("django_redis", marks=pytest.mark.slow)])
-def manager(request: pytest.FixtureRequest) -> LockManager:
-    """Locks over each of the two backends."""
-    return locks.using(request.param)
+@pytest.fixture
+def manager() -> LockManager:
+    """The locks of the alias `default`."""
+    return locks.using("default")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from threading import Event
@@ -11,8 +10,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import LockLost, locks, single_instance
-from tests.lock_tools import commands, start, waiting
-from tests.tools import Child, wait_until
+from tests.lock_tools import start, waiting
+from tests.tools import wait_until
 
 
 def outcomes(manager, name="a"):
@@ -45,18 +44,6 @@ def test_a_release_tells_who_held_it_and_for_how_long(manager):
     assert abs(event.at - datetime.now(UTC)) < timedelta(seconds=5)
     assert (event.waited, event.weight) == (0, 1)
     assert lock.token is None
-
-
-def test_what_a_killed_process_held_is_told_as_expired(manager):
-    code = "from django_redislock import locks\nlocks.lock('a', timeout=0.5).acquire()\n"
-    with Child(code + "say('held'); hear()") as child:
-        child.expect("held")
-        pid = manager.get("a").holder.pid
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: manager.get("a") is None)
-    [event] = manager.history("a")
-    assert (event.outcome, event.holder.pid) == ("expired", pid)
-    assert event.held >= 0.5
 
 
 def test_a_holder_that_overran_its_lease_is_told_as_lost(manager):
@@ -99,18 +86,6 @@ def test_a_forced_release_stays_one_when_the_holder_comes(manager):
     with pytest.raises(LockLost):
         lock.release()
     assert outcomes(manager) == ["forced"]
-
-
-def test_a_release_that_came_twice_is_no_loss(manager):
-    from django_redislock.engine import flows
-    from django_redislock.engine.drivers import run
-
-    lock = manager.lock("a")
-    assert lock.acquire()
-    server, token, fence = lock._server(), lock.token, lock.fence_token
-    lock.release()
-    assert run(server.client, flows.release(server.keys.of("a"), token, fence_token=fence))
-    assert outcomes(manager) == ["released"]
 
 
 def test_a_full_server_gives_locks_back_although_it_notes_nothing(own_locks, own_redis):
@@ -191,16 +166,17 @@ def test_rates_leave_out_what_is_not_of_the_last_hour(redis_server):
     assert sum(map(sum, locks.rates().counts.values())) == 1
 
 
-@pytest.mark.parametrize("renewed", [True, False])
-def test_a_holding_tells_whether_it_is_renewed(renewed):
-    with locks.lock("a", auto_renewal=renewed):
-        assert locks.get("a").renewed is renewed
-    assert locks.get("a") is None
-
-
-@pytest.mark.parametrize(("least", "renewed"), [(3, True), (30, True), (31, False)])
-def test_a_holding_with_a_least_time_tells_whether_its_lease_is_renewed(least, renewed):
-    assert locks.lock("a", timeout=30, at_least_for=least).acquire()
+@pytest.mark.parametrize(
+    ("options", "renewed"),
+    [
+        ({}, True),
+        ({"auto_renewal": False}, False),
+        ({"at_least_for": 30}, True),
+        ({"at_least_for": 31}, False),
+    ],
+)
+def test_a_holding_tells_whether_its_lease_is_renewed(options, renewed):
+    assert locks.lock("a", timeout=30, **options).acquire()
     assert locks.get("a").renewed is renewed
     locks.force_release("a")
 
@@ -238,31 +214,6 @@ def test_what_was_lost_counts_once(manager, late):
         assert manager.history(limit=limit) == known[:limit]
 
 
-def test_a_short_history_costs_one_round_trip_and_of_one_lock_a_single_call(redis_server):
-    redis_server.flushdb()
-    with locks.lock("a"):
-        pass
-    locks.history()  # from here on the server knows the script
-    with commands(redis_server) as called:
-        locks.history()
-    assert called["evalsha"] == 16
-    with commands(redis_server) as called:
-        locks.history("a")
-    assert called["evalsha"] == 1
-
-
-def test_history_costs_no_round_trip(redis_server, settings):
-    used = {}
-    for kept in (0, 1000):
-        settings.REDISLOCK_HISTORY = kept
-        with locks.lock("warm"):
-            pass
-        with commands(redis_server) as called, locks.lock("a"):
-            pass
-        used[kept] = called["evalsha"]
-    assert used == {0: 2, 1000: 2}
-
-
 def test_without_history_nothing_is_kept(manager, settings, redis_server):
     settings.REDISLOCK_HISTORY = 0
     with manager.lock("a"):
@@ -272,7 +223,7 @@ def test_without_history_nothing_is_kept(manager, settings, redis_server):
     assert not [key for key in redis_server.scan_iter() if "history" in key]
 
 
-@pytest.mark.parametrize("value", [-1, True, "many", 1.5, None])
+@pytest.mark.parametrize("value", [-1, True, 1.5])
 def test_a_bad_number_is_told_at_the_first_use(settings, value):
     settings.REDISLOCK_HISTORY = value
     with pytest.raises(ImproperlyConfigured, match="REDISLOCK_HISTORY must be"):
@@ -318,15 +269,12 @@ def test_who_was_just_let_in_is_not_stale_though_its_claim_is_short():
     waiter.result(60)
 
 
-@pytest.mark.parametrize("options", ["timeout=3", "timeout=3, at_least_for=2"])
-def test_a_holder_that_stopped_is_stale_after_half_its_lease(options):
-    code = f"from django_redislock import locks\nlocks.lock('a', {options}).acquire()\n"
-    with Child(code + "say('held'); hear()") as child:
-        child.expect("held")
-        os.kill(child.pid, signal.SIGSTOP)
-        info = wait_until(lambda: (found := locks.get("a")) and found.is_stale and found)
-        os.kill(child.pid, signal.SIGCONT)
-    assert info.first.since_renewal > 1.5
+@pytest.mark.parametrize("least", [0, 0.6])
+def test_a_lock_without_renewal_is_stale_after_half_its_lease(least):
+    lock = locks.lock("a", timeout=1, at_least_for=least)
+    start(lock.acquire).result(60)  # the thread ended, so nothing renews the lease
+    info = wait_until(lambda: (found := locks.get("a")) and found.is_stale and found)
+    assert info.first.since_renewal > 0.5
     locks.force_release("a")
 
 
@@ -369,31 +317,11 @@ def test_a_page_has_those_whose_leases_end_first(forty):
     assert forty.page(start=40, stop=50).infos == ()
 
 
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("n?", 10),
-        ("n1*", 11),
-        ("*9", 4),
-        ("n", 0),
-        ("*", 40),
-        ("n*3*", 13),
-        ("[n]1", 0),
-        ("%", 0),
-        ("n.", 0),
-        ("n1\\*", 0),
-    ],
-)
-def test_a_page_of_a_pattern(forty, pattern, found):
-    page = forty.page(pattern)
-    assert (len(page.infos), page.total) == (found, found)
-    assert {info.name for info in page.infos} == {info.name for info in forty.active(pattern)}
-
-
 def test_a_pattern_goes_by_characters(manager):
     for name in ("ä1", "日本", "a.b", "a%b", "a-b", "a[b", "^$", "x" * 500):
         assert manager.lock(name, auto_renewal=False).acquire()
     for pattern, name in {
+        "%": "",
         "?1": "ä1",
         "??": "ä1 日本 ^$",
         "日?": "日本",

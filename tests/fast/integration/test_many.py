@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.exceptions import ConnectionError
 
-from django_redislock import LockError, LockLost, LockNotOwnedError, locks
+from django_redislock import LockError, LockLost, locks
 from django_redislock.engine.drivers import _perform
 from django_redislock.engine.renewal import thread_book
 from django_redislock.holder import current_owner
@@ -99,17 +99,6 @@ def test_they_are_asked_for_in_the_order_of_their_names():
     assert held() == []
 
 
-def test_what_goes_wrong_with_one_does_not_keep_the_others():
-    lock = locks.lock_many(NAMES)
-    assert lock.acquire()
-    assert locks.force_release("b") == 1
-    with pytest.raises(LockLost):
-        lock.release()
-    assert held() == []
-    with pytest.raises(LockNotOwnedError):
-        lock.release()
-
-
 def test_where_more_than_one_goes_wrong_the_first_is_told(own_locks, own_server):
     lock = own_locks.lock_many(NAMES)
     assert lock.acquire()
@@ -132,20 +121,6 @@ def test_async_too():
     assert held() == []
 
 
-def test_a_cancelled_wait_gives_back_what_was_taken():
-    async def use():
-        async with locks.lock("b"):
-            task = asyncio.create_task(locks.lock_many(NAMES).aacquire())
-            while (info := await locks.aget("b")) is None or not info.waiters:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert [info.name async for info in locks.aactive()] == ["b"]
-
-    asyncio.run(use())
-
-
 def test_as_a_decorator():
     @locks.lock_many(["from:{source}", "to:{target}"])
     def move(source, target):
@@ -153,21 +128,6 @@ def test_as_a_decorator():
 
     assert move(1, target=2) == ["from:1", "to:2"]
     assert held() == []
-
-
-@pytest.mark.parametrize(
-    ("names", "error"),
-    [
-        ([], ValueError),
-        ("abc", TypeError),
-        ([""], ValueError),
-        ([1], TypeError),
-        (None, TypeError),
-    ],
-)
-def test_what_are_no_names(names, error):
-    with pytest.raises(error):
-        locks.lock_many(names)
 
 
 def test_who_gets_not_all_leaves_no_cooldown():
@@ -205,22 +165,6 @@ def test_the_loss_of_one_aborts_the_task_that_holds_all():
             lock.release()
         assert lock.acquire()
     assert told == [lock], "once, with the lock of all"
-    assert held() == []
-
-
-def test_some_may_be_held_already_where_it_is_reentrant():
-    with locks.lock("b", reentrant=True) as lock:
-        with locks.lock_many(NAMES, reentrant=True) as many:
-            assert many.fence_tokens["b"] == lock.fence_token
-            with locks.lock_many(["c", "d"], reentrant=True):
-                assert held() == ["a", "b", "c", "d"]
-            assert held() == ["a", "b", "c"]
-        assert held() == ["b"]
-        start(locks.lock("d").acquire).result(60)
-        assert not locks.lock_many(["b", "d"], reentrant=True, blocking=False).acquire()
-        assert locks.force_release("d") == 1
-        assert held() == ["b"]
-        lock.assert_held()
     assert held() == []
 
 

@@ -31,14 +31,6 @@ def test_it_is_told_as_the_tasks(place):
     assert locks.get(NAME) is None
 
 
-def test_taken_again_it_lasts_as_long_at_least(place):
-    assert place.take(60)
-    assert place.take(120)
-    assert 115 < locks.get(NAME).ttl <= 120
-    assert place.take(30)
-    assert locks.get(NAME).ttl > 115
-
-
 def test_what_another_holds_is_not_taken(place):
     with locks.lock(NAME):
         assert not place.take(60)

@@ -1,26 +1,11 @@
 """Semaphores, read-write locks, re-entrancy and cooldown."""
 
 import asyncio
-import threading
 
 import pytest
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from tests.lock_tools import commands, free, start, waiting
-from tests.tools import wait_until
-
-
-def holds(lock):
-    """A thread that holds `lock` until it is told to let go; its answer is what it saw."""
-    held, go = threading.Event(), threading.Event()
-
-    def hold():
-        with lock:
-            held.set()
-            assert go.wait(60)
-            return lock.fence_token
-
-    return start(hold), held, go
 
 
 def test_a_semaphore_lets_in_as_many_as_its_limit(manager):
@@ -33,44 +18,6 @@ def test_a_semaphore_lets_in_as_many_as_its_limit(manager):
     assert permits[3].acquire()
     for permit in (permits[0], permits[2], permits[3]):
         permit.release()
-
-
-def test_one_object_gives_its_holder_several_permits():
-    permit = locks.semaphore("s", 2, blocking=False)
-    assert [permit.acquire() for _ in range(3)] == [True, True, False]
-    permit.release()
-    permit.release()
-    with pytest.raises(LockNotOwnedError):
-        permit.release()
-
-
-def test_a_permits_lease_runs_out_by_itself():
-    lost = locks.semaphore("s", 2, timeout=0.2, auto_renewal=False)
-    kept = locks.semaphore("s", 2, timeout=1.5)
-    assert lost.acquire()
-    assert kept.acquire()
-    with locks.semaphore("s", 2, blocking_timeout=10):
-        assert len(locks.get("s").holders) == 2
-    with pytest.raises(LockLost):
-        lost.release()
-    kept.release()
-
-
-def test_a_heavy_waiter_is_not_overtaken_by_light_ones():
-    first = locks.semaphore("s", 4, weight=3)
-    assert first.acquire()
-    heavy, heavy_in, heavy_goes = holds(locks.semaphore("s", 4, weight=4))
-    waiting(locks, "s", 1)
-    assert not locks.semaphore("s", 4, blocking=False).acquire()
-    light, light_in, light_goes = holds(locks.semaphore("s", 4))
-    waiting(locks, "s", 2)
-    first.release()
-    assert heavy_in.wait(60)
-    assert not light_in.is_set()
-    heavy_goes.set()
-    assert light_in.wait(60)
-    light_goes.set()
-    assert heavy.result(60) < light.result(60)
 
 
 @pytest.mark.parametrize(
@@ -92,38 +39,6 @@ def test_what_can_not_be_a_limit_or_a_weight(redis_server, limit, weight, error)
     with commands(redis_server) as called, pytest.raises(error, match=argument):
         locks.semaphore("s", limit, weight=weight)
     assert not called
-
-
-def test_readers_share_and_a_writer_is_alone(manager):
-    readers = [manager.read_lock("rw", blocking=False) for _ in range(3)]
-    writer = manager.write_lock("rw", blocking=False)
-    assert all(reader.acquire() for reader in readers)
-    assert not writer.acquire()
-    for reader in readers:
-        reader.release()
-    assert writer.acquire()
-    assert not readers[0].acquire()
-    assert manager.get("rw").kind == "readwrite"
-    writer.release()
-
-
-def test_neither_readers_nor_writers_starve():
-    first = locks.read_lock("rw")
-    assert first.acquire()
-    writer, writing, written = holds(locks.write_lock("rw"))
-    waiting(locks, "rw", 1)
-    late = [holds(locks.read_lock("rw")) for _ in range(3)]
-    waiting(locks, "rw", 4)
-    first.release()
-    assert writing.wait(60)
-    assert not any(reading.is_set() for _, reading, _ in late)
-    written.set()
-    # Those next to each other enter together.
-    for _, reading, _ in late:
-        assert reading.wait(60)
-    for _, _, go in late:
-        go.set()
-    assert writer.result(60) < min(reader.result(60) for reader, _, _ in late)
 
 
 def test_a_reader_that_would_write_is_told_that_it_waits_for_itself():
@@ -160,48 +75,6 @@ def test_who_holds_a_reentrant_lock_enters_again_without_a_word_to_redis(redis_s
     free(locks, "a")
 
 
-def test_a_reentrant_lock_is_free_after_the_last_release_in_any_order():
-    outer, inner = (locks.lock("a", reentrant=True) for _ in range(2))
-    assert outer.acquire()
-    assert inner.acquire()
-    outer.release()
-    assert inner.owned()
-    inner.release()
-    assert locks.get("a") is None
-    with pytest.raises(LockNotOwnedError):
-        inner.release()
-
-
-def test_a_reentrant_lock_that_is_lost_is_asked_for_again():
-    lost = locks.lock("a", timeout=0.05, auto_renewal=False, reentrant=True)
-    again = locks.lock("a", reentrant=True)
-    assert lost.acquire()
-    wait_until(lambda: lost.lost)
-    assert again.acquire()
-    with pytest.raises(LockLost):
-        lost.release()
-    again.release()
-    free(locks, "a")
-
-
-def test_a_permit_is_entered_again_only_by_who_wants_no_more():
-    light, heavy = (
-        locks.semaphore("a", 3, weight=weight, reentrant=True, blocking=False) for weight in (1, 2)
-    )
-    with light:
-        with heavy, light:
-            assert sorted(holding.weight for holding in locks.get("a").holders) == [1, 2]
-        assert not start(locks.semaphore("a", 3, weight=3, blocking=False).acquire).result(60)
-    free(locks, "a")
-
-
-def test_another_thread_can_not_release_a_reentrant_lock():
-    with locks.lock("a", reentrant=True) as lock:
-        with pytest.raises(LockNotOwnedError):
-            start(lock.release).result(60)
-        assert lock.owned()
-
-
 def test_reentrancy_goes_by_task_in_async():
     async def acquire_in_another_task():
         return await locks.lock("a", reentrant=True, blocking=False).aacquire()
@@ -228,22 +101,6 @@ def test_a_lock_stays_taken_for_its_least_time_however_soon_it_is_released():
     with locks.lock("tick", blocking_timeout=10):
         began = locks.get("tick").acquired_at
     assert (began - acquired).total_seconds() >= 1
-
-
-def test_a_lock_held_for_longer_than_its_least_time_is_free_at_once():
-    lock = locks.lock("tick", at_least_for=0.05)
-    assert lock.acquire()
-    held = locks.get("tick")
-    wait_until(lambda: locks.get("tick").ttl < held.ttl - 0.1)
-    lock.release()
-    assert locks.get("tick") is None
-
-
-def test_a_cooldown_can_be_ended_by_force():
-    with locks.lock("tick", at_least_for=100):
-        pass
-    assert locks.force_release("tick") == 1
-    assert locks.get("tick") is None
 
 
 def test_a_renewal_that_comes_late_does_not_prolong_a_cooldown():
@@ -339,17 +196,6 @@ def test_who_reads_twice_never_waits_for_itself_to_write():
             pass
         with pytest.raises(LockError, match="It would wait for itself"):
             locks.write_lock("a").acquire()
-
-
-def test_a_generator_may_be_closed_by_another_thread():
-    def read():
-        with locks.lock("a"):
-            yield
-
-    generator = read()
-    next(generator)
-    start(generator.close).result(60)
-    assert locks.get("a") is None
 
 
 def test_a_generator_may_be_closed_by_another_task():

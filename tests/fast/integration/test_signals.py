@@ -20,7 +20,7 @@ from django_redislock.engine.drivers import _perform
 from django_redislock.engine.ops import Wait
 from django_redislock.engine.renewal import thread_book
 from django_redislock.holder import current_owner
-from django_redislock.primitives import Place
+from django_redislock.primitives import Place, telling
 from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import awaiting, free, start, until, waiting
@@ -57,6 +57,10 @@ class Heard:
     def clear(self):
         self.names.clear()
         self.facts.clear()
+
+    def of(self, lock):
+        pairs = zip(self.names, self.facts, strict=True)
+        return [name for name, facts in pairs if facts["lock"] is lock]
 
     def by_acquisition(self):
         told = defaultdict(list)
@@ -107,20 +111,6 @@ def test_a_lock_tells_when_it_is_acquired_and_released(manager, heard):
     assert repr(acquired["acquisition"]) == "<Acquisition of 'a'>"
 
 
-def test_an_async_lock_tells_the_same(manager, heard):
-    async def use():
-        async with manager.lock("a") as lock:
-            return lock.fence_token
-
-    fence = asyncio.run(use())
-    assert heard.names == ["acquired", "released"]
-    acquired, released = heard.facts
-    assert acquired["fence_token"] == released["fence_token"] == fence
-    assert acquired["waited"] >= 0
-    assert released["held"] >= 0
-    assert acquired["acquisition"] is released["acquisition"]
-
-
 def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
     holder = hold("a", manager)
     heard.clear()
@@ -137,17 +127,10 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
     holder.release()
     waits.result(60)
     assert heard.names.count("waiting") == 1
-    own = [
-        (name, facts["acquisition"])
-        for name, facts in zip(heard.names, heard.facts, strict=True)
-        if facts["lock"] is waiter
-    ]
-    assert [name for name, _ in own] == ["waiting", "acquired", "released"]
-    assert len({acquisition for _, acquisition in own}) == 1
-    acquired = next(
-        facts for facts in heard.facts if facts["lock"] is waiter and "waited" in facts
-    )
-    assert acquired["waited"] >= 2 * flows.SLICE
+    assert heard.of(waiter) == ["waiting", "acquired", "released"]
+    own = [facts for facts in heard.facts if facts["lock"] is waiter]
+    assert len({facts["acquisition"] for facts in own}) == 1
+    assert own[1]["waited"] >= 2 * flows.SLICE
 
 
 def test_an_async_waiter_tells_it(manager, heard):
@@ -228,32 +211,13 @@ def test_lock_many_waits_once(heard):
     waiting(locks, "b", 1)
     holders[1].release()
     waits.result(60)
-    told = [n for n, f in zip(heard.names, heard.facts, strict=True) if f["lock"] is many]
-    assert told == ["waiting", "acquired", "released"]
+    assert heard.of(many) == ["waiting", "acquired", "released"]
 
 
 def test_lock_many_that_enters_one_name_again_acquires_the_other(heard):
     with locks.lock("a", reentrant=True), locks.lock_many(["a", "b"], reentrant=True):
         assert heard.names == ["acquired", "acquired"]
     assert heard.by_acquisition() == [["acquired", "released"]] * 2
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: locks.semaphore("a", 2),
-        lambda: locks.read_lock("a"),
-        lambda: locks.write_lock("a"),
-    ],
-    ids=["semaphore", "read", "write"],
-)
-def test_every_kind_tells(heard, make):
-    lock = make()
-    with lock:
-        pass
-    assert heard.names == ["acquired", "released"]
-    assert {facts["kind"] for facts in heard.facts} == {lock.kind}
-    assert {facts["sender"] for facts in heard.facts} == {type(lock)}
 
 
 def test_a_lock_on_a_client_has_no_alias(heard, redis_server):
@@ -284,20 +248,6 @@ def test_a_quorum_tells_of_all_its_servers_together(quorum, heard):
         assert facts["fence_token"] == fence
 
 
-def test_a_quorum_tells_that_it_waits(quorum, heard):
-    holder, waiter = quorum(), quorum()
-    assert holder.acquire()
-    waits = start(lambda: waiter.acquire() and waiter.release())
-    wait_until(lambda: "waiting" in heard.names)
-    assert heard.names == ["acquired", "waiting"]
-    holder.release()
-    waits.result(60)
-    assert sorted(heard.by_acquisition()) == [
-        ["acquired", "released"],
-        ["waiting", "acquired", "released"],
-    ]
-
-
 def test_a_quorum_that_has_its_turn_at_the_first_server_only_waits_too(quorum, heard):
     with pytest.warns(RuntimeWarning, match="odd number"):
         holder = quorum(["q1", "q2"])
@@ -307,41 +257,10 @@ def test_a_quorum_that_has_its_turn_at_the_first_server_only_waits_too(quorum, h
     wait_until(lambda: "waiting" in heard.names)
     holder.release()
     waits.result(60)
-    told = [n for n, f in zip(heard.names, heard.facts, strict=True) if f["lock"] is waiter]
-    assert told == ["waiting", "acquired", "released"]
-
-
-def test_an_async_quorum_tells_that_it_waits(quorum, heard):
-    async def second():
-        async with quorum():
-            pass
-
-    async def told():
-        return "waiting" in heard.names
-
-    async def use():
-        async with quorum():
-            waits = asyncio.create_task(second())
-            await until(told)
-        await waits
-
-    asyncio.run(use())
-    assert sorted(heard.by_acquisition()) == [
-        ["acquired", "released"],
-        ["waiting", "acquired", "released"],
-    ]
+    assert heard.of(waiter) == ["waiting", "acquired", "released"]
 
 
 # How an acquisition ends by an error
-
-
-def test_an_acquisition_at_a_server_that_is_away_fails(own_locks, own_server, heard):
-    own_server.stop()
-    with pytest.raises(ConnectionError) as raised:
-        own_locks.lock("a").acquire()
-    assert heard.names == ["failed"]
-    assert heard.facts[0]["error"] is raised.value
-    assert heard.facts[0]["waited"] >= 0
 
 
 def test_a_wait_that_ends_by_an_error_is_told(own_locks, own_server, heard):
@@ -353,6 +272,7 @@ def test_a_wait_that_ends_by_an_error_is_told(own_locks, own_server, heard):
     with pytest.raises(ConnectionError):
         waits.result(60)
     assert ["waiting", "failed"] in heard.by_acquisition()
+    assert heard.facts[-1]["error"].__class__ is ConnectionError
     with pytest.raises(ConnectionError):
         holder.release()  # or its loss would be told while another test listens
 
@@ -530,16 +450,15 @@ def test_a_lock_that_was_lost_is_told_of_before_it_is_left(manager, heard):
     assert {(facts["using"], facts["kind"]) for facts in heard.facts} == {(manager.alias, "mutex")}
 
 
-def test_a_loss_tells_each_object_that_entered_it_and_one_acquisition(heard):
+def test_each_object_that_entered_a_lost_lock_sends_lost_and_one_has_the_acquisition(heard):
     lock, other = (locks.lock("a", timeout=1, reentrant=True) for _ in range(2))
     assert lock.acquire()
     assert other.acquire()
     locks.force_release("a")
     wait_until(lambda: heard.names.count("lost") == 2)
-    told = [facts for name, facts in zip(heard.names, heard.facts, strict=True) if name == "lost"]
-    assert {facts["lock"] for facts in told} == {lock, other}
-    assert [facts["acquisition"] for facts in told].count(None) == 1
-    assert {facts["using"] for facts in told} == {"default"}
+    lost = [facts for name, facts in zip(heard.names, heard.facts, strict=True) if name == "lost"]
+    assert {facts["lock"] for facts in lost} == {lock, other}
+    assert [facts["acquisition"] for facts in lost].count(None) == 1
 
 
 def test_a_release_that_redis_does_not_hear_of_is_told(own_locks, own_server, heard):
@@ -592,25 +511,15 @@ def test_who_passes_it_on_has_released_it(heard):
     assert place.leave()
 
 
-UNHEARD = """
-from django_redislock import locks, signals
-from django_redislock.primitives import telling
+def test_no_acquisition_is_made_if_no_signal_has_a_receiver(monkeypatch):
+    def listen(**about):
+        heard.append(about)
 
-def listen(**about):
-    say("heard")
-
-telling.Acquisition = None  # it would be called
-with locks.lock("a"):
-    signals.lock_released.connect(listen)
-say("nothing")
-hear()
-"""
-
-
-@pytest.mark.slow
-def test_nothing_is_told_of_what_began_while_nobody_listened():
-    with Child(UNHEARD) as child:
-        child.expect("nothing")
+    heard = []
+    monkeypatch.setattr(telling, "Acquisition", None)  # a call would raise
+    with locks.lock("a"), listening(signals.lock_released, listen):
+        pass
+    assert heard == []
 
 
 def test_what_is_kept_for_an_acquisition_goes_with_the_lock():

@@ -349,18 +349,6 @@ def test_an_async_lock_has_no_transaction(alias):
         asyncio.run(use())
 
 
-@pytest.mark.django_db(transaction=True)
-def test_atomic_as_a_decorator_fills_the_fields():
-    @locks.atomic("account:{pk}")
-    def pay(pk):
-        assert transaction.get_connection().in_atomic_block
-        return [info.name for info in locks.active()]
-
-    assert pay(7) == ["account:7"]
-    assert pay(pk=8) == ["account:8"]
-    assert locks.count() == 0
-
-
 @real
 def test_one_atomic_object_can_be_entered_twice():
     once = locks.atomic("a", reentrant=True)
