@@ -20,7 +20,6 @@ from tests.lock_tools import (
     afree,
     arenewed,
     awaiting,
-    commands,
     cut_connections,
     free,
     held_by_another_task,
@@ -87,31 +86,6 @@ def test_what_one_task_lost_is_told_to_its_parts_whoever_else_has_it_by_that_obj
     asyncio.run(use())
 
 
-def test_tasks_and_threads_take_turns_in_one_queue(manager):
-    entered = []
-
-    async def hold(number):
-        async with manager.lock("a"):
-            entered.append(number)
-
-    def hold_in_thread(number):
-        with manager.lock("a"):
-            entered.append(number)
-
-    async def use():
-        async with manager.lock("a"):
-            first = asyncio.create_task(hold(1))
-            await awaiting(manager, "a", 1)
-            second = start(hold_in_thread, 2)
-            await awaiting(manager, "a", 2)
-            third = asyncio.create_task(hold(3))
-            await awaiting(manager, "a", 3)
-        await asyncio.gather(first, asyncio.wrap_future(second), third)
-
-    asyncio.run(use())
-    assert entered == [1, 2, 3]
-
-
 def test_a_cancelled_waiter_leaves_no_place_and_no_lock(manager):
     async def use():
         async with manager.lock("a"):
@@ -148,19 +122,6 @@ async def let_go(manager, task):
         assert isinstance(outcome, asyncio.CancelledError)
 
 
-def test_a_task_that_is_cancelled_as_it_asks_leaves_no_lock(manager):
-    async def use():
-        for steps in range(12):
-            task = asyncio.create_task(manager.lock("a").aacquire())
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            task.cancel()
-            await let_go(manager, task)
-            assert await manager.aget("a") is None
-
-    asyncio.run(use())
-
-
 def test_a_task_renews(manager, redis_server):
     async def use():
         async with manager.lock("a", timeout=1.5) as lock:
@@ -173,29 +134,6 @@ def test_a_task_renews(manager, redis_server):
             redis_server.script_flush()
             await arenewed(manager, "a")
             assert not lock.lost
-
-    asyncio.run(use())
-
-
-def test_one_task_renews_all(redis_server):
-    async def hold(number, all_hold, done):
-        async with locks.lock(f"n{number}", timeout=1.5) as lock:
-            all_hold.release()
-            await done.wait()
-            return lock.lost
-
-    async def use():
-        all_hold, done = asyncio.Semaphore(0), asyncio.Event()
-        tasks = [asyncio.create_task(hold(number, all_hold, done)) for number in range(50)]
-        for _ in tasks:
-            await all_hold.acquire()
-        names = [task.get_name() for task in asyncio.all_tasks()]
-        assert names.count("redislock-renewal") == 1
-        with commands(redis_server) as called:
-            await arenewed(locks, "n0", times=3)
-        done.set()
-        assert not any(await asyncio.gather(*tasks))
-        assert called["hmget"] >= 100  # each was renewed twice at least
 
     asyncio.run(use())
 
@@ -403,18 +341,6 @@ def test_event_loops_one_after_another(manager):
         gc.collect()
     assert [str(warning.message) for warning in caught] == []
     assert fences == sorted(set(fences))
-
-
-def test_event_loops_beside_each_other(manager):
-    async def use():
-        entered = 0
-        for _ in range(20):
-            async with manager.lock("a"):
-                entered += 1
-        return entered
-
-    futures = [start(lambda: asyncio.run(use())) for _ in range(4)]
-    assert [future.result(30) for future in futures] == [20] * 4
 
 
 def test_connections_are_closed_with_their_loop(manager, redis_server):

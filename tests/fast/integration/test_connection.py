@@ -20,7 +20,6 @@ from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, start, waiting
 from tests.servers import Certificates, Node
-from tests.tools import wait_until
 
 LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 UNFIT = {
@@ -330,34 +329,6 @@ def test_of_several_addresses_the_first_is_the_servers(settings, own_server, eit
         with own.lock("a") as lock:
             assert lock.owned()
     asyncio.run(_ahold(own))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_connections": 3},
-        {"pool_class": "redis.BlockingConnectionPool", "max_connections": 2, "timeout": 3},
-    ],
-    ids=["pool", "blocking pool"],
-)
-def test_waiters_leave_their_holder_a_connection_to_renew_and_release(
-    alias_on, own_server, options
-):
-    own = alias_on(own_server.url, **options)
-
-    def use():
-        with own.lock("a", timeout=1) as lock:
-            return lock.fence_token
-
-    with own.lock("a", timeout=1) as lock:
-        users = [start(use) for _ in range(6)]
-        waiting(own, "a", 6)
-        for _ in range(3):
-            renewed = own.get("a").expires_at
-            wait_until(lambda before=renewed: own.get("a").expires_at > before)
-        assert not lock.lost
-        waiting(own, "a", 6)
-    assert len({user.result(60) for user in users}) == 6
 
 
 def test_a_server_is_asked_whether_it_is_there_as_often_as_its_alias_says(

@@ -14,15 +14,15 @@ from tests.tools import wait_until
 
 @pytest.fixture
 def forced():
-    """What the signal `lock_force_released` said."""
-    told = []
+    """The arguments of each signal `lock_force_released`."""
+    sent = []
 
-    def listen(sender, **about):
+    def listen(**about):
         about.pop("signal")
-        told.append({"sender": sender, **about})
+        sent.append(about)
 
     lock_force_released.connect(listen)
-    yield told
+    yield sent
     lock_force_released.disconnect(listen)
 
 
@@ -52,7 +52,9 @@ def test_nothing_is_told_of_nothing(manager):
 def test_active_tells_of_what_is_held(manager):
     held = hold(manager, "a", "b", "c")
     assert manager.count() == 3
-    assert names(manager.active()) == ["a", "b", "c"]
+    assert names(manager.active()) == names(manager.active(kind="mutex")) == ["a", "b", "c"]
+    assert names(manager.active("a", kind="mutex")) == ["a"]
+    assert names(manager.active(kind="semaphore")) == []
     for info in manager.active():
         assert info.token == manager.get(info.name).token
     held.pop().release()
@@ -84,14 +86,6 @@ def test_patterns_know_stars_and_question_marks_only(pattern, found):
     held = hold(locks, "a:1", "a:10", "a[1]", "a\\1", "b:1", "Ab:1")
     assert names(locks.active(pattern)) == names(locks.page(pattern).infos) == sorted(found)
     assert locks.page(pattern).total == len(found)
-    release(held)
-
-
-def test_kinds_can_be_chosen(manager):
-    held = hold(manager, "a", "b")
-    assert names(manager.active(kind="mutex")) == ["a", "b"]
-    assert names(manager.active("a", kind="mutex")) == ["a"]
-    assert names(manager.active(kind="semaphore")) == []
     release(held)
 
 

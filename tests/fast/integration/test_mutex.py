@@ -62,15 +62,6 @@ def test_any_name_can_be_held_listed_and_released(manager, name):
     assert manager.get(name) is None
 
 
-def test_names_that_share_a_bucket_do_not_mix(manager):
-    held = [manager.lock(f"n{i}", blocking=False) for i in range(64)]
-    assert all(lock.acquire() for lock in held)
-    held[0].release()
-    assert {info.name for info in manager.active()} == {lock.name for lock in held[1:]}
-    for lock in held[1:]:
-        lock.release()
-
-
 def test_blocking_timeout_ends_the_wait(manager):
     with manager.lock("a"):
         began = time.monotonic()
@@ -290,20 +281,10 @@ def test_what_is_told_of_a_lock(manager):
     assert info.expires_at - info.acquired_at == timedelta(seconds=20)
 
 
-def test_the_shortest_lease_works(manager):
-    lock = manager.lock("a", timeout=0.01, auto_renewal=False)
-    assert lock.acquire()
-    free(manager, "a")
-
-
 def test_both_backends_meet_on_one_lock():
     with locks.using("default").lock("a"):
         assert locks.using("django_redis").lock("a", blocking=False).acquire() is False
         assert locks.using("django_redis").get("a").holder.pid == os.getpid()
-
-
-def test_what_it_looks_like_can_be_read(manager):
-    assert repr(manager.lock("a'b")) == """<Mutex "a'b">"""
 
 
 @pytest.mark.parametrize("additional", [0, -1, float("nan"), float("inf"), "5", 1e300])
@@ -327,13 +308,6 @@ def test_a_lease_that_is_extended_ends_in_ten_years_at_most(manager):
 def test_a_wait_can_be_as_long_as_one_likes(manager, wait):
     with manager.lock("a", blocking_timeout=wait) as lock:
         assert lock.owned()
-
-
-def test_only_its_holder_owns_it_whoever_looks_on():
-    with locks.lock("a") as lock:
-        assert lock.owned()
-        assert start(lock.owned).result(60) is False
-        assert start(lambda: lock.token).result(60) == lock.token
 
 
 def test_an_interrupt_just_when_it_was_acquired_leaves_nothing(monkeypatch):
@@ -387,16 +361,6 @@ def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(leave, method, fi
     assert {"Core._owner", "Holds.remove", "Core._release"} <= places
     assert {"let_go", "Lease.end", "Book.remove", "_drop", "release"} <= places
     assert first > 1 or {"BaseLock.__exit__", "BaseLock._leave"} <= places
-
-
-def test_an_interrupt_at_the_entry_of_exit_lets_the_same_thread_acquire_again():
-    lock = locks.lock("a", timeout=600)
-    with suppress(KeyboardInterrupt), interrupt_at(1, base.BaseLock.__exit__.__code__) as struck:
-        leave_with(lock)
-    assert struck == ["BaseLock.__exit__"]
-    assert not lock.token
-    with lock:
-        assert lock.owned()
 
 
 def test_an_interrupt_at_the_entry_of_exit_ends_only_the_inner_block():

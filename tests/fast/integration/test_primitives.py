@@ -189,15 +189,6 @@ def test_of_two_permits_the_one_that_is_left_is_known():
         locks.assert_held("a")
 
 
-def test_who_reads_twice_never_waits_for_itself_to_write():
-    first, second = locks.read_lock("a"), locks.read_lock("a")
-    with first:
-        with second:
-            pass
-        with pytest.raises(LockError, match="It would wait for itself"):
-            locks.write_lock("a").acquire()
-
-
 def test_a_generator_may_be_closed_by_another_task():
     async def read():
         async with locks.lock("a"):

@@ -24,7 +24,7 @@ from django_redislock.primitives import Place, telling
 from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import awaiting, free, start, until, waiting
-from tests.tools import Child, wait_until
+from tests.tools import wait_until
 
 LIFE = ("waiting", "acquired", "refused", "failed", "released", "lost")
 ENDS = {"acquired", "refused", "failed"}
@@ -199,21 +199,6 @@ def test_lock_many_tells_of_all_together(heard):
         assert (facts["name"], facts["kind"], facts["fence_token"]) == ("a, b", "mutex", None)
 
 
-def test_lock_many_waits_once(heard):
-    holders = [locks.lock(name) for name in "ab"]
-    for holder in holders:
-        assert holder.acquire()
-    heard.clear()
-    many = locks.lock_many(["a", "b"])
-    waits = start(lambda: many.acquire() and many.release())
-    waiting(locks, "a", 1)
-    holders[0].release()
-    waiting(locks, "b", 1)
-    holders[1].release()
-    waits.result(60)
-    assert heard.of(many) == ["waiting", "acquired", "released"]
-
-
 def test_lock_many_that_enters_one_name_again_acquires_the_other(heard):
     with locks.lock("a", reentrant=True), locks.lock_many(["a", "b"], reentrant=True):
         assert heard.names == ["acquired", "acquired"]
@@ -314,23 +299,15 @@ def test_a_wait_that_is_dropped_in_the_middle_fails(heard, hold):
     waiting(locks, "a", 0)
 
 
-HOLDER = """
-from django_redislock import locks
-locks.lock("a").acquire()
-say("holds")
-hear()
-"""
-
-
 def test_an_interrupted_wait_fails_and_leaves_nothing(heard):
-    with Child(HOLDER) as child:
-        child.expect("holds")
-        with interrupted_when(lambda: heard.names == ["waiting"]):
-            locks.lock("a").acquire()
-        assert heard.names == ["waiting", "failed"]
-        assert isinstance(heard.facts[-1]["error"], KeyboardInterrupt)
-        assert locks.get("a").waiters == 0
-        locks.force_release("a")
+    assert start(locks.lock("a").acquire).result(60)
+    heard.clear()
+    with interrupted_when(lambda: heard.names == ["waiting"]):
+        locks.lock("a").acquire()
+    assert heard.names == ["waiting", "failed"]
+    assert isinstance(heard.facts[-1]["error"], KeyboardInterrupt)
+    assert locks.get("a").waiters == 0
+    locks.force_release("a")
 
 
 @contextlib.contextmanager

@@ -81,13 +81,6 @@ def test_a_lock_goes_with_the_savepoint_in_which_it_was_left():
 
 
 @real
-def test_outside_of_a_transaction_it_is_released_at_once():
-    with locks.lock("a", release_on_commit=True), transaction.atomic():
-        pass
-    assert not is_held()
-
-
-@real
 def test_the_same_thread_enters_again_before_the_commit_and_no_other_does():
     with transaction.atomic():
         for _ in range(3):
@@ -290,15 +283,6 @@ def test_a_callback_that_raises_keeps_a_lock_until_its_error_is_dropped():
 def test_a_callback_that_raises_keeps_no_lock_that_is_around_the_transaction(robust):
     with suppress(ZeroDivisionError), locks.atomic("a"):
         transaction.on_commit(fail, robust=robust)
-    assert not is_held()
-
-
-@real
-def test_a_robust_callback_that_raises_keeps_no_lock(caplog):
-    with transaction.atomic():
-        transaction.on_commit(fail, robust=True)
-        with locks.lock("a", release_on_commit=True):
-            pass
     assert not is_held()
 
 
