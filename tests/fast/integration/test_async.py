@@ -29,38 +29,35 @@ from tests.lock_tools import (
 from tests.tools import wait_until
 
 
-def test_every_method_has_a_twin(manager):
-    async def use():
-        lock = manager.lock("a", timeout=10)
-        assert await lock.aacquire() is True
-        assert await lock.alocked() is True
-        assert await lock.aowned() is True
-        assert lock.fence_token > 0
-        assert await lock.aextend(50) is True
-        assert 55 < (await manager.aget("a")).ttl <= 60
-        assert await lock.aextend(timedelta(seconds=5), replace_ttl=True) is True
-        assert await lock.areacquire() is True
-        assert 5 < (await manager.aget("a")).ttl <= 10
-        lock.assert_held()
-        manager.assert_held("a")
-        assert await manager.acount() == 1
-        assert [info.name async for info in manager.aactive("a*", kind="mutex")] == ["a"]
-        assert await manager.lock("a").aacquire(blocking=False) is False
+async def test_every_method_has_a_twin(manager):
+    lock = manager.lock("a", timeout=10)
+    assert await lock.aacquire() is True
+    assert await lock.alocked() is True
+    assert await lock.aowned() is True
+    assert lock.fence_token > 0
+    assert await lock.aextend(50) is True
+    assert 55 < (await manager.aget("a")).ttl <= 60
+    assert await lock.aextend(timedelta(seconds=5), replace_ttl=True) is True
+    assert await lock.areacquire() is True
+    assert 5 < (await manager.aget("a")).ttl <= 10
+    lock.assert_held()
+    manager.assert_held("a")
+    assert await manager.acount() == 1
+    assert [info.name async for info in manager.aactive("a*", kind="mutex")] == ["a"]
+    assert await manager.lock("a").aacquire(blocking=False) is False
+    await lock.arelease()
+    assert lock.token is None
+    with pytest.raises(LockNotOwnedError):
         await lock.arelease()
-        assert lock.token is None
-        with pytest.raises(LockNotOwnedError):
-            await lock.arelease()
-        assert await lock.aacquire(token="mine")
-        assert await manager.aforce_release("a", "other") == 0
-        assert await manager.aforce_release("a", "mine") == 1
-        with pytest.raises(LockLost):
-            await lock.arelease()
-        assert await manager.aget("a") is None
-
-    asyncio.run(use())
+    assert await lock.aacquire(token="mine")
+    assert await manager.aforce_release("a", "other") == 0
+    assert await manager.aforce_release("a", "mine") == 1
+    with pytest.raises(LockLost):
+        await lock.arelease()
+    assert await manager.aget("a") is None
 
 
-def test_what_one_task_lost_is_told_to_its_parts_whoever_else_has_it_by_that_object():
+async def test_what_one_task_lost_is_told_to_its_parts_whoever_else_has_it_by_that_object():
     lock = locks.semaphore("a", 2, timeout=300)
     part = sync_to_async(lambda: (lock.lost, lock.fence_token))
 
@@ -69,48 +66,39 @@ def test_what_one_task_lost_is_told_to_its_parts_whoever_else_has_it_by_that_obj
             there.set()
             await done.wait()
 
-    async def use():
-        there, done = asyncio.Event(), asyncio.Event()
-        await lock.aacquire()
-        assert await part() == (False, lock.fence_token)
-        other = asyncio.create_task(have(there, done))
-        await there.wait()
-        assert await part() == (False, None)  # nobody knows whose part it is
-        lock._own().leases[0].lose()
-        assert await part() == (True, None)
-        done.set()
-        await other
-        with pytest.raises(LockLost):
-            await lock.arelease()
-
-    asyncio.run(use())
+    there, done = asyncio.Event(), asyncio.Event()
+    await lock.aacquire()
+    assert await part() == (False, lock.fence_token)
+    other = asyncio.create_task(have(there, done))
+    await there.wait()
+    assert await part() == (False, None)  # nobody knows whose part it is
+    lock._own().leases[0].lose()
+    assert await part() == (True, None)
+    done.set()
+    await other
+    with pytest.raises(LockLost):
+        await lock.arelease()
 
 
-def test_a_cancelled_waiter_leaves_no_place_and_no_lock(manager):
-    async def use():
+async def test_a_cancelled_waiter_leaves_no_place_and_no_lock(manager):
+    async with manager.lock("a"):
+        task = asyncio.create_task(manager.lock("a").aacquire())
+        await awaiting(manager, "a", 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await manager.aget("a")).waiters == 0
+    assert await manager.aget("a") is None
+
+
+async def test_a_waiter_that_is_cancelled_as_it_is_let_in_leaves_no_lock(manager):
+    for _ in range(30):
         async with manager.lock("a"):
             task = asyncio.create_task(manager.lock("a").aacquire())
             await awaiting(manager, "a", 1)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert (await manager.aget("a")).waiters == 0
+        task.cancel()
+        await let_go(manager, task)
         assert await manager.aget("a") is None
-
-    asyncio.run(use())
-
-
-def test_a_waiter_that_is_cancelled_as_it_is_let_in_leaves_no_lock(manager):
-    async def use():
-        for _ in range(30):
-            async with manager.lock("a"):
-                task = asyncio.create_task(manager.lock("a").aacquire())
-                await awaiting(manager, "a", 1)
-            task.cancel()
-            await let_go(manager, task)
-            assert await manager.aget("a") is None
-
-    asyncio.run(use())
 
 
 async def let_go(manager, task):
@@ -122,48 +110,42 @@ async def let_go(manager, task):
         assert isinstance(outcome, asyncio.CancelledError)
 
 
-def test_a_task_renews(manager, redis_server):
-    async def use():
-        async with manager.lock("a", timeout=1.5) as lock:
-            names = [task.get_name() for task in asyncio.all_tasks()]
-            assert names.count("redislock-renewal") == 1
-            await arenewed(manager, "a")
-            cut_connections(redis_server)
-            await asyncio.sleep(0.1)  # for redis-py to see that its connections are closed
-            await arenewed(manager, "a")
-            redis_server.script_flush()
-            await arenewed(manager, "a")
-            assert not lock.lost
-
-    asyncio.run(use())
+async def test_a_task_renews(manager, redis_server):
+    async with manager.lock("a", timeout=1.5) as lock:
+        names = [task.get_name() for task in asyncio.all_tasks()]
+        assert names.count("redislock-renewal") == 1
+        await arenewed(manager, "a")
+        cut_connections(redis_server)
+        await asyncio.sleep(0.1)  # for redis-py to see that its connections are closed
+        await arenewed(manager, "a")
+        redis_server.script_flush()
+        await arenewed(manager, "a")
+        assert not lock.lost
 
 
-def test_a_loss_is_told_in_the_loop(manager):
-    async def use():
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
-        heard = []
+async def test_a_loss_is_told_in_the_loop(manager):
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    heard = []
 
-        def listen(sender, **about):
-            heard.append((asyncio.get_running_loop() is loop, about["name"]))
+    def listen(sender, **about):
+        heard.append((asyncio.get_running_loop() is loop, about["name"]))
 
-        def on_lost(lock):
-            heard.append((asyncio.get_running_loop() is loop, lock.name))
-            told.set()
+    def on_lost(lock):
+        heard.append((asyncio.get_running_loop() is loop, lock.name))
+        told.set()
 
-        lock_lost.connect(listen)
-        try:
-            lock = manager.lock("a", timeout=1, on_lost=on_lost)
-            assert await lock.aacquire()
-            assert await manager.aforce_release("a") == 1
-            async with asyncio.timeout(10):
-                await told.wait()
-        finally:
-            lock_lost.disconnect(listen)
-        assert heard == [(True, "a"), (True, "a")]
-        with pytest.raises(LockLost):
-            await lock.arelease()
-
-    asyncio.run(use())
+    lock_lost.connect(listen)
+    try:
+        lock = manager.lock("a", timeout=1, on_lost=on_lost)
+        assert await lock.aacquire()
+        assert await manager.aforce_release("a") == 1
+        async with asyncio.timeout(10):
+            await told.wait()
+    finally:
+        lock_lost.disconnect(listen)
+    assert heard == [(True, "a"), (True, "a")]
+    with pytest.raises(LockLost):
+        await lock.arelease()
 
 
 async def by_wait_for(coroutine):
@@ -179,69 +161,57 @@ async def by_task(coroutine):
 
 
 @pytest.mark.parametrize("wrapper", [by_wait_for, by_shield, by_task])
-def test_the_task_that_calls_aacquire_is_the_holder_whichever_task_runs_it(manager, wrapper):
-    async def use():
-        lock = manager.lock("a", timeout=1.5)
-        assert await wrapper(lock.aacquire())
-        await arenewed(manager, "a", times=2)
-        assert lock.token == (await manager.aget("a")).token
-        assert lock.fence_token
-        assert not lock.lost
-        lock.assert_held()
-        manager.assert_held("a")
-        assert await wrapper(lock.aowned())
-        assert await wrapper(lock.aextend(60))
-        assert await wrapper(lock.areacquire())
-        await wrapper(lock.arelease())
-        assert await manager.aget("a") is None
+async def test_the_task_that_calls_aacquire_is_the_holder_whichever_task_runs_it(manager, wrapper):
+    lock = manager.lock("a", timeout=1.5)
+    assert await wrapper(lock.aacquire())
+    await arenewed(manager, "a", times=2)
+    assert lock.token == (await manager.aget("a")).token
+    assert lock.fence_token
+    assert not lock.lost
+    lock.assert_held()
+    manager.assert_held("a")
+    assert await wrapper(lock.aowned())
+    assert await wrapper(lock.aextend(60))
+    assert await wrapper(lock.areacquire())
+    await wrapper(lock.arelease())
+    assert await manager.aget("a") is None
+    with pytest.raises(LockNotOwnedError):
+        await lock.arelease()
+
+
+async def test_its_holder_may_enter_again_what_another_task_acquired_for_it(manager):
+    lock = manager.lock("a", timeout=60, reentrant=True)
+    await asyncio.create_task(lock.aacquire())
+    async with lock:
+        pass
+    assert await lock.aowned()
+    await lock.arelease()
+    assert await manager.aget("a") is None
+
+
+async def test_its_holder_can_not_wait_for_what_another_task_acquired_for_it(manager):
+    lock = manager.lock("a", timeout=60)
+    await asyncio.create_task(lock.aacquire())
+    with pytest.raises(LockError, match="already held by this task"):
+        await lock.aacquire()
+    await lock.arelease()
+
+
+async def test_no_other_task_has_part_in_what_was_acquired_by_a_task_of_its_own(manager):
+    lock = manager.lock("a", timeout=60)
+    await asyncio.gather(lock.aacquire())
+
+    async def other():
+        assert not await lock.aacquire(blocking=False)
+        assert not await lock.aowned()
+        with pytest.raises(LockNotOwnedError):
+            lock.assert_held()
         with pytest.raises(LockNotOwnedError):
             await lock.arelease()
 
-    asyncio.run(use())
-
-
-def test_its_holder_may_enter_again_what_another_task_acquired_for_it(manager):
-    async def use():
-        lock = manager.lock("a", timeout=60, reentrant=True)
-        await asyncio.create_task(lock.aacquire())
-        async with lock:
-            pass
-        assert await lock.aowned()
-        await lock.arelease()
-        assert await manager.aget("a") is None
-
-    asyncio.run(use())
-
-
-def test_its_holder_can_not_wait_for_what_another_task_acquired_for_it(manager):
-    async def use():
-        lock = manager.lock("a", timeout=60)
-        await asyncio.create_task(lock.aacquire())
-        with pytest.raises(LockError, match="already held by this task"):
-            await lock.aacquire()
-        await lock.arelease()
-
-    asyncio.run(use())
-
-
-def test_no_other_task_has_part_in_what_was_acquired_by_a_task_of_its_own(manager):
-    async def use():
-        lock = manager.lock("a", timeout=60)
-        await asyncio.gather(lock.aacquire())
-
-        async def other():
-            assert not await lock.aacquire(blocking=False)
-            assert not await lock.aowned()
-            with pytest.raises(LockNotOwnedError):
-                lock.assert_held()
-            with pytest.raises(LockNotOwnedError):
-                await lock.arelease()
-
-        await asyncio.create_task(other())
-        assert await lock.aowned()
-        await lock.arelease()
-
-    asyncio.run(use())
+    await asyncio.create_task(other())
+    assert await lock.aowned()
+    await lock.arelease()
 
 
 async def end_normally():
@@ -254,46 +224,39 @@ async def end_cancelled():
 
 
 @pytest.mark.parametrize("end", [end_normally, end_cancelled])
-def test_what_an_ended_task_acquired_is_not_renewed(manager, end):
-    async def use():
-        lock = manager.lock("a", timeout=0.6)
+async def test_what_an_ended_task_acquired_is_not_renewed(manager, end):
+    lock = manager.lock("a", timeout=0.6)
 
-        async def acquire_and_end():
-            assert await lock.aacquire()
-            await end()
+    async def acquire_and_end():
+        assert await lock.aacquire()
+        await end()
 
-        task = asyncio.create_task(acquire_and_end())
+    task = asyncio.create_task(acquire_and_end())
+    await asyncio.wait([task])
+    with pytest.raises(LockNotOwnedError):
+        await lock.arelease()
+    await afree(manager, "a")
+
+
+async def test_what_a_cancelled_caller_shielded_is_not_renewed(manager):
+    lock = manager.lock("a", timeout=0.6)
+
+    async def call():
+        await asyncio.shield(lock.aacquire())
+
+    async with manager.lock("a", timeout=60):
+        task = asyncio.create_task(call())
+        await awaiting(manager, "a", 1)
+        task.cancel()
         await asyncio.wait([task])
-        with pytest.raises(LockNotOwnedError):
-            await lock.arelease()
-        await afree(manager, "a")
-
-    asyncio.run(use())
+    await afree(manager, "a")
 
 
-def test_what_a_cancelled_caller_shielded_is_not_renewed(manager):
-    async def use():
-        lock = manager.lock("a", timeout=0.6)
-
-        async def call():
-            await asyncio.shield(lock.aacquire())
-
-        async with manager.lock("a", timeout=60):
-            task = asyncio.create_task(call())
-            await awaiting(manager, "a", 1)
-            task.cancel()
-            await asyncio.wait([task])
-        await afree(manager, "a")
-
-    asyncio.run(use())
-
-
-def test_an_object_that_is_gone_does_not_keep_what_was_acquired_in_a_task_of_its_own(manager):
-    async def use():
-        await asyncio.create_task(manager.lock("a", timeout=0.6).aacquire())
-        await afree(manager, "a")
-
-    asyncio.run(use())
+async def test_an_object_that_is_gone_does_not_keep_what_was_acquired_in_a_task_of_its_own(
+    manager,
+):
+    await asyncio.create_task(manager.lock("a", timeout=0.6).aacquire())
+    await afree(manager, "a")
 
 
 def test_a_task_whose_block_another_task_ended_leaves_its_lock_alone(manager):
@@ -361,17 +324,14 @@ def test_connections_are_closed_with_their_loop(manager, redis_server):
     wait_until(lambda: connected() <= before)
 
 
-def test_what_a_task_took_synchronously_it_can_release_either_way(manager):
-    async def use():
-        lock = manager.lock("a", timeout=1.5)
-        assert lock.acquire()
-        await arenewed(manager, "a")
-        await lock.arelease()
-        assert await lock.aacquire()
-        lock.release()
-        assert await manager.aget("a") is None
-
-    asyncio.run(use())
+async def test_what_a_task_took_synchronously_it_can_release_either_way(manager):
+    lock = manager.lock("a", timeout=1.5)
+    assert lock.acquire()
+    await arenewed(manager, "a")
+    await lock.arelease()
+    assert await lock.aacquire()
+    lock.release()
+    assert await manager.aget("a") is None
 
 
 @pytest.mark.parametrize(
@@ -384,21 +344,18 @@ def test_what_a_task_took_synchronously_it_can_release_either_way(manager):
     ],
     ids=["lock", "semaphore", "read_lock", "lock_many"],
 )
-def test_a_sync_acquisition_that_would_block_the_event_loop_raises(waits, holds, seconds):
-    async def use():
-        lock = waits(timeout=60, blocking_timeout=seconds)
-        async with held_by_another_task(holds("a", timeout=60)):
-            with pytest.raises(SynchronousOnlyOperation, match="aacquire") as raised:
-                lock.acquire()
-            with pytest.raises(SynchronousOnlyOperation), lock:
-                pass
-            assert repr(lock.name) in str(raised.value)
-            assert locks.queue("a") == ()
-            assert locks.count() == 1
-            assert lock.acquire(blocking=False) is False
-            assert await asyncio.to_thread(lock.acquire, blocking_timeout=0.01) is False
-
-    asyncio.run(use())
+async def test_a_sync_acquisition_that_would_block_the_event_loop_raises(waits, holds, seconds):
+    lock = waits(timeout=60, blocking_timeout=seconds)
+    async with held_by_another_task(holds("a", timeout=60)):
+        with pytest.raises(SynchronousOnlyOperation, match="aacquire") as raised:
+            lock.acquire()
+        with pytest.raises(SynchronousOnlyOperation), lock:
+            pass
+        assert repr(lock.name) in str(raised.value)
+        assert locks.queue("a") == ()
+        assert locks.count() == 1
+        assert lock.acquire(blocking=False) is False
+        assert await asyncio.to_thread(lock.acquire, blocking_timeout=0.01) is False
 
 
 @pytest.mark.parametrize("where", ["a task", "a callback"])
@@ -418,31 +375,25 @@ def test_a_sync_acquisition_in_an_event_loop_works_if_it_need_not_wait(where):
     assert locks.count() == 0
 
 
-def test_a_callback_of_the_event_loop_can_not_wait_either():
-    async def use():
-        done = asyncio.get_running_loop().create_future()
+async def test_a_callback_of_the_event_loop_can_not_wait_either():
+    done = asyncio.get_running_loop().create_future()
 
-        def call():
-            try:
-                done.set_result(locks.lock("a").acquire())
-            except SynchronousOnlyOperation as error:
-                done.set_exception(error)
+    def call():
+        try:
+            done.set_result(locks.lock("a").acquire())
+        except SynchronousOnlyOperation as error:
+            done.set_exception(error)
 
-        async with held_by_another_task(locks.lock("a")):
-            asyncio.get_running_loop().call_soon(call)
-            with pytest.raises(SynchronousOnlyOperation):
-                await done
-
-    asyncio.run(use())
+    async with held_by_another_task(locks.lock("a")):
+        asyncio.get_running_loop().call_soon(call)
+        with pytest.raises(SynchronousOnlyOperation):
+            await done
 
 
-def test_atomic_in_an_event_loop_does_not_wait():
-    async def use():
-        async with held_by_another_task(locks.lock("a")):
-            with pytest.raises(SynchronousOnlyOperation, match="'a'"), locks.atomic("a"):
-                pass
-
-    asyncio.run(use())
+async def test_atomic_in_an_event_loop_does_not_wait():
+    async with held_by_another_task(locks.lock("a")):
+        with pytest.raises(SynchronousOnlyOperation, match="'a'"), locks.atomic("a"):
+            pass
 
 
 def test_an_event_loop_may_be_blocked_if_django_allows_it(monkeypatch):
@@ -463,15 +414,12 @@ def hold_until_awaited(name):
         waiting(locks, name, 1)
 
 
-def test_a_task_that_holds_a_lock_and_acquires_it_by_a_sync_call_is_told_so():
-    async def use():
-        async with locks.lock("a"):
-            with pytest.raises(LockError):
-                locks.lock("a").acquire()
-        with locks.lock("a", reentrant=True) as lock, lock:
-            pass
-
-    asyncio.run(use())
+async def test_a_task_that_holds_a_lock_and_acquires_it_by_a_sync_call_is_told_so():
+    async with locks.lock("a"):
+        with pytest.raises(LockError):
+            locks.lock("a").acquire()
+    with locks.lock("a", reentrant=True) as lock, lock:
+        pass
 
 
 def test_no_event_loop_is_kept_after_its_end():
@@ -490,44 +438,38 @@ def test_no_event_loop_is_kept_after_its_end():
     assert loops() <= before
 
 
-def test_a_lost_lock_aborts_the_task_that_holds_it():
+async def test_a_lost_lock_aborts_the_task_that_holds_it():
     async def use(reached):
         async with locks.lock("a", timeout=1, on_lost="abort"):
             reached.set()
             await asyncio.Event().wait()
 
-    async def lose():
-        reached = asyncio.Event()
-        task = asyncio.create_task(use(reached))
-        await reached.wait()
-        assert await locks.aforce_release("a") == 1
-        with pytest.raises(LockLost):
-            await task
-        assert not task.cancelled()
-        assert task.cancelling() == 0
-
-    asyncio.run(lose())
+    reached = asyncio.Event()
+    task = asyncio.create_task(use(reached))
+    await reached.wait()
+    assert await locks.aforce_release("a") == 1
+    with pytest.raises(LockLost):
+        await task
+    assert not task.cancelled()
+    assert task.cancelling() == 0
 
 
-def test_a_cancellation_from_elsewhere_is_none_by_a_lost_lock():
+async def test_a_cancellation_from_elsewhere_is_none_by_a_lost_lock():
     async def use(reached):
         async with locks.lock("a", on_lost="abort"):
             reached.set()
             await asyncio.Event().wait()
 
-    async def cancel():
-        reached = asyncio.Event()
-        task = asyncio.create_task(use(reached))
-        await reached.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await locks.aget("a") is None
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await use(asyncio.Event())
-
-    asyncio.run(cancel())
+    reached = asyncio.Event()
+    task = asyncio.create_task(use(reached))
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await locks.aget("a") is None
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await use(asyncio.Event())
 
 
 def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
@@ -542,54 +484,45 @@ def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
         asyncio.run(use())
 
 
-def test_a_loss_that_the_release_finds_cancels_nobody():
-    async def use():
-        with pytest.raises(LockLost):
-            async with locks.lock("a", on_lost="abort"):
-                await locks.aforce_release("a")
-        lock = locks.lock("a", on_lost="abort")
-        await lock.aacquire()
-        await locks.aforce_release("a")
-        with pytest.raises(LockLost):
-            await lock.aextend(1)
-        await asyncio.sleep(0.05)  # where a stray cancellation would strike
-        assert asyncio.current_task().cancelling() == 0
-
-    asyncio.run(use())
+async def test_a_loss_that_the_release_finds_cancels_nobody():
+    with pytest.raises(LockLost):
+        async with locks.lock("a", on_lost="abort"):
+            await locks.aforce_release("a")
+    lock = locks.lock("a", on_lost="abort")
+    await lock.aacquire()
+    await locks.aforce_release("a")
+    with pytest.raises(LockLost):
+        await lock.aextend(1)
+    await asyncio.sleep(0.05)  # where a stray cancellation would strike
+    assert asyncio.current_task().cancelling() == 0
 
 
-def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
+async def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
     async def hold(holds):
         lock = locks.lock("a")
         await lock.aacquire()
         holds.set()
         await lock.arelease()
 
-    async def use():
-        book = loop_book(locks.lock("a")._server(), "a")
-        for steps in range(12):
-            holds = asyncio.Event()
-            task = asyncio.create_task(hold(holds))
-            await holds.wait()
-            for _ in range(steps):
-                await asyncio.sleep(0)
+    book = loop_book(locks.lock("a")._server(), "a")
+    for steps in range(12):
+        holds = asyncio.Event()
+        task = asyncio.create_task(hold(holds))
+        await holds.wait()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert await locks.aget("a") is None
+        assert not book._returns
+
+
+async def test_who_cancels_all_tasks_of_a_loop_does_not_end_its_renewals():
+    async with locks.lock("a", timeout=1.5) as lock:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-            await asyncio.wait([task])
-            assert await locks.aget("a") is None
-            assert not book._returns
-
-    asyncio.run(use())
-
-
-def test_who_cancels_all_tasks_of_a_loop_does_not_end_its_renewals():
-    async def use():
-        async with locks.lock("a", timeout=1.5) as lock:
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-            await arenewed(locks, "a")
-            assert not lock.lost
-
-    asyncio.run(use())
+        await arenewed(locks, "a")
+        assert not lock.lost
 
 
 def test_a_loss_is_told_outside_of_the_context_that_began_the_renewal():
@@ -609,7 +542,7 @@ def test_a_loss_is_told_outside_of_the_context_that_began_the_renewal():
     assert told == ["none"]
 
 
-def test_a_cancellation_beside_that_of_a_lost_lock_is_a_cancellation():
+async def test_a_cancellation_beside_that_of_a_lost_lock_is_a_cancellation():
     async def use(reached):
         async with locks.lock("a", timeout=1, on_lost="abort") as lock:
             reached.set()
@@ -620,15 +553,12 @@ def test_a_cancellation_beside_that_of_a_lost_lock_is_a_cancellation():
                 asyncio.current_task().cancel()  # somebody else's
                 raise
 
-    async def lose():
-        reached = asyncio.Event()
-        task = asyncio.create_task(use(reached))
-        await reached.wait()
-        await locks.aforce_release("a")
-        await asyncio.wait([task])
-        assert task.cancelled()
-
-    asyncio.run(lose())
+    reached = asyncio.Event()
+    task = asyncio.create_task(use(reached))
+    await reached.wait()
+    await locks.aforce_release("a")
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
 def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
@@ -685,18 +615,15 @@ def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten(
         loop.close()
 
 
-def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
-    async def use():
-        async with locks.lock("a"):
-            book = loop_book(locks.lock("a")._server(), "a")
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-            while book._task:  # noqa: ASYNC110  until it has ended
-                await asyncio.sleep(0)
-        del book, task
-        books = renewal._loop_books[asyncio.get_running_loop()]
-        while books:
-            gc.collect()
-            await asyncio.sleep(0.01)
-
-    asyncio.run(use())
+async def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
+    async with locks.lock("a"):
+        book = loop_book(locks.lock("a")._server(), "a")
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        while book._task:  # noqa: ASYNC110  until it has ended
+            await asyncio.sleep(0)
+    del book, task
+    books = renewal._loop_books[asyncio.get_running_loop()]
+    while books:
+        gc.collect()
+        await asyncio.sleep(0.01)

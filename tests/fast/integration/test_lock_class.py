@@ -133,28 +133,25 @@ def test_waiters_leave_a_client_that_keeps_one_connection_to_their_holder(redis_
         assert all(user.result(60) for user in users)
 
 
-def test_waiters_leave_a_client_of_asyncio_that_keeps_one_to_their_holder(redis_server):
+async def test_waiters_leave_a_client_of_asyncio_that_keeps_one_to_their_holder(redis_server):
     url = os.environ["REDIS_URL"]
 
     async def use(client):
         async with AsyncLock(client, "a", timeout=1.5):
             return True
 
-    async def run():
-        client = redis.asyncio.Redis.from_url(url, single_connection_client=True)
-        async with client:
-            async with AsyncLock(client, "a", timeout=1.5) as lock:
-                users = [asyncio.create_task(use(client)) for _ in range(6)]
-                for _ in range(3):
-                    before = lock._own().deadline
-                    await until(lambda before=before: moved(lock, before))
-                assert not lock.lost
-            assert all(await asyncio.gather(*users))
-
     async def moved(lock, before):
         return lock._own().deadline > before
 
-    asyncio.run(run())
+    client = redis.asyncio.Redis.from_url(url, single_connection_client=True)
+    async with client:
+        async with AsyncLock(client, "a", timeout=1.5) as lock:
+            users = [asyncio.create_task(use(client)) for _ in range(6)]
+            for _ in range(3):
+                before = lock._own().deadline
+                await until(lambda before=before: moved(lock, before))
+            assert not lock.lost
+        assert all(await asyncio.gather(*users))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
@@ -240,16 +237,13 @@ def known_of(lock):
     return run(server.client, listing.get(server.keys, lock.name))
 
 
-def test_a_clusters_async_client(cluster):
-    async def use():
-        async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster) as client:
-            async with client.lock("a", timeout=10, lock_class=AsyncLock) as lock:
-                assert await lock.owned()
-                other = client.lock("a", blocking_timeout=0.05, lock_class=AsyncLock)
-                assert not await other.acquire()
-            assert not await lock.locked()
-
-    asyncio.run(use())
+async def test_a_clusters_async_client(cluster):
+    async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster) as client:
+        async with client.lock("a", timeout=10, lock_class=AsyncLock) as lock:
+            assert await lock.owned()
+            other = client.lock("a", blocking_timeout=0.05, lock_class=AsyncLock)
+            assert not await other.acquire()
+        assert not await lock.locked()
 
 
 def test_other_options_too(client):
@@ -438,16 +432,13 @@ def test_who_was_refused_leaves_no_async_client_behind():
     with_async_client(use)
 
 
-def test_an_async_client_whose_idle_connection_was_closed_is_no_error():
-    async def run():
-        with EmbeddedServer() as server, redis.Redis.from_url(server.url) as other:
-            async with redis.asyncio.Redis.from_url(server.url) as client:
-                for _ in range(2):
-                    async with AsyncLock(client, "a"):
-                        cut_connections(other)
+async def test_an_async_client_whose_idle_connection_was_closed_is_no_error():
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as other:
+        async with redis.asyncio.Redis.from_url(server.url) as client:
+            for _ in range(2):
+                async with AsyncLock(client, "a"):
                     cut_connections(other)
-
-    asyncio.run(run())
+                cut_connections(other)
 
 
 def test_tasks_may_share_one():
@@ -493,9 +484,6 @@ def test_one_that_must_be_left_by_async_with():
     with_async_client(use)
 
 
-def test_the_async_twins_of_a_sync_client_say_what_they_need(client):
-    async def use():
-        with pytest.raises(TypeError, match=r"redis\.asyncio"):
-            await Lock(client, "a").aacquire()
-
-    asyncio.run(use())
+async def test_the_async_twins_of_a_sync_client_say_what_they_need(client):
+    with pytest.raises(TypeError, match=r"redis\.asyncio"):
+        await Lock(client, "a").aacquire()

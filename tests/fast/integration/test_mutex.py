@@ -112,26 +112,23 @@ def test_it_is_not_released_by_who_does_not_hold_it(manager):
         assert lock.owned()
 
 
-def test_the_end_of_a_block_releases_nothing_of_another_tasks(manager):
-    async def tasks():
-        lock, held, go = manager.lock("a"), asyncio.Event(), asyncio.Event()
+async def test_the_end_of_a_block_releases_nothing_of_another_tasks(manager):
+    lock, held, go = manager.lock("a"), asyncio.Event(), asyncio.Event()
 
-        async def hold():
-            async with lock:
-                held.set()
-                await go.wait()
-                return await lock.aowned()
+    async def hold():
+        async with lock:
+            held.set()
+            await go.wait()
+            return await lock.aowned()
 
-        await lock.__aenter__()
-        await lock.arelease()
-        other = asyncio.create_task(hold())
-        await held.wait()
-        with pytest.raises(LockNotOwnedError):
-            await lock.__aexit__(None, None, None)
-        go.set()
-        assert await other
-
-    asyncio.run(tasks())
+    await lock.__aenter__()
+    await lock.arelease()
+    other = asyncio.create_task(hold())
+    await held.wait()
+    with pytest.raises(LockNotOwnedError):
+        await lock.__aexit__(None, None, None)
+    go.set()
+    assert await other
 
 
 def test_a_thread_that_acquires_its_own_lock_again_gets_an_error(manager):
@@ -468,15 +465,12 @@ def test_an_interrupt_after_it_was_got_gives_it_back(place, least):
 
 
 @pytest.mark.parametrize("place", ["remember", *ENTERING])
-def test_an_interrupt_after_a_task_got_it_gives_it_back(place):
-    async def use():
-        lock = locks.lock("a", timeout=600)
-        with interrupt_where(place, remember):
-            await lock.__aenter__()
-        assert not lock.token
-        await afree(locks, "a")
-
-    asyncio.run(use())
+async def test_an_interrupt_after_a_task_got_it_gives_it_back(place):
+    lock = locks.lock("a", timeout=600)
+    with interrupt_where(place, remember):
+        await lock.__aenter__()
+    assert not lock.token
+    await afree(locks, "a")
 
 
 @pytest.mark.parametrize("place", ENTERING)

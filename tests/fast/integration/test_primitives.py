@@ -75,19 +75,16 @@ def test_who_holds_a_reentrant_lock_enters_again_without_a_word_to_redis(redis_s
     free(locks, "a")
 
 
-def test_reentrancy_goes_by_task_in_async():
+async def test_reentrancy_goes_by_task_in_async():
     async def acquire_in_another_task():
         return await locks.lock("a", reentrant=True, blocking=False).aacquire()
 
-    async def use():
-        async with locks.lock("a", reentrant=True) as lock:
-            async with locks.lock("a", reentrant=True):
-                pass
-            assert await asyncio.create_task(acquire_in_another_task()) is False
-            assert await lock.aowned()
-        assert await locks.aget("a") is None
-
-    asyncio.run(use())
+    async with locks.lock("a", reentrant=True) as lock:
+        async with locks.lock("a", reentrant=True):
+            pass
+        assert await asyncio.create_task(acquire_in_another_task()) is False
+        assert await lock.aowned()
+    assert await locks.aget("a") is None
 
 
 def test_a_lock_stays_taken_for_its_least_time_however_soon_it_is_released():
@@ -124,18 +121,15 @@ def test_what_can_not_be_a_least_time(value):
         locks.lock("a", at_least_for=value)
 
 
-def test_every_kind_works_in_async():
-    async def use():
-        async with locks.semaphore("s", 2), locks.semaphore("s", 2):
-            assert not await locks.semaphore("s", 2, blocking=False).aacquire()
+async def test_every_kind_works_in_async():
+    async with locks.semaphore("s", 2), locks.semaphore("s", 2):
+        assert not await locks.semaphore("s", 2, blocking=False).aacquire()
+    async with locks.read_lock("rw"):
         async with locks.read_lock("rw"):
-            async with locks.read_lock("rw"):
-                pass
-            assert not await locks.write_lock("rw", blocking=False).aacquire()
-        async with locks.write_lock("rw"):
             pass
-
-    asyncio.run(use())
+        assert not await locks.write_lock("rw", blocking=False).aacquire()
+    async with locks.write_lock("rw"):
+        pass
 
 
 def test_decorators_keep_limit_and_weight():
@@ -189,15 +183,12 @@ def test_of_two_permits_the_one_that_is_left_is_known():
         locks.assert_held("a")
 
 
-def test_a_generator_may_be_closed_by_another_task():
+async def test_a_generator_may_be_closed_by_another_task():
     async def read():
         async with locks.lock("a"):
             yield
 
-    async def use():
-        generator = read()
-        await anext(generator)
-        await asyncio.create_task(generator.aclose())
-        assert await locks.aget("a") is None
-
-    asyncio.run(use())
+    generator = read()
+    await anext(generator)
+    await asyncio.create_task(generator.aclose())
+    assert await locks.aget("a") is None

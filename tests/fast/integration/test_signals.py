@@ -269,18 +269,15 @@ def test_a_lock_of_another_kind_fails(heard, hold):
     assert heard.names == ["acquired", "failed"]
 
 
-def test_a_cancelled_wait_fails(heard):
-    async def use():
-        async with locks.lock("a"):
-            waits = asyncio.create_task(locks.lock("a").aacquire())
-            await awaiting(locks, "a", 1)
-            waits.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waits
-            assert heard.names == ["acquired", "waiting", "failed"]
-            assert isinstance(heard.facts[-1]["error"], asyncio.CancelledError)
-
-    asyncio.run(use())
+async def test_a_cancelled_wait_fails(heard):
+    async with locks.lock("a"):
+        waits = asyncio.create_task(locks.lock("a").aacquire())
+        await awaiting(locks, "a", 1)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        assert heard.names == ["acquired", "waiting", "failed"]
+        assert isinstance(heard.facts[-1]["error"], asyncio.CancelledError)
 
 
 def test_a_wait_that_is_dropped_in_the_middle_fails(heard, hold):

@@ -71,15 +71,12 @@ def test_under_asgi(url):
     assert locks.get("view") is None
 
 
-def test_a_request_that_is_cancelled_leaves_nothing():
+async def test_a_request_that_is_cancelled_leaves_nothing():
     async def held():
         return await locks.aget("view") is not None
 
-    async def use():
-        request = asyncio.create_task(AsyncClient().get("/endless/"))
-        await until(held)
-        request.cancel()
-        await asyncio.wait([request])
-        assert not await held()
-
-    asyncio.run(use())
+    request = asyncio.create_task(AsyncClient().get("/endless/"))
+    await until(held)
+    request.cancel()
+    await asyncio.wait([request])
+    assert not await held()
