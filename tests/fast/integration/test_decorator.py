@@ -81,12 +81,22 @@ def test_coroutine_functions_stay_coroutine_functions():
     assert held() == []
 
 
+def generator():
+    yield
+
+
 async def acoroutine():
     return held()
 
 
 async def agenerator():
     yield held()
+
+
+@pytest.mark.parametrize("function", [generator, agenerator])
+def test_generators_are_refused_at_import(function):
+    with pytest.raises(TypeError, match="generator"):
+        locks.lock("a")(function)
 
 
 def passed_on(function):

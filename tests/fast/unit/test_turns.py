@@ -101,6 +101,14 @@ def test_a_lease_that_is_over_when_it_is_told_of_is_asked_for_again(stage: Stage
     assert worker.believes
 
 
+def test_a_lease_that_expired_before_its_reply_fails_if_no_time_is_left(stage: Stage) -> None:
+    worker = stage.worker().acquire(wait=0)
+    worker.arrive()
+    stage.pass_time(LEASE + 0.1)
+    worker.finish()
+    assert not worker.believes
+
+
 def test_a_turn_that_is_popped_late_is_asked_for_again(stage: Stage) -> None:
     holder, waiter = stage.worker().acquire(), stage.worker()
     holder.step()
