@@ -390,12 +390,6 @@ async def test_a_callback_of_the_event_loop_can_not_wait_either():
             await done
 
 
-async def test_atomic_in_an_event_loop_does_not_wait():
-    async with held_by_another_task(locks.lock("a")):
-        with pytest.raises(SynchronousOnlyOperation, match="'a'"), locks.atomic("a"):
-            pass
-
-
 def test_an_event_loop_may_be_blocked_if_django_allows_it(monkeypatch):
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     held = start(hold_until_awaited, "a").result

@@ -236,16 +236,6 @@ def test_a_call_that_can_not_have_the_lock_raises():
         work()
 
 
-def test_a_function_that_calls_itself_is_told_instead_of_waiting_for_ever():
-    @locks.lock("a")
-    def work():
-        work()
-
-    with pytest.raises(LockError, match="already held by this"):
-        work()
-    assert held() == []
-
-
 def test_an_argument_that_is_no_name_is_made_one():
     @locks.lock("a:{x}")
     def work(x):

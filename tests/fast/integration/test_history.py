@@ -310,13 +310,6 @@ def forty(manager):
         lock.release()
 
 
-def test_a_page_has_those_whose_leases_end_first(forty):
-    page = forty.page(start=10, stop=13)
-    assert [info.name for info in page.infos] == ["n10", "n11", "n12"]
-    assert page.total == 40
-    assert forty.page(start=40, stop=50).infos == ()
-
-
 def test_a_pattern_goes_by_characters(manager):
     for name in ("ä1", "日本", "a.b", "a%b", "a-b", "a[b", "^$", "x" * 500):
         assert manager.lock(name, auto_renewal=False).acquire()
@@ -340,6 +333,7 @@ def test_a_pattern_goes_by_characters(manager):
 
 def test_a_page_is_the_same_whether_told_at_once_or_by_names(forty):
     names = [f"n{n}" for n in range(40)]
+    assert forty.page(start=10, stop=13).total == 40
     for stop in (7, 40, 200, 201, 1000):
         assert [info.name for info in forty.page(stop=stop).infos] == names[:stop]
         assert [info.name for info in forty.page(start=5, stop=stop).infos] == names[5:stop]

@@ -9,12 +9,10 @@ import threading
 import time
 import weakref
 from datetime import timedelta
-from functools import partial
 
 import pytest
 import redis
 import redis.asyncio
-from django_redis import get_redis_connection
 
 from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.connection import GivenServer
@@ -22,7 +20,7 @@ from django_redislock.engine import listing
 from django_redislock.engine.drivers import run
 from django_redislock.primitives import Semaphore, base
 from django_redislock.testing import EmbeddedServer
-from tests.lock_tools import cut_connections, start, until
+from tests.lock_tools import cut_connections, start
 from tests.tools import wait_until
 
 
@@ -133,27 +131,6 @@ def test_waiters_leave_a_client_that_keeps_one_connection_to_their_holder(redis_
         assert all(user.result(60) for user in users)
 
 
-async def test_waiters_leave_a_client_of_asyncio_that_keeps_one_to_their_holder(redis_server):
-    url = os.environ["REDIS_URL"]
-
-    async def use(client):
-        async with AsyncLock(client, "a", timeout=1.5):
-            return True
-
-    async def moved(lock, before):
-        return lock._own().deadline > before
-
-    client = redis.asyncio.Redis.from_url(url, single_connection_client=True)
-    async with client:
-        async with AsyncLock(client, "a", timeout=1.5) as lock:
-            users = [asyncio.create_task(use(client)) for _ in range(6)]
-            for _ in range(3):
-                before = lock._own().deadline
-                await until(lambda before=before: moved(lock, before))
-            assert not lock.lost
-        assert all(await asyncio.gather(*users))
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_a_name_is_the_same_lock_whatever_the_clients_encoding(encoding):
     url, name = os.environ["REDIS_URL"], "Müller"
@@ -235,27 +212,6 @@ def acquire_and_release(lock):
 def known_of(lock):
     server = lock._server()
     return run(server.client, listing.get(server.keys, lock.name))
-
-
-async def test_a_clusters_async_client(cluster):
-    async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster) as client:
-        async with client.lock("a", timeout=10, lock_class=AsyncLock) as lock:
-            assert await lock.owned()
-            other = client.lock("a", blocking_timeout=0.05, lock_class=AsyncLock)
-            assert not await other.acquire()
-        assert not await lock.locked()
-
-
-def test_other_options_too(client):
-    lock_class = partial(Lock, reentrant=True, metadata={"for": "all"})
-    with client.lock("a", timeout=10, lock_class=lock_class) as lock, lock:
-        assert lock.reentrant
-
-
-def test_a_client_of_django_redis():
-    client = get_redis_connection("django_redis")
-    with client.lock("a", timeout=10, lock_class=Lock):
-        assert taken(client)
 
 
 def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
-from tests.lock_tools import commands, free, start, waiting
+from tests.lock_tools import commands, free, start
 
 
 def test_a_semaphore_lets_in_as_many_as_its_limit(manager):
@@ -139,20 +139,6 @@ def test_decorators_keep_limit_and_weight():
         return info.capacity, info.weight
 
     assert use("x") == (3, 2)
-
-
-def test_a_holder_that_dies_after_a_hand_over_leaves_the_least_time(manager):
-    first = manager.lock("tick", timeout=1)
-    assert first.acquire()
-    second = manager.lock("tick", timeout=1, at_least_for=100)
-    waits = start(second.acquire)
-    waiting(manager, "tick", 1)
-    first.release()
-    assert waits.result(60)
-    # Its thread has ended, so nobody renews: what is left now is what a crash would leave.
-    info = manager.get("tick")
-    assert info.ttl > 98
-    assert manager.force_release("tick") == 1
 
 
 def test_its_holder_can_not_cut_short_the_least_time():

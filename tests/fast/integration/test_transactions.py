@@ -91,17 +91,6 @@ def test_the_same_thread_enters_again_before_the_commit_and_no_other_does():
 
 
 @real
-def test_it_is_renewed_until_the_commit():
-    with transaction.atomic():
-        with locks.lock("a", timeout=1.5, release_on_commit=True):
-            pass
-        first = locks.get("a").expires_at
-        wait_until(lambda: locks.get("a").expires_at > first)
-        assert is_held()
-    assert not is_held()
-
-
-@real
 def test_a_lock_that_is_lost_is_told_at_once():
     lock = locks.lock("a", timeout=0.1, auto_renewal=False, release_on_commit=True)
     with transaction.atomic():

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db.models import TextChoices
-from django.utils.safestring import SafeString
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -46,11 +45,6 @@ class TestCheckName:
     @pytest.mark.parametrize("name", ["a", "invoice:42", "Zürich/東京", "{x}", " ", "x" * 512])
     def test_text_is_a_name_as_it_is(self, name):
         assert check_name(name) == name
-
-    @pytest.mark.parametrize("name", [SafeString("red"), Colour.RED])
-    def test_a_subclass_of_str_becomes_a_plain_str(self, name):
-        assert type(check_name(name)) is str
-        assert check_name(name) == "red"
 
     @pytest.mark.parametrize("name", [None, 42, b"invoice", ["a"], Account(1)])
     def test_anything_but_text_is_a_type_error_with_the_value(self, name):
@@ -96,11 +90,6 @@ class TestFitName:
     @example("\n" * 1000)
     def test_any_text_becomes_a_name(self, text):
         check_name(fit_name(text))
-
-    @given(any_text.filter(bool))
-    def test_a_short_name_stays_what_it_is(self, text):
-        name = fit_name(text[:64])
-        assert fit_name(name) == name
 
     @pytest.mark.parametrize("before", ["", "n", "no", "now"])
     @pytest.mark.parametrize("letter", ["n", "é", "€", "\U0001f512"])
@@ -148,9 +137,6 @@ class TestTemplate:
     def test_braces_can_be_escaped(self):
         assert fill("{{{account_id}}}", 7) == "{7}"
 
-    def test_text_without_fields_is_the_name(self):
-        assert fill("report", 7) == "report"
-
     def test_control_characters_of_a_value_are_escaped(self):
         assert fill("report:{account_id}", "a\nb\x1b[2J") == r"report:a\nb\x1b[2J"
 
@@ -191,10 +177,6 @@ class TestTemplate:
         with pytest.raises(ValueError, match="key must"):
             Template(text, REPORT, "key")
 
-    def test_text_must_be_text(self):
-        with pytest.raises(TypeError, match="key must be a str, not 42"):
-            Template(42, REPORT, "key")
-
     def test_keyword_arguments_of_any_name_can_be_fields(self):
         assert fill("{first}:{extra}:{args[0]}", 1, 2, of=ANYTHING, extra=3) == "1:3:2"
 
@@ -215,10 +197,6 @@ class TestTemplate:
     def test_a_value_that_lacks_what_the_field_asks_is_a_value_error(self, field, value):
         with pytest.raises(ValueError, match=r"name='.*' can't be filled from this call"):
             fill(field, value)
-
-    def test_a_name_that_comes_out_empty_is_a_value_error(self):
-        with pytest.raises(ValueError, match=r"name='\{day\}' as filled must not be empty"):
-            fill("{day}", 1, "")
 
     def test_methods_can_use_self(self):
         class Shop:

@@ -231,18 +231,6 @@ def test_a_queue(releases):
     assert writer.release("four") == 1
 
 
-def test_who_gave_up_waiting(releases):
-    writer, reader = releases
-    writer.acquire("one")
-    assert writer.waits("two")
-    assert writer.waits("three")
-
-    assert reader.release("two") == 0
-    assert reader.release("one") == 1
-    assert writer.turn("three")
-    assert writer.release("three") == 1
-
-
 def test_a_turn_that_was_not_taken(releases):
     writer, reader = releases
     writer.acquire("one")
@@ -267,13 +255,6 @@ def test_what_others_take_of_the_room(releases, kind, capacity):
     assert writer.release("two") == 1
     assert reader.release("one") == 1
     assert writer.holders() == []
-
-
-def test_the_kind(releases):
-    writer, reader = releases
-    writer.acquire("one")
-    assert reader.acquire("two", kind="semaphore") == "mutex"
-    assert writer.release("one") == 1
 
 
 def test_a_lock_that_stays_for_its_least_time(releases):

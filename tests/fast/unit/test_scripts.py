@@ -250,21 +250,6 @@ def test_acquire_takes_over_a_turn_that_its_predecessor_does_not_know_of(lock: L
     assert lock.client.exists(A.grant("y")) == 0
 
 
-@pytest.mark.parametrize("why", ["gone", "released for now", "of another weight"])
-def test_acquire_takes_over_only_what_is_held_and_fits(lock: Lock, why: str) -> None:
-    how = {"kind": "semaphore", "capacity": 3}
-    lock.acquire("x", weight=2, **how)
-    lock.acquire("other", **how)
-    if why == "gone":
-        assert lock.acquire("y", weight=2, predecessor="never", **how) == 0
-    elif why == "released for now":
-        lock.release("x", at_least=LEASE)
-        assert lock.acquire("y", weight=2, predecessor="x", **how) == 0
-    else:
-        assert lock.acquire("y", weight=1, predecessor="x", **how) == 0
-    assert lock.holders() == ["other", "x"]
-
-
 def test_acquire_that_waits_no_longer_lets_those_on_both_sides_of_it_in(lock: Lock) -> None:
     how = {"kind": "semaphore", "capacity": 3}
     lock.acquire("x", weight=3, lease=50, **how)
@@ -622,13 +607,6 @@ def test_a_lock_is_kept_for_an_hour_after_its_lease_but_not_after_a_cooldown(tol
     told.acquire("x")
     told.release("x", 1000)
     assert 0 < told.client.pttl(A.lock) <= 1000
-
-
-def test_a_lease_that_ran_out_is_told_by_who_looks(told: Lock) -> None:
-    told.acquire("x", lease=20)
-    told.pass_lease("x")
-    assert told.ends() == [("x", "expired")]
-    assert told.is_gone()
 
 
 @pytest.mark.parametrize("by", ["release", "renew"])
