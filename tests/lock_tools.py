@@ -73,7 +73,7 @@ def renewed(manager: LockManager, name: str, *, times: int = 1) -> None:
 
 
 async def arenewed(manager: LockManager, name: str, *, times: int = 1) -> None:
-    """See renewed()."""
+    """Async version of `renewed()`."""
     await asyncio.to_thread(renewed, manager, name, times=times)
 
 
@@ -146,22 +146,13 @@ async def held_by_another_task(lock: Any) -> AsyncIterator[None]:
 
 
 async def awaiting(manager: LockManager, name: str, count: int) -> None:
-    """See waiting()."""
-
-    async def so_many() -> bool:
-        info = await manager.aget(name)
-        return (info.waiters if info else 0) == count
-
-    await until(so_many)
+    """Async version of `waiting()`."""
+    await asyncio.to_thread(waiting, manager, name, count)
 
 
 async def afree(manager: LockManager, name: str) -> None:
-    """See free()."""
-
-    async def nobody() -> bool:
-        return await manager.aget(name) is None
-
-    await until(nobody)
+    """Async version of `free()`."""
+    await asyncio.to_thread(free, manager, name)
 
 
 def cut_connections(client: redis.Redis) -> None:

@@ -42,12 +42,8 @@ def ends(client, key):
     return seconds * 1000 + microseconds // 1000 + client.pttl(key)
 
 
-def with_async_client(use):
-    async def run():
-        async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as client:
-            await use(client)
-
-    asyncio.run(run())
+def async_client():
+    return redis.asyncio.Redis.from_url(os.environ["REDIS_URL"])
 
 
 # As redis-py's
@@ -354,8 +350,8 @@ def test_who_was_refused_leaves_no_client_behind(client):
 # asyncio
 
 
-def test_as_the_class_of_an_async_clients_locks():
-    async def use(client):
+async def test_as_the_class_of_an_async_clients_locks():
+    async with async_client() as client:
         lock = client.lock("a", timeout=10, lock_class=AsyncLock)
         async with lock:
             assert await lock.locked()
@@ -370,22 +366,17 @@ def test_as_the_class_of_an_async_clients_locks():
         with pytest.raises(LockError, match="unlocked lock"):
             await lock.release()
 
-    with_async_client(use)
 
-
-def test_who_was_refused_leaves_no_async_client_behind():
+async def test_who_was_refused_leaves_no_async_client_behind():
     async def refused():
-        async with redis.asyncio.Redis.from_url(os.environ["REDIS_URL"]) as other:
+        async with async_client() as other:
             assert not await other.lock("a", blocking=False, lock_class=AsyncLock).acquire()
             return weakref.ref(other)
 
-    async def use(client):
-        async with AsyncLock(client, "a"):
-            clients = [await refused() for _ in range(3)]
-            gc.collect()
-            assert [each() for each in clients] == [None] * 3
-
-    with_async_client(use)
+    async with async_client() as client, AsyncLock(client, "a"):
+        clients = [await refused() for _ in range(3)]
+        gc.collect()
+        assert [each() for each in clients] == [None] * 3
 
 
 async def test_an_async_client_whose_idle_connection_was_closed_is_no_error():
@@ -397,37 +388,37 @@ async def test_an_async_client_whose_idle_connection_was_closed_is_no_error():
                 cut_connections(other)
 
 
-def test_tasks_may_share_one():
-    async def use(client):
+async def test_tasks_may_share_one():
+    async with async_client() as client:
         lock = client.lock("a", thread_local=False, lock_class=AsyncLock)
         assert await asyncio.create_task(lock.acquire())
         await asyncio.create_task(lock.release())
         assert not await lock.locked()
 
-    with_async_client(use)
 
-
-def test_the_loss_of_an_async_lock():
-    async def use(client):
+async def test_the_loss_of_an_async_lock():
+    async with async_client() as client:
         with pytest.raises(LockLost):
             async with client.lock("a", lock_class=AsyncLock):
                 await client.flushdb()
         async with AsyncLock(client, "a", raise_on_release_error=False):
             await client.flushdb()
 
-    async def lose_and_go_on(client):
-        options = {"timeout": 1, "on_lost": "abort", "raise_on_release_error": False}
-        async with AsyncLock(client, "a", **options):
+
+async def test_an_aborted_task_ends_with_the_loss_whatever_the_release_may_raise():
+    options = {"timeout": 1, "on_lost": "abort", "raise_on_release_error": False}
+
+    async def lose():
+        async with async_client() as client, AsyncLock(client, "a", **options):
             await client.flushdb()
             await asyncio.Event().wait()
 
-    with_async_client(use)
     with pytest.raises(LockLost):
-        with_async_client(lose_and_go_on)
+        await asyncio.create_task(lose())
 
 
-def test_one_that_must_be_left_by_async_with():
-    async def use(client):
+async def test_one_that_must_be_left_by_async_with():
+    async with async_client() as client:
         with pytest.raises(TypeError, match="async with"), AsyncLock(client, "a"):
             pass
 
@@ -436,8 +427,6 @@ def test_one_that_must_be_left_by_async_with():
             return await client.keys("redislock:*:lock:a:*")
 
         assert len(await work(1)) == 1
-
-    with_async_client(use)
 
 
 async def test_the_async_twins_of_a_sync_client_say_what_they_need(client):

@@ -100,16 +100,13 @@ def test_where_more_than_one_goes_wrong_the_first_is_told(own_locks, own_server)
     assert lock.token is None
 
 
-def test_async_too():
-    async def use():
-        async with locks.lock_many(NAMES) as lock:
-            assert await lock.aowned()
-            assert await lock.alocked()
-            await lock.aextend(10)
-            assert not await locks.lock_many(["c", "d"], blocking=False).aacquire()
-        assert not await lock.alocked()
-
-    asyncio.run(use())
+async def test_async_too():
+    async with locks.lock_many(NAMES) as lock:
+        assert await lock.aowned()
+        assert await lock.alocked()
+        await lock.aextend(10)
+        assert not await locks.lock_many(["c", "d"], blocking=False).aacquire()
+    assert not await lock.alocked()
     assert held() == []
 
 
@@ -128,36 +125,34 @@ def test_who_gets_not_all_leaves_no_cooldown():
         assert held() == ["b"]
 
 
-def test_the_loss_of_one_aborts_the_task_that_holds_all():
-    told = []
-
+async def test_the_loss_of_one_aborts_the_task_that_holds_all():
     async def use(reached):
         async with locks.lock_many(NAMES, timeout=1.5, on_lost="abort"):
             reached.set()
             await asyncio.Event().wait()
 
-    async def lose():
-        reached = asyncio.Event()
-        task = asyncio.create_task(use(reached))
-        await reached.wait()
-        assert await locks.aforce_release("b") == 1
-        with pytest.raises(LockLost):
-            await task
-        assert not task.cancelled()
-        assert held() == []
+    reached = asyncio.Event()
+    task = asyncio.create_task(use(reached))
+    await reached.wait()
+    assert await locks.aforce_release("b") == 1
+    with pytest.raises(LockLost):
+        await task
+    assert not task.cancelled()
+    assert held() == []
 
-    asyncio.run(lose())
-    with locks.lock_many(NAMES, timeout=1.5, on_lost=told.append) as lock:
+
+def test_the_loss_of_several_calls_on_lost_once():
+    lost = []
+    with locks.lock_many(NAMES, timeout=1.5, on_lost=lost.append) as lock:
         locks.force_release("a")
         locks.force_release("b")
-        wait_until(lambda: lock.lost and told)
+        wait_until(lambda: lock.lost and lost)
         with pytest.raises(LockLost):
             lock.assert_held()
         with pytest.raises(LockLost):
             lock.release()
         assert lock.acquire()
-    assert told == [lock], "once, with the lock of all"
-    assert held() == []
+    assert lost == [lock]
 
 
 async def test_a_second_cancellation_does_not_keep_any():

@@ -22,7 +22,7 @@ from django_redislock.holder import current_owner
 from django_redislock.primitives import Place, telling
 from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
-from tests.lock_tools import free, start, until, waiting
+from tests.lock_tools import awaiting, free, start, waiting
 from tests.tools import wait_until
 
 LIFE = ("waiting", "acquired", "refused", "failed", "released", "lost")
@@ -132,21 +132,16 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
     assert own[1]["waited"] >= 2 * flows.SLICE
 
 
-def test_an_async_waiter_tells_it(manager, heard):
+async def test_an_async_waiter_tells_it(manager, heard):
     async def second():
         async with manager.lock("a"):
             pass
 
-    async def use():
-        async with manager.lock("a"):
-            waits = asyncio.create_task(second())
-            await until(told)
-        await waits
-
-    async def told():
-        return heard.names == ["acquired", "waiting"]
-
-    asyncio.run(use())
+    async with manager.lock("a"):
+        waits = asyncio.create_task(second())
+        await awaiting(manager, "a", 1)
+        assert heard.names == ["acquired", "waiting"]
+    await waits
     assert sorted(heard.by_acquisition()) == [
         ["acquired", "released"],
         ["waiting", "acquired", "released"],

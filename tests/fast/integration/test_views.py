@@ -62,13 +62,11 @@ def test_under_wsgi(url):
 
 
 @pytest.mark.parametrize("url", ["/sync/", "/async/", "/mixed/"])
-def test_under_asgi(url):
-    async def use():
-        client = AsyncClient()
-        return await asyncio.gather(*(client.get(url) for _ in range(10)))
-
-    assert [each.json() for each in asyncio.run(use())] == [{"mine": True}] * 10
-    assert locks.get("view") is None
+async def test_under_asgi(url):
+    client = AsyncClient()
+    responses = await asyncio.gather(*(client.get(url) for _ in range(10)))
+    assert [each.json() for each in responses] == [{"mine": True}] * 10
+    assert await locks.aget("view") is None
 
 
 async def test_a_request_that_is_cancelled_leaves_nothing():
