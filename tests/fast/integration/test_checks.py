@@ -164,11 +164,6 @@ def test_another_setting_that_is_wrong_is_E003(settings, setting, wrong):
     assert repr(wrong) in message.msg
 
 
-def test_settings_that_are_right_are_quiet(settings):
-    settings.REDISLOCK_HISTORY, settings.REDISLOCK_REDACT = 0, ["*password*"]
-    assert check_settings(None) == []
-
-
 @pytest.mark.parametrize("alias", ["nope", "locmem"])
 def test_what_is_no_server_is_not_asked_for_its_policy(settings, alias):
     settings.CACHES = {**settings.CACHES, "locmem": LOCMEM}
@@ -206,12 +201,6 @@ def test_an_alias_in_the_same_database_as_another_is_W003_too():
         [message] = told(deploy=True).values()
     assert message.id == "redislock.W003"
     assert "'default'" in message.msg
-
-
-def test_a_database_of_its_own_is_not_W003(settings, alias_on):
-    alias_on(settings.CACHES["default"]["LOCATION"].removesuffix("0") + "5")
-    settings.REDISLOCK_CACHE = "own"
-    assert told(deploy=True) == {}
 
 
 @pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS, "django_valkey.cache.ValkeyCache"])

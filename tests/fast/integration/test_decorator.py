@@ -93,10 +93,19 @@ async def agenerator():
     yield held()
 
 
-@pytest.mark.parametrize("function", [generator, agenerator])
-def test_generators_are_refused_at_import(function):
-    with pytest.raises(TypeError, match="generator"):
-        locks.lock("a")(function)
+@pytest.mark.parametrize(
+    ("lock", "function"),
+    [
+        (locks.lock("a"), generator),
+        (locks.lock("a"), agenerator),
+        (locks.atomic("a"), generator),
+        (locks.atomic("a"), agenerator),
+        (locks.atomic("a"), acoroutine),
+    ],
+)
+def test_what_runs_after_its_call_is_refused_at_import(lock, function):
+    with pytest.raises(TypeError, match=f"can't be put around .*{function.__name__}"):
+        lock(function)
 
 
 def passed_on(function):

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import inspect
 import os
-import socket
 import threading
 import time
 import weakref
@@ -21,6 +20,7 @@ from django_redislock.engine.drivers import run
 from django_redislock.primitives import Semaphore, base
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import cut_connections, start
+from tests.servers.processes import free_port
 from tests.tools import wait_until
 
 
@@ -151,12 +151,6 @@ def use_and_forget_scripts(client):
             assert not client.lock("a", blocking_timeout=0.05, lock_class=Lock).acquire()
             assert lock.extend(10)
         assert not lock.locked()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

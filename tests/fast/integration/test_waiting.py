@@ -5,28 +5,23 @@ import time
 import pytest
 
 from django_redislock import locks
+from django_redislock.primitives import Mutex
 from tests.lock_tools import commands, free, start, waiting
 from tests.tools import wait_until
 
 
-def queue_up(manager, name, count, **options):
-    """Threads that wait in the order of their number, and the list of who got in."""
+def test_threads_get_it_in_order_of_arrival(manager):
     entered = []
 
     def wait_and_hold(number):
-        with manager.lock(name, **options):
+        with manager.lock("a"):
             entered.append(number)
 
-    futures = []
-    for number in range(count):
-        futures.append(start(wait_and_hold, number))
-        waiting(manager, name, number + 1)
-    return futures, entered
-
-
-def test_threads_get_it_in_order_of_arrival(manager):
     with manager.lock("a"):
-        futures, entered = queue_up(manager, "a", 8)
+        futures = []
+        for number in range(8):
+            futures.append(start(wait_and_hold, number))
+            waiting(manager, "a", number + 1)
         assert entered == []
     for future in futures:
         future.result(60)
@@ -48,30 +43,19 @@ def test_who_releases_and_asks_again_goes_to_the_end_of_the_queue(manager):
     assert entered[:18] in (["x", "y"] * 9, ["y", "x"] * 9)
 
 
-def _reacquire(manager):
-    with manager.lock("a", timeout=30) as lock:
-        lock.reacquire()
-        return manager.get("a").ttl
+@pytest.mark.parametrize(
+    ("prolong", "least"), [(Mutex.reacquire, 20), (lambda lock: lock.extend(20), 40)]
+)
+def test_a_grant_that_is_reacquired_or_extended_has_its_full_lease(prolong, least):
+    def hold():
+        with locks.lock("a", timeout=30) as lock:
+            prolong(lock)
+            return locks.get("a").ttl
 
-
-def test_a_turn_that_is_reacquired_has_its_lease_in_full(manager):
-    with manager.lock("a"):
-        mine = start(_reacquire, manager)
-        waiting(manager, "a", 1)
-    assert mine.result(60) > 20
-
-
-def _extend(manager):
-    with manager.lock("a", timeout=30) as lock:
-        lock.extend(20)
-        return manager.get("a").ttl
-
-
-def test_a_turn_that_is_extended_has_that_beside_its_lease_in_full(manager):
-    with manager.lock("a"):
-        mine = start(_extend, manager)
-        waiting(manager, "a", 1)
-    assert 40 < mine.result(60) <= 50
+    with locks.lock("a"):
+        waiter = start(hold)
+        waiting(locks, "a", 1)
+    assert least < waiter.result(60) <= least + 10
 
 
 def test_a_hand_over_does_not_wait_for_the_next_slice(manager):

@@ -464,14 +464,6 @@ def hold_until(lock: Lock, ends: dict[str, float]) -> None:
         lock.client.zadd(KEYS.of(name).index, {name: end})
 
 
-def test_names_are_told_in_the_order_in_which_their_leases_end(lock: Lock) -> None:
-    hold_until(lock, dict(zip(NEXT_TO_A, (9.2e12, 9.1e12, 9e12), strict=False)))
-    b, c, a = NEXT_TO_A[:3]
-    assert lock.names(10) == (3, [a, c, b])
-    assert lock.names(2) == (3, [a, c])
-    assert lock.names(0) == (3, [])
-
-
 def inspected_pages(lock: Lock, limit: int) -> Iterator[list[str]]:
     start, told = "-inf", ""
     while start:
@@ -537,14 +529,6 @@ def test_what_ends_at_one_moment_is_on_one_page_each(lock: Lock) -> None:
     hold_until(lock, dict.fromkeys(names, 9 * 10**12))
     found = [name for start in range(0, 40, 8) for name in lock.page(start, start + 8)[1]]
     assert found == sorted(names, key=lambda name: (KEYS.of(name).bucket, name))
-
-
-def test_a_page_tells_who_waits(lock: Lock) -> None:
-    hold_until(lock, {"a": 9 * 10**12, "b": 9 * 10**12 + 1})
-    lock.acquire("y", alive=5000)
-    buckets = chain.from_iterable(map(KEYS.inspect, range(BUCKETS)))
-    _, _, rows = parsed(lock.ask(PAGE, tuple(buckets), 0, 10))
-    assert {name: waiters for name, waiters, _ in rows} == {"a": 1, "b": 0}
 
 
 # queue
