@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -30,28 +31,15 @@ ENDS = {"acquired", "refused", "failed"}
 
 
 class Heard:
-    """What was told, in order: the names of the signals without ``lock_``, and the facts."""
+    """The signals that were sent, in order: their names without ``lock_``, and their arguments."""
 
     def __init__(self):
         self.names = []
         self.facts = []
-        self._listeners = {}
 
-    def listen(self):
-        for name in LIFE:
-            self._listeners[name] = self._listener(name)
-            getattr(signals, f"lock_{name}").connect(self._listeners[name])
-
-    def _listener(self, told):
-        def note(signal, **facts):
-            self.facts.append(facts)
-            self.names.append(told)
-
-        return note
-
-    def stop(self):
-        for name, note in self._listeners.items():
-            getattr(signals, f"lock_{name}").disconnect(note)
+    def note(self, name, /, signal, **facts):
+        self.facts.append(facts)
+        self.names.append(name)
 
     def clear(self):
         self.names.clear()
@@ -71,14 +59,16 @@ class Heard:
 @pytest.fixture
 def heard():
     heard = Heard()
-    heard.listen()
-    yield heard
-    heard.stop()
+    with contextlib.ExitStack() as stack:
+        for name in LIFE:
+            listener = partial(heard.note, name)
+            stack.enter_context(listening(getattr(signals, f"lock_{name}"), listener))
+        yield heard
 
 
 @contextlib.contextmanager
 def listening(to, listener):
-    to.connect(listener)
+    to.connect(listener, weak=False)
     try:
         yield
     finally:

@@ -22,8 +22,6 @@ from django_redislock.connection import GivenServer
 from django_redislock.engine.drivers import arun, run
 from django_redislock.engine.ops import Batch, Call, Each, Flow, Pause, Wait
 from django_redislock.lua import Script
-from tests.servers import Node
-from tests.servers.needs import needs
 from tests.tools import no_new_threads
 
 Runner = Callable[[Flow[Any]], Any]
@@ -47,11 +45,9 @@ def client() -> Iterator[redis.Redis]:
         yield client
 
 
-def with_async_client(
-    use: Callable[[Any], Any], made: Any = redis.asyncio.Redis, url: str | None = None
-) -> Any:
+def with_async_client(use: Callable[[Any], Any], made: Any = redis.asyncio.Redis) -> Any:
     async def main() -> Any:
-        async with made.from_url(url or os.environ["REDIS_URL"], decode_responses=True) as client:
+        async with made.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
             return await use(client)
 
     return asyncio.run(main())
@@ -99,18 +95,6 @@ def test_flows_at_the_same_time_each_have_an_outcome(client: redis.Redis) -> Non
     first, second = run(client, each(there, fails))
     assert first == [b"a"]
     assert isinstance(second, ResponseError)
-
-
-@pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_wait_that_is_nearly_over_ends_on_redis_before_7_0_8_too(colour: str) -> None:
-    needs("redis-6.2")
-    flow = wanting(Wait("nobody:pushes", 0.0004, limit=5))
-    with Node("redis-6.2") as node:
-        if colour == "sync":
-            answers = run(node.client(), flow)
-        else:
-            answers = with_async_client(lambda client: arun(client, flow), url=node.url)
-    assert answers == [None]
 
 
 def each(*wanted: Any) -> Flow[Any]:

@@ -250,6 +250,16 @@ def test_acquire_takes_over_a_turn_that_its_predecessor_does_not_know_of(lock: L
     assert lock.client.exists(A.grant("y")) == 0
 
 
+def test_acquire_takes_over_neither_another_weight_nor_a_cooldown(lock: Lock) -> None:
+    how = {"kind": "semaphore", "capacity": 3}
+    lock.acquire("x", weight=2, **how)
+    lock.acquire("other", **how)
+    assert lock.acquire("y", weight=1, predecessor="x", **how) == 0
+    lock.release("x", at_least=LEASE)
+    assert lock.acquire("y", weight=2, predecessor="x", **how) == 0
+    assert lock.holders() == ["other", "x"]
+
+
 def test_acquire_that_waits_no_longer_lets_those_on_both_sides_of_it_in(lock: Lock) -> None:
     how = {"kind": "semaphore", "capacity": 3}
     lock.acquire("x", weight=3, lease=50, **how)
