@@ -1,4 +1,4 @@
-"""What can't be meant is refused by name and value, before Redis is asked."""
+"""A bad argument raises an error with its name and value, before a request to Redis."""
 
 import asyncio
 import math

@@ -14,8 +14,6 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from django_redislock import LockError, locks
-from tests.lock_tools import start
-from tests.tools import wait_until
 
 
 def held():
@@ -155,11 +153,6 @@ def test_what_is_awaited_is_held_meanwhile_however_it_is_made():
 
 
 def test_django_puts_it_on_the_methods_of_views():
-    class Sync(View):
-        @method_decorator(locks.lock("report:{pk}"))
-        def get(self, request, pk):
-            return HttpResponse(",".join(held()))
-
     @method_decorator(locks.lock("report:{kwargs[pk]}"), name="dispatch")
     class Whole(View):
         def get(self, request, pk):
@@ -171,7 +164,6 @@ def test_django_puts_it_on_the_methods_of_views():
             return HttpResponse(",".join([info.name async for info in locks.aactive()]))
 
     get = RequestFactory().get("/")
-    assert Sync.as_view()(get, pk=1).content == b"report:1"
     assert Whole.as_view()(get, pk=1).content == b"report:1"
     assert (
         asyncio.run(Async.as_view()(AsyncRequestFactory().get("/"), pk=1)).content == b"report:1"
@@ -213,27 +205,6 @@ def test_a_name_that_is_no_template_is_refused_at_import(name):
 
         @locks.lock(name)
         def work(x): ...
-
-
-def test_calls_with_the_same_fields_take_turns_and_others_do_not():
-    entered = []
-
-    @locks.lock("site:{site_id}", blocking_timeout=10)
-    def rebuild(site_id, wait):
-        entered.append(site_id)
-        wait()
-
-    def until_one_waits():
-        wait_until(lambda: locks.get("site:1").waiters == 1)
-        rebuild(2, lambda: None)
-        assert entered == [1, 2]
-
-    first = start(rebuild, 1, until_one_waits)
-    wait_until(lambda: entered)
-    second = start(rebuild, 1, lambda: None)
-    first.result(60)
-    second.result(60)
-    assert entered == [1, 2, 1]
 
 
 def test_a_call_that_can_not_have_the_lock_raises():

@@ -1,4 +1,4 @@
-"""What is told of the past: how holdings ended, who was refused, how often; and who waits now."""
+"""The history and its rates, the queue, and pages of locks."""
 
 import asyncio
 import os

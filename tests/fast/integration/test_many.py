@@ -1,4 +1,4 @@
-"""Several locks, all or none."""
+"""`lock_many()` acquires several locks, all or none."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""One lock in all its uses, over both backends."""
+"""Locks: acquire, release, extend, lose them, and be interrupted."""
 
 import asyncio
 import gc

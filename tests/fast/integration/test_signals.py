@@ -1,4 +1,4 @@
-"""What signals tell of a lock's life, and that each beginning that is told has its end told."""
+"""The signals of a lock, and that each acquisition that is signalled has an end."""
 
 import asyncio
 import contextlib

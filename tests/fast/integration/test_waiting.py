@@ -1,4 +1,4 @@
-"""Who waits is let in by order of arrival."""
+"""Waiters acquire a lock in the order in which they arrive."""
 
 import time
 

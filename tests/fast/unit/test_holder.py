@@ -61,14 +61,11 @@ def test_what_is_long_is_read_as_well_and_not_remembered() -> None:
     assert _told.cache_info().currsize == before
 
 
-def test_a_task_of_asyncio_is_told_by_its_name() -> None:
-    async def tell() -> str:
-        task = asyncio.current_task()
-        assert task
-        task.set_name("import")
-        return info_text({}, renewed=True)
-
-    assert read_info(asyncio.run(tell()))[0].thread == "import"
+async def test_an_asyncio_task_is_identified_by_its_name() -> None:
+    task = asyncio.current_task()
+    assert task
+    task.set_name("import")
+    assert read_info(info_text({}, renewed=True)).holder.thread == "import"
 
 
 def test_a_task_of_celery_is_told() -> None:
@@ -117,14 +114,11 @@ def test_a_thread_lives_until_it_ends() -> None:
     assert not is_alive(weakref.ref(thread))
 
 
-def test_a_task_lives_until_it_is_done() -> None:
-    async def use() -> None:
-        task = asyncio.create_task(asyncio.sleep(0))
-        assert is_alive(weakref.ref(task))
-        await task
-        assert not is_alive(weakref.ref(task))
-
-    asyncio.run(use())
+async def test_a_task_lives_until_it_is_done() -> None:
+    task = asyncio.create_task(asyncio.sleep(0))
+    assert is_alive(weakref.ref(task))
+    await task
+    assert not is_alive(weakref.ref(task))
 
 
 FORKED = """

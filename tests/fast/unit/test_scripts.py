@@ -1,4 +1,4 @@
-"""Each script keeps the contract of its header: what it answers, and what it leaves in Redis."""
+"""What the Lua scripts do beyond what the model covers: history, lists, forged records."""
 
 import json
 import time
@@ -448,10 +448,7 @@ def test_force_frees_what_is_in_use_by_nobody(lock: Lock) -> None:
     assert lock.acquire("y") > 0
 
 
-# rows
-
-
-# inspect
+# inspect and names
 
 
 NEXT_TO_A = [name for name in map(str, range(200)) if KEYS.of(name).bucket == A.bucket][:5]
@@ -462,9 +459,6 @@ def neighbours(lock: Lock) -> list[str]:
     """The names of five locks of the bucket; three end together, and the others after them."""
     hold_until(lock, dict.fromkeys(NEXT_TO_A[:3], 9e12) | dict.fromkeys(NEXT_TO_A[3:], 9.1e12))
     return sorted(NEXT_TO_A[:3]) + sorted(NEXT_TO_A[3:])
-
-
-# names
 
 
 def hold_until(lock: Lock, ends: dict[str, float]) -> None:
