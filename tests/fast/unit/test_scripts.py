@@ -714,17 +714,6 @@ def test_rates_of_the_history_go_after_an_hour(told: Lock) -> None:
     assert told.counts() == {"acquired": 3}
 
 
-@pytest.mark.parametrize("part", ["ended", "broken", "refused", "rates"])
-def test_history_that_can_not_be_written_stops_nothing(told: Lock, part: str) -> None:
-    told.client.set(f"{A.history}{part}", "of another type")
-    assert told.acquire("x") > 0
-    assert told.acquire("y") == 0
-    assert told.release("x") == 1
-    assert told.acquire("y") > 0
-    assert told.force() == ["y"]
-    assert told.release("y", fence=1) == 0
-
-
 def test_what_is_no_record_of_a_holder_is_none_to_acquire_rows_and_force(lock: Lock) -> None:
     lock.acquire("x", kind="semaphore", capacity=2)
     lock.client.hset(A.lock, "h:junk", "of another program")
@@ -766,17 +755,6 @@ def test_release_of_what_was_lost_is_told_whatever_the_history_has(told: Lock) -
     assert told.release("x", fence=fence) == 0
     ended, _, _ = told.past()
     assert [each["how"] for each in ended if each.get("token") == "x"] == ["lost", "forced"]
-
-
-def test_names_and_rows_tell_any_text(lock: Lock) -> None:
-    lock.acquire("x", kind="semaphore", capacity=2)
-    end = lock.client.zscore(A.index, "a")
-    odd = 'a\n"\\\0\x7f\u2028ä\U0001f512'
-    lock.client.zadd(A.index, {odd: end})
-    record = lock.client.hget(A.lock, "h:x")
-    lock.client.hset(A.lock, mapping={f"h:{odd}": record, "h:y": "\n"})
-    assert lock.names(10)[1] == ["a", odd]
-    assert lock.holders() == sorted(["x", odd])
 
 
 def test_names_that_are_too_long_are_left_out(lock: Lock) -> None:
