@@ -204,6 +204,15 @@ def known_of(lock):
     return run(server.client, listing.get(server.keys, lock.name))
 
 
+async def test_a_clusters_async_client(cluster):
+    async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster) as client:
+        async with client.lock("a", timeout=10, lock_class=AsyncLock) as lock:
+            assert await lock.owned()
+            other = client.lock("a", blocking_timeout=0.05, lock_class=AsyncLock)
+            assert not await other.acquire()
+        assert not await lock.locked()
+
+
 def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):
     own = alias_on(os.environ["REDIS_URL"])
     settings.CACHES["own"]["KEY_PREFIX"] = ""

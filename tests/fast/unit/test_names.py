@@ -167,6 +167,10 @@ class TestTemplate:
         with pytest.raises(ValueError, match="key must"):
             Template(text, REPORT, "key")
 
+    def test_text_must_be_text(self):
+        with pytest.raises(TypeError, match="key must be a str, not 42"):
+            Template(42, REPORT, "key")
+
     def test_keyword_arguments_of_any_name_can_be_fields(self):
         assert fill("{first}:{extra}:{args[0]}", 1, 2, of=ANYTHING, extra=3) == "1:3:2"
 
