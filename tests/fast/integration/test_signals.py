@@ -23,7 +23,7 @@ from django_redislock.holder import current_owner
 from django_redislock.primitives import Place, telling
 from django_redislock.primitives.core import Attempt
 from django_redislock.testing import EmbeddedServer
-from tests.lock_tools import awaiting, free, start, waiting
+from tests.lock_tools import free, start, waiting
 from tests.tools import wait_until
 
 LIFE = ("waiting", "acquired", "refused", "failed", "released", "lost")
@@ -129,8 +129,7 @@ async def test_an_async_waiter_tells_it(manager, heard):
 
     async with manager.lock("a"):
         waits = asyncio.create_task(second())
-        await awaiting(manager, "a", 1)
-        assert heard.names == ["acquired", "waiting"]
+        await asyncio.to_thread(wait_until, lambda: heard.names == ["acquired", "waiting"])
     await waits
     assert sorted(heard.by_acquisition()) == [
         ["acquired", "released"],
