@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 import time
 import urllib.request
 
@@ -15,7 +14,7 @@ from django_redislock import LockError, LockLost, locks, metrics, single_instanc
 from django_redislock.testing import EmbeddedServer, held_elsewhere
 from tests.lock_fixtures import alias_on  # noqa: F401  a fixture
 from tests.lock_tools import awaiting, hanging, start, waiting
-from tests.tools import ROOT, wait_until
+from tests.tools import wait_until
 
 MUTEX = {"using": "default", "kind": "mutex"}
 
@@ -290,27 +289,3 @@ def test_threads_leave_the_gauges_at_0(registry):
     ended = value(registry, "acquired_total") + value(registry, "refused_total")
     assert ended == 4 * 30
     assert value(registry, "hold_seconds_count") == value(registry, "acquired_total")
-
-
-# The documentation
-
-PAGE = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
-
-
-def blocks(language):
-    return re.findall(rf"^```{language}\n(.+?)^```", PAGE, re.MULTILINE | re.DOTALL)
-
-
-def test_the_page_has_every_metric_and_no_other(registry):
-    table = set(re.findall(r"^\| `(redislock_\w+)` \|", PAGE, re.MULTILINE))
-    there = re.findall(r"^# TYPE (\w+)", text(registry), re.MULTILINE)
-    assert table == {name for name in there if not name.endswith("_created")}
-
-
-def test_the_example_of_a_scrape_and_the_alerts_have_names_that_there_are(registry):
-    use_once("a")
-    found = {name for name, _ in samples(text(registry))} | {"redislock_server_held_locks"}
-    used = re.findall(r"redislock_\w+", "".join(blocks("text") + blocks("yaml")))
-    assert set(used) - {"redislock"} <= found
-    for line in blocks("text")[0].splitlines():
-        assert frozenset(re.findall(r'(\w+)="', line)) <= {"using", "kind", "le"}

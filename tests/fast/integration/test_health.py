@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 import pytest
 import redis
 from django.core.exceptions import ImproperlyConfigured
-from django.test import RequestFactory
 from redis.exceptions import (
     ConnectionError,
     OutOfMemoryError,
@@ -29,9 +27,7 @@ from django_redislock.health.told import NotTold, Told
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, hanging, start
-from tests.tools import ROOT, leftovers, wait_until
-
-PAGE = (ROOT / "docs" / "reference" / "operators.md").read_text()
+from tests.tools import leftovers, wait_until
 
 
 @contextmanager
@@ -219,17 +215,6 @@ def test_a_server_that_refuses_what_a_lock_needs_is_an_error(
         own.ping()
     with pytest.raises(ResponseError, match="permissions"):
         asyncio.run(own.aping())
-
-
-def test_a_view_as_documented(settings, alias_on):
-    [code] = re.findall(r"```python\n(.*?def \w+\(request\).*?)```", PAGE, re.DOTALL)
-    scope = {}
-    exec(code, scope)  # noqa: S102  our own page
-    request = RequestFactory().get("/")
-    assert scope["locking"](request).status_code == 200
-    alias_on("redis://127.0.0.1:1/0")
-    settings.REDISLOCK_CACHE = "own"
-    assert scope["locking"](request).status_code == 503
 
 
 # health
@@ -577,8 +562,3 @@ def test_a_server_too_slow_for_the_rehearsal_is_an_error(own_locks, own_redis):
         run(server.client, meddled(rehearsal.run(), out_of_time, 1))
     assert rehearsal.step == "queue"
     wait_until(lambda: leftovers(own_redis) == [])
-
-
-def test_the_documentation_lists_every_check():
-    section = PAGE.partition("## `manage.py locks check`")[2].partition("\n## ")[0]
-    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(CHECKS)

@@ -1,5 +1,6 @@
 """Metrics of several processes, examples of the documentation, and missing libraries."""
 
+import re
 import sys
 
 import pytest
@@ -8,8 +9,8 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 
 from django_redislock import locks, metrics
 from tests.commands import run_process
-from tests.fast.command.test_metrics import blocks, value
-from tests.tools import Child
+from tests.fast.command.test_metrics import value
+from tests.tools import ROOT, Child
 
 
 @pytest.fixture
@@ -139,33 +140,15 @@ assert not spans
 
 
 def test_the_example_of_opentelemetry_makes_spans():
-    [example] = [each for each in blocks("python") if "# shop/tracing.py" in each]
+    page = (ROOT / "docs" / "production" / "monitoring.md").read_text()
+    samples = re.findall(r"^```python\n(.+?)^```", page, re.MULTILINE | re.DOTALL)
+    [example] = [each for each in samples if "# shop/tracing.py" in each]
     with Child(TRACED, example) as child:
         child.expect("span wait for lock, True, ('a', False), UNSET, []")
         child.expect("span hold lock, True, ('a', True), UNSET, []")
         child.expect("span sell, None, (None, False), UNSET, []")
         child.expect("span hold lock, None, ('b', False), ERROR, ['lock lost']")
         assert child.wait() == 0
-
-
-def test_the_example_of_an_endpoint_for_several_processes_serves(tmp_path):
-    [example] = [each for each in blocks("python") if "make_wsgi_app" in each]
-    code = (
-        "from wsgiref.util import setup_testing_defaults\n"
-        "exec(sys.argv[1])\n"
-        "metrics.install()\n"
-        "from django_redislock import locks\n"
-        "environ = {}\n"
-        "setup_testing_defaults(environ)\n"
-        "with locks.lock('a'):\n"
-        "    body = b''.join(app(environ, lambda *told: say(told[0]))).decode()\n"
-        "say([line for line in body.splitlines() if line.startswith('redislock_held')][0])\n"
-        "say([line for line in body.splitlines() if line.startswith('redislock_server_h')][0])\n"
-    )
-    with Child(code, example, PROMETHEUS_MULTIPROC_DIR=str(tmp_path)) as child:
-        child.expect("200 OK")
-        assert child.expect("redislock_held_locks{").endswith(" 1.0")
-        assert child.expect("redislock_server_held_locks{").endswith(" 1.0")
 
 
 # Missing libraries
