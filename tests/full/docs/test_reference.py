@@ -1,37 +1,101 @@
-"""The reference has each public name, setting, check and subcommand."""
+"""The reference documents each public name, option, setting, signal, metric, check and key."""
 
+import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from django.dispatch import Signal
+from prometheus_client import CollectorRegistry
 
 import django_redislock
-from django_redislock import exceptions, info, testing
+from django_redislock import (
+    BaseLock,
+    LockManager,
+    exceptions,
+    info,
+    metrics,
+    signals,
+    single_instance,
+    testing,
+)
 from django_redislock.conf import Conf, Setting
+from django_redislock.keys import Keys
 from django_redislock.management import subcommands
+from django_redislock.primitives import Options
 from tests.tools import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
+PACKAGE = ROOT / "django_redislock"
 
 SETTINGS = [each for each in vars(Conf).values() if isinstance(each, Setting)]
+DATACLASSES = [each for each in vars(info).values() if hasattr(each, "__dataclass_fields__")]
+EXCEPTIONS = [
+    each
+    for each in vars(exceptions).values()
+    if isinstance(each, type) and each.__module__ == exceptions.__name__
+]
 
 
-def headings() -> set[str]:
-    text = "".join(page.read_text() for page in REFERENCE.glob("*.md"))
-    return set(re.findall(r"^## `(.+?)`", text, re.MULTILINE))
+def text(page: str) -> str:
+    return (REFERENCE / f"{page}.md").read_text()
+
+
+def section(page: str, heading: str) -> str:
+    return text(page).split(f"\n{heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def in_code(text: str) -> set[str]:
+    """The names at the start of code spans: of `acquire(blocking=None)`, `acquire`."""
+    return set(re.findall(r"`([\w:<>]+)(?=[`(])", text))
+
+
+def in_first_cells(text: str) -> set[str]:
+    cells = re.findall(r"^\| (.+?) \|", text, re.MULTILINE)
+    return {name for cell in cells for name in in_code(cell)}
+
+
+def headings(page: str = "*") -> set[str]:
+    pages = "".join(path.read_text() for path in REFERENCE.glob(f"{page}.md"))
+    return set(re.findall(r"^## `(.+?)`", pages, re.MULTILINE))
+
+
+def public(owner: type) -> set[str]:
+    return {name for name in vars(owner) if not name.startswith("_")}
 
 
 def test_each_public_name_is_in_the_api_reference() -> None:
-    text = (REFERENCE / "api.md").read_text()
-    documented = set(re.findall(r"^\.\. auto\w+:: (\w+)", text, re.MULTILINE))
-    facts_and_errors = {
-        name
-        for module in (info, exceptions)
-        for name, each in vars(module).items()
-        if isinstance(each, type) and each.__module__ == module.__name__
-    }
-    public = {*django_redislock.__all__, *testing.__all__, *facts_and_errors}
-    assert public - {"locks"} <= documented
+    documented = set(re.findall(r"^\.\. auto\w+:: (\w+)", text("api"), re.MULTILINE))
+    names = {each.__name__ for each in (*DATACLASSES, *EXCEPTIONS)}
+    assert {*django_redislock.__all__, *testing.__all__, *names} - {"locks"} <= documented
+
+
+def test_each_method_is_documented() -> None:
+    manager = public(LockManager) - {"release_for"}
+    assert manager <= in_code(text("locks") + text("inspecting"))
+    assert public(BaseLock) - {"pass_on"} <= in_code(section("locks", "## Using one"))
+
+
+def test_each_option_is_documented() -> None:
+    assert headings("lock-options") == set(Options.__annotations__)
+    options = {*inspect.signature(single_instance).parameters} - {"function"}
+    table = section("single-instance", "## Options").split("\nThese combinations", 1)[0]
+    assert in_first_cells(table) == options
+
+
+def test_each_attribute_of_a_dataclass_is_documented() -> None:
+    for each in DATACLASSES:
+        names = {field.name for field in fields(each)} | public(each)
+        found = in_code(section("inspecting", f"## `{each.__name__}`"))
+        assert names <= found, each
+
+
+def test_each_exception_is_documented_with_its_attributes() -> None:
+    assert {each.__name__ for each in EXCEPTIONS} == headings("exceptions")
+    for each in (exceptions.AlreadyRunning, exceptions.StaleLock):
+        arguments = {*inspect.signature(each).parameters} - {"lock_name"}
+        assert arguments <= in_first_cells(section("exceptions", f"## `{each.__name__}`")), each
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
@@ -39,13 +103,35 @@ def test_each_setting_is_documented_with_its_default(setting: Setting[object]) -
     default = str(setting.default).removesuffix(".0")
     if isinstance(setting.default, str):
         default = f'"{default}"'
-    text = (REFERENCE / "settings.md").read_text()
-    assert f"## `{setting.name}`\n\nDefault: `{default}`." in text
+    assert f"## `{setting.name}`\n\nDefault: `{default}`." in text("settings")
+
+
+def test_each_signal_is_documented() -> None:
+    names = {name for name, each in vars(signals).items() if isinstance(each, Signal)}
+    assert names <= in_first_cells(text("signals"))
+
+
+def test_each_metric_is_documented() -> None:
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, using=[])
+    families = [*registry.collect(), *metrics.Servers().describe()]
+    names = {each.name + "_total" * (each.type == "counter") for each in families}
+    assert names == {name for name in in_first_cells(text("metrics")) if "redislock_" in name}
 
 
 def test_each_check_and_subcommand_has_a_heading() -> None:
-    checks = (ROOT / "django_redislock" / "checks.py").read_text()
-    ids = set(re.findall(r"redislock\.[CEIW]\d{3}", checks))
-    assert ids == {each for each in headings() if each.startswith("redislock.")}
+    ids = re.findall(r"redislock\.[CEIW]\d{3}", (PACKAGE / "checks.py").read_text())
+    assert headings("checks") == set(ids)
     names = {path.stem for path in Path(subcommands.__path__[0]).glob("[!_]*.py")}
     assert {f"manage.py locks {name}" for name in names} <= headings()
+
+
+def test_each_key_is_documented() -> None:
+    keys = Keys("p").of("<name>")
+    names = [keys.lock, keys.queue, keys.waiting, keys.index, keys.grant("<token>")]
+    scripts = "".join(path.read_text() for path in (PACKAGE / "lua").glob("*.lua"))
+    streams = {*re.findall(r"history \.\. '(\w+)'", scripts), "ended", "broken"}
+    names += [f"{keys.history}{stream}" for stream in streams]
+    assert {name.partition("}:")[2] for name in names} == in_first_cells(
+        section("redis", "## Keys")
+    )
