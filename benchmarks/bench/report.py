@@ -78,9 +78,20 @@ def _processor() -> str:
 
 
 WIDTH, ROW, BAR = 720, 26, 16
-LABELS, VALUES = 250, 100  # widths of what stands before the bars and behind them
+LABELS, VALUES = 340, 100  # widths of what stands before the bars and behind them
 
-TEXT, BARS, OURS_BARS = "#808080", "#9aa5b1", "#2f80c8"
+STYLE = """
+    .page { fill: #ffffff }
+    text { fill: #1f2328 }
+    .bar { fill: #9aa5b1 }
+    .ours { fill: #2f80c8 }
+    @media (prefers-color-scheme: dark) {
+      .page { fill: #131416 }
+      text { fill: #e6e8eb }
+      .bar { fill: #6b7683 }
+      .ours { fill: #4f9be0 }
+    }
+  """
 
 
 def save(plot: Plot, folder: Path) -> Path:
@@ -100,11 +111,12 @@ def _draw(plot: Plot) -> Element:
             "viewBox": f"0 0 {WIDTH} {ROW * (len(plot.bars) + 1) + 8}",
             "font-family": "sans-serif",
             "font-size": "13",
-            "fill": TEXT,
             "role": "img",
             "aria-label": plot.title,
         },
     )
+    SubElement(svg, "style").text = STYLE
+    SubElement(svg, "rect", {"class": "page", "width": "100%", "height": "100%"})
     unit = f" ({plot.unit})" if plot.unit else ""
     _write(svg, 0, 16, f"{plot.title}{unit}", **{"font-weight": "bold"})
     longest = max(plot.bars.values())
@@ -112,10 +124,10 @@ def _draw(plot: Plot) -> Element:
     for place, (label, value) in enumerate(plot.bars.items(), 1):
         top = ROW * place + 4
         width = max(1.0, (WIDTH - LABELS - VALUES) * value / longest)
-        colour = OURS_BARS if alone or label.startswith(OURS) else BARS
+        kind = "ours" if alone or label.startswith(OURS) else "bar"
         _write(svg, 0, top + 13, label.replace("`", ""))
         box = {"x": f"{LABELS}", "y": f"{top}", "width": f"{width:.1f}", "height": f"{BAR}"}
-        SubElement(svg, "rect", box | {"rx": "2", "fill": colour})
+        SubElement(svg, "rect", box | {"class": kind, "rx": "2"})
         _write(svg, LABELS + width + 8, top + 13, number(value))
     return svg
 
