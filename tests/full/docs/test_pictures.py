@@ -89,7 +89,7 @@ class Picture:
             x, y = x + float(shift[1]), y + float(shift[2])
         if at.tag == "rect" and style["fill"].startswith("#"):
             self.drawn.append((self._box(at, x, y), style["fill"]))
-        if at.tag == "text":
+        if at.tag == "text" and "".join(at.itertext()).strip():
             yield self._text(at, style, x, y)
         for each in at:
             yield from self._walk(each, style, x, y)
