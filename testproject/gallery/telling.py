@@ -13,7 +13,7 @@ from .exhibit import Found, Side
 BEGIN = "<!-- gallery: written by `manage.py gallery --write` -->"
 END = "<!-- gallery: end -->"
 
-HEAD = ("What goes wrong", "As taught", "Ours", "Found out in")
+HEAD = ("What goes wrong", "As taught", "This package", "Time")
 
 
 def text_of(found: Found) -> str:

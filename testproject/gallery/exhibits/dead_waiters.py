@@ -15,7 +15,7 @@ PATIENCE = 0.75
 
 DEAD = 8
 BOUND = 4.0
-STOOD = "seconds until the next living one was in, at worst"
+STOOD = "seconds until the next live waiter held the lock, at worst"
 
 ENTER = """
 local lock, queue, deadlines = KEYS[1], KEYS[2], KEYS[3]
@@ -111,9 +111,9 @@ def happens(scene: Scene, lock: Part) -> Outcome:
 EXHIBIT = Exhibit(
     name="dead-waiters",
     title="A fair queue with dead waiters",
-    algorithm="Waiters queue, and one that does not come when it is its turn is waited for.",
-    failure=f"behind {DEAD} dead ones, the next living one waited beside a free lock for over "
-    f"{BOUND:.0f} s",
+    algorithm="Waiters queue, and the queue waits some time for each one that does not respond.",
+    failure=f"behind {DEAD} dead waiters, the next live one waited for over {BOUND:.0f} s "
+    "for a free lock",
     taught=FairQueue,
     ours=Ours,
     plays=each_apart(happens, at_once=20),

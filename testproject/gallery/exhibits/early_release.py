@@ -20,7 +20,7 @@ RESPONSE = "the response is made"
 
 class LockInside(Taught):
     def pay(self, pk: int) -> None:
-        with transaction.atomic():  # as ATOMIC_REQUESTS has it around each view
+        with transaction.atomic():  # as ATOMIC_REQUESTS does for each view
             with self.lock():
                 invoice = Invoice.objects.get(pk=pk)
                 if invoice.state == "open":
@@ -75,9 +75,9 @@ def _trial(clerk: Actor, lock: Part) -> Outcome:
 
 EXHIBIT = Exhibit(
     name="early-release",
-    title="A lock inside of a transaction",
-    algorithm="The lock is right, but it is released before the transaction is committed.",
-    failure="the next to hold it did not see that the invoice was paid: charged twice",
+    title="A lock inside a transaction",
+    algorithm="The lock is released before the transaction commits.",
+    failure="the next holder did not see that the invoice was paid: charged twice",
     taught=LockInside,
     ours=OurLockInside,
     plays=plays,

@@ -26,9 +26,9 @@ def happens(scene: Scene, lock: Part) -> Outcome:
 
 EXHIBIT = Exhibit(
     name="fixed-lease",
-    title="A lease that ends before the work",
+    title="A lease that expires before the work ends",
     algorithm="SET NX PX, and a script that compares and deletes; nobody renews the lease.",
-    failure="the work took longer than the lease: two were inside",
+    failure="the work took longer than the lease: two held the lock",
     taught=FixedLease,
     ours=Ours,
     plays=each_apart(happens, at_once=20),

@@ -36,8 +36,8 @@ def happens(scene: Scene, lock: Part) -> Outcome:
 EXHIBIT = Exhibit(
     name="get-then-del",
     title="GET, compare, DEL",
-    algorithm="The client reads who holds the lock, and deletes it if it is itself.",
-    failure="it stood still in between and deleted the lock of the next: two were inside",
+    algorithm="The client reads the lock's token, and deletes the lock if the token is its own.",
+    failure="a holder that was paused in between deleted the next holder's lock: two held it",
     taught=GetThenDel,
     ours=Ours,
     plays=each_apart(happens, at_once=5),

@@ -20,7 +20,7 @@ class Getset(Taught):
         expires = float(self.client.get(self.name) or 0)
         if expires > time.time():
             return False
-        # It has expired. Of all who see that, one is given the old time, and it has won.
+        # It has expired. GETSET returns the old time to the first client only.
         before = float(self.client.getset(self.name, time.time() + self.lease) or 0)
         return before <= time.time()
 
@@ -44,8 +44,8 @@ def happens(scene: Scene, lock: Part) -> Outcome:
 EXHIBIT = Exhibit(
     name="getset",
     title="SETNX with GETSET, and the clients' clocks",
-    algorithm="The value is the time at which the lock expires, by the clock of who took it.",
-    failure="two took over an expired lock, as the clock of one was ahead: two were inside",
+    algorithm="The value is the time at which the lock expires, by the holder's clock.",
+    failure="the clock of one client was ahead, and both took over an expired lock: two held it",
     taught=Getset,
     ours=Ours,
     plays=each_apart(happens, at_once=5),

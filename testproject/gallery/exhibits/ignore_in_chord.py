@@ -124,8 +124,8 @@ def worker(home: Home) -> Iterator[Home]:
 EXHIBIT = Exhibit(
     name="ignore-in-chord",
     title="A duplicate in a chord",
-    algorithm="A task that finds its lock taken raises Ignore.",
-    failure="the other member was done, and the chord's callback never ran",
+    algorithm="A task whose lock is held raises Ignore.",
+    failure="the other member was done, but the chord's callback never ran",
     taught=partial(Sender, sync_or_ignore.name),
     ours=partial(Sender, sync_once.name),
     plays=plays,

@@ -28,9 +28,9 @@ def happens(scene: Scene, lock: Part) -> Outcome:
 
 EXHIBIT = Exhibit(
     name="plain-del",
-    title="DEL without a look at the owner",
-    algorithm="SET NX PX takes the lock, DEL gives it back.",
-    failure="who stood still past its lease deleted the lock of the next: two were inside",
+    title="DEL without checking the holder",
+    algorithm="SET NX PX acquires the lock, DEL releases it.",
+    failure="a holder that was paused past its lease deleted the next holder's lock: two held it",
     taught=PlainDel,
     ours=Ours,
     plays=each_apart(happens, at_once=5),

@@ -19,8 +19,8 @@ ASKS = {"SET", "EVALSHA"}
 WAITS = ["SET", "SET", "BLPOP"]
 """Who asks for the second time was refused, and slept; who pops stands in the queue."""
 
-PER_TURN = f"requests for an acquisition, with {PROCESSES} processes"
-LONGEST = f"longest wait, in mean waits, with {PROCESSES} processes"
+PER_TURN = f"requests per acquisition, with {PROCESSES} processes"
+LONGEST = f"longest wait divided by the mean wait, with {PROCESSES} processes"
 
 
 class Polling(Taught):
@@ -88,9 +88,9 @@ def _round(crew: Sequence[Actor]) -> dict[str, float]:
 
 EXHIBIT = Exhibit(
     name="polling",
-    title="Waiting by asking again",
-    algorithm="Who finds the lock taken sleeps for 10 ms and asks again.",
-    failure="who had just released it got it again, before one who waited",
+    title="Waiting by polling",
+    algorithm="A waiter sleeps for 10 ms and tries again.",
+    failure="the previous holder acquired the lock again before a waiter",
     taught=Polling,
     ours=Ours,
     plays=plays,

@@ -55,7 +55,7 @@ class Redlock(Taught):
             try:
                 client.eval(RELEASE, 1, self.name, self.token)
             except RedisError:
-                continue  # there it ends with its lease
+                continue  # the lock expires there
 
     def write(self, pk: int, state: str) -> None:
         Invoice.objects.filter(pk=pk).update(state=state)
@@ -131,8 +131,8 @@ def _restart_empty(server: EmbeddedServer) -> None:
 EXHIBIT = Exhibit(
     name="redlock",
     title="Redlock, and a server that restarts empty",
-    algorithm="Of three independent servers two have to grant the lock.",
-    failure="one of the two forgot it and granted it again; the first holder then wrote last",
+    algorithm="Two of three independent servers must grant the lock.",
+    failure="a server forgot the lock and granted it again; the first holder then wrote last",
     taught=Redlock,
     ours=OurQuorum,
     plays=plays,

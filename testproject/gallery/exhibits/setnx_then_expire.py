@@ -28,7 +28,7 @@ EXHIBIT = Exhibit(
     name="setnx-expire",
     title="SETNX, then EXPIRE",
     algorithm="One command takes the lock, a second one gives it a lease.",
-    failure="killed before the second: it stays taken after its lease, and for ever",
+    failure="the process was killed between the two commands: nobody can acquire the lock again",
     taught=SetnxThenExpire,
     ours=Ours,
     plays=each_apart(happens, at_once=20),
