@@ -1,6 +1,6 @@
-"""System checks. What asks the server, or judges a deployment, runs with ``--deploy`` only.
+"""System checks. Those that send commands to Redis run with ``--deploy`` only.
 
-Each imports what it needs when it runs: to have the app installed costs no import of redis-py.
+Each check imports what it needs when it runs, so that an installed app does not import redis-py.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,18 @@ SETTINGS = tuple(
 
 @register(Tags.caches)
 def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """E001: there is no such alias. E002: its backend can't keep locks."""
+    """E001: The cache alias does not exist. E002: The cache alias cannot store locks."""
+    known = ", ".join(map(repr, caches.settings))
     try:
         alias = conf.cache
     except ImproperlyConfigured as error:
-        return [Error(str(error), id="redislock.E001")]
+        hint = f"Set REDISLOCK_CACHE to one of the cache aliases: {known}."
+        return [Error(f"{error}.", hint=hint, id="redislock.E001")]
     if alias not in caches.settings:
         return [
             Error(
-                f"REDISLOCK_CACHE names the cache alias {without_secrets(repr(alias))}, "
-                "which CACHES does not have.",
-                hint="Add the alias to CACHES, or name another one in REDISLOCK_CACHE.",
+                f"REDISLOCK_CACHE is {without_secrets(repr(alias))}, which is not in CACHES.",
+                hint=f"Add the alias to CACHES, or set REDISLOCK_CACHE to one of: {known}.",
                 id="redislock.E001",
             )
         ]
@@ -50,26 +51,50 @@ def _check_alias(alias: str) -> list[CheckMessage]:
         if fits(alias):
             return []
     except ImproperlyConfigured as error:
-        return [Error(str(error), hint=_correction(error), id="redislock.E002")]
+        return [Error(str(error), hint=_hint(alias, error), id="redislock.E002")]
     hint = (
-        "Name an alias on Redis in REDISLOCK_CACHE. The site's other caches can stay as they are."
+        "Set REDISLOCK_CACHE to a cache alias with one of these backends. Your other caches are "
+        "not affected. Or set REDISLOCK_CLIENT to a callable that returns a redis-py client."
     )
     return [Error(unfit(alias), hint=hint, id="redislock.E002")]
 
 
-def _correction(error: ImproperlyConfigured) -> str:
+def _hint(alias: str, error: ImproperlyConfigured) -> str:
+    where = f"CACHES[{without_secrets(repr(alias))}]"
     if isinstance(error.__context__, InvalidCacheBackendError):
-        return "Correct the BACKEND of the alias in CACHES, or install the backend's package."
-    return "Correct the LOCATION or the OPTIONS of the alias in CACHES."
+        return f"Correct BACKEND in {where}, or install the package of the backend."
+    if "LOCATION" in str(error) and "OPTIONS" not in str(error):
+        return f"Correct LOCATION in {where}."
+    return f"Correct OPTIONS in {where}, or the query string of an address in LOCATION."
+
+
+SETTING_HINTS = {
+    "prefix": 'Example: REDISLOCK_PREFIX = "redislock".',
+    "timeout": "Example: REDISLOCK_TIMEOUT = 30 (seconds).",
+    "history": "Example: REDISLOCK_HISTORY = 1000 (events). 0 keeps no history.",
+    "redact": 'Example: REDISLOCK_REDACT = ["*password*"].',
+    "client": (
+        'Example: REDISLOCK_CLIENT = "project.redis.client", the dotted path of a callable that '
+        "returns a synchronous redis-py client."
+    ),
+    "async_client": (
+        'Example: REDISLOCK_ASYNC_CLIENT = "project.redis.async_client", the dotted path of a '
+        "callable that returns a redis.asyncio client."
+    ),
+}
 
 
 @register(Tags.caches)
 def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """E003: a setting other than ``REDISLOCK_CACHE`` has a value that it can't have."""
+    """E003: A setting other than ``REDISLOCK_CACHE`` has an invalid value."""
     return [
-        Error(refusal, hint="Correct it, or leave it out.", id="redislock.E003")
-        for refusal in map(_refusal_of, SETTINGS)
-        if refusal
+        Error(
+            f"{refusal}.",
+            hint=f"{SETTING_HINTS[setting]} Remove the setting to use the default.",
+            id="redislock.E003",
+        )
+        for setting in SETTINGS
+        if (refusal := _refusal_of(setting))
     ]
 
 
@@ -84,7 +109,7 @@ def _refusal_of(setting: str) -> str:
 
 @register(Tags.caches)
 def check_key_function(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """W004: The cache alias has a `KEY_FUNCTION`, which locks do not call."""
+    """W004: The cache alias has a ``KEY_FUNCTION``, which locks do not call."""
     if check_backend(app_configs) or check_settings(app_configs):
         return []
     if caches[conf.cache].key_func is default_key_func:
@@ -101,7 +126,7 @@ def check_key_function(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.caches, deploy=True)
 def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """W001: the server may drop locks to make room. W002: it could not be asked."""
+    """W001: The server can evict locks. W002: The eviction policy is unknown."""
     from redis.exceptions import RedisError
 
     from .connection import server
@@ -115,14 +140,15 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
         ]
     except ImproperlyConfigured as error:
         if check_backend(app_configs) or check_settings(app_configs):
-            return []  # told already
-        return [Error(str(error), hint="Correct it, or leave it out.", id="redislock.E003")]
+            return []  # These checks report the error.
+        hint = SETTING_HINTS["client"]
+        return [Error(f"{error}.", hint=hint, id="redislock.E003")]
     except RedisError as error:
         return [
             Warning(
-                f"The server of the cache alias {conf.cache!r} could not be asked for its "
-                f"eviction policy: {type(error).__name__}.",
-                hint="Locks need that server; see that it can be reached, and may be sent INFO.",
+                f"Could not read the eviction policy of the Redis server of the cache alias "
+                f"{conf.cache!r}: {type(error).__name__}.",
+                hint="Check that the server is reachable and that the user may run INFO.",
                 id="redislock.W002",
             )
         ]
@@ -131,9 +157,9 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         Warning(
-            f"The server of the cache alias {conf.cache!r} evicts by {policy!r}: "
-            "when its memory is full it may drop a lock that is held.",
-            hint="Give locks a server of their own with maxmemory-policy noeviction.",
+            f"The Redis server of the cache alias {conf.cache!r} uses maxmemory-policy "
+            f"{policy!r}: it can delete held locks when its memory is full.",
+            hint="Use a separate server with maxmemory-policy noeviction for locks.",
             id="redislock.W001",
         )
     ]
@@ -141,7 +167,7 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.caches, deploy=True)
 def check_own_database(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """W003: an ordinary cache of the site lives in the same database."""
+    """W003: Locks share a Redis database with a cache."""
     if check_backend(app_configs) or check_settings(app_configs):
         return []
     of_the_site = conf.cache == "default" and conf.client is None
@@ -150,10 +176,10 @@ def check_own_database(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         Warning(
-            f"Locks are kept where the site caches as {shared!r}: cache.clear() sends FLUSHDB, "
-            "and every lock is gone.",
-            hint="Give an alias of CACHES a database number (or a server) of its own and name it "
-            "in REDISLOCK_CACHE. If nothing ever calls cache.clear(), silence this check.",
+            f"Locks share a Redis database with the cache {shared!r}: cache.clear() sends "
+            "FLUSHDB, which deletes every lock.",
+            hint="Add a cache alias with its own database number or server, and set "
+            "REDISLOCK_CACHE to it. Silence this check if you never call cache.clear().",
             id="redislock.W003",
         )
     ]

@@ -1,5 +1,7 @@
-"""The settings, with their defaults. Each is read once, and again when `override_settings` says
-that it has changed."""
+"""The settings and their defaults.
+
+Each setting is read once. It is read again after `override_settings` has changed it.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -17,7 +19,10 @@ T = TypeVar("T")
 
 
 class Setting(Generic[T]):
-    """``REDISLOCK_<NAME>``, or the default; of one of `kinds`, or `ImproperlyConfigured`."""
+    """``REDISLOCK_<NAME>``, or the default. Raises `ImproperlyConfigured` for another type."""
+
+    expected = "a string"
+    """What the value must be, for the error."""
 
     def __init__(self, default: T, *kinds: type) -> None:
         self.default = default
@@ -39,15 +44,16 @@ class Setting(Generic[T]):
     def _read(self) -> T:
         value: T = getattr(settings, self.name, self.default)
         if not isinstance(value, self.kinds):
-            wanted = " or ".join(kind.__name__ for kind in self.kinds)
             raise ImproperlyConfigured(
-                f"{self.name} must be {wanted}, got {without_secrets(repr(value))}"
+                f"{self.name} must be {self.expected}, got {without_secrets(repr(value))}"
             )
         return value
 
 
 class Lease(Setting[float]):
-    """``REDISLOCK_<NAME>``, in seconds, or `ImproperlyConfigured`."""
+    """``REDISLOCK_<NAME>``, in seconds."""
+
+    expected = "a number of seconds or a timedelta"
 
     def _read(self) -> float:
         found = super()._read()
@@ -58,7 +64,9 @@ class Lease(Setting[float]):
 
 
 class Count(Setting[int]):
-    """``REDISLOCK_<NAME>``, a number from 0 to 1,000,000, or `ImproperlyConfigured`."""
+    """``REDISLOCK_<NAME>``, a whole number from 0 to 1,000,000."""
+
+    expected = "an int"
 
     def _read(self) -> int:
         found = super()._read()
@@ -69,17 +77,21 @@ class Count(Setting[int]):
 
 
 class Patterns(Setting[Sequence[str]]):
-    """``REDISLOCK_<NAME>``, a list of texts, or `ImproperlyConfigured`."""
+    """``REDISLOCK_<NAME>``, a list of strings that are not empty."""
+
+    expected = "a list of patterns"
 
     def _read(self) -> Sequence[str]:
         patterns = super()._read()
         if not all(patterns) or set(map(type, patterns)) - {str}:
-            raise ImproperlyConfigured(f"{self.name} must list patterns, got {patterns!r}")
+            raise ImproperlyConfigured(f"{self.name} must be {self.expected}, got {patterns!r}")
         return patterns
 
 
 class Factory(Setting[Callable[[], Any] | None]):
-    """What the dotted path in ``REDISLOCK_<NAME>`` names, or `ImproperlyConfigured`; or None."""
+    """The callable that the dotted path in ``REDISLOCK_<NAME>`` names, or None."""
+
+    expected = "the dotted path of a callable"
 
     def _read(self) -> Callable[[], Any] | None:
         path: Any = super()._read()
@@ -89,35 +101,39 @@ class Factory(Setting[Callable[[], Any] | None]):
             found: Any = import_string(path)
         except ImportError as error:
             raise ImproperlyConfigured(
-                f"{self.name} can't be imported: {without_secrets(error)}"
+                f"{self.name} cannot be imported: {without_secrets(error)}"
             ) from None
         if not callable(found):
-            raise ImproperlyConfigured(f"{self.name} must name a callable, got {path!r}")
+            raise ImproperlyConfigured(f"{self.name} must be {self.expected}, got {path!r}")
         made: Callable[[], Any] = found
         return made
 
 
+class CacheAlias(Setting[str]):
+    expected = "the name of a cache alias (a string)"
+
+
 class Conf:
-    cache = Setting("default", str)
-    """The alias of ``CACHES`` whose server keeps the locks."""
+    cache = CacheAlias("default", str)
+    """The cache alias whose server stores the locks."""
 
     prefix = Setting("redislock", str)
-    """What every key begins with, behind the alias's own ``KEY_PREFIX``."""
+    """The prefix of every key. It follows the ``KEY_PREFIX`` of the cache alias."""
 
     timeout = Lease(30.0, int, float, timedelta)
-    """The lease in seconds where a lock names none."""
+    """The default lease, in seconds."""
 
     history = Count(1000, int)
-    """How many of the latest events each of the 16 buckets keeps of each sort; 0: none."""
+    """How many events of each type each of the 16 buckets keeps. 0 keeps no history."""
 
     client = Factory(None, str, type(None))
-    """The path of a callable that makes the client to use instead of the cache's."""
+    """The dotted path of a callable that returns the client to use instead of the cache's."""
 
     async_client = Factory(None, str, type(None))
-    """The same for asyncio."""
+    """The dotted path of a callable that returns a ``redis.asyncio`` client."""
 
     redact = Patterns((), list, tuple)
-    """Patterns of the metadata's keys whose values are not to be shown."""
+    """Patterns of metadata keys whose values are hidden."""
 
 
 conf = Conf()

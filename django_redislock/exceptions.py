@@ -1,4 +1,4 @@
-"""The errors of a lock, one family under redis-py's own."""
+"""The exceptions. All are subclasses of redis-py's `LockError`."""
 
 from typing import Any
 
@@ -6,31 +6,33 @@ from redis import exceptions as redis
 
 from .text import short_duration
 
+LOSS = "its lease expired, it was force-released, or Redis lost it"
+"""Why a lock can be lost. A holder cannot know which of these happened."""
+
 
 class LockError(redis.LockError):
-    """A lock could not be acquired, or was asked for what it can't do.
+    """A lock was not acquired, or does not support the operation.
 
-    A subclass of redis-py's error of the same name, so that code written for
-    ``cache.lock()`` catches it. `lock_name` is the lock's name.
+    It is a subclass of redis-py's `LockError`, so that code for ``cache.lock()`` catches it.
+    `lock_name` is the lock's name.
     """
 
     held_as = ""
-    """The kind as which it is held, or waited for, where it was asked for as another."""
+    """The lock type for which the name is in use, if another type was requested."""
 
     def __repr__(self) -> str:
-        # redis-py 8 has "server:" there, and no message; Celery logs this of a task that failed.
+        # Celery logs this text for a failed task, and redis-py 8 would leave out the message.
         return BaseException.__repr__(self)
 
 
 class LockNotOwnedError(LockError, redis.LockNotOwnedError):
-    """The lock is not, or no longer, this caller's."""
+    """The caller does not hold the lock, or no longer holds it."""
 
 
 class LockLost(LockNotOwnedError):
-    """The lock was held and went away before it was released.
+    """The lock was lost while it was held.
 
-    Its lease ran out, an operator released it, or Redis lost it. Another
-    holder may have been let in meanwhile.
+    Its lease expired, it was force-released, or Redis lost it. Another holder may be running.
     """
 
 
@@ -75,10 +77,11 @@ class AlreadyRunning(LockError):
 
 
 class StaleLock(LockError):
-    """A fenced write came too late: a newer holder of the lock wrote before.
+    """A fenced write was rejected, because a newer holder has already written the row.
 
-    `token` is the fencing token of the write, `found` the greater one that the row had
-    (None if unknown); `model` is the row's (``"bank.Account"``), `pk` its primary key.
+    `token` is the fencing token of the write, and `found` is the larger fencing token in the row
+    (None if unknown). `model` is the label of the model, such as ``"bank.Account"``, and `pk` is
+    the primary key of the row.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class StaleLock(LockError):
         lock = f" of lock {lock_name!r}" if lock_name else ""
         super().__init__(
             f"{model} {pk!r} was written by a newer holder: fencing token {token}{lock} "
-            f"is older than {found or 'the one found'}",
+            f"is older than {found or 'the token in the row'}",
             lock_name=lock_name,
         )
         self.model = model

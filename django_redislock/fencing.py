@@ -1,5 +1,5 @@
-"""Fencing in the ORM: a write that carries a lock's fencing token, and that the database
-refuses where a newer holder of the lock wrote before."""
+"""Fenced writes in the ORM: the database rejects a write if a newer holder of the lock has already
+written the row. The idea is from Kleppmann, 2016: *How to do distributed locking*."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ GREATEST = 2**63 - 1
 
 
 class Held(Protocol):
-    """What a lock shows of itself to be written under."""
+    """The part of a lock that fenced writes need."""
 
     @property
     def fence_token(self) -> int | None: ...
@@ -41,10 +41,14 @@ else:
 
 
 class FenceField(Integers):
-    """The fencing token under which a row was last written; 0 if under none.
+    """A model field for the fencing token of the last fenced write. 0 before the first one.
 
-    Only fenced writes, `QuerySet.update` and `bulk_update` change it: a plain `save()` leaves
-    the column of an existing row as it is, whatever the instance has.
+    Only fenced writes, `QuerySet.update` and `bulk_update` change it. A plain `save()` does not
+    change the column of an existing row.
+
+    Raises:
+        TypeError: An option is not supported: `choices`, `default`, `editable`, `null`,
+            `primary_key` or `unique`.
     """
 
     description = "Fencing token"
@@ -54,7 +58,7 @@ class FenceField(Integers):
     def __init__(self, verbose_name: Any = None, **options: Any) -> None:
         for name in self._fixed:
             if name in options:
-                raise TypeError(f"A FenceField takes no {name}, got {options[name]!r}")
+                raise TypeError(f"FenceField does not accept {name}={options[name]!r}")
         super().__init__(verbose_name, default=0, editable=False, **options)
 
     def deconstruct(self) -> Any:
@@ -64,7 +68,7 @@ class FenceField(Integers):
         return name, path, args, options
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
-        # The instance's value is as old as its last read: it would take the fence down again.
+        # The value of the instance can be outdated, and must not replace a larger token.
         return super().pre_save(model_instance, add) if add else models.F(self.name)
 
 
@@ -75,21 +79,26 @@ def fenced(
 @overload
 def fenced(target: M, lock: LockOrToken, *, field: str | None = None) -> "FencedInstance[M]": ...
 def fenced(target: Any, lock: LockOrToken, *, field: str | None = None) -> Any:
-    """Writes to `target` that fail where a newer holder of `lock` wrote before.
+    """Return an object whose writes to `target` fail if a newer holder of `lock` has written.
 
     >>> fenced(Account.objects.filter(pk=1), lock).update(balance=F("balance") - 10)
     >>> fenced(account, lock).save()
     >>> fenced(Account.objects.all(), lock).get(pk=1)  # SELECT ... FOR UPDATE
 
-    target
-        A queryset or manager, or an instance; its model has a `FenceField`.
-    lock
-        A lock that its caller holds, or its `fence_token`.
-    field
-        The `FenceField`'s name, if the model has several.
+    The methods of the returned object raise `StaleLock` if a newer holder has written, and
+    `LockLost` or `LockNotOwnedError` if the caller does not hold the lock.
 
-    Raises `TypeError` or `ValueError` for what can't be fenced. Each method of the answer
-    raises `StaleLock`, and `LockLost` or `LockNotOwnedError` if the lock is not held.
+    Args:
+        target: A queryset, a manager or an instance of a model with a `FenceField`.
+        lock: A lock that the caller holds, or its `fence_token`.
+        field: The name of the `FenceField`, if the model has several.
+
+    Returns:
+        A `FencedInstance` for an instance, or else `FencedRows`.
+
+    Raises:
+        TypeError: `target` is not a queryset, manager or instance, or has no `FenceField`.
+        ValueError: `field` does not name a `FenceField` of the model.
     """
     if isinstance(target, models.Model):
         return FencedInstance(target, lock, _fence_of(type(target), field))
@@ -99,7 +108,7 @@ def fenced(target: Any, lock: LockOrToken, *, field: str | None = None) -> Any:
 
 
 class FencedRows(Generic[M]):
-    """The rows of a queryset, written under a fencing token; made by `fenced`."""
+    """Fenced writes to the rows of a queryset. Created by `fenced()`."""
 
     def __init__(self, queryset: models.QuerySet[M], lock: LockOrToken, fence: FenceField) -> None:
         self.queryset = queryset
@@ -107,29 +116,43 @@ class FencedRows(Generic[M]):
         self.fence = fence
 
     def update(self, **values: Any) -> int:
-        """Set fields as `QuerySet.update` does, and the fence; how many rows matched.
+        """Update the matching rows as `QuerySet.update` does, together with the fencing token.
 
-        All or nothing: where one of the rows was written by a newer holder, none is changed.
-        Inside an `atomic` block that block is then rolled back. Rows that don't match are
-        not stale: without any, the answer is 0.
+        If a newer holder has written one of the rows, no row is changed, and an enclosing `atomic`
+        block is rolled back.
+
+        Args:
+            **values: The new values by field name.
+
+        Returns:
+            The number of rows that matched.
+
+        Raises:
+            StaleLock: A newer holder has written one of the rows.
+            LockNotOwnedError: The caller does not hold the lock.
+            ValueError: `values` has the `FenceField`.
         """
         return self._update(token_of(self.lock), values)
 
     async def aupdate(self, **values: Any) -> int:
-        """See update()."""
+        """Async version of `update()`."""
         return await _in_thread(self._update)(token_of(self.lock), values)
 
     def get(self, *conditions: Any, **lookups: Any) -> M:
-        """The one row that matches, as `QuerySet.get`, locked until the transaction ends.
+        """Return the one row that matches, as `QuerySet.get` does, and lock the row.
 
-        ``SELECT ... FOR UPDATE``, with the queryset's own options (`nowait`, `of`) if it
-        has some; needs a transaction. SQLite has no such locks: there a newer holder may
-        still write, and then `update` or `save` raises.
+        The row is locked with ``SELECT ... FOR UPDATE`` until the transaction ends. This needs a
+        transaction. Options of the queryset such as `nowait` and `of` apply. SQLite cannot lock a
+        row. There a newer holder can still write, and then `update()` or `save()` raises.
+
+        Raises:
+            StaleLock: A newer holder has written the row.
+            LockNotOwnedError: The caller does not hold the lock.
         """
         token = token_of(self.lock)
         row = self._locking().get(*conditions, **lookups)
         if not isinstance(row, models.Model):
-            raise TypeError(f"get() needs a queryset of instances, got one of {type(row)!r}")
+            raise TypeError(f"get() needs a queryset of instances, got a row of {type(row)!r}")
         found: int = getattr(row, self.fence.attname)
         if found > token:
             raise _stale(self.fence, self.lock, token, row.pk, found)
@@ -144,8 +167,8 @@ class FencedRows(Generic[M]):
         rows = self._for_write()
         guarded = _guarded(rows, self.fence, token)
         written = values | {self.fence.name: token}
-        # What it sets may decide what else matches: then the rows are first written as they are,
-        # which holds them.
+        # The new values can change which rows match. Then an update that changes nothing locks the
+        # rows first.
         unchanged = {self.fence.name: models.F(self.fence.name)}
         at_first = unchanged if _sees_other_rows(rows) else written
         with transaction.atomic(using=rows.db, savepoint=False):
@@ -155,11 +178,11 @@ class FencedRows(Generic[M]):
 
     def _refuse(self, values: dict[str, Any]) -> None:
         if self.fence.name in values:
-            raise ValueError(f"{self.fence} is set to the lock's token, not by update()")
+            raise ValueError(f"update() cannot set {self.fence}: fenced() does that")
         if _concrete(self.queryset.model)._meta.parents:
             raise TypeError(
-                f"{self.queryset.model._meta.label} is kept in several tables: fenced() can "
-                "save its instances, but not update() its querysets"
+                f"{self.queryset.model._meta.label} has several tables (multi-table inheritance): "
+                "fenced() can save its instances, but cannot update() its querysets"
             )
 
     def _for_write(self) -> models.QuerySet[M]:
@@ -168,7 +191,7 @@ class FencedRows(Generic[M]):
 
 
 class FencedInstance(Generic[M]):
-    """An instance, written under a fencing token; made by `fenced`."""
+    """Fenced writes of one model instance. Created by `fenced()`."""
 
     def __init__(self, instance: M, lock: LockOrToken, fence: FenceField) -> None:
         self.instance = instance
@@ -184,11 +207,16 @@ class FencedInstance(Generic[M]):
         update_fields: Iterable[str] | None = None,
         **options: Any,
     ) -> None:
-        """Call the instance's own `save` with these arguments, and set its fence.
+        """Save the instance with its own `save()`, together with the fencing token.
 
-        A new instance is inserted. One that was read, and whose row is gone, is not:
-        `DatabaseError` is raised. After an error the instance's fence is as before.
-        Inside an `atomic` block that block is then rolled back.
+        A new instance is inserted. After an exception, the instance keeps its old fencing token,
+        and an enclosing `atomic` block is rolled back. The arguments are those of `Model.save`.
+
+        Raises:
+            StaleLock: A newer holder has written the row.
+            LockNotOwnedError: The caller does not hold the lock.
+            django.db.DatabaseError: The instance was read from the database, but its row no longer
+                exists.
         """
         token = token_of(self.lock)
         self._save(token, force_insert, force_update, using, update_fields, options)
@@ -202,20 +230,24 @@ class FencedInstance(Generic[M]):
         update_fields: Iterable[str] | None = None,
         **options: Any,
     ) -> None:
-        """See save()."""
+        """Async version of `save()`."""
         token = token_of(self.lock)
         save = _in_thread(self._save)
         await save(token, force_insert, force_update, using, update_fields, options)
 
     def delete(self, *, using: str | None = None) -> tuple[int, dict[str, int]]:
-        """Delete it as `Model.delete` does. A row that is gone already is no error.
+        """Delete the instance as `Model.delete` does. A row that no longer exists is not an error.
 
-        Nothing is left then to tell a stale holder by.
+        A deleted row has no fencing token. A stale holder can insert the row again.
+
+        Raises:
+            StaleLock: A newer holder has written the row.
+            LockNotOwnedError: The caller does not hold the lock.
         """
         return self._delete(token_of(self.lock), using)
 
     async def adelete(self, *, using: str | None = None) -> tuple[int, dict[str, int]]:
-        """See delete()."""
+        """Async version of `delete()`."""
         return await _in_thread(self._delete)(token_of(self.lock), using)
 
     def _save(
@@ -251,7 +283,7 @@ class FencedInstance(Generic[M]):
             return self.instance.delete(using=db)
 
     def _claim(self, db: str, token: int) -> int:
-        """Write the fence alone: it holds the row, so that nobody writes before we do."""
+        """Write only the fencing token. This locks the row before the instance is saved."""
         rows = self.fence.model._base_manager.using(db).filter(pk=self._pk())
         claimed = _guarded(rows, self.fence, token).update(**{self.fence.name: token})
         if not claimed:
@@ -263,7 +295,7 @@ class FencedInstance(Generic[M]):
             return
         error: type[Exception] = getattr(self.instance, "NotUpdated", DatabaseError)
         label = self.instance._meta.label
-        raise error(f"Fenced save did not affect any rows: {label} {self._pk()!r} is not there")
+        raise error(f"Fenced save updated no row: {label} {self._pk()!r} does not exist")
 
     @contextmanager
     def _fence_set(self, token: int) -> Iterator[None]:
@@ -278,7 +310,7 @@ class FencedInstance(Generic[M]):
             raise
 
     def _pk(self) -> Any:
-        """The key of the row that has the fence: with inherited tables, maybe a parent's."""
+        """Return the primary key of the row with the `FenceField`, which can be a parent's row."""
         pk = getattr(self.instance, self.fence.model._meta.pk.attname)
         link = self.instance._meta.get_ancestor_link(self.fence.model)
         # An instance that was made by its link to a parent has the parent's key from save() on.
@@ -296,9 +328,10 @@ class FencedInstance(Generic[M]):
 
 
 def token_of(lock: LockOrToken) -> int:
-    """The fencing token of a lock that its caller holds, or the token itself.
+    """Return the fencing token of a lock that the caller holds, or the token itself.
 
-    Raises `LockLost` or `LockNotOwnedError` if the lock is not held.
+    Raises:
+        LockNotOwnedError: The caller does not hold the lock.
     """
     if isinstance(lock, int):
         return _checked("lock", lock)
@@ -306,7 +339,7 @@ def token_of(lock: LockOrToken) -> int:
         raise TypeError(f"lock must be a lock or a fencing token, got {lock!r}")
     lock.assert_held()
     if hasattr(lock, "fence_tokens"):
-        raise TypeError(f"{lock!r} has several fencing tokens; give one, lock.fence_tokens[name]")
+        raise TypeError(f"{lock!r} has several fencing tokens. Pass one: lock.fence_tokens[name]")
     return _checked("lock.fence_token", lock.fence_token)
 
 
@@ -327,7 +360,7 @@ def _fence_of(model: type[models.Model], name: str | None) -> FenceField:
     if not fences:
         raise TypeError(f"{model._meta.label} has no FenceField")
     if name is None and len(fences) > 1:
-        raise ValueError(f"{model._meta.label} has several FenceFields; field must name one")
+        raise ValueError(f"{model._meta.label} has several FenceFields. Choose one with field.")
     name = next(iter(fences)) if name is None else name
     if name not in fences:
         raise ValueError(f"field must be a FenceField of {model._meta.label}, got {name!r}")
@@ -339,11 +372,11 @@ def _concrete(model: type[models.Model]) -> type[models.Model]:
 
 
 def _guarded(rows: models.QuerySet[M], fence: FenceField, token: int) -> models.QuerySet[M]:
-    """The rows that no newer holder wrote, by a condition that the UPDATE itself has.
+    """Return the rows that no newer holder has written, by a condition in the UPDATE itself.
 
-    Where a queryset needs other tables, Django moves its conditions into a subquery. A
-    database that waits for a locked row looks at the row again, but not into subqueries, so
-    a guard in there would let a stale write through.
+    If a queryset needs other tables, Django moves its conditions into a subquery. A database that
+    has waited for a locked row reads the row again, but not the subquery. So a condition in the
+    subquery would admit a stale write.
     """
     guard = {f"{fence.name}__lte": token}
     guarded = rows.filter(**guard)

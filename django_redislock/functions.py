@@ -49,6 +49,6 @@ def has_run(function: Callable[..., Any], answer: R) -> R:
     elif not (inspect.isgenerator(answer) or inspect.isasyncgen(answer)):
         return answer
     raise TypeError(
-        f"{function!r} answered a {type(answer).__name__}, which runs after its call ended: "
-        "put what guards it on the function that makes it"
+        f"{function!r} returned a {type(answer).__name__}, which runs after the lock is released. "
+        "Put the lock on the function whose call creates it."
     )

@@ -1,4 +1,4 @@
-"""What is told of a lock: facts, as they stood in Redis at one moment."""
+"""Snapshots of locks, as they were in Redis at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,28 +6,29 @@ from datetime import datetime
 from typing import Any
 
 STALE_AFTER = 0.5
-"""The part of a lease without a renewal after which one is overdue: it is due after a third."""
+"""The part of a lease after which a holder without a renewal is stale. Renewals are due after a
+third of the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds, as the holder said of itself when it asked for the lock."""
+    """The process, thread or task that holds or waits for a lock, as it described itself."""
 
     host: str = ""
-    """The machine's name, at most 255 characters of it."""
+    """The host name, shortened to 255 characters."""
 
     pid: int = 0
-    """The process."""
+    """The process id."""
 
     thread: str = ""
-    """The name of the thread or of the asyncio task, at most 255 characters of it."""
+    """The name of the thread or asyncio task, shortened to 255 characters."""
 
     task_name: str | None = None
-    """The Celery task's name, where one asked."""
+    """The name of the Celery task. None outside a task."""
 
     task_id: str | None = None
-    """The id of the Celery task, if a task asked. Of an id of more than 255 characters it has the
-    beginning and a digest, 256 characters in all."""
+    """The id of the Celery task. None outside a task. An id of more than 255 characters is
+    shortened to its beginning and a digest, 256 characters in total."""
 
     process: str | None = None
     """The random id of the process. It tells apart two processes that have the same host name and
@@ -36,60 +37,58 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One holder's part in a lock."""
+    """The hold of one holder."""
 
     token: str = field(repr=False)
     """The lock token, new for each acquisition. Keep it secret: it proves who the holder is."""
 
     fence_token: int
-    """The fencing token: larger than that of every holding of this lock before it."""
+    """The fencing token. It is larger than the fencing token of every earlier hold of the lock."""
 
     weight: int
-    """How much of the lock's capacity it takes."""
+    """How much of the lock's capacity the hold takes."""
 
     timeout: float
-    """The lease in seconds, as asked for; 0 once it was released and only cools down."""
+    """The lease in seconds. 0 during the cooldown, after the holder has released the lock."""
 
     waited: float
-    """Seconds that it stood in the queue before."""
+    """The seconds for which the holder waited in the queue."""
 
     acquired_at: datetime
-    """When it was acquired; aware, by Redis's clock."""
+    """When the lock was acquired: an aware datetime, by the clock of Redis."""
 
     expires_at: datetime
-    """When the lease runs out unless it is renewed; aware, by Redis's clock."""
+    """When the lease expires unless it is renewed: an aware datetime, by the clock of Redis."""
 
     ttl: float
-    """Seconds of the lease that were left when this was read."""
+    """The seconds until the lease expires, at the time of the snapshot."""
 
     holder: Holder
-    """Who holds."""
+    """The holder."""
 
     metadata: Mapping[str, Any]
-    """What the holder chose to tell. Untrusted, like the lock's name."""
+    """The metadata of the holder. Untrusted, like the lock's name."""
 
     renewed: bool
-    """Whether the holder renews its lease for as long as it runs. Also False if `renews_later`."""
+    """Whether the holder renews its lease while it runs. Also False if `renews_later` is true."""
 
     renews_later: bool = False
-    """Whether the lease is an `at_least_for` that is longer than `timeout`. The holder renews it,
-    but Redis does not show that before the `at_least_for` has passed."""
+    """Whether `at_least_for` is longer than `timeout`. The holder renews the lease, but Redis
+    shows no renewal before `at_least_for` has passed."""
 
     @property
     def since_renewal(self) -> float:
-        """Seconds since its lease was last renewed or, if it was not yet, it was acquired.
-
-        Who was let in from the queue has a short claim first, and not yet a full lease.
-        """
+        """The seconds since the last renewal, or since the acquisition if there was none."""
+        # A waiter first gets a grant that is shorter than the lease.
         age = (self.expires_at - self.acquired_at).total_seconds() - self.ttl
         return max(min(self.timeout - self.ttl, age), 0.0)
 
     @property
     def is_stale(self) -> bool:
-        """Whether its renewal is overdue: the holder is dead, paused, or can't reach Redis.
+        """Whether the renewal is overdue: the holder is dead or paused, or cannot reach Redis.
 
-        One that is not renewed is never stale: it just runs down. One that was made shorter by
-        ``replace_ttl`` may count as overdue until its next renewal.
+        A hold without renewal is never stale. After `extend()` with a shorter lease, a hold can be
+        stale until its next renewal.
         """
         overdue = self.since_renewal > self.timeout * STALE_AFTER
         return self.renewed and self.timeout > 0 and overdue
@@ -97,27 +96,32 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class LockInfo:
-    """One lock. The names of `Holding` work here too and mean the first holder (or None)."""
+    """A snapshot of one lock.
+
+    The attributes of `Holding` also exist here, with the values of the first holder. They are None
+    if there is no holder.
+    """
 
     name: str
-    """The lock's name. Untrusted: escape it wherever it is shown."""
+    """The lock's name. Untrusted: escape it before you show it."""
 
     kind: str
-    """Which primitive: ``"mutex"``, ``"semaphore"``, ``"readwrite"`` or ``"quorum"``."""
+    """The lock type: ``"mutex"``, ``"semaphore"``, ``"readwrite"`` or ``"quorum"``."""
 
     capacity: int
-    """The weight that fits in at once: 1 for a mutex and for each server of a quorum,
-    its limit for a semaphore; of a read-write lock a reader weighs 1 and a writer all there is."""
+    """The maximum total weight of the holders: 1 for a mutex and for each server of a quorum lock,
+    and the limit of a semaphore. A reader of a read-write lock has the weight 1, and a writer has
+    the weight of the whole capacity."""
 
     state: str
-    """``"held"``; ``"cooldown"``, released but kept for its `at_least_for`; or ``"waiting"``, in
-    the moment between two holders."""
+    """``"held"``, ``"cooldown"`` (released, but kept for `at_least_for`) or ``"waiting"`` (between
+    two holders)."""
 
     waiters: int
-    """How many wait and have shown life lately."""
+    """The number of waiters with a recent heartbeat."""
 
     holders: tuple[Holding, ...] = ()
-    """Who holds, the earliest acquisition first."""
+    """The holds, the earliest acquisition first."""
 
     @property
     def first(self) -> Holding | None:
@@ -153,7 +157,7 @@ class LockInfo:
 
     @property
     def is_stale(self) -> bool:
-        """Whether any of its holders' renewals is overdue."""
+        """Whether the renewal of any holder is overdue."""
         return any(holding.is_stale for holding in self.holders)
 
     @property
@@ -179,87 +183,93 @@ class LockInfo:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """One who stands in a lock's queue."""
+    """One waiter in the queue of a lock."""
 
     since: datetime
-    """When it came; aware, by Redis's clock."""
+    """When the waiter joined the queue: an aware datetime, by the clock of Redis."""
 
     waited: float
-    """Seconds that it had waited when this was read."""
+    """The seconds for which the waiter had waited, at the time of the snapshot."""
 
     weight: int
-    """How much of the lock's capacity it wants."""
+    """How much of the lock's capacity the waiter will take."""
 
     timeout: float
-    """The lease in seconds that it asks for."""
+    """The lease in seconds that the waiter will get."""
 
     holder: Holder
-    """Who waits."""
+    """The process, thread or task that waits."""
 
     metadata: Mapping[str, Any]
-    """What it chose to tell. Untrusted."""
+    """The metadata of the waiter. Untrusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A holding that is over, or an acquisition that was refused."""
+    """An event of the history: a hold that ended, or an acquisition that was refused."""
 
     name: str
     """The lock's name. Untrusted."""
 
     kind: str
-    """Which primitive it was."""
+    """The lock type."""
 
     outcome: str
-    """How it ended: ``"released"``; ``"passed"``, on to the one who took over; ``"expired"``, its
-    lease ran out; ``"lost"``, likewise, or to a failure, and its holder was alive and came to
-    release it; ``"forced"``, by an operator; ``"refused"``, it was not acquired; ``"skipped"``,
-    likewise, by a task that then ended without having run."""
+    """How the hold ended:
+
+    - ``"released"``: The holder released the lock.
+    - ``"passed"``: Another hold of the same task took over the lock.
+    - ``"expired"``: The lease expired.
+    - ``"lost"``: The holder found that it had lost the lock.
+    - ``"forced"``: The lock was force-released.
+    - ``"refused"``: The lock was not acquired.
+    - ``"skipped"``: The lock was not acquired, and the task was skipped.
+    """
 
     at: datetime
-    """When that was; aware, by Redis's clock."""
+    """When the event happened: an aware datetime, by the clock of Redis."""
 
     acquired_at: datetime | None
-    """When it was acquired; None if it never was, or nothing is known but its loss."""
+    """When the lock was acquired. None if it was not acquired, or if only the loss is known."""
 
     waited: float
-    """Seconds that it stood in the queue."""
+    """The seconds of the wait in the queue."""
 
     held: float
-    """Seconds from when it was acquired until it ended; 0 if it never was."""
+    """The seconds of the hold. 0 if the lock was not acquired."""
 
     fence_token: int | None
-    """Its fencing token, if it was held."""
+    """The fencing token of the hold. None if the lock was not acquired."""
 
     weight: int
-    """How much of the lock's capacity it took, or wanted; 0 if that is not known."""
+    """How much of the lock's capacity was held or requested. 0 if unknown."""
 
     holder: Holder
-    """Who it was."""
+    """The process, thread or task."""
 
     metadata: Mapping[str, Any]
-    """What it chose to tell. Untrusted."""
+    """The metadata of the holder. Untrusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How often something happened in each of the last 60 minutes, the running one last."""
+    """The number of events in each of the last 60 minutes, the current minute last."""
 
     minutes: tuple[datetime, ...]
-    """When each minute began; aware, by Redis's clock."""
+    """When each minute began: aware datetimes, by the clock of Redis."""
 
     counts: Mapping[str, tuple[int, ...]]
-    """``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"``, ``"lost"``: a count a minute.
-    A holding that expired, or was forced to end, and whose holder came to release it counts as
-    ``"lost"`` too, in the minute in which it came."""
+    """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"`` and
+    ``"lost"``. If a holder finds that its lease expired or was force-released, its hold counts as
+    ``"lost"`` a second time, in the minute in which the holder finds out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the locks that are held."""
+    """Some of the held locks."""
 
     infos: tuple[LockInfo, ...]
-    """Those whose leases end first come first."""
+    """The locks, sorted by when their leases expire."""
 
     total: int
-    """How many there are that match."""
+    """How many locks match in total."""

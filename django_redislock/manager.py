@@ -1,4 +1,4 @@
-"""The manager: makes locks on one alias of ``CACHES``, tells what is held there, releases it."""
+"""The lock manager: creates, lists, inspects and releases the locks of one cache alias."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
@@ -18,7 +18,7 @@ from .engine.drivers import arun, run
 from .engine.lease import held_by
 from .engine.ops import Flow
 from .engine.renewal import loop_book, thread_book
-from .exceptions import LockLost, LockNotOwnedError
+from .exceptions import LOSS, LockLost, LockNotOwnedError
 from .health import Health, examine, ping, unreached
 from .holder import current_owner
 from .info import Event, LockInfo, Page, Rates, Waiter
@@ -32,16 +32,19 @@ from .values import Seconds
 T = TypeVar("T")
 
 KINDS = tuple(each.kind for each in (Mutex, Semaphore, ReadLock, Quorum))
-"""What a lock can be listed as."""
+"""The lock types that a listing can be filtered by."""
 
 OPTION_NAMES = Options.__optional_keys__
 
 
 class LockManager:
-    """Locks on the server of one alias of ``CACHES``; without one, of ``REDISLOCK_CACHE``.
+    """Create, list, inspect and release locks on the Redis server of one cache alias.
 
-    Methods that ask Redis raise redis-py's errors if it is away, and
-    `ImproperlyConfigured` if the alias is none that locks can live on.
+    Methods that send commands to Redis raise redis-py's `ConnectionError` or `TimeoutError` if
+    Redis is unreachable. They raise `ImproperlyConfigured` if the cache alias cannot store locks.
+
+    Args:
+        alias: The cache alias. None means ``REDISLOCK_CACHE``.
     """
 
     def __init__(self, alias: str | None = None) -> None:
@@ -52,17 +55,25 @@ class LockManager:
 
     @property
     def alias(self) -> str:
+        """The cache alias whose server stores the locks."""
         return self._alias or conf.cache
 
     def using(self, alias: str | None) -> "LockManager":
-        """The manager of another alias of ``CACHES`` (None: of ``REDISLOCK_CACHE``)."""
+        """Return the manager of another cache alias.
+
+        Args:
+            alias: The cache alias. None means ``REDISLOCK_CACHE``.
+        """
         if alias is not None and not isinstance(alias, str):
             raise TypeError(f"alias must be a str, got {alias!r}")
         return type(self)(alias)
 
     def everywhere(self) -> "tuple[LockManager, ...]":
-        """The managers of all aliases of ``CACHES`` that locks can live on, this one's first.
-        Aliases with the same keys in the same database are one. Does not connect."""
+        """Return the managers of all cache aliases that can store locks, this one first.
+
+        Several aliases with the same keys in the same database count as one. This method does not
+        connect to Redis.
+        """
         found = {self._identity(): self}
         for alias in caches.settings:
             with suppress(ImproperlyConfigured):
@@ -75,94 +86,112 @@ class LockManager:
         return server.database or self.alias, server.keys.prefix
 
     def lock(self, name: str, **options: Unpack[Options]) -> Mutex:
-        """A mutex: of all who ask for `name`, one holds it.
+        """Create a mutex: a lock with at most one holder.
 
-        name
-            1 to 512 bytes, no control characters.
-        timeout
-            The lease in seconds (None: ``REDISLOCK_TIMEOUT``): how long the lock stays if
-            its holder dies. At least 10 ms.
-        blocking, blocking_timeout
-            Whether to wait while another holds it, and for how many seconds at most (None:
-            for ever). Who waits is let in first come, first served.
-        auto_renewal
-            Whether the lease is renewed for as long as the holder lives.
-        reentrant
-            Whether a thread, task or greenlet that holds it may enter again, which asks
-            nothing of Redis; it is released as often as it was entered.
-        at_least_for
-            Seconds for which it stays taken, however soon it is released: for work that
-            several machines begin at the same time by their own clocks.
-        min_replicas
-            The number of replicas, from 0 to 100, that must have the lock before an acquisition
-            or a renewal counts, so that a failover to one of them keeps the lock. It costs one
-            more round trip, for ``WAIT``. If the replicas don't answer within a second, `acquire`
-            raises redis-py's `ConnectionError` and leaves nothing behind. A lease that can't be
-            renewed is lost when it expires. This narrows the window of a failover, but does not
-            close it: see the explanation of faults.
-        release_on_commit
-            True, or the alias of a database: where the lock is released inside a transaction
-            of it, it stays held until the outermost one is committed or rolled back, or the
-            savepoint in which it was released. The same thread can enter it again meanwhile.
-            For sync code, and not for transactions managed by hand (`set_autocommit`).
-        metadata
-            What to tell of the holder where locks are listed: a mapping that JSON can take.
-        on_lost
-            Called with the lock, once, if it is lost while it is held. It runs in the thread
-            (or event loop) that renews, so it should be short. ``"abort"`` cancels the asyncio
-            task that holds the lock, and ``async with`` then raises `LockLost`; a thread has
-            to ask `lost` or `assert_held()`.
+        Args:
+            name: The lock's name: 1 to 512 bytes in UTF-8, without control characters.
+            timeout: The lease in seconds, at least 0.01. If the holder dies, the lock expires
+                after this time. None means ``REDISLOCK_TIMEOUT``.
+            blocking: Whether `acquire()` waits if the lock is not free. Waiters acquire the lock
+                in the order in which they arrive.
+            blocking_timeout: The maximum wait in seconds. None waits without a limit.
+            auto_renewal: Whether the lease is renewed while the holder runs.
+            reentrant: Whether the thread, task or greenlet that holds the lock can acquire it
+                again. This makes no request to Redis. The lock is released when it has been
+                released as often as it was acquired.
+            at_least_for: The seconds for which the lock is held at least, even if it is released
+                earlier. Use it for a job that several machines start at the same time.
+            min_replicas: The number of replicas, from 0 to 100, that must confirm an acquisition
+                or a renewal. A failover to one of these replicas keeps the lock. It costs one more
+                round trip for ``WAIT``. If too few replicas confirm within 1 second, `acquire()`
+                raises redis-py's `ConnectionError`, and the lock is not held. With fewer
+                than all replicas, a failover can still lose the lock.
+            release_on_commit: True, or a database alias. If the lock is released inside a
+                transaction of this database, it stays held until the outermost transaction ends,
+                or until the savepoint is rolled back. Until then the same thread can acquire the
+                lock again. Not supported in async code or with autocommit off.
+            metadata: Data about the holder that listings show. It must be a mapping that can be
+                serialized as JSON, at most 4,096 characters long.
+            on_lost: A function that is called once, with the lock, if the lock is lost while it is
+                held. It runs in the thread or event loop that renews leases, so it must be short.
+                ``"abort"`` cancels the asyncio task that holds the lock, and ``async with`` then
+                raises `LockLost`. A thread must check `lost` or call `assert_held()`.
 
-        Raises `ValueError` or `TypeError`, naming the argument and its value.
+        Raises:
+            TypeError: An option has the wrong type or is unknown.
+            ValueError: An option has an invalid value.
         """
         values.check_options("lock", options, OPTION_NAMES)
         return Mutex(self._server, name, **options)
 
     def read_lock(self, name: str, **options: Unpack[Options]) -> ReadLock:
-        """The readers' side of a read-write lock. Options as of `lock`.
+        """Create the read side of a read-write lock.
 
-        Readers hold it together, a writer alone. All wait in one queue: a reader that comes
-        after a writer waits behind it, and readers next to each other enter together. To nest
-        it, use `reentrant`: a second entry would wait behind a writer that waits for the first.
+        Any number of readers can hold the lock at the same time, or one writer. Readers and
+        writers wait in one queue. A reader that arrives after a waiting writer waits behind it.
+
+        A reader that acquires the lock a second time queues behind any waiting writer, which in
+        turn waits for that reader. Use ``reentrant=True`` for nested readers.
+
+        Args:
+            name: The lock's name, the same as for `write_lock()`.
+            **options: The options of `lock()`.
         """
         values.check_options("read_lock", options, OPTION_NAMES)
         return ReadLock(self._server, name, **options)
 
     def write_lock(self, name: str, **options: Unpack[Options]) -> WriteLock:
-        """The writers' side of a read-write lock; see `read_lock`."""
+        """Create the write side of a read-write lock. A writer holds the lock alone.
+
+        Args:
+            name: The lock's name, the same as for `read_lock()`.
+            **options: The options of `lock()`.
+        """
         values.check_options("write_lock", options, OPTION_NAMES)
         return WriteLock(self._server, name, **options)
 
     def semaphore(
         self, name: str, limit: int, *, weight: int = 1, **options: Unpack[Options]
     ) -> Semaphore:
-        """At most `limit` holders at a time, or fewer that weigh as much. Options as of `lock`.
-        The limit is from 1 to 1,000,000, and the weight is from 1 to the limit.
+        """Create a semaphore: a lock with up to `limit` holders. Each holder has its own lease.
 
-        Each has its own lease. A `weight` above 1 takes more of the limit at once; who waits
-        for much is not overtaken by who wants little.
+        Waiters acquire the semaphore in the order in which they arrive. A waiter with a small
+        weight does not overtake a waiter with a large weight.
+
+        Args:
+            name: The lock's name.
+            limit: The total weight of all holders, from 1 to 1,000,000.
+            weight: How much of the limit this holder takes, from 1 to `limit`.
+            **options: The options of `lock()`.
         """
         values.check_options("semaphore", options, OPTION_NAMES)
         return Semaphore(self._server, name, limit, weight=weight, **options)
 
     def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> Many:
-        """The mutexes of all `names`, or none of them. Options as of `lock`; `blocking_timeout`
-        is for all together.
+        """Create a lock over several mutexes: all of them are held, or none.
 
-        They are acquired one after the other in the order of their names, whatever the order
-        in `names`, so that two callers can't wait for each other. `fence_tokens` has the
-        fencing token of each name.
+        The mutexes are acquired one after the other, sorted by name, so that two callers cannot
+        wait for each other. `Many.fence_tokens` has the fencing token of each name.
+
+        Args:
+            names: The names of the mutexes, in any order.
+            **options: The options of `lock()`. `blocking_timeout` limits the total wait.
         """
         values.check_options("lock_many", options, OPTION_NAMES)
         return Many(self._server, names, **options)
 
     def quorum(self, name: str, using: Iterable[str], **options: Unpack[Options]) -> Quorum:
-        """A mutex that a majority of independent servers has to grant. Options as of `lock`.
+        """Create a quorum lock: a mutex that a majority of independent servers must grant.
 
-        `using` are aliases of ``CACHES``, each on a server of its own, best three or five (an
-        even number, or one, is warned of); their order means nothing. It goes on while a
-        majority of them answers, and raises redis-py's `ConnectionError` else. `validity` tells
-        for how many seconds it is surely held. This manager's own alias is not used.
+        The lock works while a majority of the servers responds. Otherwise its methods raise
+        redis-py's `ConnectionError`. `Quorum.validity` is the time in seconds for which the lock
+        is certainly held. The cache alias of this manager is not used.
+
+        Args:
+            name: The lock's name.
+            using: Cache aliases in any order, each with its own server. Use 3 or 5. An even
+                number, or one, causes a `RuntimeWarning`.
+            **options: The options of `lock()`.
         """
         values.check_options("quorum", options, OPTION_NAMES)
         servers = [partial(server, alias) for alias in values.aliases("using", using)]
@@ -171,48 +200,77 @@ class LockManager:
     def atomic(
         self, name: str, *, using_db: str = DEFAULT_DB_ALIAS, **options: Unpack[Options]
     ) -> Atomic:
-        """A mutex around a transaction, in the order that is safe: acquired before it begins,
-        released after it is committed or rolled back. Inside of another transaction, after the
-        outermost. For ``with``, which gives the mutex, or as a decorator. Options as of `lock`,
-        but for `release_on_commit`."""
+        """Create a mutex around a database transaction, for ``with`` or as a decorator.
+
+        The mutex is acquired before the transaction begins, and released after the transaction is
+        committed or rolled back. Inside another transaction, the mutex is released after the
+        outermost transaction ends. ``with`` returns the mutex.
+
+        Args:
+            name: The lock's name. For a decorator it can contain fields such as ``{site_id}``.
+            using_db: The database alias of the transaction.
+            **options: The options of `lock()`, except `release_on_commit`.
+        """
         values.check_options("atomic", options, OPTION_NAMES)
         if "release_on_commit" in options:
-            raise TypeError("release_on_commit is what using_db says, and can't be given as well")
+            raise TypeError(
+                "atomic() does not accept release_on_commit. Choose the database with using_db."
+            )
         if not isinstance(using_db, str):
             raise TypeError(f"using_db must be an alias of DATABASES, got {using_db!r}")
         options["release_on_commit"] = values.database("using_db", using_db) or False
         return Atomic(self.lock(name, **options), using_db)
 
     def assert_held(self, name: str) -> None:
-        """Raise `LockNotOwnedError` unless this thread, task or greenlet holds `name`, and
-        `LockLost` if it did and lost it. Does not ask Redis."""
+        """Check that this thread, task or greenlet holds a lock, without a request to Redis.
+
+        Args:
+            name: The lock's name.
+
+        Raises:
+            LockLost: The lock was lost while it was held.
+            LockNotOwnedError: The caller does not hold the lock.
+        """
         leases = held_by(current_owner(), self._server(), check_name(name))
         if not leases:
-            raise LockNotOwnedError(f"Lock {name!r} is not held by its caller", lock_name=name)
+            text = f"Lock {name!r} is not held by this thread or task"
+            raise LockNotOwnedError(text, lock_name=name)
         if all(lease.lost for lease in leases):
-            raise LockLost(f"Lock {name!r} was lost while it was held", lock_name=name)
+            raise LockLost(
+                f"Lock {name!r} was lost while it was held ({LOSS}). Another holder may be "
+                "running.",
+                lock_name=name,
+            )
 
     def get(self, name: str) -> LockInfo | None:
-        """What is known of one lock; None if nobody holds it or waits for it."""
+        """Return a snapshot of one lock, or None if it has no holder and no waiter."""
         return self._run(listing.get(self._keys, check_name(name)))
 
     async def aget(self, name: str) -> LockInfo | None:
-        """See get()."""
+        """Async version of `get()`."""
         return await self._arun(listing.get(self._keys, check_name(name)))
 
     def count(self) -> int:
-        """How many locks are held."""
+        """Return how many locks are held."""
         return self._run(listing.count(self._keys))
 
     async def acount(self) -> int:
-        """See count()."""
+        """Async version of `count()`."""
         return await self._arun(listing.count(self._keys))
 
     def active(self, pattern: str | None = None, *, kind: str | None = None) -> Iterator[LockInfo]:
-        """The locks that are held, a page at a time and in no order.
+        """Iterate over the held locks, in no particular order.
 
-        `pattern` is matched with the whole name: ``*`` stands for any run of characters,
-        ``?`` for one. A lock that is taken or released meanwhile may be told or not.
+        The iterator reads several locks per request. A lock that is acquired or released during
+        the iteration can be missing.
+
+        Args:
+            pattern: A pattern for the whole name: ``*`` matches any characters, ``?`` matches one
+                character. None matches every name.
+            kind: The lock type, such as ``"mutex"``. None means every type.
+
+        Raises:
+            ValueError: `kind` is not a lock type.
         """
         return self._active(_filter(pattern, kind))
 
@@ -225,7 +283,7 @@ class LockManager:
     def aactive(
         self, pattern: str | None = None, *, kind: str | None = None
     ) -> AsyncIterator[LockInfo]:
-        """See active()."""
+        """Async version of `active()`."""
         return self._aactive(_filter(pattern, kind))
 
     async def _aactive(self, wanted: Callable[[LockInfo], bool]) -> AsyncIterator[LockInfo]:
@@ -236,13 +294,22 @@ class LockManager:
                 yield info
 
     def page(self, pattern: str | None = None, *, start: int = 0, stop: int = 100) -> Page:
-        """Return the held locks from `start` to `stop`, in the order in which their leases end,
-        and how many locks match. `pattern` is that of `active`. If it is given, all names are
-        read, 2,000 in a round trip."""
+        """Return the held locks from `start` to `stop`, sorted by when their leases expire.
+
+        With a pattern, all names are read, 2,000 per request.
+
+        Args:
+            pattern: The pattern, as for `active()`.
+            start: The index of the first lock.
+            stop: The index after the last lock.
+
+        Returns:
+            The locks, and how many locks match in total.
+        """
         return self._run(self._page(pattern, start, stop))
 
     async def apage(self, pattern: str | None = None, *, start: int = 0, stop: int = 100) -> Page:
-        """See page()."""
+        """Async version of `page()`."""
         return await self._arun(self._page(pattern, start, stop))
 
     def _page(self, pattern: str | None, start: int, stop: int) -> Flow[Page]:
@@ -253,33 +320,37 @@ class LockManager:
         return listing.ending_first(self._keys, pattern, start, stop)
 
     def get_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
-        """What is known of several locks, by name; who is free is left out."""
+        """Return a snapshot of each lock by name. A lock that is free is left out."""
         infos = self._run(listing.several(self._keys, check_names(names)))
         return {info.name: info for info in infos}
 
     async def aget_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
-        """See get_many()."""
+        """Async version of `get_many()`."""
         flow = listing.several(self._keys, check_names(names))
         return {info.name: info for info in await self._arun(flow)}
 
     def queue(self, name: str, limit: int = 100) -> tuple[Waiter, ...]:
-        """Who waits for a lock, first to last, `limit` of them at most."""
+        """Return the waiters of a lock, the first in the queue first, at most `limit`."""
         return self._run(self._queue(name, limit))
 
     async def aqueue(self, name: str, limit: int = 100) -> tuple[Waiter, ...]:
-        """See queue()."""
+        """Async version of `queue()`."""
         return await self._arun(self._queue(name, limit))
 
     def _queue(self, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
         return listing.queue(self._keys, check_name(name), values.count("limit", limit))
 
     def history(self, name: str | None = None, limit: int = 100) -> tuple[Event, ...]:
-        """What happened lately, to one lock or to all, the latest first: at most `limit` events,
-        and no more than ``REDISLOCK_HISTORY`` allows to be kept."""
+        """Return the latest events, the newest first.
+
+        Args:
+            name: The lock's name. None means all locks.
+            limit: The maximum number of events. ``REDISLOCK_HISTORY`` limits how many are kept.
+        """
         return self._run(self._history(name, limit))
 
     async def ahistory(self, name: str | None = None, limit: int = 100) -> tuple[Event, ...]:
-        """See history()."""
+        """Async version of `history()`."""
         return await self._arun(self._history(name, limit))
 
     def _history(self, name: str | None, limit: int) -> Flow[tuple[Event, ...]]:
@@ -287,19 +358,25 @@ class LockManager:
         return past.history(self._keys, checked, values.count("limit", limit))
 
     def rates(self) -> Rates:
-        """How often locks were acquired, refused and lost in each minute of the last hour."""
+        """Return how many locks were acquired, refused, expired, force-released and lost in each
+        minute of the last hour."""
         return self._run(past.rates(self._keys))
 
     async def arates(self) -> Rates:
-        """See rates()."""
+        """Async version of `rates()`."""
         return await self._arun(past.rates(self._keys))
 
     def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
-        """Release a lock for its holders, and say how many were released.
+        """Force-release a lock, and return how many holders lost it.
 
-        With `token`, only that token's holder, if it still holds. A holder learns of it at
-        its next renewal, and may work on until then: this can't stop it. `user` is passed
-        on to the signal `lock_force_released`.
+        This does not stop a holder. The holder is notified at its next renewal, and can run
+        alongside the next holder until then.
+
+        Args:
+            name: The lock's name.
+            token: A lock token. Only the holder with this token loses the lock. None means all
+                holders.
+            user: The user who releases the lock, for the signal `lock_force_released`.
         """
         gone = self._run(self._force(name, token))
         return self._tell_forced(name, gone, user)
@@ -307,13 +384,21 @@ class LockManager:
     async def aforce_release(
         self, name: str, token: str | None = None, *, user: object = None
     ) -> int:
-        """See force_release()."""
+        """Async version of `force_release()`."""
         gone = await self._arun(self._force(name, token))
         return self._tell_forced(name, gone, user)
 
     def release_for(self, name: str, token: str, *, at_least_for: Seconds = 0) -> bool:
-        """Release a lock in the stead of a holder that is known to be gone, by its token, and
-        say whether it still held. To a holder that lives it is what `force_release` is."""
+        """Release a lock on behalf of a holder that is known to be dead.
+
+        Args:
+            name: The lock's name.
+            token: The lock token of the dead holder.
+            at_least_for: The cooldown of the lock, in seconds from its acquisition.
+
+        Returns:
+            Whether the holder still had the lock.
+        """
         keys, stays = (
             self._keys.of(check_name(name)),
             values.at_least("at_least_for", at_least_for),
@@ -348,24 +433,32 @@ class LockManager:
         return await arun(await self._server().async_client(), flow)
 
     def ping(self, *, timeout: Seconds = 2) -> float:
-        """Acquire and release a lock of a name of its own, and say how many seconds that took.
+        """Acquire and release a test lock, and return how many seconds that took.
 
-        Raises redis-py's errors within about `timeout` seconds if no lock can be had: the server
-        is away, hangs, is read-only or out of memory, or refuses scripts. Nothing is left
-        behind, and no two pings wait for each other.
+        Each call uses a lock name of its own, so calls do not wait for each other.
+
+        Args:
+            timeout: The maximum duration in seconds, approximately.
+
+        Raises:
+            redis.exceptions.RedisError: Locking does not work. The server is unreachable, does not
+                respond, is read-only or out of memory, or rejects scripts.
         """
         return self._run(ping(self._server(), thread_book, values.lease("timeout", timeout)))
 
-    async def aping(self, *, timeout: Seconds = 2) -> float:  # noqa: ASYNC109  as its twin
-        """See ping()."""
+    async def aping(self, *, timeout: Seconds = 2) -> float:  # noqa: ASYNC109  like the sync version
+        """Async version of `ping()`."""
         limit = values.lease("timeout", timeout)
         return await self._arun(ping(self._server(), loop_book, limit))
 
     def health(self, *, timeout: Seconds = 5) -> Health:
-        """Whether locking works now, and on what it stands: findings, some with a warning.
+        """Check that locking works and that the server is configured safely for locks.
 
-        A server that is away or refuses something is a finding and no error. It takes about
-        `timeout` seconds at most, and some 20 round trips.
+        An unreachable server is a result with the status ``"failed"``, not an exception. The check
+        takes about 20 round trips.
+
+        Args:
+            timeout: The maximum duration in seconds, approximately.
         """
         server, limit = self._server(), values.lease("timeout", timeout)
         try:
@@ -374,8 +467,8 @@ class LockManager:
         except (ConnectionError, ImproperlyConfigured) as error:
             return unreached(server, error)
 
-    async def ahealth(self, *, timeout: Seconds = 5) -> Health:  # noqa: ASYNC109  as its twin
-        """See health()."""
+    async def ahealth(self, *, timeout: Seconds = 5) -> Health:  # noqa: ASYNC109  like the sync version
+        """Async version of `health()`."""
         server, limit = self._server(), values.lease("timeout", timeout)
         try:
             return await arun(await server.async_client(), examine(server, loop_book, limit))
@@ -397,4 +490,4 @@ def _check_pattern(pattern: str | None) -> None:
 
 
 locks = LockManager()
-"""The manager of ``REDISLOCK_CACHE``."""
+"""The lock manager of the cache alias in ``REDISLOCK_CACHE``."""

@@ -1,9 +1,9 @@
-"""What Prometheus is told of locks, through ``prometheus_client``.
+"""Prometheus metrics, through ``prometheus_client``.
 
 >>> from django_redislock import metrics
 >>> metrics.install()
 
-That line belongs into `AppConfig.ready`. The extra ``django-redislock[prometheus]`` brings
+Call `install()` in `AppConfig.ready`. Install ``django-redislock[prometheus]`` to get
 ``prometheus_client``.
 """
 
@@ -49,7 +49,7 @@ WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
 HOLD_BUCKETS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)
 
 PATIENCE = 2.0
-"""Seconds after which a server that does not answer a scrape counts as down."""
+"""Seconds after which a server that does not respond counts as down."""
 
 OWN_LABELS = ("using", "kind", "task", "le", "pid")
 LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
@@ -61,20 +61,21 @@ def install(
     using: Iterable[str] | None = None,
     labels: Labels | None = None,
 ) -> None:
-    """Begin to count. Called again with the same arguments it does nothing.
+    """Create the metrics in a registry. A second call with the same arguments does nothing.
 
-    registry
-        The registry to be exposed.
-    using
-        Aliases of ``CACHES`` whose servers are asked at each scrape how many locks are held there
-        (None: ``REDISLOCK_CACHE``; empty: none is asked).
-    labels
-        More labels, each with a callable that makes its value from a lock's name:
-        ``{"area": lambda name: name.partition(":")[0]}``. It must give few different values, or
-        Prometheus drowns in time series. One that raises is logged, and its label is empty.
+    Args:
+        registry: The registry that is exposed.
+        using: The cache aliases whose servers are asked at each scrape how many locks are held.
+            None means ``REDISLOCK_CACHE``. An empty list means no server.
+        labels: Additional labels, each with a function that returns the label's value for a lock's
+            name: ``{"area": lambda name: name.partition(":")[0]}``. The function must return few
+            different values, because Prometheus stores a time series for each. If it raises, the
+            exception is logged, and the label is empty.
 
-    Raises `TypeError` or `ValueError`, naming the argument and its value, and `ValueError` if
-    there are metrics in this registry already, with other arguments.
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has an invalid value, or the registry has the metrics with other
+            arguments.
     """
     if not isinstance(registry, CollectorRegistry):
         raise TypeError(f"registry must be a CollectorRegistry, got {registry!r}")
@@ -85,7 +86,7 @@ def install(
             _installed[registry] = ref(_Metrics(registry, aliases, labels))
         elif (found.using, found.labels) != (aliases, labels):
             raise ValueError(
-                f"registry has the metrics of locks already, with using={found.using!r} "
+                f"registry already has the lock metrics, with using={found.using!r} "
                 f"and labels={found.labels!r}; got using={aliases!r} and labels={labels!r}"
             )
 
@@ -99,10 +100,15 @@ _installed: "WeakKeyDictionary[CollectorRegistry, ref[_Metrics]]" = WeakKeyDicti
 
 
 class Servers(Collector):
-    """What the servers of aliases say at a scrape; `install` puts one into its registry. For
-    the registry of prometheus_client's multiprocess mode, which is made anew for each scrape:
+    """A collector that asks servers at each scrape how many locks are held.
+
+    `install()` registers one. In the multiprocess mode of ``prometheus_client``, the registry is
+    created again for each scrape, so register one there:
 
     >>> registry.register(metrics.Servers())
+
+    Args:
+        using: The cache aliases. None means ``REDISLOCK_CACHE``.
     """
 
     def __init__(self, using: Iterable[str] | None = None) -> None:
@@ -111,12 +117,12 @@ class Servers(Collector):
     def describe(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
         up = GaugeMetricFamily(
             "redislock_server_up",
-            "Whether the server answered how many locks are held.",
+            "1 if the server answered the last scrape, 0 if not.",
             labels=["using"],
         )
         held = GaugeMetricFamily(
             "redislock_server_held_locks",
-            "Locks that are held on the server, by whomever.",
+            "Locks held on the server by any process.",
             labels=["using"],
         )
         return up, held
@@ -132,19 +138,17 @@ class Servers(Collector):
 
 
 def _count(alias: str) -> int | None:
-    """How many locks are held; None if that can't be known now."""
+    """Return how many locks are held, or None if the server does not say."""
     try:
         found = server(alias)
         return run(found.client, _soon(listing.count(found.keys)))
-    except Exception as error:  # whatever it is, the other metrics are to be scraped
-        logger.warning(
-            "The number of locks of alias %r can't be told: %s", alias, error_text(error)
-        )
+    except Exception as error:  # The scrape of the other metrics must continue.
+        logger.warning("Held locks not counted: using=%r error=%s", alias, error_text(error))
         return None
 
 
 def _soon(flow: Flow[T]) -> Flow[T]:
-    """The same flow, whose answers are not waited for any longer than `PATIENCE`."""
+    """Return the same flow with a limit of `PATIENCE` seconds for each reply."""
     answer = None
     while True:
         try:
@@ -156,14 +160,14 @@ def _soon(flow: Flow[T]) -> Flow[T]:
 
 
 class _Metrics(Servers):
-    """Counts what the signals tell. Its registry keeps it, and drops it as it goes."""
+    """Counts signals. Only its registry has a reference to it."""
 
     def __init__(
         self, registry: CollectorRegistry, using: Values | None, labels: dict[str, Any]
     ) -> None:
         super().__init__(using)
         self.labels = labels
-        registry.register(self)  # first, so that it is asked before its gauges
+        registry.register(self)  # First, because its collect() updates the gauges.
         self._families = _Families(registry, tuple(labels))
         self._by_values: dict[Values, _Series] = {}
         self._by_acquisition: WeakKeyDictionary[object, _Series] = WeakKeyDictionary()
@@ -177,7 +181,7 @@ class _Metrics(Servers):
         return super().collect()
 
     def forget(self) -> None:
-        """This is a forked child, which holds nothing yet."""
+        """Forget all acquisitions, because a forked process holds no locks yet."""
         self._by_acquisition.clear()
         for series in self._by_values.values():
             series.held.forget()
@@ -219,7 +223,7 @@ class _Metrics(Servers):
         series.hold_seconds.observe(held)
 
     def _lost(self, acquisition: object, **about: Any) -> None:
-        if acquisition is None:  # it entered again what another object acquired, and that is told
+        if acquisition is None:  # It has no acquisition of its own.
             return
         series = self._series(acquisition, about)
         series.held.discard(acquisition)
@@ -247,7 +251,7 @@ class _Metrics(Servers):
 
 
 class _Families:
-    """The metrics, whatever their labels."""
+    """The metrics without the values of their labels."""
 
     def __init__(self, registry: CollectorRegistry, more: Values) -> None:
         labels = ("using", "kind", *more)
@@ -256,7 +260,7 @@ class _Families:
             return Counter(f"redislock_{name}", about, labels, registry=registry)
 
         def gauge(name: str, about: str) -> Gauge:
-            # Who is dead holds nothing and waits for nothing.
+            # A dead process holds no locks and waits for none.
             return Gauge(
                 f"redislock_{name}", about, labels, registry=registry, multiprocess_mode="livesum"
             )
@@ -266,33 +270,38 @@ class _Families:
                 f"redislock_{name}", about, labels, registry=registry, buckets=buckets
             )
 
-        self.held = gauge("held_locks", "Locks that are held by this process.")
-        self.waiters = gauge("waiters", "Acquisitions that wait for their turn in this process.")
-        self.acquired = counter("acquired_total", "Locks that were acquired.")
-        self.refused = counter("refused_total", "Acquisitions whose turn did not come in time.")
-        self.failed = counter("failed_total", "Acquisitions that ended by an error.")
-        self.lost = counter("lost_total", "Locks that were lost while they were held.")
+        self.held = gauge("held_locks", "Locks held by this process.")
+        self.waiters = gauge("waiters", "Acquisitions of this process that wait for a lock.")
+        self.acquired = counter("acquired_total", "Locks acquired by this process.")
+        self.refused = counter("refused_total", "Acquisitions that were not granted in time.")
+        self.failed = counter("failed_total", "Acquisitions that ended with an error.")
+        self.lost = counter(
+            "lost_total",
+            "Locks lost while their holder was running. Killed holders are not counted.",
+        )
         self.wait_seconds = histogram(
-            "wait_seconds", "From the call to its lock, where it was acquired.", WAIT_BUCKETS
+            "wait_seconds",
+            "Seconds from the call to a successful acquisition.",
+            WAIT_BUCKETS,
         )
         self.hold_seconds = histogram(
-            "hold_seconds", "From the acquisition of a lock to its release.", HOLD_BUCKETS
+            "hold_seconds", "Seconds from the acquisition of a lock to its release.", HOLD_BUCKETS
         )
         self.force_released = counter(
             "force_released_total",
-            "Holders from whom this process took their lock away.",
+            "Holders whose lock this process force-released.",
             ("using", *more),
         )
         self.skipped = counter(
             "tasks_skipped_total",
-            "Tasks that met a running instance of themselves and did not run.",
+            "Tasks that were skipped because another instance was running or queued.",
             ("task", *more),
         )
 
 
 class _Series:
-    """What is counted under the same values of the labels. All begin at 0 together: what is not
-    there before it first happens is no increase to Prometheus."""
+    """The metrics for one combination of label values. All of them start at 0 together, because
+    Prometheus does not see an increase of a time series that did not exist before."""
 
     def __init__(self, families: _Families, values: Values) -> None:
         self.held = _Present(families.held.labels(*values))
@@ -306,8 +315,8 @@ class _Series:
 
 
 class _Present:
-    """The acquisitions that a gauge shows. They are held weakly, and not counted up and down:
-    a lock that nobody has any more is never released."""
+    """The acquisitions of a gauge. The references are weak, because a lock object that no longer
+    exists sends no signal."""
 
     def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
@@ -337,20 +346,20 @@ def _value(label: str, make: Callable[[str], object], name: str) -> str:
     try:
         value = str(make(name))
     except Exception:
-        logger.exception("The label %s can't be made from the lock's name %r", label, name)
+        logger.exception("Metric label function failed: label=%s name=%r", label, name)
         return ""
-    return value.encode(errors="replace").decode()  # else no scrape could be sent
+    return value.encode(errors="replace").decode()  # Invalid UTF-8 would break the scrape.
 
 
 def _aliases(using: object) -> Values | None:
     if using is None:
         return None
     if isinstance(using, str) or not isinstance(using, Iterable):
-        raise TypeError(f"using must be several aliases of CACHES, got {using!r}")
+        raise TypeError(f"using must be a list of cache aliases, got {using!r}")
     aliases = tuple(dict.fromkeys(using))
     for alias in aliases:
         if alias not in caches.settings:
-            raise ValueError(f"using must name aliases of CACHES, got {alias!r}")
+            raise ValueError(f"using must be a list of cache aliases, got {alias!r}")
         if not fits(alias):
             raise ValueError(f"using: {unfit(alias)}")
     return aliases
@@ -363,9 +372,9 @@ def _labels(labels: object) -> dict[str, Callable[[str], object]]:
         raise TypeError(f"labels must be a mapping of names to callables, got {labels!r}")
     for name, make in labels.items():
         if not isinstance(name, str) or not LABEL.fullmatch(name) or name in OWN_LABELS:
-            raise ValueError(f"labels must have names that Prometheus takes, got {name!r}")
+            raise ValueError(f"labels must have valid names that are not reserved, got {name!r}")
         if not callable(make) or inspect.iscoroutinefunction(make):
-            raise TypeError(f"labels[{name!r}] must be an ordinary function, got {make!r}")
+            raise TypeError(f"labels[{name!r}] must be a synchronous function, got {make!r}")
     return dict(labels)
 
 

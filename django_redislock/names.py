@@ -27,7 +27,7 @@ class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
         # It may be of the call's arguments, and fill the memory with blanks.
         if _WIDE.search(format_spec) and not isinstance(value, date | time):
-            raise ValueError(f"no name is as wide as {shown(format_spec)} says")
+            raise ValueError(f"the format width in {shown(format_spec)} is too large")
         return super().format_field(value, format_spec)
 
 
@@ -40,8 +40,8 @@ _short.maxstring = _short.maxother = 80
 def check_names(names: object) -> list[str]:
     """Each of several names; see check_name()."""
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"names must be several names, got {shown(names)}")
-    return [check_name(name, "each of names") for name in names]
+        raise TypeError(f"names must be an iterable of lock names, got {shown(names)}")
+    return [check_name(name, "each name in names") for name in names]
 
 
 def check_name(name: object, argument: str = "name") -> str:
@@ -152,7 +152,9 @@ class Template:
         try:
             text = self._format(values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{self._label()} can't be filled from this call: {error}") from error
+            raise ValueError(
+                f"{self._label()} cannot be filled from this call: {error}"
+            ) from error
         return fit_name(text) or check_name("", f"{self._label()} as filled")
 
     def _format(self, values: Mapping[str, Any]) -> str:
@@ -164,14 +166,16 @@ class Template:
         try:
             yield from _fields_of(text)
         except ValueError as error:
-            raise ImproperlyConfigured(f"{self._label()} is no template: {error}") from error
+            raise ImproperlyConfigured(
+                f"{self._label()} is not a valid template: {error}"
+            ) from error
 
     def _check_field(self, field: str) -> str:
         name, *attributes = _INDEX.sub("", field).split(".")
         if not name or name.isdigit():
-            self._refuse_field(field, "fields are named")
+            self._refuse_field(field, "a field must have a name")
         if any(attribute.startswith("_") for attribute in attributes):
-            self._refuse_field(field, "attributes that begin with '_' are not for templates")
+            self._refuse_field(field, "attributes that begin with '_' are not allowed")
         if name not in self._parameters and not self._rest:
             self._refuse_field(field, "there is no such parameter")
         return name

@@ -1,91 +1,97 @@
-"""Signals, all sent with `send_robust`: a listener that fails can't strand a lock.
+"""Signals, all sent with `send_robust`: an exception in a receiver does not affect the lock.
 
-Of an acquisition by a lock object is told: `lock_waiting` if it has to wait, then one of
-`lock_acquired`, `lock_refused` and `lock_failed`; after `lock_acquired` one `lock_released`,
-unless its holder ends without a release, and before that `lock_lost` if it is lost. `lock_many`
-acquires all its names at once, `quorum` on all its servers, and who enters again acquires
-nothing: of that nothing is told. Of an acquisition that began while nobody listened to any of
-these six, only `lock_lost` is sent, with `acquisition` None. All of them have the arguments
+Each acquisition of a lock object sends these signals, in this order:
+
+1. `lock_waiting`, if the acquisition has to wait.
+2. One of `lock_acquired`, `lock_refused` and `lock_failed`.
+3. `lock_lost`, if the lock is lost while it is held.
+4. `lock_released`, unless the holder ends without a release.
+
+``lock_many()`` and ``quorum()`` send one signal for all names or servers. A repeated acquisition
+of a reentrant lock sends no signal. If no receiver was connected to any of these six signals when
+an acquisition began, only `lock_lost` is sent for it, with `acquisition` None. All six have these
+arguments:
 
 `sender`, `lock`
-    The lock's class, and the lock object.
+    The class of the lock, and the lock object.
 `using`
-    The alias of ``CACHES``; those of a quorum, joined by ``", "``; ``""`` for a lock on a client
-    of one's own.
+    The cache alias. A quorum lock has all its aliases, joined by ``", "``. A lock on a client
+    of your own has ``""``.
 `name`, `kind`
-    The lock's name (those of `lock_many`, joined by ``", "``), and its kind as `LockInfo` has it.
+    The lock's name (for ``lock_many()`` all names, joined by ``", "``), and the lock type as in
+    `LockInfo`.
 `acquisition`
-    The same object from the first of them to the last: a key for what a listener keeps, best in a
-    `WeakKeyDictionary`, for it goes with the holding, however that ends.
+    An object that is the same in all signals of one acquisition. Use it as a key, best in a
+    `WeakKeyDictionary`, because it exists only as long as the hold.
 
-Listeners are called in the thread or event loop that acquires or releases, which goes on when they
-have returned. They must not be coroutine functions, which can't be called on an event loop.
+Receivers run in the thread or event loop that acquires or releases the lock, which waits for them.
+They cannot be coroutine functions, because no event loop can call these here.
 """
 
 from django.dispatch import Signal
 
 lock_waiting = Signal()
-"""Its turn did not come at once, and it waits now.
+"""The lock is not free, and the caller begins to wait.
 
-No further arguments. Of a quorum it is told as soon as it waits at one server for its turn.
+It has no further arguments. For a quorum lock it is sent when the wait at one server begins.
 """
 
 lock_acquired = Signal()
-"""It is held now.
+"""The lock was acquired.
 
-Arguments: `fence_token` (None for `lock_many`, whose lock has `fence_tokens`), `waited` (seconds
-from the call to this).
+Arguments: `fence_token` (None for ``lock_many()``, whose lock has `fence_tokens`), `waited`
+(seconds from the call to the acquisition).
 """
 
 lock_refused = Signal()
-"""Its turn did not come in time: `acquire` answers False.
+"""The lock was not acquired in time, and `acquire()` returns False.
 
-Argument: `waited` (seconds from the call to this; next to none where it was not to wait).
+Argument: `waited` (seconds from the call to the refusal).
 """
 
 lock_failed = Signal()
-"""Its acquisition ended by an error: Redis is away, the lock is of another kind, or who wanted it
-was interrupted or cancelled.
+"""The acquisition ended with an exception: Redis is unreachable, the name is in use for another
+lock type, or the caller was interrupted or cancelled.
 
-Arguments: `waited` (seconds from the call to this), `error` (the exception that is raised).
+Arguments: `waited` (seconds from the call to the exception), `error` (the exception).
 """
 
 lock_released = Signal()
-"""Its holder let go of it, or of what was left of it after `lock_lost`.
+"""The holder released the lock, or its hold ended after `lock_lost`.
 
-Told also where Redis could not be, and the lock is given back later or runs out. With
-`release_on_commit` it is told after the commit; where it was entered again, when the first that
-entered leaves. Arguments: `fence_token` (None for `lock_many`), `held` (seconds from
-`lock_acquired` to this, on the holder's clock).
+It is also sent if Redis is unreachable, and the lock is released later or expires. With
+`release_on_commit` it is sent after the commit. For a reentrant lock it is sent when the first
+acquisition is released. Arguments: `fence_token` (None for ``lock_many()``), `held` (seconds from
+`lock_acquired` to the release, by the clock of the holder).
 """
 
 lock_lost = Signal()
-"""It was held, and went away before it was released.
+"""The lock was lost while it was held.
 
-Sent from the renewal thread (or the event loop that holds the lock), or by the holder that finds
-it out; of each lock object that has entered it. `lock` is None where nobody has it any more,
-`acquisition` where its acquisition was not told of, and `name` is that of the one lock of
-`lock_many` that is lost. Further arguments: `token`, `fence_token`.
+It is sent by the renewal thread, by the event loop that holds the lock, or by the holder that
+finds out. It is sent for each lock object with a hold. `lock` is None if the lock object no longer
+exists. `name` is the name of the lost mutex of ``lock_many()``. Further arguments: `token`,
+`fence_token`.
 """
 
 lock_force_released = Signal()
-"""Somebody released a lock that is not theirs.
+"""A lock was force-released.
 
-Arguments: `sender` (the manager's class), `using` (the alias), `name`,
-`tokens` (a tuple: those of the holders who were released), `user` (the user
-whose doing it was, or None).
+Arguments: `sender` (the class of the manager), `using` (the cache alias), `name`, `tokens` (a
+tuple of the lock tokens of the holders that lost the lock), `user` (the user who released the
+lock, or None).
 """
 
 task_skipped = Signal()
-"""A task met a running instance of itself and was completed without running.
+"""A task was skipped, because another instance is running or queued.
 
-Arguments: `sender` (the task, or the plain function), `name` (the lock's),
-`task_id` (its own, None outside a task), `holder_task_id`, `args`, `kwargs`.
+Arguments: `sender` (the task, or the plain function), `name` (the lock's name), `task_id` (the id
+of the skipped task, None outside a task), `holder_task_id`, `args`, `kwargs`.
 """
 
 task_replaced = Signal()
-"""A queued task lost its place to a newer one, and was revoked (``on_conflict="replace"``).
+"""A queued task was revoked, because a newer task replaced it (``on_conflict="replace"``).
 
-Sent by whoever sent the newer one. Arguments: `sender` (the task), `name` (the
-place's), `task_id` (of the one that does not run), `by_task_id`.
+It is sent in the process that sent the newer task. Arguments: `sender` (the task), `name` (the
+name of the queue lock), `task_id` (the id of the revoked task), `by_task_id`.
 """

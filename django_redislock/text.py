@@ -62,10 +62,10 @@ def parse_duration(text: str) -> float:
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"not a duration such as 90s, 5m, 2h or 1d: {text!r}")
+        raise ValueError(f"invalid duration {text!r}. Use for example 90s, 5m, 2h or 1d.")
     seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
     if math.isinf(seconds):
-        raise ValueError(f"too long a duration: {text!r}")
+        raise ValueError(f"the duration {text!r} is too long")
     return seconds
 
 

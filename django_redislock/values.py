@@ -29,7 +29,7 @@ def seconds(argument: str, value: object) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{argument} must be seconds or a timedelta, got {value!r}")
+        raise TypeError(f"{argument} must be a number of seconds or a timedelta, got {value!r}")
     try:
         length = float(value)
     except OverflowError:
@@ -51,7 +51,7 @@ def extension(argument: str, value: object, left: float) -> float:
     """Seconds that a lease of which so many are left can get: it is to end in 10 years at most."""
     length = lease(argument, value)
     if left + length > LONGEST_LEASE:
-        raise ValueError(f"{argument} must let the lease end within 10 years, got {value!r}")
+        raise ValueError(f"{argument} must not extend the lease beyond 10 years, got {value!r}")
     return length
 
 
@@ -91,16 +91,16 @@ def aliases(argument: str, value: object) -> list[str]:
     """Aliases of ``CACHES``, sorted: what a quorum is over. Warns where their number is none
     for it."""
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f"{argument} must be several aliases of CACHES, got {value!r}")
+        raise TypeError(f"{argument} must be a list of cache aliases, got {value!r}")
     given = list(value)
     if not all(isinstance(alias, str) for alias in given):
-        raise TypeError(f"{argument} must be several aliases of CACHES, got {given!r}")
+        raise TypeError(f"{argument} must be a list of cache aliases, got {given!r}")
     if not given or len(set(given)) < len(given):
-        raise ValueError(f"{argument} must name some aliases, each once, got {given!r}")
+        raise ValueError(f"{argument} must be a list of different cache aliases, got {given!r}")
     if len(given) % 2 == 0 or len(given) == 1:
         warnings.warn(
-            f"{argument}={given!r}: a quorum over {len(given)} servers survives the loss of "
-            f"{(len(given) - 1) // 2}; an odd number from 3 on is of more use",
+            f"{argument}={given!r}: a quorum of {len(given)} tolerates the failure of "
+            f"{(len(given) - 1) // 2} server(s). Use an odd number of servers, at least 3.",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -136,7 +136,7 @@ def callback(argument: str, value: Any) -> Callable[..., object] | None:
     if not callable(value):
         raise TypeError(f"{argument} must be callable, got {value!r}")
     if inspect.iscoroutinefunction(value):
-        raise TypeError(f"{argument} must be an ordinary function, got the coroutine {value!r}")
+        raise TypeError(f"{argument} must be a synchronous function, got the async {value!r}")
     found: Callable[..., object] | None = value
     return found
 
@@ -156,7 +156,7 @@ def token(argument: str, value: object) -> str:
     if not _TOKEN.fullmatch(value):
         raise ValueError(
             f"{argument} must be 1 to 128 printable ASCII characters "
-            f"without blanks and colons, got {value!r}"
+            f"without spaces and colons, got {value!r}"
         )
     return value
 
@@ -184,13 +184,13 @@ def metadata(argument: str, value: object) -> dict[str, Any]:
         raise ValueError(f"{argument} is nested too deeply") from error
     except (TypeError, ValueError) as error:
         raise type(error)(
-            f"{argument} must be what JSON can take ({error}), got {value!r}"
+            f"{argument} must be serializable as JSON ({error}), got {value!r}"
         ) from error
     if len(text) > LONGEST_METADATA:
         raise ValueError(f"{argument} must be at most {LONGEST_METADATA} characters as JSON")
     told: dict[str, Any] = json.loads(text)
     if is_deep(told):
-        raise ValueError(f"{argument} must be nested {DEEPEST_METADATA} levels deep at most")
+        raise ValueError(f"{argument} must have at most {DEEPEST_METADATA} nested levels")
     return told
 
 

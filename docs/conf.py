@@ -12,7 +12,7 @@ version = release = re.search(
     r'^__version__ = "(.+)"$', (PACKAGE / "__init__.py").read_text(), re.MULTILINE
 )[1]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
 
@@ -35,6 +35,8 @@ default_role = "code"
 nitpick_ignore_regex = [
     # Other projects' names are no links: to find them would need the network.
     (r"py:.*", r"(celery|collections|datetime|django|models|prometheus_client|redis)\..*"),
+    # The exceptions in "Raises" sections of docstrings.
+    (r"py:exc", r"\w+"),
     # Type variables and aliases, which autodoc knows only by their names.
     (r"py:class", r"([\w.]+\.)?[FMPR]"),
     (r"py:class", r"Seconds"),

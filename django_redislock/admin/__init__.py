@@ -116,15 +116,15 @@ class ActiveLockAdmin(BaseAdmin):
     show_full_result_count = False
     actions = ("release_selected",)
     list_max = 5_000
-    """How many locks of each alias a filter or an order looks at; the page says so when there
-    are more."""
+    """The maximum number of locks of each cache alias that a filter or an order reads. The page
+    says so if there are more."""
 
     page_depth = 100_000
-    """How far one can page through the locks of one alias, unfiltered and in the order in which
-    leases end. A page costs Redis a look at all names before it, so there is an end to it."""
+    """The maximum number of locks of one cache alias that the pages of an unfiltered list show.
+    Redis reads all names before a page, so the number is limited."""
 
     release_max = 500
-    """How many holders one confirmation releases."""
+    """The maximum number of holders that one confirmation releases."""
 
     class Media:
         css: ClassVar = {"all": STYLES}
@@ -554,7 +554,7 @@ class ActiveLockAdmin(BaseAdmin):
                     entry.save(update_fields=["change_message"])
             except LOG_ERRORS:
                 # The entry says still that the release was requested.
-                logger.exception("Log entry of a release not completed: name=%r", seen.name)
+                logger.exception("Admin log entry not completed: name=%r", seen.name)
         return released
 
     def _back(self, request: HttpRequest, look: Look) -> HttpResponse:

@@ -1,7 +1,7 @@
-"""`single_instance`: a task, or any function, that runs once at a time."""
+"""`single_instance`: a task, or any other function, that runs only once at a time."""
 
 try:
-    import celery  # noqa: F401  what else there is needs it
+    import celery  # noqa: F401  all modules of this package need it
 except ImportError as error:
     raise ImportError(
         "single_instance needs Celery: pip install 'django-redislock[celery]'"

@@ -6,7 +6,7 @@ import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from django_redislock.exceptions import LockLost
+from django_redislock.exceptions import LOSS, LockLost
 
 SIGNAL = signal.SIGUSR1
 """Celery's soft time limit comes by it, too. Each takes only what is meant for it."""
@@ -74,7 +74,7 @@ class Abort:
 
     def _error(self) -> LockLost:
         return LockLost(
-            f"Cannot go on under a lock that's no longer owned: {self._name!r} was lost while "
-            "it was held",
+            f"Lock {self._name!r} was lost while this task was running ({LOSS}). Another holder "
+            "may be running.",
             lock_name=self._name,
         )

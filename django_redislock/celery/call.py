@@ -148,10 +148,13 @@ def layers(function: Any) -> Iterator[Any]:
 
 
 def current_lock() -> BaseLock | None:
-    """Return the lock under which the innermost single-instance function runs.
+    """Return the lock of the innermost single-instance function that runs in this thread, greenlet
+    or asyncio task.
 
-    That of this thread, greenlet or asyncio task; None outside of any. A long
-    task can look at its `lost`, and write its `fence_token` beside its data.
+    A long task can check `lost`, and can store `fence_token` together with its data.
+
+    Returns:
+        The lock, or None outside a single-instance function.
     """
     held = _held.get()
     return held[-1][1] if held else None

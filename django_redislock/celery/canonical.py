@@ -25,8 +25,8 @@ def text_of(value: object) -> str:
     without a text that lasts, `ValueError` for a model that is not saved.
     """
     raise TypeError(
-        f"{type(value).__module__}.{type(value).__qualname__} is not supported;"
-        " give what identifies it instead, or use key="
+        f"{type(value).__module__}.{type(value).__qualname__} is not supported."
+        " Pass an identifier instead, such as a primary key, or use key=."
     )
 
 
@@ -114,7 +114,7 @@ def _(value: dict) -> str:  # type: ignore[type-arg]  # singledispatch wants the
 @text_of.register
 def _(value: Model) -> str:
     if value.pk is None or value._state.adding:
-        raise ValueError(f"{value._meta.label} is not saved")
+        raise ValueError(f"this {value._meta.label} is not saved. Save it first.")
     # A proxy of a row is that row.
     model = value._meta.concrete_model or type(value)
     return f"{model._meta.label_lower}:{text_of(value.pk)}"

@@ -13,7 +13,7 @@ from django_redislock import values
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.holder import recorded_id, whole_id
 from django_redislock.signals import task_skipped
-from django_redislock.text import holder_text
+from django_redislock.text import holder_text, short_duration
 
 from .call import Call
 from .message import AGAIN, CONFLICTS, duplicate_of, headers_of
@@ -131,11 +131,18 @@ def end_duplicate(conflict: Conflict) -> Any:
     return POLICIES[conflict.options.on_conflict](conflict)
 
 
+def _reason(error: AlreadyRunning) -> str:
+    """Return why the lock is not free, as ``key=value``."""
+    if error.in_cooldown and error.expires_in is not None:
+        return f"cooldown={short_duration(error.expires_in)}"
+    return f"holder={error.task_id or error.held_by or 'unknown'!r}"
+
+
 def skip(conflict: Conflict) -> None:
     """Log a warning and send `task_skipped`. The task then completes without running."""
     call, error = conflict.call, conflict.error
     event = "Call skipped" if call.task is None else "Task skipped"
-    logger.warning("%s: %s: lock %r %s", event, call, conflict.name, error.reason)
+    logger.warning("%s: task=%s name=%r %s", event, call, conflict.name, _reason(error))
     task_skipped.send_robust(
         sender=call.sender,
         name=conflict.name,

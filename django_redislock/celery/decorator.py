@@ -79,90 +79,90 @@ def single_instance(
     on_lost: Callable[..., Any] | Literal["abort"] | None = None,
     using: str | None = None,
 ) -> Any:
-    """Let a task, or any function, run once at a time.
+    """Let a task, or any other function, run only once at a time.
 
-    It goes below the task decorator::
+    Put it below the task decorator::
 
         @shared_task(bind=True)
         @single_instance(unique_on=["account_id"], on_conflict="retry")
         def sync(self, account_id, full=False): ...
 
-    While the function runs it holds a lock, which is renewed as long as it
-    takes. The lock is named after the task (a plain function: its module and
-    qualified name), so there is one instance per task.
+    While the function runs, it holds a lock whose lease is renewed. The lock is named after the
+    task, or after the module and qualified name of a plain function.
 
-    `unique_on` makes that one per task and arguments: a list of argument
-    names, or ``"*"`` for all. `key` names the lock instead: a template such as
-    ``"report:{account_id}"``, or a callable of the call's arguments.
-
-    `on_conflict` says what a call does that meets a running instance:
-
-    - ``"skip"``: completes with None, leaves a warning in the log and sends
-      the signal `task_skipped`.
-    - ``"raise"``: raises `AlreadyRunning`.
-    - ``"retry"``: the worker runs it again after `countdown` seconds (None:
-      about 1, doubling up to 60), at most `max_retries` times (None: no
-      limit), then raises `AlreadyRunning`. The task's own retries are not
-      touched. A `countdown` near 0 makes the worker spin, and may leave the
-      state RETRY on a task that ended: Celery notes it after it has sent.
-      Where there is no queue to go back to (a direct call, a plain function,
-      `apply()`, ``task_always_eager``) it raises at once.
-    - ``"wait"``: waits at most `blocking_timeout` seconds (None: for ever) for
-      its turn, then raises `AlreadyRunning`.
-
-    Some cases are not left to `on_conflict`. A task that meets an earlier
-    execution of its own message (one that just retried itself, or was
-    delivered twice), or that the broker delivers again under ``acks_late``, is
-    run again later, so that its work is not lost; unless the result backend
-    says by then that it has succeeded. A call from inside the running instance is never sent again
-    nor made to wait: both could not end.
-
-    `mode` says when there is one at a time. Those other than
-    ``"while_executing"`` take a place when the task is sent, bound to the
-    task's id, and go above the task decorator::
+    The other modes also take a queue lock when the task is sent. Put them above the task
+    decorator::
 
         @single_instance(mode="until_executed", unique_on=["account_id"])
         @shared_task
         def sync(account_id): ...
 
-    - ``"until_executing"``: one in the queue. The place is free as soon as the
-      task begins.
-    - ``"until_executed"``: one in the queue or running.
-    - ``"until_and_while_executing"``: one in the queue and one running. One
-      that comes to run while another does is run again later, after
-      `countdown` seconds, and keeps its place.
+    A redelivered message, and a message that meets an earlier execution of itself, is not a
+    duplicate. `on_conflict` does not apply to it: it runs again later, unless the result backend
+    confirms that it has already succeeded. A call from inside the running instance never retries
+    and never waits, because it would wait for itself.
 
-    For them `on_conflict` says what is done with a task that is sent while
-    another has the place: ``"skip"`` gives the sender the `AsyncResult` of
-    that one, ``"raise"`` raises `AlreadyRunning`, ``"replace"`` revokes that
-    one if it is still queued. A task on whose result others count (a member of a
-    chain, group or chord, one with a `link` or a `task_id` of its own) is
-    sent all the same and ends without running: with None, or with
-    `AlreadyRunning`. A place lasts `queue_timeout` seconds (None: an hour)
-    beyond the task's `countdown` or `eta`, but not beyond its `expires`, nor for more than
-    ten years.
+    Trouble with the lock after the function has started is logged. It does not change the result
+    or the exception of the function.
 
-    `hold_on_retry` keeps the lock while a task waits for its own retry (None: in
-    ``"until_executed"`` only), as long as a place lasts.
+    Args:
+        function: The function, if the decorator is used without options.
+        unique_on: The names of the arguments whose values are part of the lock's name, or ``"*"``
+            for all arguments. None means one lock for all calls.
+        key: The lock's name instead: a template such as ``"report:{account_id}"``, or a function
+            of the arguments of the call.
+        mode: When there is only one instance:
 
-    With `limit` up to so many instances run at a time. `at_least_for` is for how
-    many seconds an instance keeps its place, counted from its begin, however soon
-    it ends: a throttle, and for a job that several machines begin at the same time
-    by their own clocks.
+            - ``"while_executing"``: One instance runs.
+            - ``"until_executing"``: One instance is queued. The queue lock is released when the
+              task starts.
+            - ``"until_executed"``: One instance is queued or runs.
+            - ``"until_and_while_executing"``: One instance is queued, and one runs. A task that
+              starts while another one runs is retried after `countdown`, and keeps its queue lock.
+        on_conflict: What happens to a duplicate:
 
-    `timeout` is the lease in seconds (None: ``REDISLOCK_TIMEOUT``), which is
-    how long the lock outlives a worker that died. `on_lost` is called if the
-    lock goes away while the function runs; ``"abort"`` raises `LockLost` in it,
-    where it runs in the main thread of its process, as in the prefork pool
-    (elsewhere it has to look at ``current_lock().lost``). `using` is the alias of ``CACHES``
-    whose server keeps the lock. Seconds are int, float or timedelta.
+            - ``"skip"``: It ends with None. A warning is logged, and `task_skipped` is sent. If
+              the task is skipped when it is sent, the sender gets the `AsyncResult` of the other
+              task.
+            - ``"raise"``: It raises `AlreadyRunning`.
+            - ``"retry"``: The worker runs it again after `countdown`, at most `max_retries` times,
+              and then raises `AlreadyRunning`. The retries of the task itself are not affected. A
+              direct call, a plain function, `apply()` and ``task_always_eager`` have no queue, and
+              raise at once. Only for ``"while_executing"``.
+            - ``"wait"``: It waits for at most `blocking_timeout`, and then raises
+              `AlreadyRunning`. Only for ``"while_executing"``.
+            - ``"replace"``: The queued task is revoked, and the new one takes its queue lock. Only
+              for modes with a queue lock.
 
-    Raises `TypeError`, `ValueError` or `ImproperlyConfigured` at import for
-    options that can't work (above a task decorator: when Celery makes the task,
-    for those that name its arguments), and at the call for arguments that can't be
-    part of a name; redis-py's `ConnectionError` if Redis is away when the task is
-    sent or begins. Trouble with the lock after that is logged: the function's
-    result, or its exception, stands.
+            If other tasks depend on the result of a duplicate (a member of a chain, group or
+            chord, or a task with a `link` or its own `task_id`), it is sent anyway. It then ends
+            without running: with None, or with `AlreadyRunning`.
+        timeout: The lease in seconds. It is how long the lock outlives a worker that died. None
+            means ``REDISLOCK_TIMEOUT``.
+        blocking_timeout: The maximum wait in seconds with ``"wait"``. None waits without a limit.
+        countdown: The seconds before a retry. None means about 1 second, doubled with each retry
+            up to 60. Do not use a value near 0: the worker would retry all the time, and Celery
+            can record the state RETRY for a task that has ended.
+        max_retries: The maximum number of retries. None means no limit.
+        limit: How many instances can run at the same time. None means one.
+        at_least_for: The seconds for which the lock is held at least, from the start of the task.
+            Use it as a throttle, or for a job that several machines start at the same time.
+        queue_timeout: The lease of a queue lock in seconds. None means one hour. The `countdown`
+            or `eta` of the message is added. The lease does not exceed `expires` or 10 years.
+        hold_on_retry: Whether a task keeps its lock until its own retry, for at most the lease of
+            a queue lock. None means only with ``"until_executed"``.
+        on_lost: A function that is called once, with the lock, if the lock is lost while the task
+            runs. ``"abort"`` raises `LockLost` in the task, if the task runs in the main thread of
+            its process, as in the prefork pool. Elsewhere, check ``current_lock().lost``.
+        using: The cache alias. None means ``REDISLOCK_CACHE``.
+
+    Raises:
+        TypeError: At import, if an option has the wrong type, or if the decorator is on the wrong
+            side of the task decorator. At the call, if an argument cannot be part of the name.
+        ValueError: At import, if an option has an invalid value, or if options cannot be combined.
+        django.core.exceptions.ImproperlyConfigured: At import (above a task decorator, when Celery
+            creates the task), if `unique_on` or `key` has a name that is not a parameter.
+        redis.exceptions.ConnectionError: When the task is sent or starts, if Redis is unreachable.
     """
     options = Options(
         unique_on=unique_on,
@@ -231,8 +231,8 @@ def _disable(task: Task[..., Any], error: Exception) -> None:
 def _install(options: Options, task: Task[..., Any]) -> None:
     if single_of(task):
         raise ImproperlyConfigured(
-            f"Task {task.name} has single_instance more than once: above its task decorator and"
-            f" below it (mode={options.mode!r} goes above), or on two tasks of that name"
+            f"Task {task.name} has single_instance more than once: above and below its task"
+            f" decorator (mode={options.mode!r} goes above), or on two tasks with this name"
         )
     # Below what autoretry_for puts there, as the decorator is where it stands below: that may
     # want to retry what is raised here.
@@ -261,8 +261,8 @@ def _check_above(options: Options) -> None:
 def _check_below(options: Options) -> None:
     if options.how.place:
         raise TypeError(
-            f"single_instance with mode={options.mode!r} takes its place when the task is sent,"
-            " and so goes above the task decorator: put @shared_task or @app.task below it"
+            f"single_instance with mode={options.mode!r} locks when the task is sent, so it goes"
+            " above the task decorator: put @shared_task or @app.task below it"
         )
 
 
@@ -271,7 +271,8 @@ def _check_function(function: Any) -> None:
     if not named or isinstance(function, (type, staticmethod, classmethod)):
         raise TypeError(
             f"single_instance decorates a function, not {shown(function)}"
-            f" ({type(function).__name__}); its options are given by name"
+            f" ({type(function).__name__}). Pass its options by keyword, for example"
+            " @single_instance(unique_on=['account_id'])."
         )
     _check_runs_in_the_call(function)
 
@@ -279,6 +280,7 @@ def _check_function(function: Any) -> None:
 def _check_runs_in_the_call(function: Callable[..., Any]) -> None:
     if is_async(function) or is_generator(function):
         raise TypeError(
-            f"{function.__module__}.{function.__qualname__} is a coroutine or generator function:"
-            " its body runs after the call, when the lock would be released"
+            "single_instance cannot decorate the coroutine or generator function"
+            f" {function.__module__}.{function.__qualname__}: its body runs after the lock is"
+            " released"
         )

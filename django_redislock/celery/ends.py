@@ -57,8 +57,7 @@ def leave_place(task: Any, task_id: str, args: Any, kwargs: Any, headers: Any) -
             single.place(single.lock(name), call).leave()
     except Exception as error:
         logger.error(
-            "The place of %s[%s] in the queue could not be given back: it stays until its lease "
-            "is over: %s",
+            "Queue lock not released: task=%s[%s] error=%s",
             *(task.name, printable(task_id), error_text(error)),
             exc_info=not isinstance(error, RedisError),
         )

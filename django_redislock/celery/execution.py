@@ -149,15 +149,15 @@ class Execution:
         """Raise Celery's `Ignore` where an earlier execution of the message has done the work, as
         far as the result backend knows."""
         if self.call.has_begun and self._has_ended(SUCCESS):
-            logger.info("%s was delivered twice, and has run", self.call)
-            raise Ignore("it has run")
+            logger.info("Redelivered task ignored, it has already succeeded: task=%s", self.call)
+            raise Ignore("The task has already succeeded")
 
     def _refuse_if_replaced(self) -> None:
         """Raise Celery's `Ignore` where a newer message took its place, as far as the result
         backend knows, and the worker did not hear that it was revoked."""
         if self._is_replaceable and self._has_ended(REVOKED):
-            logger.info("%s was replaced by a newer one", self.call)
-            raise Ignore("it was replaced")
+            logger.info("Replaced task ignored: task=%s", self.call)
+            raise Ignore("A newer task has replaced this one")
 
     @property
     def _is_replaceable(self) -> bool:
@@ -257,7 +257,7 @@ class Execution:
         try:
             return comes_again(task, error)
         except Exception:  # in what the task asked for; it is not to hide what the task raised
-            logger.exception("Whether %s is to run again could not be told", self.call)
+            logger.exception("Cannot determine whether the task runs again: task=%s", self.call)
             return None
 
     def _comes_again_as(self, name: str, error: BaseException) -> bool:
@@ -284,13 +284,12 @@ class Execution:
                 lock.release()
         except LockNotOwnedError:
             logger.error(
-                "%s lost lock %r while it ran: another instance may have run beside it",
+                "Lock lost while the task ran, another instance may have run: task=%s name=%r",
                 *(self.call, lock.name),
             )
         except RedisError as error:
             logger.warning(
-                "%s could not release lock %r, which comes free when Redis answers again, or its "
-                "lease is over: %s",
+                "Lock not released, will retry until it expires: task=%s name=%r error=%s",
                 *(self.call, lock.name, error_text(error)),
             )
 

@@ -61,8 +61,8 @@ class _Picker:
         unknown = sorted(set(unique_on).difference(known))
         if unknown and self._rest is None:
             raise ImproperlyConfigured(
-                f"unique_on names {', '.join(map(repr, unknown))}, which the function does not"
-                f" have (its parameters: {', '.join(known) or 'none'})"
+                f"unique_on names {', '.join(map(repr, unknown))}, but the function has no such"
+                f" parameter (its parameters: {', '.join(known) or 'none'})"
             )
         return [name for name in known if name in unique_on] + unknown
 
@@ -88,7 +88,7 @@ def _text(name: str, value: object) -> str:
     try:
         return text_of(value)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"Argument {name!r} can't be part of a lock's name: {error}") from error
+        raise type(error)(f"Argument {name!r} cannot be part of the lock name: {error}") from error
 
 
 def _rest_of(signature: Signature) -> str | None:

@@ -84,13 +84,14 @@ class Options:
         _check_choice("on_conflict", self.on_conflict, tuple(POLICIES))
         if self.on_conflict == "replace" and not self.how.place:
             raise ValueError(
-                f"on_conflict={self.on_conflict!r} is for modes that take their place when the"
-                f" task is sent, not for mode={self.mode!r}"
+                f"on_conflict={self.on_conflict!r} requires a mode that locks when the task is"
+                f" sent ({', '.join(repr(mode) for mode in MODES if MODES[mode].place)}), not"
+                f" mode={self.mode!r}"
             )
         if self.how.place and self.on_conflict not in WHEN_SENT:
             raise ValueError(
-                f"on_conflict={self.on_conflict!r} is for mode='while_executing', not for"
-                f" mode={self.mode!r}, where it is one of {', '.join(map(repr, WHEN_SENT))}"
+                f"on_conflict={self.on_conflict!r} requires mode='while_executing'. With"
+                f" mode={self.mode!r} use one of {', '.join(map(repr, WHEN_SENT))}."
             )
         self._check_belongs("blocking_timeout", "wait")
         if not self.how.apart:
@@ -103,11 +104,14 @@ class Options:
         if self.hold_on_retry is not None:
             values.flag("hold_on_retry", self.hold_on_retry)
         if self.hold_on_retry and not self.how.lock:
-            raise ValueError(f"hold_on_retry=True has nothing to hold in mode={self.mode!r}")
+            raise ValueError(
+                f"hold_on_retry=True has no effect with mode={self.mode!r}, which holds no lock"
+                " while the task runs"
+            )
         if self.queue_timeout is not None and not (self.how.place or self.holds_on_retry):
             raise ValueError(
-                f"queue_timeout={self.queue_timeout!r} is for hold_on_retry and for modes that"
-                f" take their place when the task is sent, not for mode={self.mode!r}"
+                f"queue_timeout={self.queue_timeout!r} has no effect with mode={self.mode!r}. It"
+                " requires hold_on_retry=True or a mode that locks when the task is sent."
             )
 
     @property
@@ -131,15 +135,15 @@ class Options:
         value = getattr(self, option)
         if value is not None and self.on_conflict != policy:
             raise ValueError(
-                f"{option}={value!r} is for on_conflict={policy!r},"
-                f" not for on_conflict={self.on_conflict!r}"
+                f"{option}={value!r} requires on_conflict={policy!r},"
+                f" not on_conflict={self.on_conflict!r}"
             )
 
     def _check_name(self) -> None:
         if self.unique_on is not None and self.key is not None:
             raise ValueError(
                 f"unique_on={shown(self.unique_on)} and key={shown(self.key)}"
-                " both name the lock: give one of them"
+                " cannot be combined: use one of them"
             )
         if self.key is not None and not (isinstance(self.key, str) or callable(self.key)):
             raise TypeError(

@@ -251,7 +251,7 @@ class Sending:
 
     def _publish_instead_of(self, replaced: Holding) -> Any:
         result, task_id = self._publish_placed(), replaced.holder.task_id
-        logger.info("%s replaces the queued task %s", self.call, printable(task_id))
+        logger.info("Queued task replaced: task=%s by=%s", printable(task_id), self.call)
         if not is_signed(replaced, self.name, self.call.name):
             logger.warning(
                 "Replaced task not revoked: name=%r task=%s reason=%s",
@@ -270,7 +270,10 @@ class Sending:
                 tell(task_id)
             except Exception as trouble:  # it sees by itself that another has its place
                 said = error_text(trouble)
-                logger.warning("Task %s could not be revoked: %s", printable(task_id), said)
+                logger.warning(
+                    "Replaced task not revoked: name=%r task=%s reason=%s",
+                    *(self.name, printable(task_id), said),
+                )
 
     def _tell_workers(self, task_id: str) -> None:
         self.task.app.control.revoke(task_id)

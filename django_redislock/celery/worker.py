@@ -150,7 +150,7 @@ class Watch:
                 with gate:
                     self._look()
             except Exception:
-                logger.exception("A look at the worker's children failed")
+                logger.exception("Check for dead pool processes failed, will retry")
 
     def _look_at_exit(self, started_in: int) -> None:
         if os.getpid() == started_in:  # and not in a child, whose siblings are not its own

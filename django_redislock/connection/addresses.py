@@ -18,13 +18,13 @@ def refuse_malformed(addresses: Iterable[object], pool_class: Any = None) -> Non
     )
     addresses = [*addresses]
     if not addresses:
-        raise ImproperlyConfigured("There is no address in LOCATION.")
+        raise ImproperlyConfigured("LOCATION has no address.")
     for address in addresses:
         if not (_is_fine(str(address)) and (asks_sentinels or _has_host(str(address)))):
             raise ImproperlyConfigured(
-                "An address in LOCATION can't be read. It begins with redis://, rediss:// or "
-                "unix://, and in the user's name and the password everything but letters and "
-                "digits has to be percent-encoded."
+                "An address in LOCATION is invalid. It must begin with redis://, rediss:// or "
+                "unix://, and all characters of the user name and the password except letters "
+                "and digits must be percent-encoded."
             )
 
 

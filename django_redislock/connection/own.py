@@ -26,8 +26,8 @@ def own_client() -> Any:
 def own_async_client() -> Any:
     if conf.async_client is None:
         raise ImproperlyConfigured(
-            "REDISLOCK_ASYNC_CLIENT must name what makes a client of redis.asyncio, as "
-            "REDISLOCK_CLIENT makes one that is not, and locks are used by asyncio"
+            "REDISLOCK_ASYNC_CLIENT is not set. Async code needs it if REDISLOCK_CLIENT is set: "
+            "use the dotted path of a callable that returns a redis.asyncio client."
         )
     return _made("REDISLOCK_ASYNC_CLIENT", conf.async_client, of_asyncio=True)
 
@@ -39,15 +39,15 @@ def _called(setting: str, make: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         told = without_secrets(repr(error))
-        raise ImproperlyConfigured(f"{setting} can't make a client: {told}") from error
+        raise ImproperlyConfigured(f"The callable in {setting} failed: {told}") from error
 
 
 def _made(setting: str, make: Callable[[], Any] | None, *, of_asyncio: bool) -> Any:
     client = _called(setting, make) if make else None
     execute = getattr(client, "execute_command", None)
     if execute is None or iscoroutinefunction(execute) != of_asyncio:
-        kind = "redis.asyncio" if of_asyncio else "redis-py, and not of its asyncio"
+        kind = "redis.asyncio client" if of_asyncio else "synchronous redis-py client"
         raise ImproperlyConfigured(
-            f"{setting} must make a client of {kind}, got a {type(client).__name__}"
+            f"The callable in {setting} must return a {kind}, got a {type(client).__name__}"
         )
     return client

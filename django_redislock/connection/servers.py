@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from functools import cached_property, partial
@@ -199,7 +200,7 @@ class GivenServer(Server):
         given: Any = self._way.aconnect()
         if not iscoroutinefunction(given.execute_command):
             raise TypeError(
-                f"This needs a client of redis.asyncio, got {without_secrets(repr(given))}"
+                f"Async methods need a redis.asyncio client, got {without_secrets(repr(given))}"
             )
         return await _ready(self.client)
 
@@ -280,18 +281,25 @@ def _made(alias: str, connect: Callable[[], Any]) -> Any:
 
 
 def _refusal(alias: str, error: Exception) -> str:
-    # Somebody may have put an address where the name of an alias belongs.
-    return without_secrets(f"Locks can't use the cache alias {alias!r}: {error}")
+    text = str(error)
+    if unknown := _UNKNOWN_OPTION.search(text):
+        text = f"OPTIONS or LOCATION has the unknown option {unknown[1]}."
+    # The alias may be an address that somebody put in the wrong place.
+    return without_secrets(f"Cannot store locks in the cache alias {alias!r}: {text}")
+
+
+_UNKNOWN_OPTION = re.compile(r"\(\) got an unexpected keyword argument ('\w+')")
 
 
 def unfit(alias: str) -> str:
-    """What is wrong with an alias whose backend can't keep locks."""
-    name = caches.settings[alias].get("BACKEND")
+    """Return why the backend of an alias cannot store locks."""
+    backend = caches.settings[alias]
+    name, client = backend.get("BACKEND"), backend.get("OPTIONS", {}).get("CLIENT_CLASS")
+    with_client = f" with CLIENT_CLASS {client}" if client else ""
     return (
-        f"Locks can't use the cache alias {alias!r}: its backend {name}, as it is set up, is "
-        "none that they can live on. Use django.core.cache.backends.redis.RedisCache, "
-        "django_redis.cache.RedisCache or django_valkey.cache.ValkeyCache, or name a client in "
-        "REDISLOCK_CLIENT."
+        f"Cannot store locks in the cache alias {alias!r}: its backend {name}{with_client} is not "
+        "supported. Use django.core.cache.backends.redis.RedisCache, "
+        "django_redis.cache.RedisCache or django_valkey.cache.ValkeyCache."
     )
 
 

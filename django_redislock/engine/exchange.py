@@ -444,7 +444,7 @@ async def _aexchange_by(connection: Any, commands: Sequence[Command]) -> list[An
     except BaseException as error:
         await connection.disconnect(nowait=True)  # or what is unread would answer the next command
         if isinstance(error, TypeError | AttributeError):  # what asyncio says if it was closed
-            raise ConnectionError("Connection closed meanwhile") from error
+            raise ConnectionError("The connection was closed during a command") from error
         raise
 
 

@@ -103,7 +103,10 @@ def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
         if granted and clock.now() < granted.deadline:  # else the answer came too late
             return granted
         if granted and left <= 0:
-            raise TimeoutError("Redis answered when the lease was over already")
+            raise TimeoutError(
+                f"Redis replied after the lease of lock {want.keys.name!r} had expired, so the "
+                "lock was not acquired"
+            )
         if left <= 0:
             return None
 
@@ -128,8 +131,8 @@ def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
 def _other_kind(want: Want, held_as: str) -> LockError:
     name = want.keys.name
     error = LockError(
-        f"Lock {name!r} is held as a {held_as}, and can't be one of another kind meanwhile: "
-        f"{want.kind}",
+        f"Lock {name!r} is in use as a {held_as}, so it cannot be acquired as a {want.kind}. "
+        "Use another name.",
         lock_name=name,
     )
     error.held_as = held_as
@@ -156,8 +159,8 @@ def _replicated(call: Call, want: Want) -> Flow[int]:
 
 def _too_few(name: str, replicas: int, wanted: int) -> ConnectionError:
     return ConnectionError(
-        f"Lock {name!r} must be on {wanted} replica(s) besides the primary, "
-        f"and within {SYNC:g} s was on {replicas}"
+        f"Lock {name!r} was not acquired: {replicas} of {wanted} replica(s) confirmed it within "
+        f"{SYNC:g} s (min_replicas={wanted})"
     )
 
 
@@ -385,7 +388,9 @@ def renew_all(
     ]
     wanted = leases[0].min_replicas
     answers = yield Batch(tuple(map(_renewal, groups)), limit, wanted, apart=True)
-    too_few = ConnectionError("too few replicas") if wanted and answers.pop() < wanted else None
+    too_few = None
+    if wanted and (confirmed := answers.pop()) < wanted:
+        too_few = ConnectionError(f"{confirmed} of {wanted} replica(s) confirmed the renewal")
     verdicts = [
         verdict
         for of_one, answer in zip(groups, answers, strict=True)

@@ -245,7 +245,7 @@ def _get_by(pool: Any, until: float) -> Any:
             return _get(pool)
         fetched.wait(max(0.0, until - time.monotonic()))
         if not fetched.outcome:
-            raise RedisTimeoutError("Redis did not let connect in time")
+            raise RedisTimeoutError("Timed out while connecting to Redis")
         if isinstance(fetched.outcome[0], Exception):
             raise fetched.outcome.pop()
         return fetched.outcome[0]

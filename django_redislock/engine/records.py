@@ -47,7 +47,7 @@ _NUMBERS = re.compile(rf"\d{{1,{DIGITS}}} " * 6, re.ASCII)
 def read_record(told: str) -> Record:
     """Raises `ValueError` if it is none that the scripts write."""
     if not _NUMBERS.match(told):
-        raise ValueError(f"{told[:80]!r} is no record")
+        raise ValueError(f"{told[:80]!r} is not a lock record")
     *numbers, info = told.split(" ", 6)
     weight, expires, fence_token, acquired, waited, lease = map(int, numbers)
     return Record(weight, expires, fence_token, acquired, waited, lease, info)
@@ -68,19 +68,19 @@ def number(told: str | bytes) -> int:
     """Raises `ValueError` if it is none that the scripts write."""
     found = int(told)
     if not 0 <= found < 10**DIGITS:
-        raise ValueError(f"{found} is no number of a record")
+        raise ValueError(f"{found} is not a valid number in a lock record")
     return found
 
 
 def moment(ms: int) -> datetime:
-    """Raises `ValueError` if that is no time of a record."""
+    """Return the time. Raises `ValueError` if Redis cannot have written it."""
     if not 0 <= ms < LAST_MOMENT:
-        raise ValueError(f"{ms} is no time of a record")
+        raise ValueError(f"{ms} is not a valid time in a lock record")
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def seconds(ms: int) -> float:
-    """Raises `ValueError` if that is no duration of a record."""
+    """Return the seconds. Raises `ValueError` if Redis cannot have written them."""
     if not 0 <= ms < LONGEST:
-        raise ValueError(f"{ms} is no duration of a record")
+        raise ValueError(f"{ms} is not a valid duration in a lock record")
     return ms / 1000

@@ -202,7 +202,7 @@ class Book:
 
     def _put_off(self, leases: Sequence[Lease], error: object) -> None:
         said = error_text(error)
-        logger.warning("Renewal of %d lock(s) failed, to be tried again: %s", len(leases), said)
+        logger.warning("Renewal failed, will retry: locks=%d error=%s", len(leases), said)
         for lease in leases:
             lease.put_off(min(RETRY, lease.seconds / 10))
 
@@ -324,8 +324,8 @@ class ThreadBook(Book):
                 return
             try:
                 self._round()
-            except BaseException:  # on_lost may raise whatever it likes, but not end this thread
-                logger.exception("A round of renewals failed")
+            except BaseException:  # on_lost may raise anything, and this thread continues
+                logger.exception("Renewal failed unexpectedly, will retry")
 
     def _ends(self) -> bool:
         with self._starting:
@@ -400,7 +400,7 @@ class LoopBook(Book):
             try:
                 await self._round()
             except Exception:
-                logger.exception("A round of renewals failed")
+                logger.exception("Renewal failed unexpectedly, will retry")
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None

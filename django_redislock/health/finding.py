@@ -1,4 +1,4 @@
-"""What was found, as facts."""
+"""The results of a health check."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,47 +9,47 @@ from ..secrecy import without_secrets
 Status: TypeAlias = Literal["ok", "unknown", "warning", "failed"]
 
 STATUSES: tuple[Status, ...] = ("ok", "unknown", "warning", "failed")
-"""From the best to the worst."""
+"""All statuses, from the best to the worst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about one thing that locking stands on."""
+    """The result of one part of the health check."""
 
     id: str
-    """Which thing; the reference tells of each, and of its cure."""
+    """The id of this part. The documentation lists all ids, with a remedy for each."""
 
     status: Status
-    """``failed``: locks can't be had, or not be relied on. ``warning``: they can be lost.
-    ``unknown``: it could not be asked."""
+    """``"ok"``, ``"unknown"`` (the server did not say), ``"warning"`` (locks can be lost) or
+    ``"failed"`` (locking does not work, or is not safe)."""
 
     summary: str
-    """One sentence. May quote the server's words."""
+    """One sentence about the result. It can quote the server."""
 
     facts: Mapping[str, Any]
-    """The numbers and names behind it: what JSON can take."""
+    """The values behind the result, which can be serialized as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """All findings on the server of one alias, as they stood at one moment."""
+    """The results of a health check of one cache alias."""
 
     alias: str
-    """The alias in ``CACHES``."""
+    """The cache alias."""
 
     findings: tuple[Finding, ...]
-    """Always the same ids, in the same order."""
+    """The results, always with the same ids and in the same order."""
 
     @property
     def status(self) -> Status:
-        """That of the worst finding."""
+        """The status of the worst result."""
         return max((each.status for each in self.findings), key=STATUSES.index)
 
     def get(self, id: str) -> Finding:
-        """The finding with this id; `KeyError` if there is none."""
+        """Return the result with this id. Raises `KeyError` if there is none."""
         return {each.id: each for each in self.findings}[id]
 
 
 def words(error: Exception) -> str:
-    """What an error says, to be the end of a sentence."""
+    """Return the text of an error, for the end of a sentence."""
     return f"{type(error).__name__}: {without_secrets(error)}".rstrip(". ")

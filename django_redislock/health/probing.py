@@ -90,7 +90,7 @@ class Rehearsal:
         except StopIteration as over:  # it does not wait
             if over.value:
                 raise _lost(first) from None
-            raise TimeoutError("Redis was too slow to try it all in time") from None
+            raise TimeoutError("Redis did not complete the test in time") from None
         self.step = "inspect"  # while somebody waits, who is told of too
         yield from listing.get(self._server.keys, first.keys.name, _left(self._until))
         self.step = "hand over"
@@ -184,6 +184,6 @@ def _lease(book: Book, want: flows.Want) -> Lease:
 
 def _lost(want: flows.Want) -> LockLost:
     return LockLost(
-        "The probe's lock was gone before it was released: the server dropped it",
+        "The test lock disappeared before it was released: the server deleted it",
         lock_name=want.keys.name,
     )

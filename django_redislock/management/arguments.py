@@ -63,7 +63,7 @@ def alias(text: str) -> str:
     if text not in settings.CACHES:
         known = ", ".join(sorted(settings.CACHES))
         given = without_secrets(repr(text))
-        raise ArgumentTypeError(f"{given} is no alias in CACHES (there are: {known})")
+        raise ArgumentTypeError(f"{given} is not a cache alias (CACHES has: {known})")
     return text
 
 

@@ -1,4 +1,4 @@
-"""What every lock can do, in both colours, in the shape of redis-py's Lock. See `core` for how."""
+"""The methods of every lock, sync and async, in the shape of redis-py's Lock."""
 
 import asyncio
 import copy
@@ -31,43 +31,51 @@ logger = logging.getLogger("django_redislock")
 
 
 class BaseLock(Core):
-    """A lock by name, to be used with ``with``, ``async with``, as a decorator or by hand.
+    """A named lock for ``with``, ``async with``, as a decorator, or with `acquire()` and
+    `release()`.
 
-    One object can be used by many threads, asyncio tasks or greenlets: each has its
-    own holding. Numbers are seconds. `timeout` is the lease: the longest that the lock
-    stays if the holder dies. While the holder lives it is renewed (`auto_renewal`).
+    Many threads, asyncio tasks or greenlets can share one object: each has its own hold.
+    `timeout` is the lease in seconds. The lease is renewed while the holder runs
+    (`auto_renewal`), and the lock expires after `timeout` seconds if the holder dies.
     """
 
-    # What it knows without asking Redis
+    # Make no request to Redis
 
     @property
     def token(self) -> str | None:
-        """The owner's token while it is held, fresh for each acquisition."""
+        """The lock token of the caller's hold, or None. Each acquisition has a new token."""
         hold = self._seen()
         return hold.token if hold else None
 
     @property
     def fence_token(self) -> int | None:
-        """The fencing token while it is held: above that of every holding before it."""
+        """The fencing token of the caller's hold, or None. It is larger than the fencing token of
+        every earlier hold of the lock."""
         hold = self._seen()
         return hold.fence_token if hold else None
 
     @property
     def lost(self) -> bool:
-        """Whether it was acquired and is lost: its lease ran out or somebody took it away.
+        """Whether the caller's hold was lost: its lease expired, it was force-released, or Redis
+        lost it.
 
-        Judged on this process's own clock, so it is also true after a pause, before
-        anything could be asked of Redis. Where several hold it by this object, and the
-        caller is none of them, it is whether any of them lost it.
+        The local clock decides, so it is true after a long pause of the process, before any
+        request to Redis. If the caller does not hold the lock, it is true if any other user of
+        this object lost the lock.
         """
         hold = self._seen()
         return hold.lost if hold else self._holds.any_lost()
 
     def assert_held(self) -> None:
-        """Raise `LockLost` if it is lost, `LockNotOwnedError` unless its caller holds it."""
-        self._must_hold("rely on")
+        """Check that the caller holds the lock, without a request to Redis.
 
-    # What it does, in both colours
+        Raises:
+            LockLost: The lock was lost while it was held.
+            LockNotOwnedError: The caller does not hold the lock.
+        """
+        self._must_hold("use")
+
+    # Send commands to Redis
 
     def acquire(
         self,
@@ -75,19 +83,25 @@ class BaseLock(Core):
         blocking_timeout: Seconds | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Hold it, and say whether that succeeded.
+        """Acquire the lock, and return whether it was acquired.
 
-        Waits in a queue, first come, first served, for at most `blocking_timeout`
-        seconds (None: for ever), or not at all if `blocking` is False. `token` is the
-        owner's, if it must be a certain one; it must never be used twice at a time, and the
-        cooldown of `at_least_for` is part of that time: who asks by it meanwhile is not let
-        in, but stands in no queue.
+        If the lock is not free, the caller waits in a queue. Waiters acquire the lock in the order
+        in which they arrive.
 
-        Raises redis-py's `ConnectionError` or `TimeoutError` if Redis is away, and then
-        leaves nothing behind.
+        Args:
+            blocking: Whether to wait. None means the option of the lock.
+            blocking_timeout: The maximum wait in seconds. None means the option of the lock.
+            token: The lock token to use instead of a random one. Do not use a token twice at the
+                same time. The cooldown of `at_least_for` counts as use: with the same token,
+                `acquire()` returns False during the cooldown.
 
-        Raises Django's `SynchronousOnlyOperation` if it would have to wait in a thread with a
-        running event loop, unless ``DJANGO_ALLOW_ASYNC_UNSAFE`` is set.
+        Raises:
+            LockError: The caller holds the lock and would wait for itself, or the name is in use
+                for another lock type.
+            redis.exceptions.ConnectionError: Redis is unreachable. The lock is not held.
+            redis.exceptions.TimeoutError: Redis did not respond in time. The lock is not held.
+            django.core.exceptions.SynchronousOnlyOperation: The call would block a running event
+                loop, and ``DJANGO_ALLOW_ASYNC_UNSAFE`` is not set.
         """
         until, owner = self._until(blocking, blocking_timeout), self._owner()
         blocks_loop = self._blocks_loop(until)
@@ -108,8 +122,11 @@ class BaseLock(Core):
         blocking_timeout: Seconds | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Async version of `acquire()`. The task that calls it becomes the holder, even if another
-        task runs the coroutine, as in ``asyncio.wait_for(lock.aacquire(), 5)``."""
+        """Async version of `acquire()`.
+
+        The task that calls it becomes the holder, even if another task runs the coroutine, as in
+        ``asyncio.wait_for(lock.aacquire(), 5)``.
+        """
         self._refuse_async()
         until, owner = self._until(blocking, blocking_timeout), self._acts_for(caller)
         attempt = Attempt(owner, self._targets(loop_book), until, token, [])
@@ -124,8 +141,9 @@ class BaseLock(Core):
     def release(self) -> None:
         """Release the lock and hand it over to the first waiter.
 
-        Raises `LockLost` if it was lost while it was held, and `LockNotOwnedError` if the calling
-        thread, task or greenlet does not hold it.
+        Raises:
+            LockLost: The lock was lost while it was held.
+            LockNotOwnedError: The calling thread, task or greenlet does not hold the lock.
         """
         self._leave(lambda: self._to_release(self._owner()))
 
@@ -135,8 +153,10 @@ class BaseLock(Core):
         await self._aleave(self._to_release(self._acts_for(caller)))
 
     def pass_on(self, heir: flows.Want) -> None:
-        """Let go of it for the one who comes with the heir's token; see `place`. Raises as
-        `release` does; but what was lost and is free is held for the heir all the same."""
+        """Release the lock and grant it to the lock token of `heir`; see `place`.
+
+        A lock that was lost and is free is granted, too. Raises the same errors as `release()`.
+        """
         hold = self._must_hold("pass on", lost=True)
         try:
             self._holds.remove(hold)
@@ -146,7 +166,19 @@ class BaseLock(Core):
             raise
 
     def extend(self, additional_time: Seconds, replace_ttl: bool = False) -> Literal[True]:
-        """Add seconds to its lease or, with `replace_ttl`, let it run that long from now."""
+        """Extend the lease, or set it with `replace_ttl`.
+
+        Args:
+            additional_time: The seconds to add to the lease. The lease can be up to 10 years.
+            replace_ttl: If true, the lease expires `additional_time` seconds from now.
+
+        Returns:
+            True.
+
+        Raises:
+            LockLost: The lock was lost while it was held.
+            LockNotOwnedError: The caller does not hold the lock.
+        """
         hold = self._must_hold("extend")
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
         return run(self._client(hold.server), flow)
@@ -161,7 +193,7 @@ class BaseLock(Core):
         return await arun(await self._async_client(hold.server), flow)
 
     def reacquire(self) -> Literal[True]:
-        """Let its lease run for `timeout` from now."""
+        """Set the lease to `timeout` seconds from now. Raises the same errors as `extend()`."""
         hold = self._must_hold("reacquire")
         return run(self._client(hold.server), self._extend(hold, self.timeout, True, "reacquire"))
 
@@ -173,15 +205,15 @@ class BaseLock(Core):
         return await arun(await self._async_client(hold.server), flow)
 
     def locked(self) -> bool:
-        """Whether anybody holds it, as Redis knows."""
+        """Ask Redis whether the lock is held by any holder."""
         return run(self._client(self._server()), self._locked())
 
     async def alocked(self) -> bool:
-        """See locked()."""
+        """Async version of `locked()`."""
         return await arun(await self._async_client(self._server()), self._locked())
 
     def owned(self) -> bool:
-        """Whether its caller holds it, as Redis knows."""
+        """Ask Redis whether the caller holds the lock."""
         return run(self._client(self._server()), self._owned(self._owner()))
 
     @for_calling_task
@@ -239,18 +271,30 @@ class BaseLock(Core):
         except (Exception, asyncio.CancelledError) as caught:
             trouble = caught
         if hold and hold.takes_back(error, trouble):
-            raise self._lost_error("go on under") from error
+            raise self._lost_error("continue with") from error
         if trouble and (error is None or isinstance(trouble, asyncio.CancelledError)):
             raise trouble
         if trouble:
             self._left_with(trouble)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Hold the lock around each call. Fields of its name, such as ``{site_id}``, are
-        filled from the call's arguments; one that it doesn't have raises at import."""
+        """Decorate a function: each call acquires the lock first.
+
+        Fields in the lock's name, such as ``{site_id}``, get their values from the arguments of
+        the call.
+
+        Args:
+            function: A synchronous function or a coroutine function.
+
+        Raises:
+            django.core.exceptions.ImproperlyConfigured: The name has a field that is not a
+                parameter of the function.
+            TypeError: The function is a generator function.
+        """
         if is_generator(function):
             raise TypeError(
-                f"A lock can't be put around {function!r}: a generator runs after its call ended"
+                f"A lock cannot decorate the generator function {function!r}: its body runs after "
+                "the lock is released. Acquire the lock inside the function."
             )
         lock = self._for_calls(signature_of(function))
         if is_async(function):
@@ -344,11 +388,14 @@ class BaseLock(Core):
 
     def _refuse_async(self) -> None:
         if self.release_on_commit:
-            raise TypeError("release_on_commit is for sync code: a transaction is a thread's")
+            raise TypeError(
+                "release_on_commit is not supported in async code. Put the lock and the "
+                "transaction in one function, and call it with sync_to_async()."
+            )
 
     def _left_with(self, trouble: BaseException) -> None:
         # The error that ended the block says more than trouble with the lock after it.
         logger.warning(
-            "Lock %r was left by an error and could not be released: %s",
+            "Lock not released after an exception in its block: name=%r error=%s",
             *(self.name, error_text(trouble)),
         )

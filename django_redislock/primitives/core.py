@@ -1,4 +1,4 @@
-"""How a lock is acquired, kept and released, whatever the colour."""
+"""How a lock is acquired, renewed and released, for sync and async code."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ from ..engine.hold import Hold, Holds
 from ..engine.lease import Lease, held_by, remember
 from ..engine.ops import Flow, OnServer
 from ..engine.renewal import Book
-from ..exceptions import LockError, LockLost, LockNotOwnedError
+from ..exceptions import LOSS, LockError, LockLost, LockNotOwnedError
 from ..holder import Anybody, Owner, Renewal, current_owner, info_text, running_loop
 from ..info import LockInfo
 from ..keys import LockKeys
@@ -75,7 +75,7 @@ class Attempt(NamedTuple):
 
 
 class Options(TypedDict, total=False):
-    """What every lock can be told; see `LockManager.lock`."""
+    """The options of every lock. `LockManager.lock` describes them."""
 
     timeout: Seconds | None
     blocking: bool
@@ -223,7 +223,7 @@ class Core:
             run(self._client(hold.server), self._release(hold))
         except (RedisError, LockError) as error:
             logger.warning(
-                "Lock %r could not be released after a transaction: %s",
+                "Lock not released after transaction: name=%r error=%s",
                 *(self.name, error_text(error)),
             )
 
@@ -350,7 +350,7 @@ class Core:
         hold = self._holds.of(owner or self._owner())
         if hold is None:
             raise LockNotOwnedError(
-                f"Cannot {action} an unlocked lock: {self.name!r} is not held by its caller",
+                f"Cannot {action} lock {self.name!r}: this thread or task does not hold it",
                 lock_name=self.name,
             )
         if hold.lost and not lost:
@@ -373,16 +373,16 @@ class Core:
 
     def _lost_error(self, action: str) -> LockLost:
         return LockLost(
-            f"Cannot {action} a lock that's no longer owned: {self.name!r} was lost while it "
-            "was held",
+            f"Cannot {action} lock {self.name!r}: it was lost while it was held ({LOSS}). Another "
+            "holder may be running.",
             lock_name=self.name,
         )
 
     def _not_acquired(self) -> LockError:
-        return LockError(
-            f"Unable to acquire lock within the time specified: {self.name!r}",
-            lock_name=self.name,
-        )
+        # Without a limit, acquire() does not return before it has the lock.
+        limit = self.blocking_timeout if self.blocking else None
+        when = "without waiting (blocking=False)" if limit is None else f"within {limit:g} s"
+        return LockError(f"Lock {self.name!r} was not acquired {when}", lock_name=self.name)
 
     def _already_held(self, name: str, owner: Owner, own: Iterable[Lease]) -> LockError:
         holder = "task" if isinstance(owner, asyncio.Task) else "thread"
@@ -464,12 +464,16 @@ class Core:
 
 def _tell_lost(hold: Hold, lease: Lease, found_by_holder: bool) -> None:
     lock: BaseLock | None = hold.lock()
-    logger.error("Lock %r was lost while it was held", lease.keys.name)
+    using = hold.acquisition.using if hold.acquisition else lease.server.alias
+    logger.error(
+        "Lock lost: name=%r using=%r fence_token=%s",
+        *(lease.keys.name, lease.server.alias, lease.fence_token),
+    )
     telling.tell(
         lock_lost,
         sender=type(lock),
         lock=lock,
-        using=hold.acquisition.using if hold.acquisition else lease.server.alias,
+        using=using,
         name=lease.keys.name,
         kind=lease.kind,
         acquisition=hold.acquisition,
@@ -483,4 +487,4 @@ def _tell_lost(hold: Hold, lease: Lease, found_by_holder: bool) -> None:
         try:
             lock.on_lost(lock)
         except Exception:
-            logger.exception("on_lost of lock %r failed", lease.keys.name)
+            logger.exception("on_lost callback failed: name=%r", lease.keys.name)

@@ -1,4 +1,4 @@
-"""Several locks, all or none."""
+"""A lock over several mutexes."""
 
 import copy
 import inspect
@@ -20,10 +20,11 @@ from .core import Attempt, Options
 
 
 class Many(BaseLock):
-    """The mutexes of several names, acquired one after the other in the order of their names.
+    """Several mutexes: all of them are held, or none. Created by `LockManager.lock_many`.
 
-    As everybody keeps that order, two callers can't wait for each other (Havender, 1968). Who
-    gets not all of them in time keeps none; `blocking_timeout` is for all together.
+    The mutexes are acquired one after the other, sorted by name. All callers use the same order,
+    so two callers cannot wait for each other (Havender, 1968: *Avoiding deadlock in multitasking
+    systems*). `blocking_timeout` limits the total wait.
     """
 
     kind = "mutex"
@@ -46,12 +47,12 @@ class Many(BaseLock):
 
     @property
     def fence_token(self) -> int | None:
-        """None: each has its own, in `fence_tokens`."""
+        """Always None, because each mutex has its own token in `fence_tokens`."""
         return None
 
     @property
     def fence_tokens(self) -> Mapping[str, int | None]:
-        """The fencing token of each name."""
+        """The fencing token of each mutex by name, or None if the caller does not hold it."""
         hold = self._seen()
         tokens = {lease.keys.name: lease.fence_token for lease in hold.leases} if hold else {}
         return {name: tokens.get(name) for name in self.names}
@@ -71,7 +72,7 @@ class Many(BaseLock):
             except BaseException:  # an interrupt
                 flows.abandon_new(leases)
                 raise
-            # One may have been lost while another was waited for: then again, from the first.
+            # If one was lost during the wait for another, start again with the first.
             if len(leases) < self.needed or (until is not None and clock.now() >= until):
                 return ()
 

@@ -4,7 +4,7 @@ from .base import BaseLock
 
 
 class Mutex(BaseLock):
-    """A mutual exclusion lock: of all who ask for its name, one holds it."""
+    """A lock with at most one holder. Created by `LockManager.lock`."""
 
     kind = "mutex"
     capacity = 1

@@ -1,4 +1,4 @@
-"""A mutex on any redis-py client: what ``lock_class=`` of redis-py's clients takes."""
+"""A mutex on any redis-py client, for ``lock_class=`` of redis-py."""
 
 import inspect
 import logging
@@ -21,7 +21,7 @@ logger = logging.getLogger("django_redislock")
 
 
 class MoreOptions(TypedDict, total=False):
-    """What redis-py's Lock has not; see `LockManager.lock`."""
+    """The options that redis-py's Lock does not have. `LockManager.lock` describes them."""
 
     auto_renewal: bool
     reentrant: bool
@@ -37,13 +37,21 @@ class Lock(Mutex):
 
     >>> client.lock("invoice:42", timeout=30, lock_class=Lock)
 
-    `timeout` (seconds) is the lease; None is ``REDISLOCK_TIMEOUT``. Unlike redis-py's it is
-    renewed while the holder lives, unless `auto_renewal` is False. `sleep` is unused: who waits
-    is woken. Without `thread_local` all threads that have the object count as one holder.
-    Without `raise_on_release_error` leaving ``with`` logs a lost lock and does not raise it.
+    Its keys begin with ``REDISLOCK_PREFIX``. So it is the same lock as ``locks.lock()`` with a
+    cache alias on the same server and database, if that alias has no ``KEY_PREFIX``.
 
-    Its keys begin with ``REDISLOCK_PREFIX`` alone: it is the lock of a manager on the same
-    server and database, if its alias has no ``KEY_PREFIX``.
+    Args:
+        client: A synchronous redis-py client.
+        name: The lock's name.
+        timeout: The lease in seconds. None means ``REDISLOCK_TIMEOUT``. Unlike the lease of
+            redis-py's Lock, it is renewed while the holder runs, unless `auto_renewal` is False.
+        sleep: Not used, because waiters are notified.
+        blocking: Whether `acquire()` waits if the lock is not free.
+        blocking_timeout: The maximum wait in seconds. None waits without a limit.
+        thread_local: If False, all threads that share the object count as one holder.
+        raise_on_release_error: If False, the end of ``with`` logs that the lock was lost, and does
+            not raise `LockLost`.
+        **options: Further options of `LockManager.lock`.
     """
 
     _of_asyncio = False
@@ -79,8 +87,8 @@ class Lock(Mutex):
         needs_one = self.on_lost == "abort" or self.reentrant or self.release_on_commit
         if self._anybody and needs_one:
             raise ValueError(
-                "thread_local=False makes one holder of all threads: on_lost='abort', "
-                "reentrant=True and release_on_commit need to know which one holds"
+                "thread_local=False cannot be combined with on_lost='abort', reentrant=True or "
+                "release_on_commit, because these need to know which thread holds the lock"
             )
 
     def _owner(self) -> Owner:
@@ -96,7 +104,7 @@ class Lock(Mutex):
         blocking_timeout: Seconds | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """See BaseLock.acquire(); `sleep` is unused."""
+        """Acquire the lock, as `BaseLock.acquire()` does. `sleep` is not used."""
         values.wait("sleep", sleep)
         return super().acquire(blocking, blocking_timeout, token)
 
@@ -129,14 +137,14 @@ class Lock(Mutex):
             self._may_pass(trouble, error)
 
     def _may_pass(self, trouble: LockError, error: BaseException | None) -> None:
-        # Where the block has an error, a loss is what it means: it cancelled the task.
+        # If the block ended with an error, that error is the cancellation after a loss.
         if self.raise_on_release_error or error is not None:
             raise trouble
-        logger.warning("Lock %r was no longer owned when it was left: %s", self.name, trouble)
+        logger.warning("Lock not held when its block ended: name=%r error=%s", self.name, trouble)
 
 
 class AsyncLock(Lock):
-    """The same for a client of ``redis.asyncio``, whose methods are coroutines.
+    """A mutex on a ``redis.asyncio`` client. Its methods are coroutines.
 
     >>> async with client.lock("invoice:42", timeout=30, lock_class=AsyncLock):
     """
@@ -150,49 +158,48 @@ class AsyncLock(Lock):
         blocking_timeout: Seconds | None = None,
         token: str | bytes | None = None,
     ) -> Coroutine[Any, Any, bool]:
-        """See `BaseLock.aacquire()`."""
+        """Async version of `Lock.acquire()`."""
         return self.aacquire(blocking, blocking_timeout, token)
 
     @markcoroutinefunction
     def release(self) -> Coroutine[Any, Any, None]:  # type: ignore[override]
-        """See `BaseLock.arelease()`."""
+        """Async version of `Lock.release()`."""
         return self.arelease()
 
     @markcoroutinefunction
     def extend(  # type: ignore[override]
         self, additional_time: Seconds, replace_ttl: bool = False
     ) -> Coroutine[Any, Any, Literal[True]]:
-        """See `BaseLock.aextend()`."""
+        """Async version of `Lock.extend()`."""
         return self.aextend(additional_time, replace_ttl)
 
     @markcoroutinefunction
     def reacquire(self) -> Coroutine[Any, Any, Literal[True]]:  # type: ignore[override]
-        """See `BaseLock.areacquire()`."""
+        """Async version of `Lock.reacquire()`."""
         return self.areacquire()
 
     @markcoroutinefunction
     def locked(self) -> Coroutine[Any, Any, bool]:  # type: ignore[override]
-        """See `BaseLock.alocked()`."""
+        """Async version of `Lock.locked()`."""
         return self.alocked()
 
     @markcoroutinefunction
     def owned(self) -> Coroutine[Any, Any, bool]:  # type: ignore[override]
-        """See `BaseLock.aowned()`."""
+        """Async version of `Lock.owned()`."""
         return self.aowned()
 
     def __enter__(self) -> "AsyncLock":
-        raise TypeError("A lock on a client of redis.asyncio is left by 'async with', not 'with'")
+        raise TypeError("AsyncLock supports 'async with', not 'with'")
 
 
 def _check_client(client: Any, of_asyncio: bool) -> None:
     execute = getattr(client, "execute_command", None)
     if execute is None:
-        raise TypeError(
-            f"client must be a client of redis-py, got {without_secrets(repr(client))}"
-        )
+        raise TypeError(f"client must be a redis-py client, got {without_secrets(repr(client))}")
     if inspect.iscoroutinefunction(execute) != of_asyncio:
-        other = "Lock" if of_asyncio else "AsyncLock"
-        raise TypeError(
-            f"client must be of the other kind, or the lock {other}: "
-            f"got {without_secrets(repr(client))}"
+        advice = (
+            "AsyncLock needs a redis.asyncio client. Use Lock with a synchronous client"
+            if of_asyncio
+            else "Lock needs a synchronous client. Use AsyncLock with a redis.asyncio client"
         )
+        raise TypeError(f"{advice}, got {without_secrets(repr(client))}")

@@ -1,4 +1,4 @@
-"""A majority of independent servers."""
+"""A lock on a majority of independent servers."""
 
 import random
 import uuid
@@ -36,15 +36,18 @@ Outcome: TypeAlias = bool | BaseException
 
 
 class Quorum(BaseLock):
-    """A mutex for which a majority of independent servers has to answer.
+    """A mutex that a majority of independent servers must grant. Created by `LockManager.quorum`.
 
-    It follows Redlock (Sanfilippo, 2014) in what makes it hold: a majority within the lease,
-    less the drift of clocks, and all given back where that fails. It differs in two things. Who
-    comes queues at the first server that answers, in the order of the aliases, and asks the
-    others when it has its turn there; so it is woken, not polling, and first come, first served
-    while all see the same first server. And it counts as held only when a majority has noted
-    the greatest of the fencing tokens got, as acceptors do with a ballot in Paxos (Lamport,
-    1998); so the token grows from holder to holder, whatever the servers' clocks say.
+    The safety rule is that of Redlock (Sanfilippo, 2014): a majority must grant the lock within
+    the lease, less the clock drift. Otherwise all grants are released. There are two differences:
+
+    - A caller queues at the first server that responds, in the order of the cache aliases. When
+      that server grants the lock, the caller asks the other servers. So waiters are notified
+      instead of polling. They acquire the lock in the order of arrival while all of them see the
+      same first server.
+    - The lock counts as held only after a majority has recorded the largest fencing token of all
+      grants, like a ballot in Paxos (Lamport, 1998). So the fencing token grows from holder to
+      holder, whatever the clocks of the servers say.
     """
 
     kind = "quorum"
@@ -62,8 +65,8 @@ class Quorum(BaseLock):
 
     @property
     def validity(self) -> float:
-        """Seconds for which a majority surely holds it yet, unless it is renewed; 0 if it is not
-        held. The drift of clocks is taken off."""
+        """The seconds for which a majority certainly keeps the lock for the caller, less the clock
+        drift. 0 if the caller does not hold the lock. A renewal extends this time."""
         hold = self._seen()
         return max(0.0, hold.deadline - clock.now()) if hold else 0.0
 
@@ -189,7 +192,7 @@ class Quorum(BaseLock):
         if len(failed) > tolerated:
             raise ConnectionError(
                 f"Lock {self.name!r} needs {self.needed} of {len(self._servers)} servers, "
-                f"and {len(failed)} failed: {error_text(failed[0])}"
+                f"but {len(failed)} failed: {error_text(failed[0])}"
             ) from failed[0]
 
 
@@ -213,10 +216,13 @@ def _give_back(leases: Sequence[Lease]) -> Flow[None]:
 
 
 def _refuse_the_same(servers: Sequence[Server]) -> None:
-    addresses = Counter(server.address for server in servers if server.address)
-    for address, count in addresses.items():
-        if count > 1:
+    aliases: defaultdict[object, list[str]] = defaultdict(list)
+    for server in servers:
+        if server.address:
+            aliases[server.address].append(server.alias)
+    for address, same in aliases.items():
+        if len(same) > 1:
             raise ImproperlyConfigured(
-                f"using names {count} aliases on the server {address}: a quorum is over "
-                "servers that fail independently"
+                f"using has {len(same)} cache aliases on the server {address}: "
+                f"{', '.join(map(repr, same))}. Each alias of a quorum needs its own server."
             )

@@ -1,12 +1,15 @@
-"""Many readers, or one writer."""
+"""Read-write locks: any number of readers, or one writer."""
 
 from .. import values
 from .base import BaseLock
 
 
 class ReadLock(BaseLock):
-    """Held beside other readers, never beside a writer. Who comes after a writer that waits,
-    waits behind it: neither side starves."""
+    """The read side of a read-write lock. Created by `LockManager.read_lock`.
+
+    Readers hold the lock together, but not while a writer holds it. A reader that arrives after a
+    waiting writer waits behind it, so neither side starves.
+    """
 
     kind = "readwrite"
     capacity = values.LARGEST_COUNT
@@ -14,6 +17,6 @@ class ReadLock(BaseLock):
 
 
 class WriteLock(ReadLock):
-    """Held alone."""
+    """The write side of a read-write lock. Created by `LockManager.write_lock`."""
 
     weight = ReadLock.capacity

@@ -1,4 +1,4 @@
-"""So many holders at a time."""
+"""A lock with a limited number of holders."""
 
 from collections.abc import Callable
 from typing import Unpack
@@ -10,10 +10,11 @@ from .core import Options
 
 
 class Semaphore(BaseLock):
-    """Of all who ask for its name, as many hold it as weigh `limit` together.
+    """A lock whose holders have a total weight of at most `limit`. Created by
+    `LockManager.semaphore`.
 
-    Each permit has its own lease. The limit is that of who asked last: where it is raised or
-    lowered, those who are in stay in, and those who wait go by the new one.
+    Each holder has its own lease. The limit of the most recent caller applies. A new limit does
+    not remove current holders. It applies to all waiters.
     """
 
     kind = "semaphore"

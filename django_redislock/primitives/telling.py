@@ -43,7 +43,7 @@ def tell(signal: Signal, **about: Any) -> None:
     try:
         signal.send_robust(**about)
     except Exception:  # Django's own: a coroutine function listens, and an event loop is running
-        logger.exception("A signal about lock %r could not be sent", about["name"])
+        logger.exception("Signal not sent: name=%r", about["name"])
 
 
 class Acquisition:

@@ -1,4 +1,4 @@
-"""Locks and database transactions: what a lock guards must be committed before its release."""
+"""Locks and database transactions: a lock is released after the commit."""
 
 import logging
 import threading
@@ -36,8 +36,11 @@ class _Entered(threading.local):
 
 
 class Atomic:
-    """A lock around a transaction: as a context manager, or as a decorator whose fields are
-    filled from the call's arguments."""
+    """A lock around a database transaction. Created by `LockManager.atomic`.
+
+    It is a context manager that returns the lock, and a decorator. For a decorator, fields in the
+    lock's name get their values from the arguments of the call.
+    """
 
     def __init__(self, lock: "Mutex", database: str) -> None:
         self._lock = lock
@@ -71,8 +74,8 @@ class Atomic:
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         if is_async(function) or is_generator(function):
             raise TypeError(
-                f"atomic can't be put around {function!r}: it runs after its call, and with that "
-                "the transaction, has ended"
+                f"locks.atomic() cannot decorate {function!r}: its body runs after the "
+                "transaction has ended. Use 'with locks.atomic(...)' in a synchronous function."
             )
         return self._lock(transaction.atomic(using=self._database)(function))
 
@@ -86,8 +89,8 @@ def is_open(alias: str) -> bool:
     connection = connections[alias]
     if _is_manual(connection):
         raise transaction.TransactionManagementError(
-            f"release_on_commit needs autocommit, which is off on {alias!r}: release the lock by "
-            "hand, after the commit"
+            f"release_on_commit needs autocommit, which is off for database {alias!r}. Call "
+            "release() after the commit instead."
         )
     return _in_transaction(connection)
 
@@ -115,8 +118,8 @@ def warn_if_open(name: str) -> None:
         return
     _warned = True
     logger.warning(
-        "Lock %r was released inside an open transaction: the next holder does not see yet what "
-        "was written under it. Use release_on_commit=True, or locks.atomic(). (Told once.)",
+        "Lock released inside an open transaction: name=%r. The next holder cannot see its "
+        "changes yet. Use release_on_commit=True or locks.atomic(). Logged once per process.",
         name,
     )
 

@@ -1,10 +1,9 @@
-"""What a project's own tests need: a server, and locks that are in the way or get lost.
+"""The testing kit: an embedded server, locks that are held elsewhere, and locks that are lost.
 
 >>> from django_redislock.testing import embedded_redis, held_elsewhere
 
-For pytest there are fixtures, see `django_redislock.testing.plugin`. Importing this package
-imports neither Django nor Redis, Celery or pytest: each name below arrives when it is first
-asked for.
+`django_redislock.testing.plugin` has fixtures for pytest. The import of this package does not
+import Django, Redis, Celery or pytest: each name is imported at its first use.
 """
 
 from importlib import import_module

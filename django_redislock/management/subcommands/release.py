@@ -57,7 +57,7 @@ def choice_of(options: dict[str, Any]) -> Choice:
     if not (names or matching or everything or older_than is not None):
         raise CommandError("Give NAMEs, --pattern, --older-than or --all.", returncode=USAGE)
     if options["token"] is not None and len(names) != 1:
-        raise CommandError("--token goes with exactly one NAME.", returncode=USAGE)
+        raise CommandError("--token requires exactly one NAME.", returncode=USAGE)
     return Choice(
         names=tuple(names),
         pattern=matching,
@@ -70,7 +70,7 @@ def confirm(command: BaseCommand, chosen: list[Held], yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandError("Refused: there is no terminal to ask on. Use --yes.")
+        raise CommandError("Not released: no terminal for confirmation. Use --yes.")
     if not agrees(command, chosen):
         stop(command, "Nothing was released.", NOT_DONE)
 
@@ -105,7 +105,7 @@ def tell_released(command: BaseCommand, held: Held) -> list[str]:
             tell(command, "Released", [held])
     except OSError as error:
         let_nobody_read(command)  # so that it is complained of once
-        return [f"What was released can't be told: {error.strerror}"]
+        return [f"Could not write output: {error.strerror}. The locks were released."]
     return []
 
 

@@ -65,7 +65,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     if threading.current_thread() is not threading.main_thread():
-        raise CommandError("locks run passes signals on, so it needs the main thread.")
+        raise CommandError("locks run needs the main thread, because it forwards signals.")
 
     status_if_skipped = options["conflict_exit_code"]
     # A skipped run that counts as a success is silent, so that cron sends no mail about it.
@@ -95,7 +95,7 @@ def job_of(options: dict[str, Any]) -> running.Job:
     if not argv or not argv[0]:
         raise CommandError("Give the command after --, as in: NAME -- ls -l", returncode=USAGE)
     if any("\0" in argument for argument in argv):
-        raise CommandError("A command can't have a NUL character in it.", returncode=USAGE)
+        raise CommandError("The command contains a NUL character.", returncode=USAGE)
     return running.Job(
         name=options["name"],
         argv=argv,

@@ -76,4 +76,4 @@ def test_an_eta_that_cannot_be_read_does_not_hide_the_retry(app, name, caplog):
 
     assert state_of(app, name, work) == "RETRY"
     assert locks.get(name) is None
-    assert "could not be told" in caplog.text
+    assert "Cannot determine whether the task runs again" in caplog.text

@@ -118,7 +118,7 @@ def test_the_error_survives_a_pickle(name):
 def test_the_text_of_the_error_cannot_forge_a_line():
     text = str(StaleLock("bank.Account", "x\nroot: paid", 20, None, "y\n"))
     assert "\n" not in text
-    assert "older than the one found" in text
+    assert "older than the token in the row" in text
 
 
 def test_a_lock_of_several_names_has_a_token_for_each(using):

@@ -68,7 +68,7 @@ def test_an_insert_that_is_forced_meets_the_row_that_is_there(using):
 def test_a_deleted_row_is_not_inserted_again(using, options):
     row = account(using, fence=OLD)
     Account.objects.using(using).all().delete()
-    with pytest.raises(DatabaseError, match=f"fencing.Account {row.pk} is not there"):
+    with pytest.raises(DatabaseError, match=f"fencing.Account {row.pk} does not exist"):
         fenced(row, NOW).save(**options)
     assert row.fence == OLD
     assert not Account.objects.using(using).exists()

@@ -202,7 +202,7 @@ def test_unknown_options_of_lock_classes():
         (lambda: locks.atomic("a", release_on_commit=True), TypeError, "release_on_commit"),
         (lambda: locks.atomic("a", using_db="nowhere"), ValueError, "using_db .*'nowhere'"),
         (lambda: locks.atomic("a", using_db=True), TypeError, "using_db .*got True"),
-        (lambda: locks.lock("a", on_lost=coroutine), TypeError, "on_lost .* coroutine"),
+        (lambda: locks.lock("a", on_lost=coroutine), TypeError, "on_lost .* async"),
     ],
 )
 def test_what_is_wrong_is_named(misuse, error, says):

@@ -117,7 +117,7 @@ def test_an_alias_beside_that_is_mistaken_is_nobodys_database(settings, alias_on
     [
         ("os.getcwd", "got a str"),
         (f"{__name__}.mistaken_client", "timeoutt"),
-        (f"{__name__}.no_client", "REDISLOCK_CLIENT can't make a client: KeyError('REDIS')"),
+        (f"{__name__}.no_client", "callable in REDISLOCK_CLIENT failed: KeyError('REDIS')"),
     ],
 )
 def test_what_makes_no_client_is_E003_when_it_is_tried(settings, path, wrong):

@@ -98,7 +98,7 @@ def test_an_error_in_the_block_goes_on_and_the_lock_is_released(manager):
 def test_an_error_in_the_block_wins_over_a_lost_lock(manager, caplog):
     with pytest.raises(ZeroDivisionError), manager.lock("a"):
         manager.force_release("a") / 0
-    assert "'a' was left by an error" in caplog.text
+    assert "Lock not released after an exception in its block: name='a'" in caplog.text
 
 
 def test_it_is_not_released_by_who_does_not_hold_it(manager):

@@ -484,25 +484,25 @@ def test_settings_that_are_wrong_are_no_server_that_is_away(cluster_away, settin
     settings.REDISLOCK_ASYNC_CLIENT = None
     lock = quorum(using=using)
     for ask in (lock.aacquire, lock.alocked):
-        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT must name"):
+        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_ASYNC_CLIENT is not set"):
             asyncio.run(ask())
     settings.REDISLOCK_CLIENT = f"{__name__}.quorum"  # makes something else
     settings.REDISLOCK_PREFIX = "of no client"
     for ask in (lock.acquire, lock.locked):
-        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CLIENT must make a client"):
+        with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CLIENT must return a"):
             ask()
 
 
 def test_without_a_majority_such_a_cluster_is_told_of(five, cluster_away):
     five.kill(1)
-    with pytest.raises(ConnectionError, match="needs 2 of 3 servers, and 2 failed"):
+    with pytest.raises(ConnectionError, match="needs 2 of 3 servers, but 2 failed"):
         quorum(using=WITH_A_CLUSTER).acquire()
 
 
 def test_without_three_of_five_it_is_refused_at_once(five):
     five.kill(0, 2, 3)
     for wait in ({"blocking": False}, {"blocking_timeout": 5}, {}):
-        with bounded(), pytest.raises(ConnectionError, match=r"'a' needs 3 of 5 servers, and 3"):
+        with bounded(), pytest.raises(ConnectionError, match=r"'a' needs 3 of 5 servers, but 3"):
             quorum(**wait).acquire()
         with bounded(), pytest.raises(ConnectionError):
             asyncio.run(quorum(**wait).aacquire())
@@ -876,7 +876,7 @@ def test_a_majority_that_can_not_note_the_token_is_told_of(five, settings, block
         client.execute_command("ACL", "SETUSER", "taker", *rules)
         settings.CACHES[alias]["LOCATION"] = server.url.replace("//", "//taker:any@")
     lock = quorum(blocking=blocking, blocking_timeout=BOUND if blocking else None)
-    with bounded(), pytest.raises(ConnectionError, match="needs 3 of 5 servers, and 5 failed"):
+    with bounded(), pytest.raises(ConnectionError, match="needs 3 of 5 servers, but 5 failed"):
         lock.acquire()
     five.none_left()
 
@@ -943,7 +943,7 @@ def test_two_aliases_on_one_server_are_refused(five, settings):
     for url in (five.servers[0].url, five.servers[0].url[:-1] + "1"):
         twin = {"BACKEND": CORE, "LOCATION": url.replace("127.0.0.1", "localhost")}
         settings.CACHES = {**settings.CACHES, "twin": twin}
-        with pytest.raises(ImproperlyConfigured, match=r"2 aliases on the server 127\.0\.0\.1"):
+        with pytest.raises(ImproperlyConfigured, match=r"2 cache aliases on .* 127\.0\.0\.1"):
             quorum(using=["q0", "q1", "twin"]).acquire()
 
 

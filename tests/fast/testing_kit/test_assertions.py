@@ -118,7 +118,7 @@ class TestSkipped:
         @single_instance
         def other(): ...
 
-        message = r"Not once kit\.other was skipped"
+        message = r"Task kit\.other was not skipped"
         with (
             conflict(work, 7),
             pytest.raises(AssertionError, match=message),
@@ -148,7 +148,7 @@ class TestSkipped:
 
 class TestRetried:
     def test_a_task_that_is_skipped_is_none(self, work) -> None:
-        message = r"Not once kit\.work was retried for a conflict"
+        message = r"Task kit\.work was not retried for a conflict"
         with (
             conflict(work, 7),
             pytest.raises(AssertionError, match=message),
@@ -166,7 +166,7 @@ class TestRetried:
 
         signals = []
         task_retry.connect(lambda **facts: signals.append(facts), weak=False, dispatch_uid="test")
-        message = r"Not once kit\.own was retried"
+        message = r"Task kit\.own was not retried"
         with pytest.raises(AssertionError, match=message), assert_retried(own, within=0):
             assert own.apply().result
         task_retry.disconnect(dispatch_uid="test")

@@ -150,7 +150,7 @@ def test_a_plain_function_and_a_method_meet_it() -> None:
 def test_what_is_not_free_is_an_error_and_stays(app) -> None:
     work = below(app, key="kit", limit=2)
     with held_elsewhere(locks.semaphore("kit", 2)) as first:
-        with pytest.raises(LockError, match="'kit' can't be held elsewhere"):
+        with pytest.raises(LockError, match="'kit' cannot be held elsewhere"):
             conflict(work, 7).__enter__()
         assert locks.get("kit").token == first.token
         assert len(locks.get("kit").holders) == 1
@@ -162,7 +162,7 @@ def test_what_is_no_single_instance_is_refused(app) -> None:
         pass
 
     for task in (work, print, 7):
-        with pytest.raises(TypeError, match="task must be one with single_instance, got"):
+        with pytest.raises(TypeError, match="task must be decorated with single_instance, got"):
             conflict(task, 7).__enter__()
 
 

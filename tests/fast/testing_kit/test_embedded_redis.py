@@ -227,7 +227,7 @@ class TestAliases:
 
     @pytest.mark.parametrize("also", ["locks", 7, [7]])
     def test_what_is_no_alias_is_refused(self, also) -> None:
-        with pytest.raises(TypeError, match="also must be several aliases of CACHES, got"):
+        with pytest.raises(TypeError, match="also must be a list of cache aliases, got"):
             embedded_redis(also=also)
 
 

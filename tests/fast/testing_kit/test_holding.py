@@ -81,7 +81,7 @@ def test_a_lock_with_a_client_can_be_held(redis_server) -> None:
 
 def test_a_lock_that_is_not_free_is_an_error() -> None:
     with held_elsewhere(NAME):
-        with pytest.raises(LockError, match=f"'{NAME}' can't be held elsewhere"):
+        with pytest.raises(LockError, match=f"'{NAME}' cannot be held elsewhere"):
             held_elsewhere(NAME).__enter__()
         assert locks.get(NAME)
 
@@ -89,12 +89,12 @@ def test_a_lock_that_is_not_free_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("lock", "options", "error"),
     [
-        (7, {}, "lock must be a name, or a lock of a sync client, got 7"),
+        (7, {}, "lock must be a lock name or a synchronous lock, got 7"),
         ("", {}, "name must not be empty"),
         (NAME, {"holder_task_id": 7}, "holder_task_id must be a str, got 7"),
         (NAME, {"metadata": "cron"}, "metadata must be a mapping with str keys, got 'cron'"),
         (NAME, {"using": 7}, "alias must be a str, got 7"),
-        (locks.lock(NAME), {"using": "default"}, "using='default' is for a name"),
+        (locks.lock(NAME), {"using": "default"}, "using='default' requires a lock name"),
     ],
 )
 def test_invalid_arguments_are_refused(lock, options, error) -> None:
@@ -106,5 +106,5 @@ def test_invalid_arguments_are_refused(lock, options, error) -> None:
 def test_a_lock_with_an_async_client_is_refused() -> None:
     from redis.asyncio import Redis
 
-    with pytest.raises(TypeError, match="a lock of a sync client"):
+    with pytest.raises(TypeError, match="a synchronous lock"):
         held_elsewhere(AsyncLock(Redis(), NAME)).__enter__()

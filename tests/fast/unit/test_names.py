@@ -159,7 +159,7 @@ class TestTemplate:
 
     @pytest.mark.parametrize("text", ["{", "}", "{account_id", "{account_id!x!}"])
     def test_what_is_no_template_is_found_at_once(self, text):
-        with pytest.raises(ImproperlyConfigured, match="is no template"):
+        with pytest.raises(ImproperlyConfigured, match="is not a valid template"):
             Template(text, REPORT)
 
     @pytest.mark.parametrize("text", ["", "report\n{day}", "x" * 513])
@@ -189,7 +189,7 @@ class TestTemplate:
         ],
     )
     def test_a_value_that_lacks_what_the_field_asks_is_a_value_error(self, field, value):
-        with pytest.raises(ValueError, match=r"name='.*' can't be filled from this call"):
+        with pytest.raises(ValueError, match=r"name='.*' cannot be filled from this call"):
             fill(field, value)
 
     def test_methods_can_use_self(self):

@@ -211,7 +211,7 @@ def test_autoretry(new_case, cell, mode):
 def test_retry_hold(new_case, cell, mode):
     """`self.retry()` with `hold_on_retry=True`."""
     if mode == "until_executing":
-        with pytest.raises(ValueError, match="hold_on_retry=True has nothing to hold"):
+        with pytest.raises(ValueError, match="hold_on_retry=True has no effect"):
             tasks.make("holding", mode)
         cell(lock=NOTHING, work="refused at import")
         return
