@@ -40,7 +40,7 @@ class Holding:
     """The hold of one holder."""
 
     token: str = field(repr=False)
-    """The lock token, new for each acquisition. Keep it secret: it proves who the holder is."""
+    """The lock token, new for each acquisition. It proves who the holder is, so keep it secret."""
 
     fence_token: int
     """The fencing token. It is larger than the fencing token of every earlier hold of the lock."""
@@ -55,10 +55,10 @@ class Holding:
     """The seconds for which the holder waited in the queue."""
 
     acquired_at: datetime
-    """When the lock was acquired: an aware datetime, by the clock of Redis."""
+    """When the lock was acquired (an aware datetime, by the clock of Redis)."""
 
     expires_at: datetime
-    """When the lease expires unless it is renewed: an aware datetime, by the clock of Redis."""
+    """When the lease expires unless it is renewed (an aware datetime, by the clock of Redis)."""
 
     ttl: float
     """The seconds until the lease expires, at the time of the snapshot."""
@@ -85,7 +85,7 @@ class Holding:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the renewal is overdue: the holder is dead or paused, or cannot reach Redis.
+        """Whether the renewal is overdue. The holder is dead or paused, or cannot reach Redis.
 
         A hold without renewal is never stale. After `extend()` with a shorter lease, a hold can be
         stale until its next renewal.
@@ -103,15 +103,15 @@ class LockInfo:
     """
 
     name: str
-    """The lock's name. Untrusted: escape it before you show it."""
+    """The lock's name. It is untrusted, so escape it before you show it."""
 
     kind: str
-    """The lock type: ``"mutex"``, ``"semaphore"``, ``"readwrite"`` or ``"quorum"``."""
+    """The lock type, which is ``"mutex"``, ``"semaphore"``, ``"readwrite"`` or ``"quorum"``."""
 
     capacity: int
-    """The maximum total weight of the holders: 1 for a mutex and for each server of a quorum lock,
-    and the limit of a semaphore. A reader of a read-write lock has the weight 1, and a writer has
-    the weight of the whole capacity."""
+    """The maximum total weight of the holders. It is 1 for a mutex and for each server of a quorum
+    lock, and the limit of a semaphore. A reader of a read-write lock has the weight 1, and a
+    writer has the weight of the whole capacity."""
 
     state: str
     """``"held"``, ``"cooldown"`` (released, but kept for `at_least_for`) or ``"waiting"`` (between
@@ -186,7 +186,7 @@ class Waiter:
     """One waiter in the queue of a lock."""
 
     since: datetime
-    """When the waiter joined the queue: an aware datetime, by the clock of Redis."""
+    """When the waiter joined the queue (an aware datetime, by the clock of Redis)."""
 
     waited: float
     """The seconds for which the waiter had waited, at the time of the snapshot."""
@@ -215,7 +215,7 @@ class Event:
     """The lock type."""
 
     outcome: str
-    """How the hold ended:
+    """How the hold ended.
 
     - ``"released"``: The holder released the lock.
     - ``"passed"``: Another hold of the same task took over the lock.
@@ -227,7 +227,7 @@ class Event:
     """
 
     at: datetime
-    """When the event happened: an aware datetime, by the clock of Redis."""
+    """When the event happened (an aware datetime, by the clock of Redis)."""
 
     acquired_at: datetime | None
     """When the lock was acquired. None if it was not acquired, or if only the loss is known."""
@@ -256,7 +256,7 @@ class Rates:
     """The number of events in each of the last 60 minutes, the current minute last."""
 
     minutes: tuple[datetime, ...]
-    """When each minute began: aware datetimes, by the clock of Redis."""
+    """When each minute began (aware datetimes, by the clock of Redis)."""
 
     counts: Mapping[str, tuple[int, ...]]
     """The events per minute of ``"acquired"``, ``"refused"``, ``"expired"``, ``"forced"`` and

@@ -56,8 +56,7 @@ class BaseLock(Core):
 
     @property
     def lost(self) -> bool:
-        """Whether the caller's hold was lost: its lease expired, it was force-released, or Redis
-        lost it.
+        """Whether the caller's hold was lost (expired, force-released, or lost by Redis).
 
         The local clock decides, so it is true after a long pause of the process, before any
         request to Redis. If the caller does not hold the lock, it is true if any other user of
