@@ -90,6 +90,7 @@ coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 lint: $(VENV)/.lint.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m tests.prose
 
 format: $(VENV)/.lint.installed
 	$(BIN)/ruff check --fix

@@ -22,7 +22,7 @@ class Setting(Generic[T]):
     """``REDISLOCK_<NAME>``, or the default. Raises `ImproperlyConfigured` for another type."""
 
     expected = "a string"
-    """What the value must be, for the error."""
+    """A description of a valid value, for the error."""
 
     def __init__(self, default: T, *kinds: type) -> None:
         self.default = default

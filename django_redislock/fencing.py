@@ -210,7 +210,7 @@ class FencedInstance(Generic[M]):
         """Save the instance with its own `save()`, together with the fencing token.
 
         A new instance is inserted. After an exception, the instance keeps its old fencing token,
-        and an enclosing `atomic` block is rolled back. The arguments are those of `Model.save`.
+        and an enclosing `atomic` block is rolled back. It has the arguments of `Model.save`.
 
         Raises:
             StaleLock: A newer holder has written the row.
@@ -394,11 +394,11 @@ def _needs_other_tables(rows: models.QuerySet[Any]) -> bool:
 
 
 CAN_SEE_OTHERS = Query, RawSQL, ExtraWhere
-"""What a condition may look at other rows by."""
+"""The parts of a condition that can read other rows."""
 
 
 def _sees_other_rows(rows: models.QuerySet[Any]) -> bool:
-    """Whether it depends on other rows, of this table maybe, which of its own match."""
+    """Whether other rows, possibly of the same table, decide which rows match."""
     where: Any = rows.query.where
     parts = chain.from_iterable(map(_parts, where.leaves()))
     return _needs_other_tables(rows) or any(isinstance(part, CAN_SEE_OTHERS) for part in parts)

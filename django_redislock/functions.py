@@ -1,4 +1,4 @@
-"""The functions that decorators are put on."""
+"""Helpers for decorated functions."""
 
 import inspect
 import sys
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def is_async(function: Callable[..., Any]) -> TypeGuard[Callable[..., Awaitable[Any]]]:
-    """Whether a call of it is to be awaited, as far as it can be told without one."""
+    """Return whether a call of the function must be awaited."""
     call = None if isinstance(function, type) else getattr(function, "__call__", None)  # noqa: B004
     return iscoroutinefunction(function) or iscoroutinefunction(call)
 
@@ -23,7 +23,7 @@ def is_generator(function: Callable[..., Any]) -> bool:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Of what a caller has to give it."""
+    """Return the signature that a caller sees."""
     # Django's method_decorator makes a partial of the method, without `self`, that claims to be
     # the method.
     inner = inspect.unwrap(function, stop=_speaks_for_itself)
@@ -42,10 +42,10 @@ def _speaks_for_itself(function: Any) -> bool:
 
 
 def has_run(function: Callable[..., Any], answer: R) -> R:
-    """What the function answered. Raises `TypeError` if the work is yet to be done, as where it
-    only passes on what a coroutine function made: nothing would guard it then."""
+    """Return the result of the function. Raises `TypeError` for a coroutine or generator, whose
+    body would run without the lock."""
     if inspect.iscoroutine(answer):
-        answer.close()  # it will not be awaited
+        answer.close()  # It will not be awaited.
     elif not (inspect.isgenerator(answer) or inspect.isasyncgen(answer)):
         return answer
     raise TypeError(

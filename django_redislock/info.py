@@ -1,4 +1,4 @@
-"""Snapshots of locks, as they were in Redis at one moment."""
+"""Snapshots of locks in Redis at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ third of the lease."""
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process, thread or task that holds or waits for a lock, as it described itself."""
+    """The process, thread or task that holds or waits for a lock. It describes itself."""
 
     host: str = ""
     """The host name, shortened to 255 characters."""

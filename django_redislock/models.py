@@ -1,4 +1,4 @@
-"""What gives the active locks permissions and a place in the admin. There is no table."""
+"""An unmanaged model that gives locks permissions and pages in the admin. It has no table."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class NoRowsManager(models.Manager["ActiveLock"]):
-    """Answers without asking the database, so that `dumpdata` works."""
+    """Returns no rows and sends no query, so that `dumpdata` works."""
 
     def get_queryset(self) -> models.QuerySet[ActiveLock]:
         return super().get_queryset().none()
 
 
 class ActiveLock(models.Model):
-    """A lock that is held or waited for: a row of the admin's list, never of a table."""
+    """A lock with a holder or a waiter: a row in the list of the admin."""
 
     name = models.CharField(_("name"), max_length=512, primary_key=True)
 
     objects = NoRowsManager()
 
     info: LockInfo
-    """What Redis told of it; only on instances made by `of`."""
+    """The snapshot. Only instances that `of()` creates have it."""
 
     using: str = ""
-    """The alias of ``CACHES`` that it lives on; empty: ``REDISLOCK_CACHE``."""
+    """The cache alias. Empty means ``REDISLOCK_CACHE``."""
 
     class Meta:
         managed = False

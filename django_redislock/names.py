@@ -1,4 +1,4 @@
-"""Lock names: what is one, and how a call's arguments become one."""
+"""Lock names: validation, patterns, and templates that use the arguments of a call."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 MAX_BYTES = 512
-"""The longest name, in UTF-8."""
+"""The maximum length of a name in UTF-8."""
 
 _DIGEST_CHARACTERS = 32
 _SHORTENED = re.compile(rf":[0-9a-f]{{{_DIGEST_CHARACTERS}}}\Z")
@@ -25,7 +25,7 @@ _WIDE = re.compile(r"\d{5}")
 
 class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
-        # It may be of the call's arguments, and fill the memory with blanks.
+        # The width can come from an argument of the call, and could exhaust the memory.
         if _WIDE.search(format_spec) and not isinstance(value, date | time):
             raise ValueError(f"the format width in {shown(format_spec)} is too large")
         return super().format_field(value, format_spec)
@@ -63,8 +63,7 @@ def check_name(name: object, argument: str = "name") -> str:
 
 
 def could_match(pattern: str) -> bool:
-    """Whether any name is long enough for all that stands between the stars of a pattern, and
-    may have it in it."""
+    """Return whether any valid name can match a pattern."""
     literal = pattern.replace("*", "")
     return len(literal) <= MAX_BYTES and not _UNPRINTABLE.search(literal)
 
@@ -118,12 +117,11 @@ def arguments(
 
 
 class Template:
-    """A name with fields that are filled from the arguments of a call.
+    """A name with fields that get their values from the arguments of a call.
 
-    The fields are those of `str.format`, by the names of `signature`:
-    ``"report:{account_id}"``, ``"user:{user.pk}"``. `argument` is what errors
-    call the text. A field that no call could fill raises
-    `ImproperlyConfigured` here, not when the lock is needed.
+    Fields have the syntax of `str.format`, with the names of the parameters:
+    ``"report:{account_id}"``, ``"user:{user.pk}"``. Errors refer to the text as `argument`. A
+    field that is not a parameter raises `ImproperlyConfigured` when the template is created.
     """
 
     def __init__(self, text: str, signature: Signature, argument: str = "name") -> None:
@@ -137,15 +135,15 @@ class Template:
         self._fixed = None if self._fields else check_name(text.format(), argument)
 
     def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the name for a call. Raises as `fill` does, and the `TypeError` of the call
-        itself if its arguments don't fit; where there is no field, nothing is asked of them."""
+        """Return the name for a call. Arguments that do not fit the signature raise `TypeError`,
+        if the template has fields. Raises the same errors as `fill()`."""
         return self._fixed or self.fill(arguments(self._signature, args, kwargs))
 
     def fill(self, arguments: Mapping[str, Any]) -> str:
         """Return the name for `arguments` (of `arguments()`), always a valid one.
 
-        Raises `ValueError` if an argument is missing, has not what the field
-        asks of it, or if the name comes out empty.
+        Raises `ValueError` if an argument is missing or does not support the field, or if the name
+        would be empty.
         """
         values = {**arguments.get(self._rest, {}), **arguments} if self._rest else arguments
         self._refuse_missing(values)
@@ -160,7 +158,7 @@ class Template:
     def _format(self, values: Mapping[str, Any]) -> str:
         if self._has_specs:
             return _FORMATTER.vformat(self.text, (), values)
-        return self.text.format_map(values)  # which does the same, and sooner
+        return self.text.format_map(values)  # the same result, but faster
 
     def _parse(self, text: str) -> Iterator[str]:
         try:

@@ -1,20 +1,20 @@
-"""Texts of others without what it takes to get into a server, which errors quote."""
+"""Remove credentials from the texts of errors."""
 
 import re
 
 HIDDEN = "***"
-"""What stands for what is not to be shown."""
+"""The replacement for hidden text."""
 
 _QUOTED = re.compile(
     r"""
-    (?<=://).*(?=@)                     # who gets in, and by what password, in an address
-    | <[\w.]+\(.*\)>                    # a client of redis-py, some of which show all they know
-    | (?<=args\ beginning\ with:\ ).*   # what a server was sent and does not know: HELLO, AUTH
+    (?<=://).*(?=@)                     # the user name and password in an address
+    | <[\w.]+\(.*\)>                    # a redis-py client, whose repr can have a password
+    | (?<=args\ beginning\ with:\ ).*   # an unknown command, such as HELLO or AUTH
     | (?<=\bUser\ ).*(?=\ has\ no\ permissions)
     """,
     re.DOTALL | re.VERBOSE,
 )
-"""As much as may belong to it: a password can have any character in it."""
+"""It matches as much as possible, because a password can have any character."""
 
 
 def without_secrets(text: object) -> str:

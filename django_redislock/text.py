@@ -1,4 +1,4 @@
-"""Facts about locks as text that is safe to show and short enough to read."""
+"""Text about locks that is safe to show and short."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from .conf import conf
 from .secrecy import HIDDEN, without_secrets
 from .values import DEEPEST_METADATA
 
-if TYPE_CHECKING:  # to have the app installed costs no import of it
+if TYPE_CHECKING:  # An installed app does not import it.
     from .info import Event, Holding, LockInfo, Waiter
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -20,11 +20,11 @@ _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.
 
 
 def printable(text: object) -> str:
-    """Return `text` with everything that is not printable as a backslash escape, and so the
-    spaces of a text that has nothing else.
+    """Return `text` with a backslash escape for each character that is not printable.
 
-    So no control sequence reaches a terminal, no reversed text a reader, and
-    no lone surrogate an encoder.
+    The spaces of a text that has no other characters are escaped, too. So control sequences cannot
+    reach a terminal, reversed text cannot reach a reader, and lone surrogates cannot reach an
+    encoder.
     """
     shown = str(text)
     if shown and not shown.strip(" "):
@@ -35,7 +35,7 @@ def printable(text: object) -> str:
 
 
 def error_text(error: object) -> str:
-    """Return what an error says, printable, and without what it takes to get into a server."""
+    """Return the printable text of an error, without credentials."""
     return printable(without_secrets(error))
 
 
@@ -70,15 +70,12 @@ def parse_duration(text: str) -> float:
 
 
 def age(holding: "Holding") -> float:
-    """Return for how many seconds it had been held when it was read.
-
-    By Redis's clock alone, so the reader's own may be wrong.
-    """
+    """Return the seconds of the hold at the time of the snapshot, by the clock of Redis."""
     return max((read_at(holding) - holding.acquired_at).total_seconds(), 0.0)
 
 
 def read_at(holding: "Holding") -> datetime:
-    """Return when it was read, by Redis's clock."""
+    """Return the time of the snapshot, by the clock of Redis."""
     return holding.expires_at - timedelta(seconds=holding.ttl)
 
 
@@ -133,7 +130,7 @@ def holder_text(told: "Holding | Waiter | Event") -> str:
 
 
 def task_text(told: "Holding | Waiter | Event") -> str:
-    """Return the task's name and id, or nothing where it is no task."""
+    """Return the task's name and id, or an empty string outside a task."""
     holder = told.holder
     if not holder.task_id:
         return printable(holder.task_name or "")
@@ -141,11 +138,11 @@ def task_text(told: "Holding | Waiter | Event") -> str:
 
 
 def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `metadata` without what ``REDISLOCK_REDACT`` hides: values of keys that match, at
-    any depth and whatever their case, are ``"***"``.
+    """Return `metadata` without the values that ``REDISLOCK_REDACT`` hides.
 
-    The keys and the other values are as they were, so still untrusted. Raises
-    `ImproperlyConfigured` if the setting is wrong, rather than show what it was to hide.
+    The value of each key that matches, at any depth and in any case, becomes ``"***"``. All other
+    keys and values are unchanged, and still untrusted. Raises `ImproperlyConfigured` if the
+    setting is invalid.
     """
     hidden = any_of(tuple(conf.redact), re.IGNORECASE)
     return _shown_mapping(metadata, hidden, DEEPEST_METADATA)
@@ -153,8 +150,8 @@ def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def any_of(patterns: tuple[str, ...], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
-    """Return what matches a whole text that one of `patterns` does: ``*`` stands for any run of
-    characters, ``?`` for one."""
+    """Return a regular expression that matches a text if one of the patterns does. ``*`` stands
+    for any characters, ``?`` for one character."""
     each = (translate(pattern.replace("[", "[[]")) for pattern in patterns)  # no classes
     return re.compile("|".join(each) or "(?!)", flags)
 

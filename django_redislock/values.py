@@ -1,4 +1,4 @@
-"""Checks of what callers pass in, each with an error that names the argument and the value."""
+"""Checks of arguments, each with an error that names the argument and the value."""
 
 import inspect
 import json
@@ -25,7 +25,7 @@ _TOKEN = re.compile("[!-9;-~]{1,128}")
 
 
 def seconds(argument: str, value: object) -> float:
-    """A finite number of seconds."""
+    """Return a finite number of seconds."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -40,7 +40,7 @@ def seconds(argument: str, value: object) -> float:
 
 
 def lease(argument: str, value: object) -> float:
-    """Seconds that a lease can last: 10 ms to 10 years."""
+    """Return the seconds of a lease, from 10 ms to 10 years."""
     length = seconds(argument, value)
     if not SHORTEST_LEASE <= length <= LONGEST_LEASE:
         raise ValueError(f"{argument} must be from 10 ms to 10 years, got {value!r}")
@@ -48,7 +48,7 @@ def lease(argument: str, value: object) -> float:
 
 
 def extension(argument: str, value: object, left: float) -> float:
-    """Seconds that a lease of which so many are left can get: it is to end in 10 years at most."""
+    """Return the seconds of an extension of a lease, which can last up to 10 years in total."""
     length = lease(argument, value)
     if left + length > LONGEST_LEASE:
         raise ValueError(f"{argument} must not extend the lease beyond 10 years, got {value!r}")
@@ -56,7 +56,7 @@ def extension(argument: str, value: object, left: float) -> float:
 
 
 def wait(argument: str, value: object) -> float | None:
-    """Seconds to wait, 0 or more; None for ever."""
+    """Return the seconds to wait, or None for an unlimited wait."""
     if value is None:
         return None
     length = seconds(argument, value)
@@ -66,7 +66,7 @@ def wait(argument: str, value: object) -> float | None:
 
 
 def at_least(argument: str, value: object) -> float:
-    """Seconds, 0 to 10 years."""
+    """Return the seconds, from 0 to 10 years."""
     length = seconds(argument, value)
     if not 0 <= length <= LONGEST_LEASE:
         raise ValueError(f"{argument} must be from 0 to 10 years, got {value!r}")
@@ -74,12 +74,12 @@ def at_least(argument: str, value: object) -> float:
 
 
 def count(argument: str, value: object, *, least: int = 1, most: int = LARGEST_COUNT) -> int:
-    """A whole number from `least` to `most`."""
+    """Return a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{argument} must be an int, got {value!r}")
     if not least <= value <= most:
         raise ValueError(f"{argument} must be from {least} to {most:,}, got {value!r}")
-    return int(value)  # one of an Enum's may have a text of its own
+    return int(value)  # An int subclass, such as an Enum, can have another text.
 
 
 def replicas(argument: str, value: object) -> int:
@@ -88,8 +88,7 @@ def replicas(argument: str, value: object) -> int:
 
 
 def aliases(argument: str, value: object) -> list[str]:
-    """Aliases of ``CACHES``, sorted: what a quorum is over. Warns where their number is none
-    for it."""
+    """Return the cache aliases of a quorum, sorted. Warns if their number is even or 1."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f"{argument} must be a list of cache aliases, got {value!r}")
     given = list(value)
@@ -121,7 +120,7 @@ def flag(argument: str, value: object) -> bool:
 
 
 def database(argument: str, value: object) -> str | None:
-    """The alias of a database: True for the default one, False for none."""
+    """Return a database alias, or None for False. True means the default database."""
     if not isinstance(value, bool | str):
         raise TypeError(f"{argument} must be True, False or an alias of DATABASES, got {value!r}")
     alias = (DEFAULT_DB_ALIAS if value is True else value) or None
@@ -148,7 +147,7 @@ def on_lost(argument: str, value: Any) -> Callable[..., object] | Literal["abort
 
 
 def token(argument: str, value: object) -> str:
-    """An owner's token: printable ASCII without blanks and colons, at most 128 characters."""
+    """Return a lock token: 1 to 128 printable ASCII characters without spaces and colons."""
     if isinstance(value, bytes):
         value = value.decode("ascii", "replace")
     if not isinstance(value, str):
@@ -173,7 +172,7 @@ def reported_token(argument: str, value: object) -> str:
 
 
 def metadata(argument: str, value: object) -> dict[str, Any]:
-    """What can be told of a holder: a mapping of names to whatever JSON can take."""
+    """Return the metadata of a holder: a mapping that can be serialized as JSON."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
@@ -195,7 +194,7 @@ def metadata(argument: str, value: object) -> dict[str, Any]:
 
 
 def is_deep(value: object, levels: int = DEEPEST_METADATA) -> bool:
-    """Whether what JSON told has more levels than that: it was made to break its reader."""
+    """Return whether a value has too many nested levels, which could break its reader."""
     if isinstance(value, dict):
         value = list(value.values())
     if not isinstance(value, list):

@@ -46,7 +46,7 @@ class Health:
         return max((each.status for each in self.findings), key=STATUSES.index)
 
     def get(self, id: str) -> Finding:
-        """Return the result with this id. Raises `KeyError` if there is none."""
+        """Return the result with this id. Raises `KeyError` for an unknown id."""
         return {each.id: each for each in self.findings}[id]
 
 

@@ -371,7 +371,7 @@ class BaseLock(Core):
             self._abandon(hold)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., "BaseLock"]:
-        """What makes the lock for a call, from its args and kwargs."""
+        """Return a function that creates the lock for the args and kwargs of a call."""
         template = Template(self.name, signature)
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:

@@ -38,8 +38,9 @@ Outcome: TypeAlias = bool | BaseException
 class Quorum(BaseLock):
     """A mutex that a majority of independent servers must grant. Created by `LockManager.quorum`.
 
-    The safety rule is that of Redlock (Sanfilippo, 2014): a majority must grant the lock within
-    the lease, less the clock drift. Otherwise all grants are released. There are two differences:
+    The safety rule is the rule of Redlock (Sanfilippo, 2014): a majority must grant the lock
+    within the lease, less the clock drift. Otherwise all grants are released. There are two
+    differences:
 
     - A caller queues at the first server that responds, in the order of the cache aliases. When
       that server grants the lock, the caller asks the other servers. So waiters are notified

@@ -24,10 +24,10 @@ from ..names import shown
 from .server import EmbeddedServer
 
 DATABASES = 64
-"""Of each server: each place that ``CACHES`` names on it has one."""
+"""The number of databases of each server. Each database of the project gets one of them."""
 
 ABOUT_VALUES = frozenset({"serializer", "SERIALIZER", "COMPRESSOR", "REVERSE_KEY_FUNCTION"})
-"""What of an alias's ``OPTIONS`` is no matter of where its server is, and how to get there."""
+"""The ``OPTIONS`` that do not affect the connection to the server."""
 
 FACTORIES = {
     "DJANGO_REDIS_CONNECTION_FACTORY": "django_redis.pool.ConnectionFactory",
@@ -37,8 +37,8 @@ FACTORIES = {
 NO_CLIENT = {"REDISLOCK_CLIENT": None, "REDISLOCK_ASYNC_CLIENT": None}
 
 _servers: dict[tuple[int, int], EmbeddedServer] = {}
-"""By the process that started it, and a number. A forked child starts its own, and keeps what it
-has of its parent's untouched."""
+"""The servers by process id and number. A forked process starts its own servers, and does not
+touch the servers of its parent."""
 
 
 class embedded_redis(TestContextDecorator):
@@ -79,7 +79,7 @@ class embedded_redis(TestContextDecorator):
         return self.enable()
 
     def enable(self) -> EmbeddedServer:
-        # Read before: of settings that nobody has read yet none can be overridden.
+        # Read the settings first, because unread settings cannot be overridden.
         wanted = [conf.cache, *self._also]
         with override_settings(**NO_CLIENT):
             places = _places(wanted)
@@ -102,8 +102,8 @@ class embedded_redis(TestContextDecorator):
             self._say_nothing()
 
     def _say_nothing(self) -> None:
-        # Whoever set others meanwhile and takes them back only now, as pytest-django's `settings`
-        # where a test asks for it first, brings ours back.
+        # Another override that began earlier and ends later would restore these settings. The
+        # `settings` fixture of pytest-django does that if a test requests it first.
         for name in self._override.options:
             vars(self._layer).pop(name, None)
 
@@ -120,7 +120,7 @@ Place = tuple[int, int]
 
 
 def _places(wanted: Sequence[str]) -> dict[str, Place]:
-    """Where each alias is to lead; those that are wanted are there, and come first."""
+    """Return the server and database for each alias, the wanted aliases first."""
     found: dict[str, Place] = {}
     machines: dict[str, dict[object, int]] = {}
     on_redis = list(_on_redis(wanted))
@@ -138,7 +138,7 @@ def _on_redis(wanted: Sequence[str]) -> Iterator[str]:
         try:
             if _is_on_redis(about):
                 yield alias
-        except ImportError:  # where its library is not installed, nothing uses it here
+        except ImportError:  # The library of the backend is not installed.
             if alias in wanted:
                 raise
 
@@ -155,8 +155,7 @@ def _backends() -> tuple[type, ...]:
 
 
 def _database_of(alias: str) -> tuple[str, int] | None:
-    """The machine that its client is told, and the database there; None where that is asked of
-    others, or not to be known."""
+    """Return the machine and database of an alias, or None if the client does not know them."""
     try:
         return server(alias).database
     except ImproperlyConfigured:
@@ -164,7 +163,7 @@ def _database_of(alias: str) -> tuple[str, int] | None:
 
 
 def _text_of(about: Mapping[str, Any], on_redis: bool) -> tuple[str, str]:
-    """The same as far as the settings say."""
+    """Return the machine and database of an alias from its settings."""
     location = about.get("LOCATION") or ""
     text = location if isinstance(location, str) else ",".join(map(str, location))
     if not on_redis:
@@ -202,11 +201,11 @@ def _url(place: Place) -> str:
 
 
 def _server(number: int) -> EmbeddedServer:
-    """That server of this process, started when it is first asked for."""
+    """Return a server of this process. It starts at the first call."""
     key = os.getpid(), number
     if key not in _servers:
         found = EmbeddedServer(databases=DATABASES).start()
-        # With its folder: in a child of multiprocessing no finalizer runs at the end.
+        # This also deletes the folder, because a multiprocessing child runs no finalizers.
         atexit.register(found.__exit__, None, None, None)
         _servers[key] = found
     return _servers[key]
@@ -227,7 +226,7 @@ def _flush(url: str) -> None:
 
 
 def _let_go(addresses: set[str]) -> None:
-    """What is still held there is renewed no more, and nobody is told that it is lost."""
+    """End the renewal of the locks on these servers, without signals."""
     for lease in held_here():
         if lease.server.address in addresses:
             lease.end()

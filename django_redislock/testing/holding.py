@@ -166,11 +166,11 @@ def _end(keys: LockKeys, tokens: Iterable[str]) -> Flow[None]:
     token = ""
     for token in tokens:
         yield from flows.renew(keys, token, 0, "set")
-    yield from flows.force_release(keys, token)  # who is over is noted; this one is by now
+    yield from flows.force_release(keys, token)  # This records the expired holds.
 
 
 def _books(name: str, tokens: Iterable[str]) -> list[Book]:
-    """Those that renew what this process had of it, and are to do so at once."""
+    """Return the lease books of this process that renew the lock, after making the renewal due."""
     leases = [lease for lease in held_here() if lease.keys.name == name and lease.token in tokens]
     for lease in leases:
         lease.put_off(0)

@@ -149,13 +149,13 @@ def _end(keeper: subprocess.Popen[str]) -> None:
         keeper.communicate()
 
 
-# What follows runs in the keeper.
+# The keeper process runs the following code.
 
 
 def keep(order: dict[str, Any]) -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, _leave)
-    # Whatever it is, the asker is told and raises it.
+    # The process that started the keeper raises the error.
     try:
         server = _start_server(Path(order["folder"]), order["port"], order["config"])
     except Exception as error:
