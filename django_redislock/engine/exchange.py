@@ -264,7 +264,7 @@ def _exchange(connection: Any, commands: Sequence[Command], until: float | None)
 
 def _read(connection: Any, until: float | None) -> Any:
     if until is not None and not _has_arrived(connection, until):
-        raise RedisTimeoutError("Redis did not answer in time")
+        raise RedisTimeoutError("Redis did not respond in time")
     try:
         return connection.read_response(disable_decoding=True)
     except ResponseError as error:
@@ -304,7 +304,7 @@ async def aask(
     except TimeoutError as error:
         if isinstance(client, Nodes):
             client.look_again()
-        raise RedisTimeoutError("Redis did not answer in time") from error
+        raise RedisTimeoutError("Redis did not respond in time") from error
     if task and task.cancelling() > before:
         # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
         raise asyncio.CancelledError
@@ -456,7 +456,7 @@ async def _aread(connection: Any) -> Any:
     except ResponseError as error:
         return error.with_traceback(None)  # it would keep its frames, and a lock in them, alive
     except TimeoutError as error:
-        raise RedisTimeoutError("Redis did not answer in time") from error
+        raise RedisTimeoutError("Redis did not respond in time") from error
 
 
 async def _aanswer_of(client: Any, command: Command) -> Any:
