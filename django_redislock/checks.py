@@ -30,7 +30,7 @@ def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
         alias = conf.cache
     except ImproperlyConfigured as error:
         hint = f"Set REDISLOCK_CACHE to one of the cache aliases: {known}."
-        return [Error(f"{error}.", hint=hint, id="redislock.E001")]
+        return [Error(_sentence(error), hint=hint, id="redislock.E001")]
     if alias not in caches.settings:
         return [
             Error(
@@ -51,7 +51,7 @@ def _check_alias(alias: str) -> list[CheckMessage]:
         if fits(alias):
             return []
     except ImproperlyConfigured as error:
-        return [Error(str(error), hint=_hint(alias, error), id="redislock.E002")]
+        return [Error(_sentence(error), hint=_hint(alias, error), id="redislock.E002")]
     hint = (
         "Set REDISLOCK_CACHE to a cache alias with one of these backends. Your other caches are "
         "not affected. Or set REDISLOCK_CLIENT to a callable that returns a redis-py client."
@@ -89,13 +89,17 @@ def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """E003: A setting other than ``REDISLOCK_CACHE`` has an invalid value."""
     return [
         Error(
-            f"{refusal}.",
+            _sentence(refusal),
             hint=f"{SETTING_HINTS[setting]} Remove the setting to use the default.",
             id="redislock.E003",
         )
         for setting in SETTINGS
         if (refusal := _refusal_of(setting))
     ]
+
+
+def _sentence(error: object) -> str:
+    return f"{str(error).rstrip('.')}."
 
 
 def _refusal_of(setting: str) -> str:
@@ -142,7 +146,7 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
         if check_backend(app_configs) or check_settings(app_configs):
             return []  # These checks report the error.
         hint = SETTING_HINTS["client"]
-        return [Error(f"{error}.", hint=hint, id="redislock.E003")]
+        return [Error(_sentence(error), hint=hint, id="redislock.E003")]
     except RedisError as error:
         return [
             Warning(

@@ -274,8 +274,11 @@ def _made(alias: str, connect: Callable[[], Any]) -> Any:
         for each in client.every() if isinstance(client, Nodes) else [client]:
             refuse_mistaken_options(each)
     except (*MISTAKES, ImproperlyConfigured) as error:
-        if isinstance(error, ImproperlyConfigured) and has_own(alias):
-            raise  # it names the setting
+        if has_own(alias):
+            if isinstance(error, ImproperlyConfigured):
+                raise  # It names the setting.
+            text = f"The client of REDISLOCK_CLIENT or REDISLOCK_ASYNC_CLIENT is invalid: {error}"
+            raise ImproperlyConfigured(without_secrets(text)) from error
         raise ImproperlyConfigured(_refusal(alias, error)) from error
     return client
 

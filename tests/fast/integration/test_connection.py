@@ -197,7 +197,7 @@ def test_sentinels_know_a_service_by_a_name_that_is_no_hosts(alias_on):
         "CLIENT_CLASS": "django_redis.client.SentinelClient",
         "SENTINELS": [("127.0.0.1", 1)],
     }
-    with pytest.raises(ImproperlyConfigured, match="can't be read"):
+    with pytest.raises(ImproperlyConfigured, match="address in LOCATION is invalid"):
         fits(alias_on(service).alias)
     factory = "django_redis.pool.SentinelConnectionFactory"
     with override_settings(DJANGO_REDIS_CONNECTION_FACTORY=factory):

@@ -78,7 +78,7 @@ async def held_async():
     return found
 
 
-@pytest.mark.filterwarnings("ignore:.*a quorum over 1 servers")
+@pytest.mark.filterwarnings("ignore:.*a quorum of 1")
 def test_no_repr_contains_a_lock_token(redis_server, sent):
     found = [locks, single_instance, task, *errors(), *asyncio.run(held_async())]
     tokens = {TOKEN}
