@@ -238,7 +238,7 @@ class FencedInstance(Generic[M]):
     def delete(self, *, using: str | None = None) -> tuple[int, dict[str, int]]:
         """Delete the instance as `Model.delete` does. A row that no longer exists is not an error.
 
-        A deleted row has no fencing token. A stale holder can insert the row again.
+        A deleted row has no fencing token, so a stale holder can insert a row with the same key.
 
         Raises:
             StaleLock: A newer holder has written the row.

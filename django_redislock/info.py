@@ -31,7 +31,7 @@ class Holder:
     shortened to its beginning and a digest, 256 characters in total."""
 
     process: str | None = None
-    """The random id of the process. It tells apart two processes that have the same host name and
+    """The random id of the process. It distinguishes two processes with the same host name and
     pid. A forked child has an id of its own. None if an older release wrote the record."""
 
 

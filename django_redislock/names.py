@@ -47,7 +47,7 @@ def check_names(names: object) -> list[str]:
 def check_name(name: object, argument: str = "name") -> str:
     """Return `name` if it can be a lock's, as a plain str.
 
-    A name is a str of 1 to 512 bytes in UTF-8 without control characters.
+    A name has 1 to 512 bytes in UTF-8 and no control characters.
     Raises `TypeError` or `ValueError`, which call it `argument`.
     """
     if not isinstance(name, str):

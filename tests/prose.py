@@ -145,31 +145,19 @@ def texts_of(path: Path) -> Iterator[Text]:
 
 def python_texts(source: str) -> Iterator[Text]:
     """Yield docstrings, messages (string literals with at least four words) and comments."""
-    parts = {id(part) for joined in _joined(source) for part in joined.values}
-    for node in ast.walk(_tree(source)):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in parts
-        ):
-            if _is_prose(node.value):
-                yield from _paragraphs(node.lineno, node.value)
-        elif isinstance(node, ast.JoinedStr):
-            whole = "".join(_literal(part) for part in node.values)
-            if _is_prose(whole):
-                yield Text(node.lineno, whole)
+    nodes = list(ast.walk(ast.parse(source)))
+    formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for each in formatted for part in each.values}
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(map(_literal, node.values))
+        elif isinstance(node, ast.Constant) and id(node) not in parts:
+            text = _literal(node)
+        else:
+            continue
+        if _is_prose(text):
+            yield from _paragraphs(node.lineno, text)
     yield from _comments(source)
-
-
-_trees: dict[str, ast.Module] = {}
-
-
-def _tree(source: str) -> ast.Module:
-    return _trees.get(source) or _trees.setdefault(source, ast.parse(source))
-
-
-def _joined(source: str) -> list[ast.JoinedStr]:
-    return [node for node in ast.walk(_tree(source)) if isinstance(node, ast.JoinedStr)]
 
 
 def _literal(part: ast.expr) -> str:

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redislock.functions import is_async, is_generator, signature_of
 from django_redislock.names import shown
 
-from . import ends, worker  # noqa: F401  what they connect to
+from . import ends, worker  # noqa: F401  they connect to signals
 from .call import Call, running_task
 from .execution import Execution
 from .key import key_maker
@@ -134,15 +134,15 @@ def single_instance(
             - ``"replace"``: The queued task is revoked, and the new one takes its queue lock. Only
               for modes with a queue lock.
 
-            If other tasks depend on the result of a duplicate (a member of a chain, group or
-            chord, or a task with a `link` or its own `task_id`), it is sent anyway. It then ends
-            without running: with None, or with `AlreadyRunning`.
+            A duplicate is sent anyway if other tasks depend on its result: a member of a chain,
+            group or chord, or a task with a `link` or its own `task_id`. It ends without running,
+            with None or with `AlreadyRunning`.
         timeout: The lease in seconds. It is how long the lock outlives a worker that died. None
             means ``REDISLOCK_TIMEOUT``.
         blocking_timeout: The maximum wait in seconds with ``"wait"``. None waits without a limit.
         countdown: The seconds before a retry. None means about 1 second, doubled with each retry
-            up to 60. Do not use a value near 0: the worker would retry all the time, and Celery
-            can record the state RETRY for a task that has ended.
+            up to 60. A value near 0 makes the worker retry all the time. Celery can then record
+            the state RETRY for a task that has ended.
         max_retries: The maximum number of retries. None means no limit.
         limit: How many instances can run at the same time. None means one.
         at_least_for: The seconds for which the lock is held at least, from the start of the task.
@@ -160,8 +160,8 @@ def single_instance(
         TypeError: At import, if an option has the wrong type, or if the decorator is on the wrong
             side of the task decorator. At the call, if an argument cannot be part of the name.
         ValueError: At import, if an option has an invalid value, or if options cannot be combined.
-        django.core.exceptions.ImproperlyConfigured: At import (above a task decorator, when Celery
-            creates the task), if `unique_on` or `key` has a name that is not a parameter.
+        django.core.exceptions.ImproperlyConfigured: At import, if `unique_on` or `key` has a name
+            that is not a parameter. Above a task decorator, when Celery creates the task.
         redis.exceptions.ConnectionError: When the task is sent or starts, if Redis is unreachable.
     """
     options = Options(
@@ -220,7 +220,7 @@ def _install_or_disable(options: Options, task: Task[..., Any]) -> None:
 
 
 def _disable(task: Task[..., Any], error: Exception) -> None:
-    """Celery goes on after an error in an app's making: the task must not run without a lock."""
+    """Disable the task. Celery ignores the error, and the task must not run without its lock."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise error
@@ -234,8 +234,8 @@ def _install(options: Options, task: Task[..., Any]) -> None:
             f"Task {task.name} has single_instance more than once: above and below its task"
             f" decorator (mode={options.mode!r} goes above), or on two tasks with this name"
         )
-    # Below what autoretry_for puts there, as the decorator is where it stands below: that may
-    # want to retry what is raised here.
+    # Wrap the function inside the wrapper of autoretry_for, which can retry errors raised here. A
+    # decorator below the task decorator does the same.
     where = "_orig_run" if hasattr(task, "_orig_run") else "run"
     run = getattr(task, where)
     signature = signature_of(run)

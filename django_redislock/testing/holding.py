@@ -106,7 +106,7 @@ def not_free(name: str) -> LockError:
 
 
 def lose(name: str, *, using: str | None = None) -> None:
-    """Make all holders lose a lock, as a failure does: their leases expire at once.
+    """Make all holders lose a lock: their leases expire at once, like after a failure.
 
     This function runs the next renewal of this process immediately. When it returns, `lost` is
     true, `on_lost` was called and `lock_lost` was sent (both in another thread), and `release()`
