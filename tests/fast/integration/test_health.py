@@ -196,7 +196,7 @@ def test_a_lost_reply_leaves_nothing_behind(redis_server):
 
 def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
     server = server_of("own")
-    with pytest.raises(LockLost, match="dropped"):
+    with pytest.raises(LockLost, match="server deleted it"):
         run(server.client, meddled(probing.ping(server, thread_book, 2), own_redis.flushdb, 1))
 
 
