@@ -1,10 +1,13 @@
-"""The pages for operators have each health check and each log message."""
+"""The pages for operators have each health check and log message, and name no other metric."""
 
 import ast
 import re
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 import django_redislock
+from django_redislock import metrics
 from django_redislock.health import CHECKS
 from tests.tools import ROOT
 
@@ -31,3 +34,12 @@ def test_each_log_message_is_documented() -> None:
     table = first_cells("production/log-messages.md", "## Errors", "## Messages of other loggers")
     documented = {message.partition(":")[0] for message in table}
     assert documented == logged - {"%s"} | {"Task skipped", "Call skipped"}
+
+
+def test_the_alerts_use_metrics_that_exist() -> None:
+    registry = CollectorRegistry()
+    metrics.install(registry=registry, using=[])
+    families = [*registry.collect(), *metrics.Servers().describe()]
+    page = (ROOT / "docs" / "production" / "monitoring.md").read_text()
+    used = re.findall(r"\b(redislock_\w+?)(?:_total|_bucket|_count|_sum)?\b", page)
+    assert set(used) <= {family.name for family in families}
