@@ -131,7 +131,9 @@ def test_a_release_that_cannot_be_reported_happens_and_stdout_goes_on(hold, capf
         call_command("locks", "release", "--all", "--yes", stdout=full)
     with suppress(OSError):
         full.close()
-    assert str(caught.value) == "What was released can't be told: No space left on device"
+    assert str(caught.value) == (
+        "Could not write output: No space left on device. The locks were released."
+    )
     assert not any(lock.owned() for lock in held)
     os.write(1, b"goes on")
     assert capfd.readouterr().out == "goes on"

@@ -188,7 +188,7 @@ def test_name_of_another_kind_is_refused():
         ended = run("run", "x", "--", "echo", "ran")
 
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "is held as a semaphore" in ended.stderr
+    assert "is in use as a semaphore" in ended.stderr
 
 
 # From code
@@ -230,5 +230,5 @@ def test_call_command_returns_after_a_conflict_that_is_a_success():
 def test_another_thread_is_refused():
     refused = start(lambda: call_command("locks", "run", "x", "--", "true"))
 
-    with pytest.raises(CommandError, match="so it needs the main thread"):
+    with pytest.raises(CommandError, match="needs the main thread"):
         refused.result(60)

@@ -239,7 +239,7 @@ def test_an_update_that_is_not_possible_is_refused(using, rows):
     for each in (Restaurant.objects, School.objects):
         with pytest.raises(TypeError, match="several tables"):
             fenced(each, NOW).update(name="new")
-    with pytest.raises(ValueError, match="fence is set to the lock's token"):
+    with pytest.raises(ValueError, match=r"cannot set .*\.fence"):
         fenced(rows, NOW).update(fence=1)
     with pytest.raises(TypeError, match="slice"):
         fenced(rows.all()[:1], NOW).update(balance=5)

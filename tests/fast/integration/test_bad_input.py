@@ -196,7 +196,7 @@ def test_unknown_options_of_lock_classes():
     ("misuse", "error", "says"),
     [
         (lambda: locks.lock_many([]), ValueError, "names"),
-        (lambda: locks.lock_many(5), TypeError, "names must be several names, got 5"),
+        (lambda: locks.lock_many(5), TypeError, "names must be an iterable of lock names, got 5"),
         (lambda: locks.active(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
         (lambda: locks.aactive(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
         (lambda: locks.atomic("a", release_on_commit=True), TypeError, "release_on_commit"),

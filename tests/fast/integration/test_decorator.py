@@ -102,7 +102,7 @@ async def agenerator():
     ],
 )
 def test_what_runs_after_its_call_is_refused_at_import(lock, function):
-    with pytest.raises(TypeError, match=f"can't be put around .*{function.__name__}"):
+    with pytest.raises(TypeError, match=f"cannot decorate .*{function.__name__}"):
         lock(function)
 
 

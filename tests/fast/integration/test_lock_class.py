@@ -236,11 +236,11 @@ MISUSES = {
 @pytest.mark.parametrize("misuse", MISUSES)
 def test_misuse_raises_the_errors_of_redis_py(client, misuse):
     lock = Lock(client, "a")
-    with pytest.raises(redis.exceptions.LockError, match=f"Cannot {misuse} an unlocked lock"):
+    with pytest.raises(redis.exceptions.LockError, match=f"Cannot {misuse} lock 'a'"):
         MISUSES[misuse](lock)
     assert lock.acquire()
     client.flushdb()
-    message = f"Cannot {misuse} a lock that's no longer owned"
+    message = f"Cannot {misuse} lock 'a': it was lost"
     with pytest.raises(redis.exceptions.LockNotOwnedError, match=message):
         MISUSES[misuse](lock)
 

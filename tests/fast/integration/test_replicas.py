@@ -62,9 +62,9 @@ def test_a_lock_is_on_the_replica_when_it_is_acquired(replicated, replica):
 
 def test_a_lock_that_no_replica_confirms_is_refused_loudly_and_not_left(replicated, replica):
     replica.pause()
-    with pytest.raises(ConnectionError, match=r"'a' must be on 1 replica.* was on 0"):
+    with pytest.raises(ConnectionError, match=r"'a' was not acquired: 0 of 1 replica"):
         replicated.lock("a", min_replicas=1).acquire()
-    with pytest.raises(ConnectionError, match="'b' must be on 2"):
+    with pytest.raises(ConnectionError, match="'b' was not acquired: 0 of 2"):
         asyncio.run(replicated.lock("b", min_replicas=2).aacquire())
     assert replicated.count() == 0
 
@@ -94,7 +94,7 @@ def test_a_turn_counts_when_the_replica_has_it(replicated, replica):
     waiting(replicated, "a", 1)
     replica.pause()
     first.release()
-    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+    with pytest.raises(ConnectionError, match="'a' was not acquired: 0 of 1"):
         turn.result(60)
     assert replicated.count() == 0
 
@@ -123,7 +123,7 @@ def test_an_extension_counts_when_the_replica_has_it(replicated, replica):
     lock = replicated.lock("a", min_replicas=1)
     assert lock.acquire()
     replica.pause()
-    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+    with pytest.raises(ConnectionError, match="'a' was not acquired: 0 of 1"):
         lock.extend(60)
     lock.release()
 
@@ -140,7 +140,7 @@ def test_a_replica_is_not_waited_for_longer_than_the_client_waits_for_an_answer(
 ):
     hasty = alias_on(primary.url, socket_timeout=0.95)
     replica.pause()
-    with pytest.raises(ConnectionError, match="'a' must be on 1"):
+    with pytest.raises(ConnectionError, match="'a' was not acquired: 0 of 1"):
         hasty.lock("a", min_replicas=1).acquire()
     assert hasty.count() == 0
 

@@ -112,7 +112,7 @@ def test_fields_by_their_repr_are_kept_apart(one, other):
 def test_a_width_that_a_stranger_chose_fills_no_memory(width):
     """`{site:{width}}` takes its format from the call."""
     for value in ("x", 1, 1.5, Decimal(1), True, None, 10**4000):
-        with pytest.raises(ValueError, match="can't be filled"):
+        with pytest.raises(ValueError, match="cannot be filled"):
             Template("{site:{width}}", REBUILD).fill(arguments(REBUILD, (value, width), {}))
 
 

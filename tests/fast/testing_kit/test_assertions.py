@@ -110,7 +110,7 @@ class TestNothingHeld:
 
 class TestSkipped:
     def test_it_fails_if_the_task_runs_or_another_task_is_skipped(self, app, work) -> None:
-        message = r"Not once kit\.work was skipped within 0 s"
+        message = r"Task kit\.work was not skipped within 0 s"
         with pytest.raises(AssertionError, match=message), assert_skipped(work, within=0):
             work.apply([7])
 

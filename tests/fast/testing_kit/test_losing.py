@@ -143,7 +143,7 @@ def test_a_thread_can_take_the_lock_of_a_coroutine() -> None:
 
 
 def test_a_free_lock_cannot_be_lost() -> None:
-    with pytest.raises(LockError, match=f"'{NAME}' can't be lost: nobody holds it"):
+    with pytest.raises(LockError, match=f"'{NAME}' cannot be lost: nobody holds it"):
         lose(NAME)
     with pytest.raises(LockError, match="nobody holds it"):
         asyncio.run(alose(NAME))
