@@ -23,15 +23,18 @@ class FakeClock:
     def now(self) -> float:
         return self._real() + self._ahead
 
+    def pass_time(self, seconds: float) -> None:
+        self._ahead += seconds
+
     def forward(self, seconds: float) -> None:
         """Move it forward, and have the renewal threads do what is due then."""
-        self._ahead += seconds
+        self.pass_time(seconds)
         for book in list(renewal._thread_books.values()):
             book.go_round()
 
     async def aforward(self, seconds: float) -> None:
         """Move it forward, and have the renewals of the running event loop do what is due."""
-        self._ahead += seconds
+        self.pass_time(seconds)
         loop = asyncio.get_running_loop()
         for book in list(renewal._loop_books.get(loop, {}).values()):
             await book.go_round()

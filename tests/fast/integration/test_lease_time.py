@@ -1,0 +1,52 @@
+"""How long a holder counts on its lease, and which process does."""
+
+from django_redislock import locks
+from django_redislock.engine import renewal
+from tests.tools import Child
+
+FORKING = """
+import os
+from django_redislock import LockNotOwnedError, locks
+
+lock = locks.lock("a", timeout=30)
+assert lock.acquire()
+if os.fork() == 0:
+    try:
+        lock.release()
+    except LockNotOwnedError:
+        os._exit(0)
+    os._exit(1)
+_, status = os.wait()
+say(f"child {os.waitstatus_to_exitcode(status)}")
+lock.release()
+"""
+
+
+def test_a_renewed_lease_counts_from_before_the_request(moving_clock, monkeypatch):
+    run, sent = renewal.run, []
+
+    def slow(client, flow):
+        sent.append(moving_clock.now())
+        answer = run(client, flow)
+        moving_clock.pass_time(5)
+        return answer
+
+    monkeypatch.setattr(renewal, "run", slow)
+    with locks.lock("a", timeout=30) as lock:
+        moving_clock.forward(15)
+        assert sent[0] < lock._seen().deadline <= sent[0] + 30
+
+
+def test_a_shorter_lease_does_not_end_the_least_time():
+    lock = locks.lock("a", timeout=30, at_least_for=60)
+    assert lock.acquire()
+    lock.extend(5, replace_ttl=True)
+    assert locks.get("a").ttl > 50
+    lock.release()
+    locks.force_release("a")
+
+
+def test_a_forked_child_is_not_the_holder():
+    with Child(FORKING) as child:
+        child.expect("child 0")
+        assert child.wait() == 0
