@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.servers import Node
+from tests.tools import ROOT
 
 from . import places, report, rounds
 from .figure import Bench, Figure
@@ -29,7 +30,7 @@ def main() -> int:
     if options.json:
         options.json.write_text(report.as_json(figures, where))
     if options.write:
-        report.put_on(options.write, options.write.parent.parent / "images", figures, where)
+        report.put_on(options.write, ROOT / "docs" / "images", figures, where)
     return 0 if report.ends_well(figures) else 1
 
 
@@ -55,8 +56,8 @@ def _told_again() -> str:
     if not rounds.repeated:
         return ""
     return (
-        f"; {len(rounds.repeated)} portions were measured again, as the machine's host took more "
-        f"than {rounds.AWAY:.0%} of the processors meanwhile"
+        f"; {len(rounds.repeated)} portions were measured again, because the machine's host took "
+        f"more than {rounds.AWAY:.0%} of the CPU time"
     )
 
 

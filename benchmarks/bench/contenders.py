@@ -17,11 +17,11 @@ OURS = "django-redislock"
 REDIS_PY = "redis-py"
 PYTHON_REDIS_LOCK = "python-redis-lock"
 POTTERY = "pottery"
-BARE = "bare SET and EVALSHA"
-SAME = "our commands, nothing decided"
-SENT = "our commands, nothing decided, sent as ours are"
+BARE = "baseline (SET + EVALSHA)"
+SAME = "our commands, no logic"
+SENT = "lower bound (our commands, no logic)"
 PINGS = "two PINGs"
-LIST = "bare LPUSH and BLPOP"
+LIST = "baseline (LPUSH + BLPOP)"
 
 LEASE = 30  # seconds that everybody's lock stays if its holder dies
 

@@ -88,7 +88,7 @@ class Line:
         result = f"{number(self.result)}{self.unit}"
         floor = "" if self.floor is None else f"{number(self.floor)}{self.unit}"
         verdict = "yes" if self.holds else "**no**"
-        verdict += ", within the noise" if self.within_noise else ""
+        verdict += ", inconclusive" if self.within_noise else ""
         return self.what, goal, floor, result, spread, verdict
 
 

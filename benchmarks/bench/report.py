@@ -1,6 +1,7 @@
-"""A run as a table, as JSON, and on a page with plots (in colours for light and dark pages)."""
+"""A run as a table, as JSON, and on a page with plots (in colors for light and dark pages)."""
 
 import json
+import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from .figure import Figure, Plot, number
 BEGIN = "<!-- bench: written by `make bench` -->"
 END = "<!-- bench: end -->"
 
-HEAD = ("Figure", "What", "Goal", "Floor", "Result", "Spread", "Holds")
+HEAD = ("Figure", "What", "Target", "Lower bound", "Result", "Spread", "Met")
 RULE = ("---", "---", "--:", "--:", "--:", "--:", "---")
 
 PACKAGES = (
@@ -33,7 +34,24 @@ def table(figures: Figures) -> str:
     """In Markdown, and below it what else was measured."""
     rows = [(f"({key})", *line.cells()) for key in figures for line in figures[key].lines]
     notes = [f"- ({key}) {note}" for key, figure in figures.items() for note in figure.notes]
-    return "\n".join([markdown(HEAD, RULE, *rows), *([""] if notes else []), *notes])
+    return "\n".join([summary(figures), "", markdown(HEAD, RULE, *rows), "", *notes]).rstrip()
+
+
+def summary(figures: Figures) -> str:
+    """How many targets are met, and which of the others no lock of this design could meet."""
+    lines = [line for figure in figures.values() for line in figure.lines]
+    missed = [line for line in lines if not line.holds]
+    short_by = [
+        (round(line.floor, 2) - line.goal) * (1 if line.sense == "at most" else -1)
+        for line in missed
+        if line.floor is not None
+    ]
+    return (
+        f"{len(lines) - len(missed)} of {len(lines)} targets are met. Missed: {len(missed)}, of "
+        f"which {sum(line.within_noise for line in missed)} are inconclusive. The lower bound is "
+        f"beyond the target of {sum(gap > 0 for gap in short_by)} of them, and equal to the "
+        f"target of {short_by.count(0)}."
+    )
 
 
 def ends_well(figures: Figures) -> bool:
@@ -45,7 +63,7 @@ def put_on(page: Path, images: Path, figures: Figures, where: str) -> None:
     for old in images.glob("bench-*.svg"):
         old.unlink()
     drawn = [
-        f"![{plot.title}](../images/{save(plot, images).name})"
+        f"![{plot.title}]({os.path.relpath(save(plot, images), page.parent)})"
         for figure in figures.values()
         for plot in figure.plots
     ]

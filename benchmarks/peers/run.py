@@ -149,7 +149,7 @@ def no_fault(run: Run) -> str:
     run.go()
     seconds_until(result.ready)
     free = _free(run, task)
-    return f"{'run twice' if twice else 'one ran'}; {free}"
+    return f"{'ran twice' if twice else 'ran once'}; {free}"
 
 
 def child_killed(run: Run) -> str:
@@ -167,7 +167,7 @@ def child_killed_acks_late(run: Run) -> str:
     run.hang_no_more()
     os.kill(pid, signal.SIGKILL)
     again = seconds_until(lambda: len(run.begins(result.id)) > 1)
-    work = f"not run again in {PATIENCE:.0f} s" if again is None else f"run again, {again:.1f} s"
+    work = f"not rerun in {PATIENCE:.0f} s" if again is None else f"rerun after {again:.1f} s"
     return f"{work}; task: {_end(result)}; {_free(run, task)}"
 
 
@@ -191,11 +191,11 @@ def chord_with_duplicate(run: Run) -> str:
         return f"the sender gets {type(error).__name__}: {error}"
     called = seconds_until(lambda: _collected(run))
     if called is not None:
-        return f"callback ran, {called:.1f} s"
+        return f"callback ran after {called:.1f} s"
     run.go()
     late = seconds_until(lambda: _collected(run), patience=5)
-    after = "nor after the running one had ended" if late is None else "but when it had ended"
-    return f"callback not run in {PATIENCE:.0f} s, {after}"
+    after = "nor after the running task ended" if late is None else "but after the other ended"
+    return f"callback did not run in {PATIENCE:.0f} s, {after}"
 
 
 def retry(run: Run) -> str:
@@ -222,23 +222,23 @@ def revoked_in_the_queue(run: Run) -> str:
 
 
 CASES: dict[str, Case] = {
-    "no fault: a duplicate, then the end": no_fault,
-    "SIGKILL of the child": child_killed,
-    "SIGKILL of the child, `acks_late`, `reject_on_worker_lost`": child_killed_acks_late,
+    "no fault: a duplicate is sent, then the task ends": no_fault,
+    "SIGKILL of the pool process": child_killed,
+    "SIGKILL of the pool process, `acks_late`, `reject_on_worker_lost`": child_killed_acks_late,
     "hard time limit": hard_time_limit,
     "a chord with a duplicate": chord_with_duplicate,
     "`self.retry()`": retry,
-    "revoked in the queue": revoked_in_the_queue,
+    "revoked while queued": revoked_in_the_queue,
 }
 
 
 def _free(run: Run, task: Task) -> str:
     free = run.free_after(task)
     if free is not None:
-        return f"an equal one runs after {free:.1f} s"
+        return f"an equal task runs after {free:.1f} s"
     left = run.tasks.seconds_left(task, run.id)
-    lock = "" if left is None else f": its lock has {left:.0f} s left"
-    return f"**no equal one in {PATIENCE:.0f} s**{lock}"
+    lock = "" if left is None else f": the lock has {left:.0f} s left"
+    return f"**no equal task in {PATIENCE:.0f} s**{lock}"
 
 
 def _end(result: AsyncResult) -> str:

@@ -26,7 +26,7 @@ from ..bench.rounds import interleaved
 BEGIN = "<!-- scale: written by `make scale` -->"
 END = "<!-- scale: end -->"
 
-LOCKS, REPLAYED = "`locks.lock`", "what it sends, replayed"
+LOCKS, REPLAYED = "`locks.lock`", "the same commands, replayed"
 PROCESSES = {LOCKS: (1, 2, 4), REPLAYED: (1, 2)}
 
 MASTERS = 3
@@ -118,8 +118,8 @@ def _cpu(node: Node) -> float:
 
 def _table(found: dict[Load, list[Carried]]) -> str:
     head = (
-        *("Servers", "Who asks", "Processes", "Cycles a second", "Spread"),
-        *("Busiest server, of a core", "Servers' time for a cycle", "So a full core would carry"),
+        *("Servers", "Load", "Processes", "Cycles per second", "Spread"),
+        *("Busiest server, of a core", "Server CPU time per cycle", "Estimate for a full core"),
     )
     rule = ("--:", "---", "--:", "--:", "--:", "--:", "--:", "--:")
     rows = [_row(load, rounds) for load, rounds in found.items()]
@@ -138,7 +138,7 @@ def _row(load: Load, rounds: Sequence[Carried]) -> tuple[str, ...]:
         f"{_hundreds(low)} to {_hundreds(high)}",
         f"{statistics.median(each.of_core for each in rounds):.0%}",
         f"{microseconds:.0f} µs",
-        f"{_hundreds(1e6 / microseconds)} a second",
+        f"{_hundreds(1e6 / microseconds)} per second",
     )
 
 
@@ -148,7 +148,7 @@ def _hundreds(value: float) -> str:
 
 def _spread(keys: Keys) -> str:
     """How the buckets come to lie where the slots are shared evenly."""
-    head = ("Primaries", "Buckets of each", "Carry as much as")
+    head = ("Primaries", "Buckets on each primary", "Capacity in servers")
     rows = [head, ("--:", "---", "--:")]
     for primaries in SPREAD_OVER:
         ends = [SLOTS * (place + 1) // primaries for place in range(primaries)]
@@ -158,7 +158,7 @@ def _spread(keys: Keys) -> str:
             of_each[next(place for place, end in enumerate(ends) if slot < end)] += 1
         most = BUCKETS / max(of_each)
         told = ", ".join(map(str, sorted(of_each, reverse=True)))
-        rows.append((str(primaries), told, f"{number(most)} servers"))
+        rows.append((str(primaries), told, number(most)))
     return markdown(*rows)
 
 

@@ -191,12 +191,12 @@ def tell(setting: Setting, min_replicas: int = 0) -> None:
     at_once = [hold.began - hold.asked for hold in found.holds if hold.queued is None] or [0]
     setting.notes.append(
         f"{len(found.holds):,} acquisitions succeeded and {len(failed):,} failed; "
-        f"one without a wait took {median(at_once) * 1000:.1f} ms (median)"
+        f"an acquisition without waiting took {median(at_once) * 1000:.1f} ms (median)"
     )
     if lags:
         setting.notes.append(
-            f"{len(too_early):,} acquisitions and renewals counted before a replica had them, in "
-            f"{len(lags)} times in which replicas were behind"
+            f"{len(too_early):,} acquisitions and renewals succeeded before a replica had them, "
+            f"in {len(lags)} periods of replication lag"
         )
     _none(too_late(found), "knew too late")
     if min_replicas:
@@ -234,8 +234,8 @@ def _about_losses(found: Findings) -> Iterator[str]:
     if told:
         yield (
             f"{len(told)} locks were lost; their holders knew after {median(told):.1f} s "
-            f"(median) and {told[-1]:.1f} s at most, {len(told) - by_itself} of them before "
-            f"their lease ended and {by_itself} when it did, by their own clock"
+            f"(median) or {told[-1]:.1f} s (maximum), {len(told) - by_itself} of them before "
+            f"the lease expired and {by_itself} when it expired by their own clock"
         )
 
 
@@ -247,4 +247,4 @@ def _about_overlaps(found: Findings) -> Iterator[str]:
     ]
     lasted = sorted(seconds for seconds in lasted if seconds > 0)
     if lasted:
-        yield f"overlaps lasted {median(lasted):.2f} s (median) and {lasted[-1]:.2f} s at most"
+        yield f"overlaps lasted {median(lasted):.2f} s (median) or {lasted[-1]:.2f} s (maximum)"

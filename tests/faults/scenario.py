@@ -322,8 +322,8 @@ def _row(setting: Setting, found: checker.Findings) -> Row:
     if told:
         side = "after" if max(told) > 0 else "before"
         notes.append(
-            f"{len(told):,} clients lost what they held, and were told no later than "
-            f"{abs(max(told)):.2f} s {side} the end of their lease"
+            f"{len(told):,} clients lost a lock; the slowest knew "
+            f"{abs(max(told)):.2f} s {side} the end of its lease"
         )
     row = Row(
         number=scenario.number,

@@ -8,8 +8,8 @@ BEGIN = "<!-- faults: written by `make faults` -->"
 END = "<!-- faults: end -->"
 
 HEAD = (
-    *("Scenario", "Servers", "Runs", "Operations", "Faults injected", "Overlaps"),
-    *("Stale writes with the fence", "Stale writes without"),
+    *("Scenario", "Servers", "Runs", "Acquisitions", "Faults injected", "Overlaps"),
+    *("Stale writes with fencing token", "Stale writes without"),
     *("Worst time until free", "Lost wake-ups", "Leftovers"),
 )
 
@@ -60,7 +60,16 @@ def table_of(rows: Iterable[Row]) -> str:
     rule = ["---", "---", *["--:"] * (len(HEAD) - 2)]
     lines = [markdown(HEAD, rule, *(row.cells() for row in rows))]
     notes = [f"- {title(row.number, row.title)}: {note}" for row in rows for note in row.notes]
-    return "\n".join([*lines, "", *notes] if notes else lines)
+    return "\n".join([totals(rows), "", *lines, *([""] if notes else []), *notes])
+
+
+def totals(rows: Iterable[Row]) -> str:
+    cells = [[int(cell.replace(",", "")) for cell in row.cells()[2:5]] for row in rows]
+    runs, acquisitions, faults = map(sum, zip(*cells, strict=True))
+    return (
+        f"{len(cells)} scenarios in {runs:,} runs: {acquisitions:,} acquisitions, "
+        f"{faults:,} injected faults."
+    )
 
 
 def markdown(*rows: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from . import table
 from .scenario import Setting
 from .scenarios import ALL
 
-PAGE = ROOT / "docs" / "explanation" / "faults.md"
+PAGE = ROOT / "docs" / "evidence" / "results" / "faults.md"
 
 
 @pytest.mark.xdist_group("faults")  # it measures how long things take

@@ -48,7 +48,7 @@ from ..rounds import cycles, interleaved
 
 CYCLES = 100  # at a time
 
-ANEW = "made anew"
+ANEW = "new object"
 
 
 def cycle(bench: Bench) -> Figure:
@@ -69,10 +69,10 @@ def cycle(bench: Bench) -> Figure:
         afound = interleaved(of_async, rounds, bench.random)
     most = "at most"
     lines = (
-        Line.ratio("a cycle / redis-py's", found, OURS, REDIS_PY, most, 0.95, SENT),
-        Line.ratio("a cycle / the bare two", found, OURS, BARE, most, 1.1, SENT),
-        Line.of("round trips of a cycle", [_round_trips(url)], "exactly", 2),
-        Line.ratio("an async cycle / redis-py's", afound, OURS, REDIS_PY, most, 0.95, PINGS),
+        Line.ratio("cycle time / redis-py", found, OURS, REDIS_PY, most, 0.95, SENT),
+        Line.ratio(f"cycle time / {BARE}", found, OURS, BARE, most, 1.1, SENT),
+        Line.of("round trips per cycle", [_round_trips(url)], "exactly", 2),
+        Line.ratio("async cycle time / redis-py", afound, OURS, REDIS_PY, most, 0.95, PINGS),
     )
     with_block = quartiles(ratios(*(found[label] for label in anew)))[1]
     same = quartiles(ratios(found[SAME], found[BARE]))[1]
@@ -80,12 +80,12 @@ def cycle(bench: Bench) -> Figure:
         "One cycle, uncontended",
         lines,
         (
-            Plot.of("cycle", "A cycle of acquire and release", "µs", found, 1e6),
-            Plot.of("cycle-async", "The same with asyncio", "µs", afound, 1e6),
+            Plot.of("cycle", "Acquire and release, uncontended", "µs", found, 1e6),
+            Plot.of("cycle-async", "Acquire and release with asyncio", "µs", afound, 1e6),
         ),
         (
-            f"With a lock object {ANEW} for each `with`: {number(with_block)} of redis-py's.",
-            f"{SAME.capitalize()}, through redis-py's client / the bare two: {number(same)}.",
+            f"With a {ANEW} for each `with` block, cycle time / redis-py: {number(with_block)}.",
+            f"{SAME.capitalize()}, sent by redis-py's client / {BARE}: {number(same)}.",
         ),
     )
 
@@ -154,21 +154,21 @@ def renewal(bench: Bench) -> Figure:
     return Figure(
         f"{many:,} locks held by one process",
         (
-            Line.of("threads that renew them", threads, "exactly", 1),
-            Line.of("processor time, of a core", cpu, "at most", 1, " %"),
-            Line.of("round trips in a period of renewal", trips, "at most", 100),
+            Line.of("renewal threads", threads, "exactly", 1),
+            Line.of("CPU time, share of a core", cpu, "at most", 1, " %"),
+            Line.of("round trips per renewal period", trips, "at most", 100),
         ),
         (
             Plot(
                 "renewal",
-                f"Processor time to keep 10,000 locks, of a core ({THEIRS}: from {theirs})",
-                "%",
+                f"CPU time to renew 10,000 locks ({THEIRS}: scaled up from {theirs})",
+                "% of a core",
                 {name: kept.cpu * 100 * 10_000 / kept.locks for name, kept in each.items()},
             ),
         ),
         tuple(
             f"{name}, {kept.locks:,} locks: {kept.threads:,} threads, {kept.cpu:.2%} of a core, "
-            f"{kept.round_trips:,} round trips in a period of {PERIOD[name]:.0f} s."
+            f"{kept.round_trips:,} round trips per renewal period of {PERIOD[name]:.0f} s."
             for name, kept in each.items()
         ),
     )
@@ -212,7 +212,7 @@ def server(bench: Bench) -> Figure:
     size = _bytes(client, held)
     with redis.Redis.from_url(url, decode_responses=True) as reader:
         left = leftovers(reader)
-    what = "the server's time / that of the bare two"
+    what = f"server CPU time / {BARE}"
     return Figure(
         "On the server",
         (
@@ -220,7 +220,7 @@ def server(bench: Bench) -> Figure:
             Line.of("memory of a held lock", [size], "at most", 1024, " B"),
             Line.of("keys left after the release", [float(len(left))], "exactly", 0),
         ),
-        (Plot.of("server", "The server's time for a cycle", "µs", found, 1e6),),
+        (Plot.of("server", "Server CPU time for acquire and release", "µs", found, 1e6),),
     )
 
 

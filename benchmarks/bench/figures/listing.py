@@ -50,7 +50,7 @@ def listing(bench: Bench) -> Figure:
         (
             Line.of("times faster than SCAN MATCH", faster, "at least", 200, floor=asked),
             Line.of(
-                f"memory to stream {active:,} / to stream {few:,}",
+                f"memory to stream {active:,} locks / {few:,} locks",
                 [peak / peak_of_few],
                 "at most",
                 1.5,
@@ -59,7 +59,7 @@ def listing(bench: Bench) -> Figure:
         (
             Plot(
                 "listing",
-                f"The {SHOWN} of {active:,} locks that end first",
+                f"Listing the {SHOWN} of {active:,} locks that expire first",
                 "ms",
                 {
                     f"{OURS}, `page`": middle(found, "page") * 1000,
@@ -68,9 +68,9 @@ def listing(bench: Bench) -> Figure:
             ),
         ),
         (
-            f"Times faster than SCAN MATCH and the PTTL of each key, which tell as much: "
+            f"Times faster than SCAN MATCH and PTTL of each key, which give the same information: "
             f"{as_much:.0f}.",
-            f"To stream {active:,} locks took {peak / 2**20:.1f} MiB at most.",
+            f"Peak memory to stream {active:,} locks: {peak / 2**20:.1f} MiB.",
         ),
     )
 

@@ -52,13 +52,13 @@ def tasks(bench: Bench) -> Figure:
     found = {label: [each.per_second for each in some] for label, some in portions.items()}
     work = {label: [each.work * 1000 for each in some] for label, some in portions.items()}
     return Figure(
-        "Tasks a second",
+        "Tasks per second",
         tuple(_lines(found)),
-        (Plot.of("tasks", "Tasks a second that do nothing", "", found),),
+        (Plot.of("tasks", "Celery tasks per second (tasks that do nothing)", "", found),),
         (
             _note(found, QUEUED, PLAIN),
             *(_note(found, BARE, other) for other in (PLAIN, *PEERS)),
-            "Processor time for a task, of the sender, the worker and the server together: "
+            "CPU time per task of the sender, the worker and the server together: "
             + ", ".join(f"{label} {middle(work, label):.2f} ms" for label in work)
             + ".",
         ),
@@ -70,11 +70,11 @@ def _note(found: dict[str, list[float]], one: str, other: str) -> str:
 
 
 def _lines(found: dict[str, list[float]]) -> list[Line]:
-    running = "tasks a second, `while_executing` / {}'s"
-    queued = "tasks a second, `until_executed` / {}'s"
+    running = "tasks per second, `while_executing` / {}"
+    queued = "tasks per second, `until_executed` / {}"
     return [
         Line.ratio(
-            "tasks a second / without a lock", found, RUNNING, PLAIN, "at least", 0.85, SENT
+            "tasks per second / without a lock", found, RUNNING, PLAIN, "at least", 0.85, SENT
         ),
         *(
             Line.ratio(running.format(peer), found, RUNNING, peer, "at least", 1, SENT)

@@ -24,10 +24,10 @@ WAITERS = (2, 16, 64)
 
 THEIRS = PYTHON_REDIS_LOCK
 
-CROWDED = f"{LIST} of as many processes"
+CROWDED = f"{LIST} with as many processes"
 """The floor: a process that has not run for long takes as long to wake up."""
 
-SHORT = {OURS: OURS, THEIRS: THEIRS, LIST: "bare, two processes", CROWDED: "bare, as many"}
+SHORT = {OURS: OURS, THEIRS: THEIRS, LIST: "baseline (2 processes)", CROWDED: "lower bound"}
 
 
 def handover(bench: Bench) -> Figure:
@@ -50,24 +50,24 @@ def handover(bench: Bench) -> Figure:
                 CROWDED: partial(one, waiters + 1, LIST),
             }
             stories = interleaved(contenders, bench.rounds(8), bench.random, warm=False)
-            what, middle = f"hand-over, {waiters} waiters", percentiles(stories, 50)
+            what, middle = f"handover, {waiters} waiters", percentiles(stories, 50)
             worst = percentiles(stories, 99)
             lines += [
                 Line.ratio(f"{what}, {of} / {other}", found, OURS, label, "at most", goal, CROWDED)
                 for of, other, found, label, goal in (
                     ("median", LIST, middle, LIST, 1.2),
-                    ("median", f"{THEIRS}'s", middle, THEIRS, 0.7),
-                    ("p99", f"{THEIRS}'s", worst, THEIRS, 0.75),
+                    ("median", THEIRS, middle, THEIRS, 0.7),
+                    ("p99", THEIRS, worst, THEIRS, 0.75),
                 )
             ]
             for plotted, found in ((medians, middle), (slowest, worst)):
                 plotted |= {f"{SHORT[label]}, {waiters} waiters": found[label] for label in found}
     return Figure(
-        "Hand-over between processes",
+        "Handover between processes",
         tuple(lines),
         (
-            Plot.of("handover", "A hand-over, median", "µs", medians, 1e6),
-            Plot.of("handover-p99", "A hand-over, 99th percentile", "µs", slowest, 1e6),
+            Plot.of("handover", "Handover to a waiter, median", "µs", medians, 1e6),
+            Plot.of("handover-p99", "Handover to a waiter, 99th percentile", "µs", slowest, 1e6),
         ),
     )
 
@@ -101,7 +101,7 @@ def crowd(bench: Bench) -> Figure:
     )
     sent = [each.sent for each in stories[OURS]]
     in_rounds = [each.longest_wait / each.full_round for each in stories[OURS]]
-    faster, shorter = "acquisitions a second / {}'s", "longest wait / {}'s"
+    faster, shorter = "acquisitions per second / {}", "longest wait / {}"
     return Figure(
         f"{PROCESSES} processes, one lock",
         (
@@ -109,18 +109,18 @@ def crowd(bench: Bench) -> Figure:
                 Line.ratio(faster.format(label), speed, OURS, label, "at least", 1, LIST)
                 for label in PEERS
             ),
-            Line.of("commands sent for an acquisition", sent, "at most", 3.2),
-            Line.of("Jain's index", fairness[OURS], "at least", 0.99),
-            Line.of("longest wait / a mean full round", in_rounds, "at most", 2),
+            Line.of("commands sent per acquisition", sent, "at most", 3.2),
+            Line.of("Jain's index of fairness", fairness[OURS], "at least", 0.99),
+            Line.of("longest wait / mean time of a full round", in_rounds, "at most", 2),
             *(
                 Line.ratio(shorter.format(label), longest, OURS, label, "at most", 0.2)
                 for label in PEERS
             ),
         ),
         (
-            Plot.of("crowd", "Acquisitions a second", "", speed),
-            Plot.of("crowd-longest", "The longest wait", "s", longest),
-            Plot.of("crowd-fairness", "Jain's index of fairness", "", fairness),
+            Plot.of("crowd", "Acquisitions per second, 64 processes", "", speed),
+            Plot.of("crowd-longest", "Longest wait for the lock, 64 processes", "s", longest),
+            Plot.of("crowd-fairness", "Jain's index of fairness, 64 processes", "", fairness),
         ),
     )
 
@@ -164,14 +164,14 @@ def growth(bench: Bench) -> Figure:
     return Figure(
         "Growth",
         (
-            *_growth("a cycle, {} locks / 1", alone),
-            *_growth("a hand-over, {} locks / 1", among),
-            *_growth("a hand-over, {} waiters / 1", behind, bare),
+            *_growth("cycle time, {} locks / 1 lock", alone),
+            *_growth("handover, {} locks / 1 lock", among),
+            *_growth("handover, {} waiters / 1 waiter", behind, bare),
         ),
         (
-            Plot.of("growth-cycle", "A cycle, by active locks", "µs", alone, 1e6),
-            Plot.of("growth-locks", "A hand-over, by active locks", "µs", among, 1e6),
-            Plot.of("growth-waiters", "A hand-over, by waiters", "µs", behind, 1e6),
+            Plot.of("growth-cycle", "Acquire and release, by active locks", "µs", alone, 1e6),
+            Plot.of("growth-locks", "Handover, by active locks", "µs", among, 1e6),
+            Plot.of("growth-waiters", "Handover, by waiters", "µs", behind, 1e6),
         ),
     )
 

@@ -30,7 +30,7 @@ def case(
     return register
 
 
-@case("the work takes twice the lease", users=2)
+@case("the work takes twice as long as the lease", users=2)
 def longer_than_the_lease(place: Place) -> str:
     first, second = place.users
     held = first.does("acquire", place.name)
@@ -42,7 +42,7 @@ def longer_than_the_lease(place: Place) -> str:
     return f"lost after {taken.at - held.at:.1f} s; the release {_said(left.said)}"
 
 
-@case("its holder is killed; the next one comes 2 s later", users=2)
+@case("the holder is killed; another process asks 2 s later", users=2)
 def holder_killed(place: Place) -> str:
     first, second = place.users
     first.does("acquire", place.name)
@@ -52,8 +52,8 @@ def holder_killed(place: Place) -> str:
     return f"free after {second.does('acquire', place.name).at - killed:.1f} s"
 
 
-@case("the same, with clients that ask once", users=2, lease=6, asks_once=True)
-@case("its server is killed, and back with its data 1.5 s later", users=2, lease=6)
+@case("the same, with clients that do not retry", users=2, lease=6, asks_once=True)
+@case("the server is killed, and back with its data 1.5 s later", users=2, lease=6)
 def server_away(place: Place) -> str:
     first, second = place.users
     names = [f"{place.name}-{number}" for number in range(MANY)]
@@ -66,7 +66,7 @@ def server_away(place: Place) -> str:
     place.node.start()
     _sleep_until(begun + 2 * place.lease + 1)
     kept = [name for name in names if not second.does("attempt", name).is_yes]
-    return f"{len(kept)} of {MANY} kept; for {2 * place.lease} s, twice their lease"
+    return f"{len(kept)} of {MANY} kept after {2 * place.lease} s, twice the lease"
 
 
 @case("the reply to acquire is lost (`blocking=False`)", users=2)
@@ -80,11 +80,11 @@ def reply_to_acquire_lost(place: Place) -> str:
     taken = second.answer(place.lease + 2)
     if asked.is_yes:
         assert not taken, "two hold it"
-        return "says True, and holds it"
+        return "returns True; the caller holds the lock"
     assert taken, f"it said {asked.said}, and nobody else got it"
     waited = taken.at - asked.at
-    left = f"locked for {waited:.1f} s by nobody" if waited > 0.5 else "free"
-    return f"{_said(asked.said)}, and {left}"
+    left = f"taken for {waited:.1f} s without a holder" if waited > 0.5 else "free"
+    return f"{_said(asked.said)}; the lock is {left}"
 
 
 @case("the reply to release is lost", users=2)
@@ -96,10 +96,10 @@ def reply_to_release_lost(place: Place) -> str:
     left = first.does("release", place.name)
     assert dropped.is_done()
     free = "free" if second.does("attempt", place.name).is_yes else "not free"
-    return f"{_said(left.said)}, and it is {free}"
+    return f"{_said(left.said)}; the lock is {free}"
 
 
-@case("8 wait, and who had it (0) asks again at once: the order", users=MANY + 1, lease=30)
+@case("8 waiters, and the holder (0) asks again at once: the order", users=MANY + 1, lease=30)
 def order(place: Place) -> str:
     rounds = [_round(place, f"{place.name}-{number}") for number in range(ROUNDS)]
     in_order = [came for came, _ in rounds].count([*range(1, MANY + 1), 0])
@@ -123,12 +123,12 @@ def _round(place: Place, name: str) -> tuple[list[int], float]:
     return sorted(held, key=held.__getitem__), max(held.values()) - released
 
 
-@case("the next who waits is killed, then it is released", users=3, lease=4)
+@case("the first waiter is killed, then the lock is released", users=3, lease=4)
 def waiter_killed(place: Place) -> str:
     return _with_a_lost_waiter(place, User.kill)
 
 
-@case("the next who waits stands still (SIGSTOP), then it is released", users=3, lease=4)
+@case("the first waiter is paused (SIGSTOP), then the lock is released", users=3, lease=4)
 def waiter_stopped(place: Place) -> str:
     return _with_a_lost_waiter(place, User.stop)
 
@@ -143,11 +143,11 @@ def _with_a_lost_waiter(place: Place, lose: Callable[[User], None]) -> str:
     first.does("release", place.name)
     taken = third.answer()
     if not taken:
-        return f"nobody gets it for {PATIENCE:.0f} s"
-    return f"{taken.at - released:.1f} s until the one behind it has it"
+        return f"nobody acquires it in {PATIENCE:.0f} s"
+    return f"{taken.at - released:.1f} s until the next waiter has the lock"
 
 
-@case("waits for 20 s, `socket_timeout` 1 s", users=2, lease=30, query="?socket_timeout=1")
+@case("a wait of 20 s, `socket_timeout` is 1 s", users=2, lease=30, query="?socket_timeout=1")
 def longer_than_the_socket_timeout(place: Place) -> str:
     first, second = place.users
     first.does("acquire", place.name)
@@ -161,10 +161,10 @@ def longer_than_the_socket_timeout(place: Place) -> str:
     late = second.answer()
     assert late, f"no answer within {PATIENCE} s"
     after = f"{late.at - released:.1f} s after the release"
-    return f"gets it {after}" if late.is_yes else f"{_said(late.said)} {after}"
+    return f"acquires it {after}" if late.is_yes else f"{_said(late.said)} {after}"
 
 
-@case("its holder stands still past its lease: does it know?", users=2)
+@case("the holder is paused past its lease: does it know?", users=2)
 def late_holder_knows(place: Place) -> str:
     first, _ = _late(place)
     first.proxy.freeze()  # who has to ask gets no answer
@@ -176,17 +176,17 @@ def late_holder_knows(place: Place) -> str:
     assert answer, "no answer"
     how = f"by {place.make.asked_by}"
     if answer.said != "False":
-        return f"no; {how} it says {answer.said}"
-    return f"yes; {how}, without asking the server" if told else f"if it asks; {how}"
+        return f"no; {how} it returns {answer.said}"
+    return f"yes; {how}, without a request" if told else f"if it asks the server; {how}"
 
 
-@case("the same, and it writes at once: fencing", users=2)
+@case("the same, and the holder writes at once: fencing", users=2)
 def late_holder_writes(place: Place) -> str:
     first, second = _late(place)
     assert second.does("write", place.name).is_yes
     first.resume()
     written = first.does("write", place.name).is_yes
-    return "no token; its write goes in" if written else "refused by its token"
+    return "no token; the write succeeds" if written else "the write is rejected by its token"
 
 
 def _late(place: Place) -> tuple[User, User]:
@@ -198,7 +198,7 @@ def _late(place: Place) -> tuple[User, User]:
     return first, second
 
 
-@case("commands sent by one that waits", users=2, lease=30)
+@case("commands sent by a waiter", users=2, lease=30)
 def commands_of_a_waiter(place: Place) -> str:
     first, second = place.users
     first.does("acquire", place.name)
@@ -206,10 +206,10 @@ def commands_of_a_waiter(place: Place) -> str:
     seconds = 10
     seen = second.watch()
     time.sleep(seconds)
-    return f"{len(seen) / seconds:.1f} a second"
+    return f"{len(seen) / seconds:.1f} per second"
 
 
-@case("`cache.clear()` in another database, then in its own", users=2, lease=6)
+@case("`cache.clear()` in another database, then in the lock's database", users=2, lease=6)
 def cache_cleared(place: Place) -> str:
     first, second = place.users
     first.does("acquire", place.name)
@@ -224,9 +224,9 @@ def cache_cleared(place: Place) -> str:
 
 def _told_after(place: Place, user: User, since: float) -> str:
     if not place.make.tells:
-        return "its holder is not told"
+        return "the holder is not notified"
     told = wait_until(lambda: _if_yes(user, place.name), timeout=2 * place.lease)
-    return f"its holder is told after {told - since:.1f} s"
+    return f"the holder is notified after {told - since:.1f} s"
 
 
 def _if_yes(user: User, name: str) -> float | None:
@@ -239,7 +239,7 @@ def _kept(kept: bool) -> str:
 
 
 def _said(text: str) -> str:
-    return "says " + text if text in ("True", "False", "released") else f"raises {text}"
+    return "returns " + text if text in ("True", "False", "released") else f"raises {text}"
 
 
 def _held(user: User) -> float:

@@ -29,7 +29,7 @@ def crowd(setting: Setting) -> None:
     take_turns(setting, seconds=3 if setting.short else 20)
 
 
-@scenario(14, f"{WAITERS} waiters that come when they are told, and not to see", runs=1, **FACTS)
+@scenario(14, f"{WAITERS} waiters that depend on notifications", runs=1, **FACTS)
 def told(setting: Setting) -> None:
     """So whoever is not told waits for long."""
     take_turns(setting, seconds=2 if setting.short else 10, first=COME_SELDOM)
@@ -57,9 +57,9 @@ def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
         waits = [each["t"] - each["asked"] for each in held]
         turns = max(turns_waited(held))
         setting.notes.append(
-            f"{done:,} acquisitions by {WAITERS} processes, {done / took:,.0f} a second, "
+            f"{done:,} acquisitions by {WAITERS} processes, {done / took:,.0f} per second, "
             f"{sent / done:.2f} commands each; the longest wait was {max(waits) * 1000:,.0f} ms, "
-            f"and {turns} turns of others"
+            f"or {turns} other holders"
         )
         allowed = sum(COMMANDS + 2 * int(wait / flows.SLICE) for wait in waits)
         assert sent <= allowed, f"{sent} commands, not {allowed}"

@@ -203,7 +203,7 @@ PARTED = {"runs": 12, "short": 1, "operations": 10, "may_fail": (EXCLUSION, ORDE
     **PARTED,
 )
 @scenario(9, "Partition, min_replicas=1", errors=ERRORS, args={"min_replicas": 1}, **PARTED)
-@scenario(9, "Partition, the master on the smaller side", errors=ERRORS, **PARTED)
+@scenario(9, "Partition, the master on the minority side", errors=ERRORS, **PARTED)
 def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
     crew = setting.crew()
 
@@ -301,7 +301,7 @@ def migrations(setting: Setting, *, atomic: bool = False) -> None:
 
 @scenario(
     19,
-    "A replica of a Cluster takes over when asked",
+    "Manual failover in a Cluster",
     runs=3,
     short=1,
     faults=FAILOVERS,
@@ -327,14 +327,14 @@ def in_agreement(setting: Setting) -> None:
 
 @scenario(
     19,
-    "A Cluster's primary dies or stands still, min_replicas=1",
+    "A Cluster's primary is killed or paused, min_replicas=1",
     may_fail=(ORDER, WAKING),
     args={"min_replicas": 1},
     **REPLACED,
 )
 @scenario(
     19,
-    "A Cluster's primary dies or stands still",
+    "A Cluster's primary is killed or paused",
     may_fail=(EXCLUSION, ORDER, WAKING),
     **REPLACED,
 )

@@ -62,7 +62,7 @@ def between_check_and_write(setting: Setting) -> None:
     """A client looks whether it holds the lock, stands still while another one writes, and then
     writes what it was about to write."""
     write_late(setting, setting.crew(), 6, "write", {"between": "stop"})
-    setting.notes.append("each late write went into the register without a fence")
+    setting.notes.append("without a fencing token, every late write succeeded")
 
 
 @scenario(3, "Pause between check and write, PostgreSQL", runs=100, short=4, **FACTS)

@@ -53,7 +53,7 @@ def holder(setting: Setting) -> None:
 
 @scenario(
     4,
-    "SIGKILL of 50 waiters at the head",
+    "SIGKILL of the first 50 waiters",
     runs=24,
     short=2,
     faults=50,
@@ -61,7 +61,7 @@ def holder(setting: Setting) -> None:
     free_within=3,
     args={"dead": 50, "lanes": 2},
 )
-@scenario(4, "SIGKILL of the waiter at the head", runs=120, short=4, operations=2, free_within=3)
+@scenario(4, "SIGKILL of the first waiter", runs=120, short=4, operations=2, free_within=3)
 def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
     """So many waiters before one that lives are killed, shortly or long before the release."""
     node, crew = setting.node(), setting.crew()
@@ -80,7 +80,7 @@ def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
 
 @scenario(
     5,
-    "SIGKILL of a waiter that was granted, with 49 dead ones behind it",
+    "SIGKILL of a waiter with an unconfirmed grant, and of 49 behind it",
     runs=24,
     short=2,
     faults=51,
@@ -90,7 +90,7 @@ def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
 )
 @scenario(
     5,
-    "SIGKILL of a waiter that was granted and has not claimed",
+    "SIGKILL of a waiter with an unconfirmed grant",
     runs=120,
     short=4,
     faults=2,

@@ -119,8 +119,8 @@ def lose(
 def tell_how_soon(setting: Setting, seconds: list[float], since: str) -> None:
     if seconds:
         setting.notes.append(
-            f"{len(seconds):,} holders that lost their lock knew {max(seconds):.2f} s after "
-            f"{since} at the latest"
+            f"{len(seconds):,} holders lost their lock; "
+            f"the slowest knew {max(seconds):.2f} s after {since}"
         )
 
 
@@ -396,7 +396,7 @@ def back_and_dead(setting: Setting) -> None:
         kept.go_on(since)
 
     each(setting, body, leases=(LEASE, LEASE), clocks=True)
-    setting.notes.append("it stayed until it was released by force")
+    setting.notes.append("the lock stayed held until it was force-released")
 
 
 @scenario(

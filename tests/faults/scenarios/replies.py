@@ -108,7 +108,7 @@ def lose(
     replies, requests = (
         sum(each.done for each in lost if each.before is b) for b in (False, True)
     )
-    setting.notes.append(f"{replies:,} replies and {requests:,} requests")
+    setting.notes.append(f"{replies:,} replies and {requests:,} requests were lost")
 
 
 def sometimes(matches: Matches, random: Random) -> Matches:
@@ -140,7 +140,7 @@ FACTS = {"runs": 25, "faults": 50}
 # its place in the queue.
 scenario(
     6,
-    "Replies to acquire, or the request, lost",
+    "Request or reply lost: acquire",
     short=1,
     operations=10,
     free_within=UNTIL_FREE,
@@ -152,7 +152,7 @@ scenario(
 )(lose)
 scenario(
     6,
-    "Replies to release, or the request, lost",
+    "Request or reply lost: release",
     short=1,
     operations=10,
     free_within=UNTIL_FREE,
@@ -162,7 +162,7 @@ scenario(
 )(lose)
 scenario(
     6,
-    "Replies to renew, or the request, lost",
+    "Request or reply lost: renewal",
     short=1,
     operations=2,
     errors=("ConnectionError",),
@@ -173,7 +173,7 @@ scenario(
 # from its old place.
 scenario(
     6,
-    "Replies to giving up, or the request, lost",
+    "Request or reply lost: a waiter gives up",
     short=6,
     operations=5,
     free_within=UNTIL_FREE,
@@ -268,7 +268,7 @@ A_LITTLE_LATE = 0.1, 0.25
 LANES = 6
 
 
-@scenario(6, "Replies that come late", runs=60, short=4, operations=2, may_fail=(ORDER,))
+@scenario(6, "Late replies", runs=60, short=4, operations=2, may_fail=(ORDER,))
 def hold_up(setting: Setting) -> None:
     """A client that learns of its grant when that is over is queued last again.
 

@@ -18,7 +18,7 @@ END = "<!-- soak: end -->"
 
 IN_KIB = "memory", "data"
 HEAD = "Process", "What", "First", "Middle third", "Last third", "Growth", "Allowed", ""
-WORST = "What", "Of so many processes", "In the one that grew most", "Growth", "Allowed"
+WORST = "Measure", "Processes", "Value where it grew most", "Growth", "Allowed"
 
 
 def text_of(outcome: "Outcome") -> str:
@@ -37,11 +37,11 @@ def summary_of(outcome: "Outcome") -> str:
 
 def about(outcome: "Outcome") -> str:
     faults = ", ".join(f"{kind} {number}" for kind, number in outcome.faults.most_common())
-    late = f"; {outcome.late} learned of their turn too late" if outcome.late else ""
+    late = f"; {outcome.late} learned of their grant too late" if outcome.late else ""
     return (
         f"{outcome.seconds / 60:.0f} minutes, {outcome.rounds} rounds; "
         f"{outcome.judged + outcome.held:,} acquisitions, of which {outcome.judged:,} were "
-        f"judged{late}; {outcome.faults.total():,} faults ({faults})."
+        f"checked{late}; {outcome.faults.total():,} faults ({faults})."
     )
 
 

@@ -28,11 +28,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
 ]
 
-NOTHING = "nothing is held"
+NOTHING = "no lock held"
 
-BY_PARENT = "released by the worker's main process"
+BY_PARENT = "released by the worker"
 
-BY_ONE_OF_THEM = "released by its process, or the worker's main process"
+BY_ONE_OF_THEM = "released by the pool process or the worker"
 
 LIMIT = 1
 """Seconds, of both time limits."""
@@ -112,7 +112,7 @@ ALWAYS = dict.fromkeys(MODES, True)
 """For cells whose text does not depend on what the mode holds."""
 
 
-def released(case, cell, since, work, lock="released by its process"):
+def released(case, cell, since, work, lock="released by the pool process"):
     """Wait until nothing is held and note the cell."""
     cell(lock=lock, within=case.freed(since=since), work=work)
 
@@ -142,7 +142,7 @@ def test_ignore(case, cell):
     case.start("ignore")
     began = case.go()
     case.run.wait_for("end")
-    released(case, cell, began, "done; Celery notes no outcome")
+    released(case, cell, began, "done; Celery stores no result")
     assert case.result.state == "STARTED"
 
 
@@ -151,7 +151,7 @@ def test_reject(new_case, cell):
     case = new_case("late")
     case.start("reject")
     began = case.go()
-    released(case, cell, began, "dropped, or the broker's dead letter")
+    released(case, cell, began, "dropped, or dead-lettered by the broker")
     case.worker.done_with(case.id)
 
 
@@ -167,12 +167,12 @@ def test_requeue(new_case, cell):
     seconds = case.kept(REQUEUED[case.mode], since=began)
     case.worker.consume(case.queue)
     assert case.ends(times=2) == "ran"
-    lock = "passed on to the message" if REQUEUED[case.mode] else "released by its process"
+    lock = "kept as the queue lock" if REQUEUED[case.mode] else "released by the pool process"
     cell(lock=lock, within=seconds, work="runs again")
 
 
 def test_requeue_acknowledged(case, cell):
-    """`raise Reject(requeue=True)`, acknowledged before."""
+    """`raise Reject(requeue=True)`, acknowledged early."""
     case.start("requeue")
     began = case.go()
     case.worker.done_with(case.id)
@@ -180,10 +180,10 @@ def test_requeue_acknowledged(case, cell):
 
 
 RETRIED = {
-    "while_executing": "released, and taken again",
-    "until_executing": "place taken again until it begins again",
-    "until_executed": "passed on to the next execution",
-    "until_and_while_executing": "lock released, place taken again",
+    "while_executing": "released, then acquired again",
+    "until_executing": "queue lock held until the retry starts",
+    "until_executed": "kept for the retry",
+    "until_and_while_executing": "lock released, queue lock held",
 }
 
 
@@ -213,7 +213,7 @@ def test_retry_hold(new_case, cell, mode):
     if mode == "until_executing":
         with pytest.raises(ValueError, match="hold_on_retry=True has no effect"):
             tasks.make("holding", mode)
-        cell(lock=NOTHING, work="refused at import")
+        cell(lock=NOTHING, work="`ValueError` at import")
         return
     case = new_case("holding")
     case.start("retry")
@@ -247,7 +247,7 @@ def test_hard_limit_stuck(case, cell):
 
 
 def test_killed_child(case, cell):
-    """SIGKILL of the task's process, under `timeout=60`."""
+    """SIGKILL of the pool process, under `timeout=60`."""
     case.worker.kill_child(case.start(), case.id)
     killed = time.monotonic()
     released(case, cell, killed, "failed: `WorkerLostError`", BY_PARENT)
@@ -278,7 +278,7 @@ def test_killed_worker(after_a_workers_death, cell, mode):
     seconds, answer = after_a_workers_death[mode]
     assert answer == "ran"
     work = "runs again after `visibility_timeout`"
-    cell(lock="free when its lease ends", within=seconds, work=work)
+    cell(lock="the lease expires", within=seconds, work=work)
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +304,7 @@ def test_warm_shutdown(after_a_warm_shutdown, cell, mode):
     """SIGTERM to the worker while it runs."""
     seconds, answer = after_a_warm_shutdown[mode]
     assert answer == "ran"
-    cell(lock="held to its end, and released", within=seconds, work="done")
+    cell(lock="held until the task ends, then released", within=seconds, work="done")
 
 
 def test_revoked_queued(case, cell, mode):
@@ -318,7 +318,7 @@ def test_revoked_queued(case, cell, mode):
     case.state("REVOKED")
     seconds = case.freed(since=began)
     assert not case.run.notes("begin")
-    lock = "place freed by the worker that meets it"
+    lock = "queue lock released by the worker that receives it"
     cell(lock=lock, within=seconds, work="does not run", held=QUEUED)
 
 
@@ -332,7 +332,7 @@ def test_revoked_running(case, cell):
 
 
 def test_expired(case, cell, mode):
-    """`expires=` over while queued."""
+    """`expires=` passes while queued."""
     case.send(queue=case.queue, expires=EXPIRES)
     sent = time.monotonic()
     assert case.held() == QUEUED[mode]
@@ -341,12 +341,12 @@ def test_expired(case, cell, mode):
     case.worker.consume(case.queue)
     case.state("REVOKED")
     assert not case.run.notes("begin")
-    lock = "place free when it expires"
+    lock = "queue lock expires with the task"
     cell(lock=lock, within=seconds, work="does not run", held=QUEUED)
 
 
 def test_redelivered_alive(new_case, cell, mode):
-    """Delivered again while it runs (`acks_late`, longer than `visibility_timeout`)."""
+    """Redelivered while it runs (`acks_late`, longer than `visibility_timeout`)."""
     case = new_case("late")
     case.start()
     deliver_again(case.result)
@@ -366,23 +366,23 @@ def test_redelivered_alive(new_case, cell, mode):
     words = [text.split()[0] for text in case.run.notes()]
     assert words in (["begin", "end"], ["begin", "end"] * 2)
     work = (
-        "the second runs after it"
+        "the redelivered one runs after it"
         if words[2:]
-        else "the second is dropped when the first has succeeded"
+        else "the redelivered one is dropped after the first succeeds"
     )
     case.freed()
-    cell(lock="kept by the first; the second waits", work=work)
+    cell(lock="kept by the first; the redelivered one waits", work=work)
 
 
 def test_redelivered_dead(new_case, cell, mode):
-    """Delivered again after the death of its process (`reject_on_worker_lost`)."""
+    """Redelivered after its pool process died (`reject_on_worker_lost`)."""
     case = new_case("stubborn")
     case.worker.kill_child(case.start(), case.id)
     killed, tokens = time.monotonic(), case.tokens()
     wait_until(lambda: not tokens & case.tokens(), timeout=2)
     seconds = time.monotonic() - killed
     assert case.ends(times=2) == "ran"
-    cell(lock=f"{BY_PARENT}, taken again", within=seconds, work="runs again")
+    cell(lock=f"{BY_PARENT}, then acquired again", within=seconds, work="runs again")
 
 
 def test_chord_member(case, cell, mode):
@@ -403,7 +403,7 @@ def test_chord_member(case, cell, mode):
     assert told.endswith(f" by {case.id}")
     case.worker.consume(case.queue)
     assert case.ends(times=1) == "ran"
-    work = "completes with None: the chord goes on"
+    work = "returns None: the chord continues"
     cell(lock="kept by the other task", work=work, held=ALWAYS)
 
 
@@ -430,7 +430,7 @@ def test_eager(new_case, cell, always_eager):
     called, sent = new_case(), new_case()
     eagerly(called, called.task.apply)
     seconds = eagerly(sent, sent.task.apply_async)
-    cell(lock="held while it runs, and released", within=seconds, work="done in the caller")
+    cell(lock="held while it runs, then released", within=seconds, work="runs in the caller")
 
 
 @pytest.fixture
@@ -449,7 +449,7 @@ def restart(server):
 
 
 def test_restarted_while_queued(new_case, cell, mode, restarted_server, on_restarted):
-    """Redis restarted, empty, while it is queued."""
+    """Redis restarts empty while it is queued."""
     case = new_case("restarted", manager=on_restarted)
     case.send(queue=case.queue)
     assert case.held() == QUEUED[mode]
@@ -457,11 +457,11 @@ def test_restarted_while_queued(new_case, cell, mode, restarted_server, on_resta
     assert not case.held()
     case.worker.consume(case.queue)
     assert case.ends(times=1) == "ran"
-    cell(lock="place gone with the data", work="runs", held=QUEUED)
+    cell(lock="queue lock lost with the data", work="runs", held=QUEUED)
 
 
 def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_restarted):
-    """Redis restarted, empty, while it is queued, and a second one sent then."""
+    """Redis restarts empty while it is queued, then a second task is sent."""
     first, second = (new_case("restarted", manager=on_restarted) for _ in range(2))
     second.share(first)
     first.send(queue=first.queue)
@@ -490,11 +490,11 @@ def test_restarted_and_sent_again(new_case, cell, mode, restarted_server, on_res
     answers = {outcome(each.result) for each in (first, second)}
     assert answers == ({"ran", None} if mode == "while_executing" else {"ran"})
     wait_until(lambda: on_restarted.get(first.name) is None)
-    cell(lock="place gone with the data, free for the second", work=work, held=QUEUED)
+    cell(lock="queue lock lost; the second task can be sent", work=work, held=QUEUED)
 
 
 def test_restarted_while_running(new_case, cell, mode, restarted_server, on_restarted):
-    """Redis restarted, empty, while it runs, under `timeout=2`."""
+    """Redis restarts empty while it runs, under `timeout=2`."""
     case = new_case("restarted", manager=on_restarted)
     case.start("lose")
     case.go()
@@ -506,4 +506,4 @@ def test_restarted_while_running(new_case, cell, mode, restarted_server, on_rest
     assert not case.held()
     case.go()
     assert outcome(case.result) == "ran"
-    cell(lock="gone with the data; the task is told", within=seconds, work="goes on")
+    cell(lock="lost with the data; the task is notified", within=seconds, work="continues")

@@ -8,7 +8,7 @@ from . import test_cases
 from .cases_app import MODES
 from .cases_table import read
 
-PAGE = ROOT / "docs" / "reference" / "cases.md"
+PAGE = ROOT / "docs" / "evidence" / "results" / "cases.md"
 
 
 def rows():
