@@ -19,7 +19,7 @@ PYTHON_REDIS_LOCK = "python-redis-lock"
 POTTERY = "pottery"
 BARE = "baseline (SET + EVALSHA)"
 SAME = "our commands, no logic"
-SENT = "lower bound (our commands, no logic)"
+SENT = "lower bound (our commands)"
 PINGS = "two PINGs"
 LIST = "baseline (LPUSH + BLPOP)"
 

@@ -64,8 +64,10 @@ def table_of(rows: Iterable[Row]) -> str:
 
 
 def totals(rows: Iterable[Row]) -> str:
-    cells = [[int(cell.replace(",", "")) for cell in row.cells()[2:5]] for row in rows]
-    runs, acquisitions, faults = map(sum, zip(*cells, strict=True))
+    cells = [row.cells() for row in rows]
+    runs, acquisitions, faults = (
+        sum(int(each[column].replace(",", "")) for each in cells) for column in (2, 3, 4)
+    )
     return (
         f"{len(cells)} scenarios in {runs:,} runs: {acquisitions:,} acquisitions, "
         f"{faults:,} injected faults."
