@@ -1,34 +1,36 @@
 # Needs Python 3.11 or newer, pip and make; everything else is installed into $(VENV).
 #
-#   make demo                    see it work
-#   make gallery                 see how locks go wrong that articles teach, and ours beside them
-#   make test                    the fast tests: a few minutes, and no optional program needed
-#   make test ARGS="-k renewal"  a part of them
-#   make test-all                all tests, with real workers, browsers, topologies and terminals
-#   make mutants                 plant faults into the Python code: the fast tests find each of them
+#   make demo                    a short demonstration on an embedded server
+#   make gallery                 common mistakes with locks, next to the same code with this package
+#   make test                    the fast tests: a few minutes, no optional program needed
+#   make test ARGS="-k renewal"  some of them
+#   make test-all                all tests: real workers, browser, topologies, terminals, docs samples
+#   make faults                  the fault scenarios; at most 20 minutes
+#   make soak                    all faults at once for 10 minutes; no resource may grow
+#   make mutants                 plant faults into the Python code; the fast tests find each of them
 #   make coverage                the branches of the core that the fast tests run
-#   make peers                   this package beside others, where things go wrong
-#   make bench                   how fast it is beside others, and how near to what is possible
-#   make scale                   what one server carries, and three
-#   make faults                  what becomes of locks where things go wrong, at most 20 minutes
-#   make soak                    all of it at once for 10 minutes, and nothing grows
+#   make lint                    ruff, and the check of the project's English
+#   make types                   mypy, the order of the layers, and the types that users see
+#   make docs                    build the documentation
 #   make clients                 locks with redis-py 5, 6, 7 and 8, with and without hiredis
-#   make clients ARGS=8          with one of them
-#   make cases                   write the docs' table of cases anew, from a run of its tests
-#   make screenshots             take the docs' pictures of the admin pages anew
-#   make types                   the package's own types, and those that its users see
-#   make release                 build what would be uploaded, look at it, say what is left to do
-#   make messages                bring the translations up to date with the texts (needs gettext)
+#   make clients ARGS=8          locks with redis-py 8
+#   make peers                   compare this package with others under faults
+#   make bench                   compare the speed of this package with others
+#   make scale                   the load that one server carries, and three
+#   make cases                   write the table of task cases from a run of its tests
+#   make screenshots             take the pictures of the admin pages for the docs
+#   make messages                update the translations (needs gettext)
+#   make release                 build and check the files of a release
 #
-# PYTHON picks the interpreter of a new $(VENV). SET=oldest or SET=newest picks one end of
-# what is supported, best with a folder of its own: make test SET=oldest VENV=.venv-oldest
+# PYTHON selects the interpreter for a new $(VENV). SET=oldest or SET=newest selects one end of the
+# supported versions; use a folder of its own: make test SET=oldest VENV=.venv-oldest
 
 PYTHON ?= python3
 VENV ?= .venv
 SET ?=
 ARGS ?=
 
-# Tests mostly wait, so there may be more of them than processors.
+# Tests mostly wait, so more processes than processors pay off.
 JOBS ?= 4
 
 BIN := $(VENV)/bin
@@ -61,16 +63,16 @@ mutants: $(VENV)/.test.installed
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 faults: $(VENV)/.test.installed
-	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/evidence/faults.md)
+	$(BIN)/python -m tests.faults $(if $(ARGS),$(ARGS),--write docs/evidence/results/faults.md)
 
 soak: $(VENV)/.test.installed
-	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10 --write docs/evidence/faults.md)
+	$(BIN)/python -m tests.faults.soak $(if $(ARGS),$(ARGS),--minutes 10 --write docs/evidence/results/faults.md)
 
 clients: $(VENV)/.test.installed
 	$(BIN)/python -m tests.full.topologies.clients $(ARGS)
 
 cases: $(VENV)/.test.installed
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.full.workers.cases_table --cases docs/evidence/cases.md \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -p tests.full.workers.cases_table --cases docs/evidence/results/cases.md \
 		tests/full/workers/test_cases.py $(ARGS)
 
 screenshots: $(VENV)/.test.installed
@@ -110,7 +112,7 @@ release: $(VENV)/.test.installed
 wheel: $(VENV)/.test.installed
 	$(BIN)/hatchling build
 
-# Their environment is their own, so that nothing that they need is ever taken for ours.
+# The peers have an environment of their own, so that the package cannot depend on them by mistake.
 PEERS_VENV := .venv-peers$(SET:%=-%)
 
 peers:
@@ -121,16 +123,16 @@ BENCH_VENV := .venv-bench$(SET:%=-%)
 
 bench:
 	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
-	$(BENCH_VENV)/bin/python -m benchmarks.bench $(if $(ARGS),$(ARGS),--write docs/evidence/performance.md)
+	$(BENCH_VENV)/bin/python -m benchmarks.bench $(if $(ARGS),$(ARGS),--write docs/evidence/results/performance.md)
 
 scale:
 	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
-	$(BENCH_VENV)/bin/python -m benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/evidence/scale.md)
+	$(BENCH_VENV)/bin/python -m benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/evidence/results/scale.md)
 
 clean:
 	rm -rf $(VENV) $(PEERS_VENV) $(BENCH_VENV) build dist docs/_build tests/full/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
-# One file for each dependency group that is installed; a change of pyproject.toml makes it stale.
+# One file for each installed dependency group. It is out of date if pyproject.toml changes.
 $(VENV)/.%.installed: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable . --group $* $(if $(SET),--group $(SET))
 	$(if $(filter test,$*),$(BIN)/python -m tests.servers.fetch)
