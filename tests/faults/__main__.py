@@ -37,7 +37,7 @@ def main() -> int:
     rows = [happen(each, options) for each in chosen if each.alone]
     with ThreadPoolExecutor(options.jobs) as pool:
         rows += pool.map(partial(happen, options=options), (e for e in chosen if not e.alone))
-    rows.sort(key=lambda row: row.number)
+    rows.sort(key=lambda row: row.scenario.number)
     text = f"{table.table_of(rows)}\n\n{_circumstances(options.seed, time.monotonic() - began)}"
     print(f"\n{text}")
     failed = any(row.failures for row in rows)

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -81,6 +81,15 @@ class Scenario:
     @property
     def name(self) -> str:
         return f"{self.number}. {self.title}"
+
+    @property
+    def label(self) -> str:
+        """The first cell of its row."""
+        return f"({self.number}) {self.title}"
+
+    @property
+    def is_exclusive(self) -> bool:
+        return EXCLUSION not in self.may_fail
 
 
 SCENARIOS: list[Scenario] = []
@@ -187,7 +196,7 @@ class Setting:
         return checker.check(
             read(self.folder),
             wake_within=checker.AT_ONCE if self.scenario.at_once else self.scenario.wake_within,
-            exclusive=EXCLUSION not in self.scenario.may_fail,
+            exclusive=self.scenario.is_exclusive,
         )
 
     def _try(self, step: Callable[[Any], object], of: Any) -> None:
@@ -325,25 +334,11 @@ def _row(setting: Setting, found: checker.Findings) -> Row:
             f"{len(told):,} clients lost a lock; the slowest knew "
             f"{abs(max(told)):.2f} s {side} the end of its lease"
         )
-    row = Row(
-        number=scenario.number,
-        title=scenario.title,
-        servers=tuple(sorted({node.make for node in setting.nodes})),
-        runs=setting.runs if setting._only is None else 1,
-        operations=len(found.holds),
-        faults=len(found.faults),
-        overlaps=len(found.overlaps),
-        stale=len(found.stale),
-        stale_without_fence=len(found.stale_without_fence),
-        until_free=max(found.until_free, default=None),
-        lost_wakeups=len(found.lost_wakeups),
-        leftovers=len(found.leftovers) + len(found.phantoms),
-        promised=EXCLUSION not in scenario.may_fail,
-        notes=tuple(notes),
-    )
-    wrong = list(_wrong(scenario, found))
-    late = [*_troubles(setting), *_late(scenario, row, found)]
-    return replace(row, failures=(*wrong, *late), is_wrong=bool(wrong))
+    servers = tuple(sorted({node.make for node in setting.nodes}))
+    runs = setting.runs if setting._only is None else 1
+    wrong = tuple(_wrong(scenario, found))
+    late = (*_troubles(setting), *_late(scenario, runs, found))
+    return Row(scenario, servers, runs, found, tuple(notes), wrong + late, bool(wrong))
 
 
 def _troubles(setting: Setting) -> Iterator[str]:
@@ -361,11 +356,11 @@ def _wrong(scenario: Scenario, found: checker.Findings) -> Iterator[str]:
     yield from _cases("fencing tokens that did not grow", found.fences)
     yield from _cases("phantom locks", found.phantoms)
     yield from _cases("counted twice", found.doubles)
-    if EXCLUSION not in scenario.may_fail:
+    if scenario.is_exclusive:
         yield from _cases("overlaps", found.overlaps)
 
 
-def _late(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator[str]:
+def _late(scenario: Scenario, runs: int, found: checker.Findings) -> Iterator[str]:
     """What should not be either, but comes about where a machine does not get to do what it has
     to in time: one that seems to be down may lose its place, and with it locks."""
     expected = {*scenario.errors, *checker.NOT_OWNED}
@@ -382,18 +377,20 @@ def _late(scenario: Scenario, row: Row, found: checker.Findings) -> Iterator[str
         (WAKING, "lost wake-ups", found.lost_wakeups),
     ):
         yield from _cases(what, () if promise in scenario.may_fail else cases)
-    if row.faults < scenario.faults * row.runs:
-        yield f"only {row.faults} faults in {row.runs} runs"
-    if row.operations < scenario.operations * row.runs:
-        yield f"only {row.operations} acquisitions in {row.runs} runs"
+    for least, what, cases in (
+        (scenario.faults, "faults", found.faults),
+        (scenario.operations, "acquisitions", found.holds),
+    ):
+        if len(cases) < least * runs:
+            yield f"only {len(cases)} {what} in {runs} runs"
     late = median(found.hand_overs) if scenario.at_once and found.hand_overs else 0
     if late > HAND_OVER:
         yield f"half of {len(found.hand_overs):,} hand-overs took {late:.2f} s or more"
     if scenario.free_within is not None:
-        if row.until_free is None:
+        if not found.until_free:
             yield "nobody was seen to hold a lock after a fault"
-        elif row.until_free > scenario.free_within:
-            yield f"a lock came free after {row.until_free:.2f} s, not {scenario.free_within:g} s"
+        elif (worst := max(found.until_free)) > scenario.free_within:
+            yield f"a lock came free after {worst:.2f} s, not {scenario.free_within:g} s"
 
 
 def _cases(what: str, particulars: Sequence[str]) -> Iterator[str]:

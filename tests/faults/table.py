@@ -3,6 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .checker import Findings
+
+if TYPE_CHECKING:
+    from .scenario import Scenario
 
 BEGIN = "<!-- faults: written by `make faults` -->"
 END = "<!-- faults: end -->"
@@ -16,42 +22,28 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Row:
-    number: int
-    title: str
+    scenario: "Scenario"
     servers: tuple[str, ...]
     runs: int
-    operations: int  # acquisitions that succeeded
-    faults: int
-    overlaps: int
-    stale: int
-    stale_without_fence: int
-    # Seconds from a fault that left a lock to the next who held it, at worst.
-    until_free: float | None
-    lost_wakeups: int
-    leftovers: int  # keys, connections and locks that nobody alive holds
-    promised: bool  # whether the docs promise exclusion here
-    notes: tuple[str, ...]  # what else was measured
+    found: Findings
+    notes: tuple[str, ...]  # other measurements
     failures: tuple[str, ...] = ()  # what does not hold
-    is_wrong: bool = False  # whether any of it is more than that something came too late
+    is_wrong: bool = False  # whether a failure is more than something that came too late
 
     def cells(self) -> tuple[str, ...]:
-        return (
-            title(self.number, self.title),
-            ", ".join(self.servers),
-            f"{self.runs:,}",
-            f"{self.operations:,}",
-            f"{self.faults:,}",
-            f"{self.overlaps:,}" if self.promised else f"{self.overlaps:,} (not promised)",
-            f"{self.stale:,}",
-            f"{self.stale_without_fence:,}",
-            "" if self.until_free is None else f"{self.until_free:.2f} s",
-            f"{self.lost_wakeups:,}",
-            f"{self.leftovers:,}",
-        )
-
-
-def title(number: int, text: str) -> str:
-    return f"({number}) {text}"
+        found, worst = self.found, max(self.found.until_free, default=None)
+        numbers = [
+            f"{number:,}"
+            for number in (
+                *(self.runs, len(found.holds), len(found.faults), len(found.overlaps)),
+                *(len(found.stale), len(found.stale_without_fence), len(found.lost_wakeups)),
+                len(found.leftovers) + len(found.phantoms),
+            )
+        ]
+        if not self.scenario.is_exclusive:
+            numbers[3] += " (not promised)"
+        numbers.insert(6, "" if worst is None else f"{worst:.2f} s")
+        return (self.scenario.label, ", ".join(self.servers), *numbers)
 
 
 def table_of(rows: Iterable[Row]) -> str:
@@ -59,7 +51,7 @@ def table_of(rows: Iterable[Row]) -> str:
     rows = list(rows)
     rule = ["---", "---", *["--:"] * (len(HEAD) - 2)]
     lines = [markdown(HEAD, rule, *(row.cells() for row in rows))]
-    notes = [f"- {title(row.number, row.title)}: {note}" for row in rows for note in row.notes]
+    notes = [f"- {row.scenario.label}: {note}" for row in rows for note in row.notes]
     return "\n".join([totals(rows), "", *lines, *([""] if notes else []), *notes])
 
 
