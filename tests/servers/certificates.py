@@ -20,10 +20,21 @@ class Certificates:
         self.folder = Path(tempfile.mkdtemp(prefix="redislock-tls-"))
         self._remove = weakref.finalize(self, rmtree, self.folder, ignore_errors=True)
         authority = trustme.CA()
-        self.ca = self.folder / "ca.pem"
-        authority.cert_pem.write_to_path(self.ca)
-        self.certificate, self.key = self._issue(authority, "127.0.0.1")
-        self.client_certificate, self.client_key = self._issue(authority, "client.test")
+        ca = self.folder / "ca.pem"
+        authority.cert_pem.write_to_path(ca)
+        certificate, key = self._issue(authority, "127.0.0.1")
+        self.server: dict[str, Any] = {
+            "tls_cert_file": certificate,
+            "tls_key_file": key,
+            "tls_ca_cert_file": ca,
+            "tls_auth_clients": "no",
+        }
+        certificate, key = self._issue(authority, "client.test")
+        self.shown: dict[str, Any] = {
+            "ssl_ca_certs": str(ca),
+            "ssl_certfile": str(certificate),
+            "ssl_keyfile": str(key),
+        }
 
     def _issue(self, authority: trustme.CA, identity: str) -> tuple[Path, Path]:
         issued = authority.issue_cert(identity)
@@ -32,20 +43,3 @@ class Certificates:
             blob.write_to_path(chain, append=True)
         issued.private_key_pem.write_to_path(key)
         return chain, key
-
-    @property
-    def server(self) -> dict[str, Any]:
-        return {
-            "tls_cert_file": self.certificate,
-            "tls_key_file": self.key,
-            "tls_ca_cert_file": self.ca,
-            "tls_auth_clients": "no",
-        }
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        return {
-            "ssl_ca_certs": str(self.ca),
-            "ssl_certfile": str(self.client_certificate),
-            "ssl_keyfile": str(self.client_key),
-        }

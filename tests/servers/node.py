@@ -71,18 +71,17 @@ class Node(Running):
         self,
         make: str | None = None,
         *,
-        port: int | None = None,
         tls: Certificates | None = None,
         unix: bool = False,
         environment: dict[str, str] | None = None,
         **config: Any,
     ) -> None:
         self.make = make or ("redis-7.0" if tls else "valkey-9.1")
-        self.port = 0 if unix else port or processes.free_port()
+        self.port = 0 if unix else processes.free_port()
         self.tls = tls
         self.environment = environment or {}
         self.config = FIXED | (tls.server if tls else {}) | config
-        self._may_move = port is None and not unix
+        self._may_move = not unix
         self._clients: list[redis.Redis] = []
         self.folder = Path(tempfile.mkdtemp(prefix="redislock-"))
         self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())

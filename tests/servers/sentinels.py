@@ -1,18 +1,11 @@
 """A master, its replicas, and three Sentinels that watch them: `Sentinels`."""
 
-import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-import redis
-
 from .node import Node, Running
 from .processes import wait_for
-
-DOWN_AFTER = {"valkey-9.1": 500, "redis-7.0": 500, "redis-6.2": 1500}
-"""Milliseconds without an answer after which a Sentinel takes a server for down. One that tries
-to connect again only once a second must not be told less."""
 
 FAILOVER_TIMEOUT = 3000  # milliseconds; a failover that failed is tried again after twice that
 
@@ -34,14 +27,13 @@ class Sentinel(Node):
 
     arguments = ("--sentinel",)
 
-    def __init__(self, make: str, **config: Any) -> None:
-        super().__init__(make, **config)
+    def __init__(self) -> None:
+        super().__init__()
         self.id = secrets.token_hex(20)
 
     def start(self) -> Self:
         super().start()
-        with contextlib.suppress(redis.ResponseError):  # Redis 6.2 can't be told
-            self.ask("SENTINEL", "DEBUG", *HURRY)
+        self.ask("SENTINEL", "DEBUG", *HURRY)
         return self
 
 
@@ -49,24 +41,24 @@ class Sentinels(Running):
     """A master with `replicas` replicas, and three Sentinels that call it `name`.
 
     `through` tells the address by which all others are to reach a node, such as that of a proxy
-    before it: replicas, Sentinels and, by these, clients. `config` is the nodes'.
+    before it: replicas, Sentinels and, by these, clients. After `down_after` milliseconds without
+    an answer, a Sentinel considers a node to be down. `config` is that of the nodes.
     """
 
     def __init__(
         self,
-        make: str = "valkey-9.1",
         *,
+        down_after: int,
         replicas: int = 1,
         name: str = "locks",
-        through: Callable[[Node], tuple[str, int]] | None = None,
-        down_after: int | None = None,
+        through: Callable[[Node], tuple[str, int]] = lambda node: node.address,
         **config: Any,
     ) -> None:
         self.name = name
-        self.nodes = [Node(make, **config) for _ in range(replicas + 1)]
-        self.sentinels = [Sentinel(make) for _ in range(3)]
-        self.down_after = down_after or DOWN_AFTER[make]
-        self._through = through or (lambda node: node.address)
+        self.nodes = [Node(**config) for _ in range(replicas + 1)]
+        self.sentinels = [Sentinel() for _ in range(3)]
+        self.down_after = down_after
+        self._through = through
         self._reached: dict[tuple[str, int], Node] = {}
 
     @property
