@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 import redis
 
@@ -48,12 +48,6 @@ redis.call('DEL', KEYS[1], KEYS[6])
 redis.call('ZREM', KEYS[3], ARGV[1])
 return 1
 """
-
-
-class Contender(Protocol):
-    def acquire(self) -> Any: ...
-
-    def release(self) -> Any: ...
 
 
 class Bare:
@@ -116,22 +110,22 @@ class List:
         self.release = partial(client.lpush, name, 1)
 
 
-def _python_redis_lock(client: redis.Redis, name: str) -> Contender:
+def python_redis_lock(client: redis.Redis, name: str, lease: int = LEASE) -> Any:
     from redis_lock import Lock
 
-    return Lock(client, name, expire=LEASE, auto_renewal=True)
+    return Lock(client, name, expire=lease, auto_renewal=True)
 
 
-def _pottery(client: redis.Redis, name: str) -> Contender:
+def pottery(client: redis.Redis, name: str, lease: int = LEASE) -> Any:
     from pottery import Redlock
 
-    return Redlock(key=name, masters={client}, auto_release_time=LEASE)
+    return Redlock(key=name, masters={client}, auto_release_time=lease)
 
 
-MAKERS: dict[str, Callable[[redis.Redis, str], Contender]] = {
+MAKERS: dict[str, Callable[[redis.Redis, str], Any]] = {
     REDIS_PY: lambda client, name: client.lock(name, timeout=LEASE),
-    PYTHON_REDIS_LOCK: _python_redis_lock,
-    POTTERY: _pottery,
+    PYTHON_REDIS_LOCK: python_redis_lock,
+    POTTERY: pottery,
     BARE: Bare,
     SAME: Same,
     SENT: Sent,
@@ -142,14 +136,14 @@ MAKERS: dict[str, Callable[[redis.Redis, str], Contender]] = {
 PEERS = (REDIS_PY, PYTHON_REDIS_LOCK, POTTERY)
 
 
-def contender(label: str, url: str, name: str, alias: str | None = None) -> Contender:
+def contender(label: str, url: str, name: str, alias: str | None = None) -> Any:
     """A lock of that make. Ours may be on another server than all others."""
     if label == OURS:
         return ours_at(alias or None, f"{label}:{name}")
     return MAKERS[label](client_of(url), f"{label}:{name}")
 
 
-def ours_at(alias: str | None, name: str) -> Contender:
+def ours_at(alias: str | None, name: str) -> Any:
     from django_redislock import locks
 
     return locks.using(alias).lock(name)

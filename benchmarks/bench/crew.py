@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Self, TypeVar
@@ -21,7 +20,7 @@ class Crew:
 
     def __init__(self, size: int, aliases: Mapping[str, str]) -> None:
         self._size, self._aliases = size, dict(aliases)
-        self._ends = ExitStack()
+        self._processes: list[Any] = []
         self._lines: list[Connection] = []
 
     def order(self, members: int, function: Callable[..., T], *args: Any) -> list[T]:
@@ -42,7 +41,7 @@ class Crew:
             process = _context.Process(target=_obey, args=(theirs, self._aliases), daemon=True)
             process.start()
             theirs.close()
-            self._ends.callback(_end, process, ours)
+            self._processes.append(process)
             self._lines.append(ours)
         self.order(self._size, os.getpid)  # all are up
         return self
@@ -50,14 +49,9 @@ class Crew:
     def __exit__(self, *error: object) -> None:
         for line in self._lines:
             line.close()  # which ends all of them at once
-        self._ends.close()
-
-
-def _end(process: Any, line: Connection) -> None:
-    process.join(10)
-    if process.is_alive():
-        process.kill()
-        process.join()
+        for process in self._processes:
+            process.join(10)
+            process.kill()
 
 
 def _obey(line: Connection, aliases: dict[str, str]) -> None:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import redis
 
+from .contenders import client_of
+
 PREFIX = "testproject"  # as its settings have it, which Celery's workers read
 
 KEYS = f"{PREFIX}:redislock"  # what all keys of ours begin with
@@ -36,25 +38,19 @@ def aliases(**urls: str) -> Iterator[None]:
         yield
 
 
-class Commands:
-    """What the server was asked in the block, and for how long it worked at it: by command, calls
-    and microseconds. What a script calls counts as well, and in the script's time once more."""
+def total(client: redis.Redis, what: str, *names: str) -> int:
+    """The calls of these commands since ``CONFIG RESETSTAT``, or with ``usec`` the microseconds.
+    What a script calls counts too, and its time also counts as time of the script."""
+    stats = client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {what: 0})[what] for name in names)
 
-    def __init__(self, client: redis.Redis) -> None:
-        self._client = client
 
-    def __enter__(self) -> "Commands":
-        self._client.config_resetstat()
-        return self
+def fill_up(alias: str | None, url: str, first: int, end: int) -> None:
+    """Make the locks from number `first` to `end` without acquiring each; lock 0 is the model."""
+    from django_redislock import locks
+    from tests.filling import fill
 
-    def __exit__(self, *error: object) -> None:
-        stats = self._client.info("commandstats")
-        named = {name.removeprefix("cmdstat_"): told for name, told in stats.items()}
-        self.calls: dict[str, int] = {name: told["calls"] for name, told in named.items()}
-        self.microseconds: dict[str, int] = {name: told["usec"] for name, told in named.items()}
-
-    def sent(self, *names: str) -> int:
-        return sum(self.calls.get(name, 0) for name in names)
-
-    def took(self, *names: str) -> int:
-        return sum(self.microseconds.get(name, 0) for name in names)
+    if first == 0:
+        locks.using(alias).lock("model", timeout=3600, auto_renewal=False).acquire()
+    names = [f"lock:{number}" for number in range(max(1, first), end)]
+    fill(client_of(url), KEYS, "model", names)

@@ -3,19 +3,23 @@
 import argparse
 import gc
 import logging
-import os
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
 
 from django_redislock.testing import EmbeddedServer
-from tests.faults.table import write
+from tests.faults.table import markdown, write
 
-from .table import BEGIN, END, Columns, table
+from ..bench.places import set_up
+
+BEGIN = "<!-- peers: written by `make peers` -->"
+END = "<!-- peers: end -->"
+
+Columns = Mapping[str, Mapping[str, str]]  # the cells, by column and row
 
 TASKS = {
     "while_executing": "django-redislock, `while_executing`",
@@ -37,7 +41,8 @@ def main() -> None:
     options = _options()
     wanted = options.packages or [*LOCKS, *TASKS]
     with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
-        _set_up(server.url)
+        set_up(server.url)
+        logging.disable(logging.WARNING)  # of duplicates, which are intended here
         found = [_versions(server.url)]
         print(found[0], flush=True)
         locks = [each for each in LOCKS if each in wanted]
@@ -54,13 +59,14 @@ def main() -> None:
         write(options.write, "\n\n".join(found), BEGIN, END)
 
 
-def _set_up(url: str) -> None:
-    import django
-
-    os.environ["REDIS_URL"] = url
-    os.environ["DJANGO_SETTINGS_MODULE"] = "testproject.settings"
-    django.setup()
-    logging.disable(logging.WARNING)  # of duplicates, which are wanted here
+def table(columns: Columns, corner: str) -> str:
+    rows = next(iter(columns.values()))
+    lines = [
+        [corner, *columns],
+        *([row, *(each[row] for each in columns.values())] for row in rows),
+    ]
+    head, *rest = ([text.replace("|", "¦") for text in line] for line in lines)
+    return markdown(head, ["---"] * len(head), *rest)
 
 
 def _of_locks(names: list[str], part: str) -> Columns:

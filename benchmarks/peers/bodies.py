@@ -18,7 +18,7 @@ from redis import Redis
 
 from testproject.settings import CELERY_BROKER_URL, CELERY_RESULT_BACKEND, redis_database
 
-from ..bench.contenders import BARE, SENT, Contender, contender
+from ..bench.contenders import BARE, SENT, contender
 
 LEASE = 60  # seconds that every package is told to keep a lock at most
 
@@ -31,23 +31,17 @@ LEAST = BARE, SENT
 LONGEST = 60  # seconds after which a task ends that nobody let go
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tasks:
-    """The tasks of one package's app. The last four are nobody's single instance."""
+    """The tasks of one package's app. `seconds_left` returns for how long the lock of a task would
+    be kept from now on; None if nobody has it."""
 
     app: Celery
-    early: Task  # takes its time; its message is acknowledged when it begins
-    late: Task  # the same with `acks_late` and `reject_on_worker_lost`
-    limited: Task  # the same with a hard time limit of a second
-    retrying: Task  # retries itself without end
-    idle: Task  # does nothing, and is acknowledged when it has
-    plain: Task  # returns at once
-    busy: Task  # takes its time
-    collect: Task  # what a chord calls at its end
-    idle_alone: Task  # as `idle`
-    idle_least: dict[str, Task]  # as `idle`, each with the commands of that contender's lock
+    named: dict[str, Task]
     seconds_left: Callable[[Task, str], float | None]
-    """For how long a task's lock would be kept from now on; None if nobody has it."""
+
+    def __getitem__(self, name: str) -> Task:
+        return self.named[name]
 
 
 def new_app(queue: str) -> Celery:
@@ -69,22 +63,22 @@ def define(
     seconds_left: Callable[[Task, str], float | None],
 ) -> Tasks:
     """Define the tasks; `unique` is what the package's users write above a function."""
-    return Tasks(
-        app=app,
-        early=unique(name="early", bind=True)(_work),
-        late=unique(name="late", bind=True, acks_late=True, reject_on_worker_lost=True)(_work),
-        limited=unique(name="limited", bind=True, time_limit=1)(_work),
-        retrying=unique(name="retrying", bind=True, max_retries=MAX_RETRIES)(_retry),
-        plain=app.task(name="plain")(_nothing),
-        busy=app.task(name="busy", bind=True)(_work),
-        collect=app.task(name="collect")(_collect),
-        idle=unique(name="idle", **IDLE)(_idle),
-        idle_alone=app.task(name="idle_alone", **IDLE)(_idle),
-        idle_least={
-            label: app.task(name=f"idle: {label}", **IDLE)(_idle_under(label)) for label in LEAST
-        },
-        seconds_left=seconds_left,
-    )
+    late = {"bind": True, "acks_late": True, "reject_on_worker_lost": True}
+    named = {
+        "early": unique(name="early", bind=True)(_work),  # acknowledged when it begins
+        "late": unique(name="late", **late)(_work),
+        "limited": unique(name="limited", bind=True, time_limit=1)(_work),
+        "retrying": unique(name="retrying", bind=True, max_retries=MAX_RETRIES)(_retry),
+        "idle": unique(name="idle", **IDLE)(_idle),
+        # The others are no single instances.
+        "plain": app.task(name="plain")(lambda: None),
+        "busy": app.task(name="busy", bind=True)(_work),
+        "collect": app.task(name="collect")(_collect),
+        "idle_alone": app.task(name="idle_alone", **IDLE)(_idle),
+    }
+    for label in LEAST:  # with the commands of that contender's lock
+        named[label] = app.task(name=f"idle: {label}", **IDLE)(_idle_under(label))
+    return Tasks(app, named, seconds_left)
 
 
 def notes() -> redis.Redis:
@@ -111,26 +105,18 @@ def _begun(self: Task, run: str) -> Iterator[tuple[redis.Redis, bool]]:
         yield client, bool(client.get(f"{run}:hang"))
 
 
-def _nothing() -> None:
-    pass
-
-
 def _idle(run: str) -> None:
     pass
 
 
 def _idle_under(label: str) -> Callable[[str], None]:
     def idle(run: str) -> None:
-        lock = _least(label)
+        lock = least(f"process:{os.getpid()}")
         lock.acquire()
         lock.release()
 
+    least = cache(partial(contender, label, redis_database(3)))
     return idle
-
-
-@cache
-def _least(label: str) -> Contender:
-    return contender(label, redis_database(3), f"process:{os.getpid()}")
 
 
 def _collect(results: list[Any], run: str) -> None:

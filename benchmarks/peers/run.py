@@ -69,7 +69,7 @@ class Worker:
     def _is_up(self) -> bool:
         # Nothing is sent before, or the last worker's broken connection might yet take it.
         says_so = seconds_until(lambda: " ready." in self._log.read_text(), patience=STARTS_WITHIN)
-        answers = says_so and seconds_until(self.tasks.plain.delay().ready)
+        answers = says_so and seconds_until(self.tasks["plain"].delay().ready)
         return answers is not None
 
     def processes(self) -> list[psutil.Process]:
@@ -142,7 +142,7 @@ Case = Callable[[Run], str]
 
 def no_fault(run: Run) -> str:
     """A duplicate beside the running one; then that one ends."""
-    task = run.tasks.early
+    task = run.tasks["early"]
     result, _ = run.begin(task)
     task.delay(run.id)
     twice = seconds_until(lambda: len(run.begins()) > 1, patience=2)
@@ -154,7 +154,7 @@ def no_fault(run: Run) -> str:
 
 def child_killed(run: Run) -> str:
     """SIGKILL of the child; the message was acknowledged when the task began."""
-    task = run.tasks.early
+    task = run.tasks["early"]
     result, pid = run.begin(task)
     os.kill(pid, signal.SIGKILL)
     return f"{_free(run, task)}; task: {_end(result)}"
@@ -162,7 +162,7 @@ def child_killed(run: Run) -> str:
 
 def child_killed_acks_late(run: Run) -> str:
     """SIGKILL of the child; `acks_late` and `reject_on_worker_lost`."""
-    task = run.tasks.late
+    task = run.tasks["late"]
     result, pid = run.begin(task)
     run.hang_no_more()
     os.kill(pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ def child_killed_acks_late(run: Run) -> str:
 
 def hard_time_limit(run: Run) -> str:
     """`time_limit=1`, and a task that takes longer. Counted from the end of the second."""
-    task = run.tasks.limited
+    task = run.tasks["limited"]
     result, _ = run.begin(task)
     run.hang_no_more()
     time.sleep(1)
@@ -182,9 +182,9 @@ def hard_time_limit(run: Run) -> str:
 
 def chord_with_duplicate(run: Run) -> str:
     """A chord of two, one of which meets a running task."""
-    task, collect = run.tasks.early, run.tasks.collect
+    task, collect = run.tasks["early"], run.tasks["collect"]
     run.begin(task)
-    members = [run.tasks.plain.si(), task.si(run.id)]
+    members = [run.tasks["plain"].si(), task.si(run.id)]
     try:
         chord(members, app=run.tasks.app)(collect.s(f"{run.id}:end"))
     except Exception as error:
@@ -200,7 +200,7 @@ def chord_with_duplicate(run: Run) -> str:
 
 def retry(run: Run) -> str:
     """`self.retry()` each time it runs, with `max_retries=3`."""
-    task = run.tasks.retrying
+    task = run.tasks["retrying"]
     result = task.delay(run.id)
     seconds_until(lambda: len(run.begins(result.id)) == 1 + MAX_RETRIES)
     ran = len(run.begins(result.id))
@@ -210,9 +210,9 @@ def retry(run: Run) -> str:
 
 def revoked_in_the_queue(run: Run) -> str:
     """Revoked while all children are busy. Counted from when the worker has dropped it."""
-    task = run.tasks.early
+    task = run.tasks["early"]
     for _ in range(CHILDREN):
-        run.tasks.busy.delay(run.id)
+        run.tasks["busy"].delay(run.id)
     seconds_until(lambda: len(run.begins()) == CHILDREN)
     result = task.delay(run.id)
     result.revoke()

@@ -43,7 +43,7 @@ from ..contenders import (
 )
 from ..crew import Crew
 from ..figure import Bench, Figure, Line, Plot, number, quartiles, ratios
-from ..places import KEYS, Commands
+from ..places import KEYS, total
 from ..rounds import cycles, interleaved
 
 CYCLES = 100  # at a time
@@ -226,9 +226,9 @@ def server(bench: Bench) -> Figure:
 
 def _seconds(client: redis.Redis, label: str, url: str, many: int) -> float:
     lock = contender(label, url, "server")
-    with Commands(client) as commands:
-        cycles(lock, many)
-    return commands.took(*SENT_BY_CLIENTS) / 1e6 / many
+    client.config_resetstat()
+    cycles(lock, many)
+    return total(client, "usec", *SENT_BY_CLIENTS) / 1e6 / many
 
 
 def _bytes(client: redis.Redis, count: int) -> float:

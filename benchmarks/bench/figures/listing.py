@@ -13,11 +13,10 @@ from django_redislock.engine.drivers import run
 from django_redislock.engine.listing import ending_first
 from django_redislock.engine.ops import Flow
 from django_redislock.info import Page
-from tests.filling import fill
 
 from ..contenders import OURS, client_of
 from ..figure import Bench, Figure, Line, Plot, middle, quartiles, ratios
-from ..places import KEYS
+from ..places import KEYS, fill_up
 from ..rounds import interleaved
 
 SHOWN = 100
@@ -28,9 +27,9 @@ def listing(bench: Bench) -> Figure:
     client = client_of(bench.node.url)
     client.execute_command("DEBUG", "POPULATE", others, "other", 10)
     few = active // 10
-    _fill(client, 0, few)
+    fill_up(None, bench.node.url, 0, few)
     peak_of_few = _peak(few)
-    _fill(client, few, active)
+    fill_up(None, bench.node.url, few, active)
     peak = _peak(active)
     found = interleaved(
         {
@@ -73,13 +72,6 @@ def listing(bench: Bench) -> Figure:
             f"Peak memory to stream {active:,} locks: {peak / 2**20:.1f} MiB.",
         ),
     )
-
-
-def _fill(client: redis.Redis, first: int, end: int) -> None:
-    model = locks.lock("model", timeout=3600, auto_renewal=False)
-    if first == 0:
-        model.acquire()
-    fill(client, KEYS, "model", [f"lock:{number}" for number in range(max(1, first), end)])
 
 
 def _peak(count: int) -> int:

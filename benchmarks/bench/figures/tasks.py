@@ -13,6 +13,7 @@ import psutil
 import redis
 from celery import Task
 
+from benchmarks.peers.bodies import LEAST
 from benchmarks.peers.run import Worker
 from testproject.settings import redis_database
 from tests.tools import wait_until
@@ -43,11 +44,10 @@ def tasks(bench: Bench) -> Figure:
         for label, name in APPS.items():
             worker = stack.enter_context(Worker(name, folder))
             portion = partial(_portion, broker, worker, count)
-            contenders[label] = partial(portion, worker.tasks.idle)
+            contenders[label] = partial(portion, worker.tasks["idle"])
             if label == RUNNING:
-                contenders[PLAIN] = partial(portion, worker.tasks.idle_alone)
-                for least, task in worker.tasks.idle_least.items():
-                    contenders[least] = partial(portion, task)
+                contenders[PLAIN] = partial(portion, worker.tasks["idle_alone"])
+                contenders |= {least: partial(portion, worker.tasks[least]) for least in LEAST}
         portions = interleaved(contenders, bench.rounds(7), bench.random)
     found = {label: [each.per_second for each in some] for label, some in portions.items()}
     work = {label: [each.work * 1000 for each in some] for label, some in portions.items()}

@@ -9,14 +9,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from django_redislock import locks
-from tests.filling import fill
 from tests.servers import Node
 
 from ..contenders import LIST, OURS, PEERS, PYTHON_REDIS_LOCK, client_of, ours_at
 from ..crew import Crew
 from ..figure import Bench, Figure, Found, Line, Plot, ratios
-from ..places import KEYS, Commands, aliases
+from ..places import aliases, fill_up, total
 from ..rounds import cycles, interleaved
 from ..turns import Story, percentiles, play
 
@@ -87,10 +85,10 @@ def crowd(bench: Bench) -> Figure:
         )
 
         def ours() -> Story:
-            with Commands(client_of(url)) as commands:
-                story = one(OURS)
+            client_of(url).config_resetstat()
+            story = one(OURS)
             warming_up = 2 * PROCESSES  # each acquires and releases once before
-            sent = commands.sent(*BY_CLIENTS) - warming_up
+            sent = total(client_of(url), "calls", *BY_CLIENTS) - warming_up
             return replace(story, sent=sent / len(story.turns))
 
         contenders = {OURS: ours} | {label: partial(one, label) for label in (LIST, *PEERS)}
@@ -137,7 +135,7 @@ def growth(bench: Bench) -> Figure:
         known = {"default": bench.node.url} | urls
         stack.enter_context(aliases(**known))
         for count in active:
-            _fill(f"with_{count}", urls[f"with_{count}"], count)
+            fill_up(f"with_{count}", urls[f"with_{count}"], 0, count)
         alone = interleaved(
             {f"{count:,}": partial(cycles, ours_at(f"with_{count}", "cycle")) for count in active},
             bench.rounds(40),
@@ -174,12 +172,6 @@ def growth(bench: Bench) -> Figure:
             Plot.of("growth-waiters", "Handover, by waiters", "µs", behind, 1e6),
         ),
     )
-
-
-def _fill(alias: str, url: str, count: int) -> None:
-    locks.using(alias).lock("model", timeout=3600, auto_renewal=False).acquire()
-    names = [f"lock:{number}" for number in range(count - 1)]
-    fill(client_of(url), KEYS, "model", names)
 
 
 def _growth(what: str, found: Found, bare: Found | None = None) -> list[Line]:

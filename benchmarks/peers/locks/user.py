@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
+from operator import methodcaller
 from typing import Any
 
 import redis
@@ -20,6 +21,8 @@ from django_redislock.lua import ACQUIRE, RELEASE
 from tests.faults.client import Client
 from tests.faults.proxy import Command, named, runs
 from tests.faults.register import Attempts
+
+from ...bench.contenders import pottery, python_redis_lock
 
 Matches = Callable[[Command], bool]
 
@@ -34,7 +37,7 @@ class Make:
     label: str
     # A lock of this name, with a lease of so many seconds, renewed if the package does that.
     lock: Callable[[str, int], Any]
-    is_mine: Callable[[Any], bool]  # by what the package has for that
+    is_mine: Callable[[Any], object]  # by what the package has for that
     asked_by: str  # how that is written
     # Whether it has told of the loss by itself, if it ever does.
     tells: Callable[[Any], bool] | None = None
@@ -52,22 +55,6 @@ def _cache_lock(name: str, lease: int) -> Any:
     from django.core.cache import caches
 
     return caches["django_redis"].lock(name, timeout=lease)
-
-
-def _python_redis_lock(name: str, lease: int) -> Any:
-    from redis_lock import Lock
-
-    return Lock(_client(), name, expire=lease, auto_renewal=True)
-
-
-def _pottery(name: str, lease: int) -> Any:
-    from pottery import Redlock
-
-    return Redlock(key=name, masters={_client()}, auto_release_time=lease)
-
-
-def _is_owned(lock: Any) -> bool:
-    return bool(lock.owned())
 
 
 @cache
@@ -89,20 +76,27 @@ MAKES = {
         acquires=runs(ACQUIRE),
         releases=runs(RELEASE),
     ),
-    "cache_lock": Make("`cache.lock` (django-redis)", _cache_lock, _is_owned, "`owned()`"),
+    "cache_lock": Make(
+        "`cache.lock` (django-redis)", _cache_lock, methodcaller("owned"), "`owned()`"
+    ),
     "redis_py": Make(
         "redis-py",
         lambda name, lease: _client().lock(name, timeout=lease),
-        _is_owned,
+        methodcaller("owned"),
         "`owned()`",
     ),
     "python_redis_lock": Make(
         "python-redis-lock",
-        _python_redis_lock,
+        lambda name, lease: python_redis_lock(_client(), name, lease),
         lambda lock: lock.get_owner_id() == lock.id,
         "`get_owner_id()`",
     ),
-    "pottery": Make("pottery", _pottery, lambda lock: bool(lock.locked()), "`locked()`"),
+    "pottery": Make(
+        "pottery",
+        lambda name, lease: pottery(_client(), name, lease),
+        methodcaller("locked"),
+        "`locked()`",
+    ),
 }
 
 
@@ -129,7 +123,7 @@ class Locks:
         return "released"
 
     def is_mine(self, name: str) -> bool:
-        return self._make.is_mine(self._lock(name))
+        return bool(self._make.is_mine(self._lock(name)))
 
     def tells(self, name: str) -> bool:
         assert self._make.tells
