@@ -71,7 +71,7 @@ def define(
         "retrying": unique(name="retrying", bind=True, max_retries=MAX_RETRIES)(_retry),
         "idle": unique(name="idle", **IDLE)(_idle),
         # The others are no single instances.
-        "plain": app.task(name="plain")(lambda: None),
+        "plain": app.task(name="plain")(_nothing),
         "busy": app.task(name="busy", bind=True)(_work),
         "collect": app.task(name="collect")(_collect),
         "idle_alone": app.task(name="idle_alone", **IDLE)(_idle),
@@ -103,6 +103,10 @@ def _begun(self: Task, run: str) -> Iterator[tuple[redis.Redis, bool]]:
     with notes() as client:
         client.rpush(run, f"{self.request.id} {os.getpid()}")
         yield client, bool(client.get(f"{run}:hang"))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _idle(run: str) -> None:

@@ -31,8 +31,7 @@ from typing import Any, Self, TypeVar
 
 from django_redislock.clock import now
 
-from .events import Log
-from .register import Attempts
+from .events import Attempts, Log
 
 T = TypeVar("T")
 
@@ -300,7 +299,6 @@ def _import_all() -> None:
     import redis.asyncio  # noqa: F401
 
     import django_redislock.manager  # noqa: F401
-    import tests.faults.register
 
     with contextlib.suppress(ImportError):  # an earlier release has not all that they need
         import tests.faults.scenarios

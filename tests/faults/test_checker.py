@@ -13,9 +13,9 @@ import pytest
 from tests.tools import wait_until
 
 from .checker import Findings, check
-from .failovers import AT_ONCE, on_no_replica, too_late
 from .scenario import Run, Scenario, Setting
 from .scenarios import crowd, replies
+from .scenarios.failovers import AT_ONCE, on_no_replica, too_late
 
 LOCK = "a"
 

@@ -19,8 +19,8 @@ from redis.connection import parse_url
 
 from django_redislock.lua import ACQUIRE, RELEASE
 from tests.faults.client import Client
+from tests.faults.events import Attempts
 from tests.faults.proxy import Command, named, runs
-from tests.faults.register import Attempts
 
 from ...bench.contenders import pottery, python_redis_lock
 

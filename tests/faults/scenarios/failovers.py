@@ -1,14 +1,20 @@
 """Primaries that Sentinels or a Cluster replace by a replica, and slots that move. A primary dies,
 stands still, is told to step down, or is cut off from its replicas, and some clients with it.
+
+No replica is asked what became of a lock, because it could get or lose one a moment before. The
+harness holds back what replicas are sent, for so long that a lease that counts any sooner cannot
+be on one.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import combinations, count
+from statistics import median
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 from redis.crc import key_slot
@@ -16,12 +22,246 @@ from redis.crc import key_slot
 from django_redislock.clock import now
 from tests.servers import Cluster, Node, Sentinels
 from tests.servers.processes import wait_for
+from tests.tools import wait_until
 
-from .. import failovers
+from ..checker import Findings, check
 from ..crew import CORE, KEYS, Client, Crew
-from ..failovers import Users, kept, replacing
+from ..events import Event, read
 from ..proxy import Proxy
-from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, scenario
+from ..scenario import EXCLUSION, ORDER, WAKING, Run, Setting, Shared, scenario
+
+LEASES = 1.5, 6.0
+
+WORK = 0.0, 0.02
+REST = 0.0, 0.05  # seconds that those who take turns hold a lock, and let it be
+
+SETTLED_WITHIN = 40.0  # seconds within which everybody has to get a turn, whatever happens
+
+IN_TURNS = "first", "second", "asyncio"
+
+
+class Users:
+    """`make` makes a client by what it is to do."""
+
+    def __init__(self, run: Run, make: Callable[[str], Client], min_replicas: int = 0) -> None:
+        self._run, self._kept = run, kept(run)
+        lease = run.random.uniform(*LEASES)
+        self._options = {"timeout": lease, "min_replicas": min_replicas}
+        self._keeper = make("keeper")
+        self._waiters = [make("waiting first"), make("waiting second")]
+        self._in_turns = [make(who) for who in IN_TURNS]
+        in_turn = self._options | {"work": WORK, "rest": REST}
+        for waiter in self._waiters:
+            waiter.start("loop", lock=self._kept, **in_turn)
+        for client in self._in_turns:
+            client.start("loop", lock=run.lock, is_async="asyncio" in client.who, **in_turn)
+
+    def go_on(self) -> None:
+        """Return when all of them use locks, and the keeper keeps its."""
+        since = now()
+        self._keeper.start("tests.faults.work:keep", lock=self._kept, **self._options)
+        _wait_for(self._keeper, "held", since)
+        for waiter in self._waiters:
+            _wait_for(waiter, "queued", since)
+        for client in self._in_turns:
+            _wait_for(client, "released", since)
+
+    def let_go(self) -> bool:
+        """Have the keeper let go, as soon as it knows whether it still holds, and tell whether it
+        did; return when those that waited for that had their turn."""
+        since = now()
+        wait_until(lambda: self._keeper_knows(since), timeout=SETTLED_WITHIN, interval=0.01)
+        kept = self._keeper.finish() == "released"
+        for waiter in self._waiters:
+            _wait_for(waiter, "released", since)
+        return kept
+
+    def live_through(self, strike: Callable[[], object]) -> bool:
+        """Whether the keeper kept its lock."""
+        self.go_on()
+        self._run.moment(0.5)
+        strike()
+        return self.let_go()
+
+    def _keeper_knows(self, since: float) -> bool:
+        renewed = self._keeper.last("kept")
+        return self._keeper.has_answered() or bool(renewed and renewed["t"] > since)
+
+
+def _wait_for(client: Client, what: str, since: float) -> None:
+    def has_done() -> bool:
+        event = client.last(what)
+        return bool(event and event["t"] > since)
+
+    wait_until(has_done, timeout=SETTLED_WITHIN, interval=0.01)
+
+
+def kept(run: Run) -> str:
+    """The lock that is kept: of the same bucket as the run's, and so of the same slot."""
+    names = (f"{run.lock} kept {number}" for number in count())
+    return next(name for name in names if KEYS.of(name).bucket == KEYS.of(run.lock).bucket)
+
+
+@contextmanager
+def replacing(run: Run, kind: str, *, may_lose: bool = True, **facts: object) -> Iterator[None]:
+    """A fault, and the time in which whoever holds a lock of this run may come to lose it."""
+    fault = run.fault(kind, **facts)
+    run.free()
+    try:
+        yield
+    finally:
+        for lock in (run.lock, kept(run)) if may_lose else ():
+            run.log.write("taken", lock=lock, since=fault["t"])
+
+
+T = TypeVar("T")
+
+AT_ONCE = 0.5
+"""Seconds that it may take, on a busy machine, to tell a holder what its own clock says."""
+
+ENOUGH = 4
+"""Times that replicas were behind in which locks surely counted that no replica had, unless they
+have to wait for one: else nothing is proved where they do."""
+
+
+ROUNDING = 0.001
+"""Seconds. When a lease was asked for is known from its end, and servers count in milliseconds."""
+
+
+@contextmanager
+def behind(run: Run, seconds: float, *, clients: Sequence[str] = ()) -> Iterator[None]:
+    """What is asked meanwhile (by these clients, if any are named) reaches no replica before so
+    many seconds are over; `math.inf`: before this is left."""
+    since = now()
+    try:
+        yield
+    finally:
+        run.log.write(
+            "behind",
+            since=since,
+            seconds=seconds,
+            locks=[run.lock, kept(run)],
+            clients=[f"{run.lock} {who}" for who in clients],
+        )
+
+
+def times(events: Sequence[Event]) -> list[Event]:
+    """When replicas were behind."""
+    return [event for event in events if event["what"] == "behind" and event["seconds"]]
+
+
+def on_no_replica(events: Sequence[Event]) -> Iterator[str]:
+    """The leases, of acquisitions and of renewals, that counted before a replica had them."""
+    lags = times(events)
+    for lease in (event for event in events if event["what"] == "kept"):
+        for lag in lags:
+            in_time = lag["since"] + ROUNDING < lease["sent"] < lag["t"]
+            affected = lease["lock"] in lag["locks"] and lease["who"] in (
+                lag["clients"] or [lease["who"]]
+            )
+            if in_time and affected and lease["t"] < min(lease["sent"] + lag["seconds"], lag["t"]):
+                took = lease["t"] - lease["sent"]
+                yield f"{lease['lock']}: {lease['who']} at {lease['t']:.4f}, after {took:.4f} s"
+                break
+
+
+def each(
+    setting: Setting,
+    lanes: int,
+    make: Callable[[], T],
+    body: Callable[[Run, T], None],
+    min_replicas: int = 0,
+) -> None:
+    """Run `body` in each run, with a deployment that no other run uses at that time."""
+    lanes = min(lanes, setting.runs)
+    deployments = Shared(make() for _ in range(lanes))
+
+    def with_one(run: Run) -> None:
+        with deployments.one() as there:
+            body(run, there)
+
+    setting.each(with_one, lanes=lanes)
+    for there in deployments.every:
+        end(setting, there)
+    tell(setting, min_replicas)
+
+
+def end(setting: Setting, there: Any) -> None:
+    """Nothing may be left on the primaries."""
+    there.wait_in_sync()
+    setting.nodes += there.owners()
+
+
+def tell(setting: Setting, min_replicas: int = 0) -> None:
+    """AssertionError if a loser knew too late, or a lock counted that was not on as many replicas
+    as it had to be."""
+    events = read(setting.folder)
+    found, lags, too_early = check(events), times(events), list(on_no_replica(events))
+    setting.notes += [*_about_losses(found), *_about_overlaps(found)]
+    failed = [each for each in found.errors if each["during"] == "acquire"]
+    at_once = [hold.began - hold.asked for hold in found.holds if hold.queued is None] or [0]
+    setting.notes.append(
+        f"{len(found.holds):,} acquisitions succeeded and {len(failed):,} failed; "
+        f"an acquisition without waiting took {median(at_once) * 1000:.1f} ms (median)"
+    )
+    if lags:
+        setting.notes.append(
+            f"{len(too_early):,} acquisitions and renewals succeeded before a replica had them, "
+            f"in {len(lags)} periods of replication lag"
+        )
+    _none(too_late(found), "knew too late")
+    if min_replicas:
+        _none(too_early, "counted, and on no replica")
+    elif len(lags) >= ENOUGH:
+        assert too_early, "no replica was behind"
+
+
+def _none(particulars: Iterable[str], what: str) -> None:
+    found = list(particulars)
+    assert not found, f"{len(found)} {what}: {'; '.join(found[:3])}"
+
+
+def too_late(found: Findings) -> Iterator[str]:
+    """Holders that believed in a lease that had ended on their own clock, or that were told later
+    than what their own clock says."""
+    for hold in found.holds:
+        if hold.looked > hold.deadline:
+            yield f"{hold.lock}: {hold} took it for held at {hold.looked:.4f}"
+    for late in found.told_after:
+        if late > AT_ONCE:
+            yield f"one was told {late:.2f} s after the end of its lease"
+
+
+def _about_losses(found: Findings) -> Iterator[str]:
+    """Of the locks that were held, or granted, in a run when a fault struck it."""
+    lost = [
+        (hold.until - fault["t"], hold.until >= hold.deadline)
+        for fault in found.faults
+        for hold in found.holds
+        if hold.lock == fault.get("lock") or hold.lock.startswith(f"{fault.get('lock')} kept")
+        if hold.lost and hold.asked <= fault["t"] < hold.lost
+    ]
+    told, by_itself = sorted(seconds for seconds, _ in lost), sum(own for _, own in lost)
+    if told:
+        yield (
+            f"{len(told)} locks were lost; their holders knew after {median(told):.1f} s "
+            f"(median) or {told[-1]:.1f} s (maximum), {len(told) - by_itself} of them before "
+            f"the lease expired and {by_itself} when it expired by their own clock"
+        )
+
+
+def _about_overlaps(found: Findings) -> Iterator[str]:
+    lasted = [
+        min(one.until, other.until) - max(one.began, other.began)
+        for lock in {hold.lock for hold in found.holds}
+        for one, other in combinations([hold for hold in found.holds if hold.lock == lock], 2)
+    ]
+    lasted = sorted(seconds for seconds in lasted if seconds > 0)
+    if lasted:
+        yield f"overlaps lasted {median(lasted):.2f} s (median) or {lasted[-1]:.2f} s (maximum)"
+
+
+# Sentinels
 
 LANES = 4
 DOWN_AFTER = 400  # milliseconds
@@ -116,7 +356,7 @@ def failover(setting: Setting, min_replicas: int = 0) -> None:
         for lag in run.random.sample(LAGS, len(LAGS)):
             users.live_through(partial(replace_master, run, there, lag))
 
-    failovers.each(setting, LANES, partial(Watched, setting), body, min_replicas)
+    each(setting, LANES, partial(Watched, setting), body, min_replicas)
 
 
 def replace_master(run: Run, there: Watched, lag: float) -> None:
@@ -125,7 +365,7 @@ def replace_master(run: Run, there: Watched, lag: float) -> None:
     old = there.master
     there.proxies[old].lag(lag)
     try:
-        with failovers.behind(run, lag):
+        with behind(run, lag):
             run.moment(BEHIND[1], shortest=BEHIND[0])
         kind = run.random.choice(KINDS)
         with replacing(run, kind, lag=str(lag)):
@@ -213,13 +453,13 @@ def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
         users = Users(run, lambda who: there.client_with(old, run, crew, who), min_replicas)
         users.live_through(partial(cut_off, run, there, old))
 
-    failovers.each(setting, LANES, partial(Parted, setting, **config), body, min_replicas)
+    each(setting, LANES, partial(Parted, setting, **config), body, min_replicas)
 
 
 def cut_off(run: Run, there: Parted, old: Node) -> None:
     with replacing(run, "parted"):
         parted = there.part(old)
-        with failovers.behind(run, math.inf, clients=WITH_THE_MASTER):
+        with behind(run, math.inf, clients=WITH_THE_MASTER):
             there.wait_for_new_master(old)
             run.moment(LASTS[1], shortest=LASTS[0])
         for proxy in parted:
@@ -292,8 +532,8 @@ def migrations(setting: Setting, *, atomic: bool = False) -> None:
             assert users.let_go()
 
     setting.each(body, lanes=3)
-    failovers.end(setting, cluster)
-    failovers.tell(setting)
+    end(setting, cluster)
+    tell(setting)
 
 
 # Primaries that are replaced
@@ -322,7 +562,7 @@ def in_agreement(setting: Setting) -> None:
         for _ in range(FAILOVERS):
             assert users.live_through(take_over)
 
-    failovers.each(setting, 1, lambda: setting.use(Cluster()), body)
+    each(setting, 1, lambda: setting.use(Cluster()), body)
 
 
 @scenario(
@@ -346,7 +586,7 @@ def replaced(setting: Setting, min_replicas: int = 0) -> None:
         for is_behind in run.random.sample((False, True) * (FAILOVERS // 2), FAILOVERS):
             users.live_through(partial(strike, run, cluster, is_behind, not min_replicas))
 
-    failovers.each(setting, CLUSTERS, lambda: setting.use(Cluster()), body, min_replicas)
+    each(setting, CLUSTERS, lambda: setting.use(Cluster()), body, min_replicas)
 
 
 def strike(run: Run, cluster: Cluster, is_behind: bool, may_lose: bool) -> None:
@@ -358,7 +598,7 @@ def strike(run: Run, cluster: Cluster, is_behind: bool, may_lose: bool) -> None:
     if is_behind:
         replica.pause()
         old.ask("CLIENT", "KILL", "TYPE", "REPLICA")
-        with failovers.behind(run, math.inf):
+        with behind(run, math.inf):
             run.moment(REPLICA_BEHIND[1], shortest=REPLICA_BEHIND[0])
     with replacing(run, kind, may_lose=may_lose, behind=is_behind):
         old.kill() if kind == "killed" else old.pause()
