@@ -16,12 +16,12 @@ from django_redislock.connection import server
 from django_redislock.engine import flows, renewal
 from django_redislock.engine.drivers import run
 from django_redislock.engine.renewal import loop_book, thread_book
-from django_redislock.lua import ACQUIRE
+from django_redislock.lua import ACQUIRE, FORCE
 from tests.faults.proxy import Proxy, runs
 from tests.lock_tools import afree, awaiting, until
 from tests.tools import leftovers, wait_until
 
-TASKS = 300
+TASKS = 800
 
 AT_ONCE = 40
 """Tasks at a time on one event loop."""
@@ -320,6 +320,30 @@ def test_a_release_that_is_cancelled_twice_ends_at_once(proxied, caplog):
     assert asyncio.run(use()) < 0.8
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.parametrize("cancellations", [1, 2])
+def test_a_cancelled_force_release_waits_for_its_answer_until_a_second_cancellation(
+    proxied, cancellations
+):
+    own, proxy = proxied
+
+    async def use():
+        await own.aforce_release("a")  # the server knows the script
+        await own.lock("a", timeout=30).aacquire()
+        asked = proxy.delay_reply(runs(FORCE), 0.3)
+        task = asyncio.create_task(own.aforce_release("a"))
+        while not asked.has_begun():  # noqa: ASYNC110  a proxy sets no event
+            await asyncio.sleep(0.01)
+        for _ in range(cancellations):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert asked.is_done() is (cancellations == 1)
+        assert await own.aget("a") is None
+
+    asyncio.run(use())
 
 
 def test_an_acquisition_that_is_cancelled_twice_is_given_back(proxied):

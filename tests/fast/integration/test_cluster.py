@@ -24,6 +24,7 @@ from redis.exceptions import (
 from django_redislock import AsyncLock, Lock, locks
 from django_redislock.connection import server
 from django_redislock.engine import exchange
+from tests.lock_tools import renewed, start, waiting
 from tests.servers import Cluster
 from tests.tools import wait_until
 
@@ -147,6 +148,20 @@ def test_a_redirection_to_a_node_that_hangs_is_an_error_in_time(cluster, setting
     finally:
         resume.cancel()
         new.resume()
+
+
+def test_a_slot_that_moved_is_followed(cluster):
+    def move():
+        cluster.move_slot(slot_of("a"), another(cluster, slot_of("a")))
+
+    async def use():
+        async with locks.lock("a"):
+            await asyncio.to_thread(move)
+
+    with locks.lock("a") as lock:
+        move()
+        assert lock.extend(1)
+    asyncio.run(use())
 
 
 def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again(cluster):
@@ -286,6 +301,24 @@ def test_the_health_of_each_node_is_reported(cluster, capsys):
     told = capsys.readouterr().err
     assert "W001" in told
     assert "W003" not in told
+
+
+def test_scripts_that_are_forgotten_waiters_and_renewals(cluster):
+    def acquire_and_release():
+        with locks.lock("a") as second:
+            return second.fence_token
+
+    nodes = cluster.client()
+    nodes.script_flush()
+    with locks.lock("a", timeout=1) as lock:
+        nodes.script_flush()
+        assert lock.extend(1)
+        waits = start(acquire_and_release)
+        waiting(locks, "a", 1)
+        renewed(locks, "a", times=2)
+        fence_token = lock.fence_token
+    assert waits.result(60) > fence_token
+    nodes.close()
 
 
 # The settings

@@ -1,11 +1,9 @@
 """Over the caches of a project: their prefixes, options and pools, and the settings, live."""
 
 import asyncio
-import tempfile
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import redis
@@ -14,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_redislock import locks
-from django_redislock.connection import GivenServer
+from django_redislock.connection import GivenServer, server
 from django_redislock.connection.servers import fits
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
@@ -201,7 +199,10 @@ def test_sentinels_know_a_service_by_a_name_that_is_no_hosts(alias_on):
         fits(alias_on(service).alias)
     factory = "django_redis.pool.SentinelConnectionFactory"
     with override_settings(DJANGO_REDIS_CONNECTION_FACTORY=factory):
-        assert fits(alias_on(service, backend=DJANGO_REDIS, **sentinels).alias)
+        own = alias_on(service, backend=DJANGO_REDIS, **sentinels)
+        assert fits(own.alias)
+        client = asyncio.run(server(own.alias).async_client())
+    assert client.connection_pool.service_name == "orders-" * 10
 
 
 def test_an_alias_that_is_missing_is_refused_by_name():
@@ -271,38 +272,6 @@ def test_the_pool_is_the_caches_own(alias_on, either_backend, own_server, own_re
     assert own_redis.info("stats")["total_connections_received"] == before
 
 
-def test_caching_beside_locks_does_not_disturb_them(manager):
-    cache = caches[manager.alias]
-    with manager.lock("a") as lock:
-        cache.set("a", 1)
-        cache.set("lock:a", 1)
-        cache.delete_many(["a", "lock:a", "redislock"])
-        assert lock.owned()
-
-
-def test_a_unix_socket_does_as_well(alias_on):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "socket")
-        with EmbeddedServer(unixsocket=str(path)):
-            own = alias_on(f"unix://{path}?db=0")
-            with own.lock("a"):
-                assert own.count() == 1
-            asyncio.run(_ahold(own))
-
-
-def test_a_password_and_another_database_do_as_well(alias_on):
-    with EmbeddedServer() as server:
-        url = f"redis://:secret@127.0.0.1:{server.port}/3"
-        with redis.Redis(port=server.port) as client:
-            client.config_set("requirepass", "secret")
-        own = alias_on(url, backend=DJANGO_REDIS)
-        with own.lock("a"):
-            assert own.count() == 1
-        asyncio.run(_ahold(own))
-        with redis.Redis(port=server.port, password="secret") as client:
-            assert set(client.info("keyspace")) == {"db3"}
-
-
 @pytest.mark.parametrize(
     ("client", "address"),
     [
@@ -329,6 +298,21 @@ def test_of_several_addresses_the_first_is_the_servers(settings, own_server, eit
         with own.lock("a") as lock:
             assert lock.owned()
     asyncio.run(_ahold(own))
+
+
+def test_shards_keep_a_part_of_the_locks_each(alias_on, own_server, own_redis):
+    with EmbeddedServer() as second:
+        shards = [own_server.url, second.url]
+        options = {"CLIENT_CLASS": "django_redis.client.ShardClient"}
+        own = alias_on(shards, backend=DJANGO_REDIS, **options)
+        names = [f"n:{number}" for number in range(20)]
+        with own.lock_many(names):
+            assert own.count() == asyncio.run(own.acount()) == len(names)
+            assert 0 < len(own_redis.keys("*:lock:*")) < len(names)
+            assert {info.name for info in own.active()} == set(names)
+        assert asyncio.run(_ahold(own))
+        assert len(own.history()) == len(names) + 1
+        assert len(own.health().get("eviction").facts["servers"]) == 2
 
 
 def test_a_server_is_asked_whether_it_is_there_as_often_as_its_alias_says(

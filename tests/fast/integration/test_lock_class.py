@@ -7,7 +7,6 @@ import os
 import threading
 import time
 import weakref
-from datetime import timedelta
 
 import pytest
 import redis
@@ -178,39 +177,9 @@ def test_a_cache_whose_client_does_not_know_that_it_is_a_clusters(cluster, alias
     assert manager.count() == 0
 
 
-def test_a_clusters_client(cluster):
-    client = redis.RedisCluster(host="127.0.0.1", port=cluster)
-    use_and_forget_scripts(client)
-    lock, other = (client.lock("a", timeout=1, lock_class=Lock) for _ in range(2))
-    assert lock.acquire()
-    waits = start(acquire_and_release, other)
-    wait_until(lambda: known_of(lock).waiters == 1)
-    first = known_of(lock).expires_at
-    wait_until(lambda: known_of(lock).expires_at > first + timedelta(seconds=1))
-    assert not lock.lost
-    fence_token = lock.fence_token
-    lock.release()
-    assert waits.result(60) > fence_token
-    client.close()
-
-
-def acquire_and_release(lock):
-    with lock:
-        return lock.fence_token
-
-
 def known_of(lock):
     server = lock._server()
     return run(server.client, listing.get(server.keys, lock.name))
-
-
-async def test_a_clusters_async_client(cluster):
-    async with redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster) as client:
-        async with client.lock("a", timeout=10, lock_class=AsyncLock) as lock:
-            assert await lock.owned()
-            other = client.lock("a", blocking_timeout=0.05, lock_class=AsyncLock)
-            assert not await other.acquire()
-        assert not await lock.locked()
 
 
 def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 import pytest
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from django_redislock import LockLost, locks
+from django_redislock import LockLost, clock, locks
 from django_redislock.engine import flows, renewal
-from django_redislock.engine.drivers import _perform
+from django_redislock.engine.drivers import _perform, run
+from django_redislock.engine.ops import Wait
 from django_redislock.engine.renewal import thread_book
 from tests.lock_tools import cut_connections, free, start, waiting
 from tests.tools import wait_until
@@ -48,6 +49,8 @@ def test_every_other_question_is_an_error_at_once(alias_on):
         lambda: list(own.active()),
         lambda: own.force_release("a"),
         own.lock("a").locked,
+        own.ping,
+        lambda: asyncio.run(own.aping()),
     ]
     for ask in questions:
         with within(1), pytest.raises(ConnectionError):
@@ -152,6 +155,23 @@ def test_what_is_granted_when_its_lease_is_over_already_is_an_error(moving_clock
     with pytest.raises(TimeoutError, match="had expired"):
         flow.send(answer)
     free(locks, "a")
+
+
+@pytest.mark.parametrize("wait", [0.1, 60])
+def test_a_wait_that_is_not_answered_is_repeated_while_there_is_time(hold, wait):
+    hold("a")
+    lock = locks.lock("a")
+    [(book, name)] = lock._targets(thread_book)
+    lease = lock._new_lease(book, name, None, lock._owner())
+    flow = flows.take(lease, lock._want(lease.keys, lease.token), clock.now() + wait)
+    assert isinstance(flow.send(_perform(book.server.client, next(flow))), Wait)
+    if wait < 1:
+        with pytest.raises(TimeoutError):
+            flow.throw(TimeoutError)
+    else:
+        assert _perform(book.server.client, flow.throw(TimeoutError)) == 0
+        flow.close()
+    run(book.server.client, flows.release(lease.keys, lease.token))
 
 
 def test_a_waiter_whose_connection_is_killed_keeps_its_place(own_locks, own_redis):
