@@ -80,36 +80,6 @@ async def test_what_one_task_lost_is_told_to_its_parts_whoever_else_has_it_by_th
         await lock.arelease()
 
 
-async def test_a_cancelled_waiter_leaves_no_place_and_no_lock(manager):
-    async with manager.lock("a"):
-        task = asyncio.create_task(manager.lock("a").aacquire())
-        await awaiting(manager, "a", 1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert (await manager.aget("a")).waiters == 0
-    assert await manager.aget("a") is None
-
-
-async def test_a_waiter_that_is_cancelled_as_it_is_let_in_leaves_no_lock(manager):
-    for _ in range(30):
-        async with manager.lock("a"):
-            task = asyncio.create_task(manager.lock("a").aacquire())
-            await awaiting(manager, "a", 1)
-        task.cancel()
-        await let_go(manager, task)
-        assert await manager.aget("a") is None
-
-
-async def let_go(manager, task):
-    """Release what a task holds if it was through before its cancellation came."""
-    [outcome] = await asyncio.gather(task, return_exceptions=True)
-    if outcome is True:
-        assert await manager.aforce_release("a") == 1
-    else:
-        assert isinstance(outcome, asyncio.CancelledError)
-
-
 async def test_a_task_renews(manager, redis_server):
     async with manager.lock("a", timeout=1.5) as lock:
         names = [task.get_name() for task in asyncio.all_tasks()]
@@ -249,13 +219,6 @@ async def test_what_a_cancelled_caller_shielded_is_not_renewed(manager):
         await awaiting(manager, "a", 1)
         task.cancel()
         await asyncio.wait([task])
-    await afree(manager, "a")
-
-
-async def test_an_object_that_is_gone_does_not_keep_what_was_acquired_in_a_task_of_its_own(
-    manager,
-):
-    await asyncio.create_task(manager.lock("a", timeout=0.6).aacquire())
     await afree(manager, "a")
 
 

@@ -14,10 +14,10 @@ from django_redislock.engine import renewal
 from tests.lock_tools import start, until
 from tests.tools import wait_until
 
-LEASE = 2
+LEASE = 1.5
 """Seconds. A holder that is not renewed loses its lock within this time."""
 
-KEPT_FOR = 3.5
+KEPT_FOR = 2.2
 """Seconds for which the holder must keep its lock."""
 
 CONNECTIONS = 4

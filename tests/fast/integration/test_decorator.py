@@ -13,7 +13,7 @@ from django.test import AsyncRequestFactory, RequestFactory
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_redislock import LockError, locks
+from django_redislock import locks
 
 
 def held():
@@ -205,15 +205,6 @@ def test_a_name_that_is_no_template_is_refused_at_import(name):
 
         @locks.lock(name)
         def work(x): ...
-
-
-def test_a_call_that_can_not_have_the_lock_raises():
-    @locks.lock("a", blocking=False)
-    def work():
-        pytest.fail("two hold it")
-
-    with locks.lock("a"), pytest.raises(LockError, match="'a'"):
-        work()
 
 
 def test_an_argument_that_is_no_name_is_made_one():

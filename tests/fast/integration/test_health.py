@@ -154,14 +154,6 @@ def test_a_timeout_has_to_be_one(what, timeout):
         asyncio.run(use())
 
 
-def test_an_unreachable_server_is_an_error_at_once(alias_on):
-    own = alias_on("redis://127.0.0.1:1/0")
-    with within(1), pytest.raises(ConnectionError):
-        own.ping()
-    with within(1), pytest.raises(ConnectionError):
-        asyncio.run(own.aping())
-
-
 def test_a_server_that_hangs_is_an_error_in_time_and_keeps_nothing(
     own_locks, own_server, own_redis
 ):

@@ -302,27 +302,6 @@ def forty(manager):
         lock.release()
 
 
-def test_a_pattern_goes_by_characters(manager):
-    for name in ("ä1", "日本", "a.b", "a%b", "a-b", "a[b", "^$", "x" * 500):
-        assert manager.lock(name, auto_renewal=False).acquire()
-    for pattern, name in {
-        "%": "",
-        "?1": "ä1",
-        "??": "ä1 日本 ^$",
-        "日?": "日本",
-        "a.b": "a.b",
-        "a%*": "a%b",
-        "a-?": "a-b",
-        "a[b": "a[b",
-        "^$": "^$",
-        "*x" * 40 + "*y": "",
-    }.items():
-        found = {info.name for info in manager.page(pattern).infos}
-        assert found == set(name.split()), pattern
-    for info in list(manager.active()):
-        manager.force_release(info.name)
-
-
 def test_a_page_is_the_same_whether_told_at_once_or_by_names(forty):
     names = [f"n{n}" for n in range(40)]
     assert forty.page(start=10, stop=13).total == 40

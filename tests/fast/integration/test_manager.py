@@ -7,7 +7,7 @@ import pytest
 from django_redislock import LockLost, LockManager, locks
 from django_redislock.lua import ACQUIRE, RELEASE
 from django_redislock.signals import lock_force_released
-from tests.lock_tools import commands, start, waiting
+from tests.lock_tools import commands
 from tests.tools import wait_until
 
 
@@ -38,14 +38,6 @@ def names(infos):
 def release(held):
     for lock in held:
         lock.release()
-
-
-def test_nothing_is_told_of_nothing(manager):
-    assert list(manager.active()) == []
-    assert manager.get("a") is None
-    assert manager.count() == 0
-    assert manager.force_release("a") == 0
-    assert not manager.lock("a").locked()
 
 
 def test_active_tells_of_what_is_held(manager):
@@ -184,18 +176,6 @@ def test_force_release_by_token_spares_another_holder(manager, forced):
     assert [about["user"] for about in forced] == [user]
     with pytest.raises(LockLost):
         second.release()
-
-
-def test_force_release_hands_it_to_the_next(manager):
-    [lock] = hold(manager, "a")
-    waiter = start(manager.lock("a").acquire)
-    waiting(manager, "a", 1)
-    assert manager.force_release("a", lock.token) == 1
-    assert waiter.result(60)
-    assert manager.force_release("a", lock.token) == 0
-    assert manager.force_release("a") == 1
-    with pytest.raises(LockLost):
-        lock.release()
 
 
 def test_a_listener_that_fails_does_not_keep_it_from_being_released(manager):

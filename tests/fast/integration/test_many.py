@@ -125,22 +125,6 @@ def test_who_gets_not_all_leaves_no_cooldown():
         assert held() == ["b"]
 
 
-async def test_the_loss_of_one_aborts_the_task_that_holds_all():
-    async def use(reached):
-        async with locks.lock_many(NAMES, timeout=1.5, on_lost="abort"):
-            reached.set()
-            await asyncio.Event().wait()
-
-    reached = asyncio.Event()
-    task = asyncio.create_task(use(reached))
-    await reached.wait()
-    assert await locks.aforce_release("b") == 1
-    with pytest.raises(LockLost):
-        await task
-    assert not task.cancelled()
-    assert held() == []
-
-
 def test_the_loss_of_several_calls_on_lost_once():
     lost = []
     with locks.lock_many(NAMES, timeout=1.5, on_lost=lost.append) as lock:

@@ -16,7 +16,7 @@ import redis
 from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
 from redis.exceptions import ConnectionError
 
-from django_redislock import LockError, LockLost, LockManager, LockNotOwnedError, locks
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.engine import flows
 from django_redislock.engine.drivers import _perform, run
 from django_redislock.engine.lease import remember
@@ -309,11 +309,11 @@ def test_a_reentrant_one_is_entered_again_with_the_majority_that_is_left(five):
 
 def test_it_stays_taken_for_its_least_time(five):
     began = time.monotonic()
-    with quorum(at_least_for=1, timeout=2.5):
+    with quorum(at_least_for=0.5, timeout=2.5):
         pass
     assert not quorum(blocking=False).acquire()
     with quorum(blocking_timeout=10):
-        assert time.monotonic() - began > 0.9
+        assert time.monotonic() - began > 0.45
 
 
 # For how long it is held
@@ -379,18 +379,6 @@ def use_once(seconds, using=ALL):
     return True
 
 
-def test_a_lost_majority_aborts_the_task(five):
-    async def use():
-        async with quorum(timeout=1.5, on_lost="abort"):
-            for number, alias in enumerate(["q4", "q0", "q2"]):
-                assert len(holders(five)) == 5 - number
-                assert await locks.using(alias).aforce_release("a") == 1
-            await asyncio.sleep(60)
-
-    with bounded(10), pytest.raises(LockLost):
-        asyncio.run(use())
-
-
 # Servers that are killed
 
 
@@ -435,21 +423,6 @@ def test_it_goes_on_when_two_are_killed_under_its_holder(five, moving_clock):
     with pytest.raises((LockLost, ConnectionError)):
         lock.release()
     assert told == [lock]
-
-
-def test_it_goes_on_without_two_of_five_in_async_too(five, moving_clock):
-    async def use():
-        async with quorum():
-            pass  # its loop has connections
-        five.kill(0, 3)
-        async with quorum() as lock:
-            for _ in range(2):
-                await moving_clock.aforward(16)
-            lock.assert_held()
-            assert await lock.aowned()
-            assert await quorum(blocking=False).aacquire() is False
-
-    asyncio.run(use())
 
 
 @pytest.fixture
@@ -974,8 +947,3 @@ def test_no_thread_nor_connection_is_left_of_many_holds(five):
 
 def counted(five):
     return [len(client.client_list()) for client in five.clients]
-
-
-def test_the_manager_of_locks_makes_it(five):
-    assert isinstance(locks, LockManager)
-    assert repr(quorum("a")) == "<Quorum 'a'>"

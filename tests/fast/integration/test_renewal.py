@@ -294,15 +294,6 @@ def test_on_lost_may_use_locks_itself(moving_clock):
     assert took == [True]
 
 
-def test_a_lock_whose_object_is_gone_is_left_to_expire():
-    lock = locks.lock("a", timeout=0.6)
-    assert lock.acquire()
-    renewed(locks, "a")
-    with pytest.warns(ResourceWarning, match="'a' was not released"):
-        del lock
-    free(locks, "a")
-
-
 def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):
     lock = locks.lock("a", timeout=30)
     assert start(lock.acquire).result(60)
@@ -366,8 +357,8 @@ def test_a_lock_that_was_handed_over_is_renewed():
 
 def test_renewal_goes_on_while_the_holder_is_busy():
     # A holder that computes without a pause leaves the renewal its share of the interpreter.
-    with locks.lock("a", timeout=1.5) as lock:
-        until = time.monotonic() + 1.7
+    with locks.lock("a", timeout=1) as lock:
+        until = time.monotonic() + 1.2
         while time.monotonic() < until:
             sum(range(1000))
         assert not lock.lost
@@ -417,7 +408,6 @@ def test_a_renewal_under_way_does_not_count_where_its_holder_makes_the_lease_sho
 
 EXTENSIONS = {
     "reacquire": lambda lock: lock.reacquire(),
-    "extend": lambda lock: lock.extend(0.5),
     "extend, replace": lambda lock: lock.extend(1, replace_ttl=True),
 }
 
@@ -495,13 +485,6 @@ def test_a_lock_is_acquired_without_renewal_if_no_thread_can_be_started(own_lock
         renewed(own_locks, "a")
     lock.release()
     assert own_locks.get("a") is None
-
-
-def test_no_warning_without_auto_renewal_if_no_thread_can_be_started(own_locks, caplog):
-    with no_new_threads(), own_locks.lock("a", timeout=30, auto_renewal=False):
-        assert own_locks.get("a").ttl > 25
-    assert own_locks.get("a") is None
-    assert not caplog.text
 
 
 def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, own_redis):

@@ -1,11 +1,11 @@
-"""Locks in Django's views: sync and async, under ASGI and WSGI."""
+"""Locks in Django's views: sync and async, under ASGI."""
 
 import asyncio
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.http import JsonResponse
-from django.test import AsyncClient, Client
+from django.test import AsyncClient
 from django.urls import path
 
 from django_redislock import locks
@@ -52,13 +52,6 @@ urlpatterns = [
 ]
 
 pytestmark = pytest.mark.urls(__name__)
-
-
-@pytest.mark.parametrize("url", ["/sync/", "/async/", "/mixed/"])
-def test_under_wsgi(url):
-    for _ in range(3):  # an event loop for each request
-        assert Client().get(url).json() == {"mine": True}
-    assert locks.get("view") is None
 
 
 @pytest.mark.parametrize("url", ["/sync/", "/async/", "/mixed/"])

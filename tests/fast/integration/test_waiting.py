@@ -10,24 +10,6 @@ from tests.lock_tools import commands, free, start, waiting
 from tests.tools import wait_until
 
 
-def test_threads_get_it_in_order_of_arrival(manager):
-    entered = []
-
-    def wait_and_hold(number):
-        with manager.lock("a"):
-            entered.append(number)
-
-    with manager.lock("a"):
-        futures = []
-        for number in range(8):
-            futures.append(start(wait_and_hold, number))
-            waiting(manager, "a", number + 1)
-        assert entered == []
-    for future in futures:
-        future.result(60)
-    assert entered == list(range(8))
-
-
 def test_who_releases_and_asks_again_goes_to_the_end_of_the_queue(manager):
     entered = []
 
@@ -77,14 +59,6 @@ def test_who_waits_asks_little(redis_server):
     assert called["evalsha"] <= 4
 
 
-def test_a_lease_that_runs_out_lets_in_who_waits(manager):
-    dead = manager.lock("a", timeout=0.5, auto_renewal=False)
-    assert dead.acquire()
-    with manager.lock("a", blocking_timeout=5) as lock:
-        assert lock.owned()
-        assert dead.lost
-
-
 @pytest.mark.parametrize("timeout", [0.02, 0.1, 30])
 def test_who_waits_without_renewal_gets_a_full_lease(manager, timeout):
     lock = manager.lock("a", timeout=timeout, auto_renewal=False)
@@ -106,20 +80,3 @@ def test_who_waits_without_renewal_gets_a_full_lease(manager, timeout):
         assert info.ttl > 20
         manager.force_release("a")
     free(manager, "a")
-
-
-def test_sixty_threads_wait_at_once():
-    holding, most = [], []
-
-    def wait_and_hold():
-        with locks.lock("a"):
-            holding.append(1)
-            most.append(len(holding))
-            holding.pop()
-
-    with locks.lock("a"):
-        futures = [start(wait_and_hold) for _ in range(60)]
-        waiting(locks, "a", 60, timeout=30)
-    for future in futures:
-        future.result(30)
-    assert most == [1] * 60
