@@ -18,7 +18,6 @@ TREES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 LUA = {path.name: path.read_text() for path in sorted((PACKAGE / "lua").glob("*.lua"))}
-SCRIPTS = [name for name in LUA if not name.startswith("_")]
 TEMPLATES = {path.name: path.read_text() for path in sorted(PACKAGE.rglob("*.html"))}
 JAVASCRIPT = {path.name: path.read_text() for path in sorted(PACKAGE.rglob("*.js"))}
 
@@ -37,14 +36,6 @@ MAY_RUN_COMMANDS = {
     "management/running.py": "what its caller wants to run, and no shell",
     "management/launching.py": "the same",
     "testing/server.py": "the server of a project's tests, and its keeper",
-}
-
-RUN_BY_SERVER = {"EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "SCRIPT", "FUNCTION", "FCALL"}
-SPEAKS_OF_SCRIPTS = {
-    "engine/drivers.py": "sends them",
-    "engine/exchange.py": "finds the key in what is sent",
-    "engine/pools.py": "names a command to redis-py's pool",
-    "health/examining.py": "asks whether they may be sent",
 }
 
 
@@ -96,24 +87,6 @@ def test_only_constants_are_markup() -> None:
 
 
 # Scripts
-
-
-def test_only_a_few_modules_speak_of_scripts() -> None:
-    words = {
-        module
-        for module, node in all_nodes(ast.Constant)
-        if isinstance(node.value, str) and node.value in RUN_BY_SERVER
-    }
-    assert words == {*SPEAKS_OF_SCRIPTS}
-    assert not list(calls("evalsha", "register_script", "script_load", "fcall"))
-
-
-def test_a_script_is_a_file_of_the_package() -> None:
-    made = [module for module, call in calls("Script") if not is_text(call.args[0])]
-    assert made == ["lua/__init__.py"]
-    loads = [call for module, call in calls("_load") if module == "lua/__init__.py"]
-    assert len(loads) == len(SCRIPTS)
-    assert all(is_text(call.args[0]) for call in loads)
 
 
 def test_what_is_run_is_a_script_by_its_name() -> None:

@@ -4,12 +4,10 @@ beside another, and none of them breaks what looks at it."""
 import contextlib
 import logging
 import math
-import sys
 import threading
 
 import pytest
 from celery import Celery
-from celery.app.task import Context
 from celery.app.trace import build_tracer
 from celery.exceptions import Retry
 from hypothesis import example, given
@@ -203,34 +201,6 @@ def test_a_forged_message_that_is_retried_keeps_its_lock_no_longer_than_any_othe
     locks.force_release(KEPT)
     assert is_later_run(RETRIED)
     locks.force_release(KEPT)
-
-
-class Recorded(Context):
-    """Records which of its attributes django_redislock reads."""
-
-    names: set = set()  # noqa: RUF012
-
-    def __getattribute__(self, name):
-        module = sys._getframe(1).f_globals.get("__name__", "")
-        if module.startswith("django_redislock."):
-            Recorded.names.add(name)
-        return super().__getattribute__(name)
-
-
-@pytest.mark.parametrize("task", [*KEPT_TASKS, RETRIED], ids=lambda task: task.name)
-def test_the_forged_names_are_all_that_is_read(monkeypatch, task):
-    monkeypatch.setattr("celery.app.trace.Context", Recorded)
-    monkeypatch.setattr(Recorded, "names", set())
-    more = [{}, {DUPLICATE: "id"}, {AGAIN: True, PLACE: KEPT}, {"delivery_info": True}]
-    for attributes in more:
-        execute_forged(task, attributes)
-        locks.force_release(KEPT)
-    with locks.lock(KEPT, timeout=30):
-        execute_forged(task, {})
-    for info in locks.active(f"{KEPT}*"):  # of a retry
-        locks.force_release(info.name)
-    assert "headers" in Recorded.names
-    assert {name for name in Recorded.names if not name.startswith("__")} <= READ
 
 
 # A sender chooses the id.
