@@ -7,6 +7,7 @@ from django_redislock import LockManager, locks
 from django_redislock.testing import EmbeddedServer
 
 from .fake_clock import FakeClock
+from .faults.proxy import Proxy
 
 CORE = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
@@ -52,6 +53,13 @@ def alias_on(settings):
 @pytest.fixture
 def own_locks(alias_on, own_server) -> LockManager:
     return alias_on(own_server.url)
+
+
+@pytest.fixture
+def proxied(alias_on, own_server) -> Iterator[tuple[LockManager, Proxy]]:
+    """Locks of a server behind a proxy. Their client waits for replies without a time limit."""
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        yield alias_on(proxy.url, socket_timeout=None), proxy
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -87,6 +88,14 @@ def calls(client: redis.Redis) -> Counter[str]:
             if name != "cmdstat_info"
         }
     )
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fail if the block takes longer."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
 
 
 @contextlib.contextmanager

@@ -1,11 +1,9 @@
 """What many tests need: to wait for an event, and a second process to be a holder in."""
 
 import contextlib
-import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -44,16 +42,6 @@ def wait_until(predicate: Callable[[], T], *, timeout: float = 60, interval: flo
         assert time.monotonic() < deadline, f"{predicate} was not true within {timeout} s"
         time.sleep(interval)
     return answer
-
-
-STOPPED = """
-import json
-from django_redislock import locks
-name, timeout, metadata = sys.argv[1:]
-locks.lock(name, timeout=float(timeout), metadata=json.loads(metadata)).acquire()
-say("held")
-hear()
-"""
 
 
 class Child:
@@ -135,21 +123,6 @@ def no_new_threads() -> Iterator[None]:
         yield
     finally:
         threading.stack_size(before)
-
-
-@contextlib.contextmanager
-def stopped_holder(
-    name: str, *, timeout: float, metadata: dict[str, str] | None = None
-) -> Iterator["Child"]:
-    """A process that holds a lock and was stopped, for so long that its renewal is overdue."""
-    from django_redislock import locks  # not before the settings are there
-
-    with Child(STOPPED, name, str(timeout), json.dumps(metadata)) as child:
-        child.expect("held")
-        os.kill(child.pid, signal.SIGSTOP)
-        wait_until(lambda: (info := locks.get(name)) and info.is_stale, timeout=timeout)
-        yield child
-        locks.force_release(name)
 
 
 def wait_for_none_left(client: redis.Redis, *, timeout: float = 3) -> list[str]:

@@ -231,20 +231,6 @@ def test_the_busiest_are_drawn_first_and_the_others_counted(hold, two_holds, vie
     assert "3 more locks were less busy." in words_of(response)
 
 
-def test_many_events_make_a_small_drawing(hold, viewer, redis_server):
-    for number in range(6):
-        hold(f"lock {number}").release()
-        make_past(redis_server, f"lock {number}", times=150, seconds=0.3, step=lambda n: 5 * n + 1)
-
-    response = viewer.get(DASHBOARD)
-
-    drawings = charts_of(response)
-    assert sum(row.holds for row in response.context["names"]) > 850
-    assert len(list(drawings[HOLDS].iter())) < 600
-    assert len(list(drawings[RATES].iter())) < 200
-    assert 'class="released many"' in text_of(response)
-
-
 def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
     hold("x").release()
     hold("x")

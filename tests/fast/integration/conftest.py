@@ -8,4 +8,5 @@ from tests.lock_fixtures import (  # noqa: F401
     own_locks,
     own_redis,
     own_server,
+    proxied,
 )

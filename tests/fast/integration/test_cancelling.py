@@ -17,7 +17,7 @@ from django_redislock.engine import flows, renewal
 from django_redislock.engine.drivers import run
 from django_redislock.engine.renewal import loop_book, thread_book
 from django_redislock.lua import ACQUIRE, FORCE
-from tests.faults.proxy import Proxy, runs
+from tests.faults.proxy import runs
 from tests.lock_tools import afree, awaiting, until
 from tests.tools import leftovers, wait_until
 
@@ -256,13 +256,6 @@ class Crowd:
         finally:
             for name in names:
                 self.inside[name] -= lock.weight
-
-
-@pytest.fixture
-def proxied(alias_on, own_server):
-    """Locks of a server behind a proxy. Their client waits for replies without a time limit."""
-    with Proxy("127.0.0.1", own_server.port) as proxy:
-        yield alias_on(proxy.url, socket_timeout=None), proxy
 
 
 async def leave_while_frozen(own, proxy, cancellations):

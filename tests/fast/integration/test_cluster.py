@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 import warnings
+from functools import partial
 
 import pytest
 import redis
@@ -38,35 +39,26 @@ startup: list[tuple[str, int]] = []
 clients: list[redis.RedisCluster] = []
 
 
-def client():
-    """What REDISLOCK_CLIENT names here."""
+def made(**options):
     host, port = startup[0]
-    clients.append(redis.RedisCluster(host=host, port=port, socket_timeout=1))
-    return clients[-1]
-
-
-def patient_client():
-    host, port = startup[0]
-    clients.append(redis.RedisCluster(host=host, port=port, socket_timeout=None))
-    return clients[-1]
-
-
-def async_client():
-    host, port = startup[0]
-    return redis.asyncio.RedisCluster(host=host, port=port, socket_timeout=1)
-
-
-def reading_client():
-    host, port = startup[0]
-    options = {"socket_timeout": 1, "read_from_replicas": True}
     clients.append(redis.RedisCluster(host=host, port=port, **options))
     return clients[-1]
 
 
-def async_reading_client():
+def async_made(**options):
     host, port = startup[0]
-    options = {"socket_timeout": 1, "read_from_replicas": True}
     return redis.asyncio.RedisCluster(host=host, port=port, **options)
+
+
+READING = {"socket_timeout": 1, "read_from_replicas": True}
+
+# What the settings name here.
+client = partial(made, socket_timeout=1)
+patient_client = partial(made, socket_timeout=None)
+reading_client = partial(made, **READING)
+async_client = partial(async_made, socket_timeout=1)
+async_reading_client = partial(async_made, **READING)
+small_async_client = partial(async_made, max_connections=4)
 
 
 @pytest.fixture(scope="module")
@@ -331,11 +323,6 @@ def test_other_aliases_stay_where_they_are(cluster, settings, redis_server):
 
 
 # A client of asyncio
-
-
-def small_async_client():
-    host, port = startup[0]
-    return redis.asyncio.RedisCluster(host=host, port=port, max_connections=4)
 
 
 def test_more_waiters_than_connections_are_served_all_the_same(cluster, settings):

@@ -1,7 +1,5 @@
 """`lock_many()` acquires several locks, all or none."""
 
-import asyncio
-
 import pytest
 from redis.exceptions import ConnectionError
 
@@ -137,25 +135,6 @@ def test_the_loss_of_several_calls_on_lost_once():
             lock.release()
         assert lock.acquire()
     assert lost == [lock]
-
-
-async def test_a_second_cancellation_does_not_keep_any():
-    async def until_none_is_held():
-        async with asyncio.timeout(3):
-            while await locks.acount():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-    for _ in range(20):
-        async with locks.lock("d"):
-            task = asyncio.create_task(locks.lock_many(["a", "b", "c", "d"]).aacquire())
-            while (info := await locks.aget("d")) is None or not info.waiters:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            task.cancel()
-            await asyncio.sleep(0.001)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        await until_none_is_held()
 
 
 def test_an_acquisition_that_is_closed_is_left_to_run_out():

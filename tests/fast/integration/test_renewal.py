@@ -25,7 +25,7 @@ from django_redislock.engine.renewal import loop_book, thread_book
 from django_redislock.keys import Keys
 from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
-from tests.faults.proxy import Proxy, runs
+from tests.faults.proxy import runs
 from tests.lock_tools import (
     arenewed,
     commands,
@@ -412,12 +412,6 @@ EXTENSIONS = {
 }
 
 
-@pytest.fixture
-def behind_proxy(alias_on, own_server):
-    with Proxy("127.0.0.1", own_server.port) as proxy:
-        yield alias_on(proxy.url, socket_timeout=None), proxy
-
-
 def extends(command):
     """Whether the holder extends its lease. A renewal asks for exactly the lease's 1.2 seconds."""
     return runs(RENEW)(command) and not any(part.endswith(b" 1200") for part in command)
@@ -430,9 +424,9 @@ def sets_or_extends(kind):
 
 
 @pytest.mark.parametrize("kind", EXTENSIONS)
-def test_a_lease_is_renewed_while_its_extension_is_under_way(behind_proxy, kind):
+def test_a_lease_is_renewed_while_its_extension_is_under_way(proxied, kind):
     """The answer to the extension takes longer than the lease lasts."""
-    own, proxy = behind_proxy
+    own, proxy = proxied
     lost = []
     with own.lock("a", timeout=1.2, on_lost=lost.append) as lock:
         renewed(own, "a")  # the server knows the script

@@ -1,8 +1,6 @@
 """Redis is stopped, restarted, full, or forgets the scripts."""
 
 import asyncio
-import time
-from contextlib import contextmanager
 
 import pytest
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
@@ -12,15 +10,8 @@ from django_redislock.engine import flows, renewal
 from django_redislock.engine.drivers import _perform, run
 from django_redislock.engine.ops import Wait
 from django_redislock.engine.renewal import thread_book
-from tests.lock_tools import cut_connections, free, start, waiting
+from tests.lock_tools import cut_connections, free, start, waiting, within
 from tests.tools import wait_until
-
-
-@contextmanager
-def within(seconds):
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < seconds
 
 
 @pytest.mark.parametrize("wait", [None, 0, 5], ids=["indefinitely", "not", "5 s"])

@@ -7,9 +7,6 @@ from contextlib import suppress
 import pytest
 from django.contrib.auth.models import Group
 from django.db import transaction
-from django.http import HttpResponse
-from django.test import Client
-from django.urls import path
 
 from django_redislock import LockLost, locks
 from django_redislock.primitives import transactions
@@ -30,18 +27,6 @@ def lock_and_fail():
         pass
     assert is_held()
     raise RuntimeError
-
-
-def view(request, outcome):
-    with locks.lock("a", release_on_commit=True):
-        Group.objects.create(name="g")
-    assert is_held()
-    if outcome == "fails":
-        raise RuntimeError("on purpose")
-    return HttpResponse("held")
-
-
-urlpatterns = [path("<str:outcome>/", view)]
 
 
 @pytest.fixture
@@ -92,22 +77,6 @@ def test_a_lock_that_is_lost_is_told_at_once():
         wait_until(lambda: lock.lost)
         with pytest.raises(LockLost):
             lock.release()
-
-
-@real
-@pytest.mark.parametrize("outcome", ["succeeds", "fails"])
-def test_under_atomic_requests_it_is_kept_until_the_end_of_the_view(settings, outcome):
-    from django.db import connection
-
-    settings.ROOT_URLCONF = __name__
-    connection.settings_dict["ATOMIC_REQUESTS"] = True
-    try:
-        response = Client(raise_request_exception=False).get(f"/{outcome}/")
-    finally:
-        connection.settings_dict["ATOMIC_REQUESTS"] = False
-    assert response.status_code == (500 if outcome == "fails" else 200)
-    assert Group.objects.count() == (0 if outcome == "fails" else 1)
-    assert not is_held()
 
 
 @pytest.mark.django_db

@@ -188,7 +188,7 @@ def is_bounded(attributes):
     return not isinstance(retries, int) or retries < 1000
 
 
-@fuzzed(40)
+@fuzzed(20)
 @given(forged.filter(is_bounded))
 @example({"redislock_sent_again": 3e8})
 @example({"retries": "3"})

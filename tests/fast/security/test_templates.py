@@ -149,13 +149,15 @@ def test_no_pattern_takes_long(tenant):
     name = "a" * MAX_BYTES
     tenant.lock(name, tenant.holder(), beside=name)
     for long in (b"a" * 400_000, b"\xc3" + b"\x80" * 400_000):
-        theirs = {long + b"%d" % at: 9e12 for at in range(10)}
+        theirs = {long + b"%d" % at: 9e12 for at in range(4)}
         tenant.client.zadd(key_of(name, "index"), theirs)
 
     for pattern in LONG:
         before = seconds_in_scripts(tenant.client)
         assert locks.page(pattern).total == 0
-        assert seconds_in_scripts(tenant.client) - before < 1, f"{pattern[:9]} stalled the server"
+        assert seconds_in_scripts(tenant.client) - before < 0.5, (
+            f"{pattern[:9]} stalled the server"
+        )
         assert not list(locks.active(pattern))
 
 

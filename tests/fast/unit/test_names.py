@@ -41,10 +41,6 @@ class TestCheckName:
         with pytest.raises(TypeError, match=rf"^place must be a str, not .*{type(name).__name__}"):
             check_name(name, "place")
 
-    def test_empty_is_refused(self):
-        with pytest.raises(ValueError, match="name must not be empty, got ''"):
-            check_name("")
-
     @pytest.mark.parametrize("bad", ["\n", "\0", "\x7f", "\x85", "\x1b", "\ud800"])
     def test_control_characters_and_lone_surrogates_are_refused_and_shown_escaped(self, bad):
         with pytest.raises(ValueError, match="name must not contain control") as caught:
