@@ -45,16 +45,6 @@ def test_a_release_tells_who_held_it_and_for_how_long(manager):
     assert lock.token is None
 
 
-def test_a_holder_that_overran_its_lease_is_told_as_lost(manager):
-    lock = manager.lock("a", timeout=0.05, auto_renewal=False)
-    assert lock.acquire()
-    wait_until(lambda: lock.lost)
-    with manager.lock("a"), pytest.raises(LockLost):
-        lock.release()
-    assert outcomes(manager) == ["released", "lost"]
-    assert (total(manager, "lost"), total(manager, "expired")) == (1, 1)
-
-
 def test_a_token_that_is_used_again_hides_no_loss(manager):
     lost, released = manager.lock("a", timeout=0.05, auto_renewal=False), manager.lock("a")
     for _ in range(2):
@@ -207,6 +197,7 @@ def test_what_was_lost_counts_once(manager, late):
         coming = coming if late else []
     known = manager.history("a")
     assert [event.outcome for event in known] == ["lost", "released"] * 3
+    assert (total(manager, "lost"), total(manager, "expired")) == (3, 3)
     assert all(event.acquired_at for event in known)
     for limit in range(1, 6):
         assert manager.history("a", limit) == known[:limit]

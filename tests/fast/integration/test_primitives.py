@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from django_redislock import LockError, LockLost, locks
+from django_redislock.engine import flows
+from django_redislock.engine.drivers import run
 from tests.lock_tools import commands, free, start
 
 
@@ -73,9 +75,6 @@ def test_a_renewal_that_comes_late_does_not_prolong_a_cooldown():
     holding = locks.get("tick").first
     lock.release()
     server = locks._server()
-    from django_redislock.engine import flows
-    from django_redislock.engine.drivers import run
-
     keys = server.keys.of("tick")
     assert run(server.client, flows.renew(keys, holding.token, 30, "renew")) == 0
     assert locks.get("tick").ttl <= 1

@@ -184,18 +184,6 @@ def test_a_waiter_whose_connection_is_killed_keeps_its_place(own_locks, own_redi
     assert entered == [0, 1, 2]
 
 
-def test_a_waiter_gets_an_error_at_once_when_its_server_stops(own_locks, own_server):
-    lock = own_locks.lock("a", timeout=1)
-    assert lock.acquire()
-    waiter = start(own_locks.lock("a", blocking_timeout=30).acquire)
-    waiting(own_locks, "a", 1)
-    own_server.stop()
-    with within(3), pytest.raises(ConnectionError):
-        waiter.result(60)
-    with pytest.raises((LockLost, ConnectionError)):
-        lock.release()
-
-
 def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):
     fences = []
 
