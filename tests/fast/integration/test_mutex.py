@@ -444,6 +444,24 @@ def test_an_interrupt_after_it_was_got_gives_it_back(place, least):
     free(locks, "a")
 
 
+@pytest.mark.parametrize(
+    ("where", "name"), [(core, "remember"), (core, "Hold"), (hold.Holds, "begin_block")]
+)
+async def test_an_error_after_it_was_acquired_gives_it_back(monkeypatch, where, name):
+    # As above, but coverage sees it, which the tracing of an interrupt prevents.
+    def fail(*args, **options):
+        raise ZeroDivisionError
+
+    lock = locks.lock("a", timeout=600)
+    monkeypatch.setattr(where, name, fail)
+    with pytest.raises(ZeroDivisionError):
+        lock.__enter__()
+    free(locks, "a")
+    with pytest.raises(ZeroDivisionError):
+        await lock.__aenter__()
+    await afree(locks, "a")
+
+
 @pytest.mark.parametrize("place", ["remember", *ENTERING])
 async def test_an_interrupt_after_a_task_got_it_gives_it_back(place):
     lock = locks.lock("a", timeout=600)
