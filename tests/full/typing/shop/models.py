@@ -26,13 +26,10 @@ def withdraw(account: Account) -> int:
             assert_type(fenced(account, lock), FencedInstance[Account])
             fenced(account, lock.fence_token or 0, field="fence").save(update_fields=["balance"])
         except StaleLock as error:
-            assert_type(error.token, int)
             assert_type(error.found, int | None)
-            assert_type(error.model, str)
         return rows.update(balance=models.F("balance") - 10)
 
 
 async def withdraw_async(account: Account, token: int) -> int:
-    await fenced(account, token).asave()
     assert_type(await fenced(account, token).adelete(), tuple[int, dict[str, int]])
     return await fenced(Account.objects, token).aupdate(balance=0)

@@ -1,4 +1,4 @@
-"""`single_instance` keeps what it decorates: a function's signature, a task's type."""
+"""`single_instance` keeps the signature of a function and the type of a task."""
 
 from datetime import timedelta
 from typing import assert_type
@@ -12,15 +12,10 @@ from django_redislock.celery import current_lock
 app = Celery("shop")
 
 
-def alarm(lock: BaseLock) -> None:
-    print(lock.name)
-
-
 @shared_task
 @single_instance(unique_on=["account_id"], timeout=60, on_conflict="retry", countdown=2)
 def sync(account_id: int, full: bool = False) -> str:
-    lock = current_lock()
-    assert_type(lock, BaseLock | None)
+    assert_type(current_lock(), BaseLock | None)
     return f"{account_id} {full}"
 
 
@@ -32,14 +27,7 @@ def nightly() -> int:
 
 @app.task(bind=True, max_retries=3)
 @single_instance(
-    key="report:{account_id}",
-    on_conflict="wait",
-    blocking_timeout=timedelta(seconds=10),
-    limit=3,
-    at_least_for=1,
-    hold_on_retry=True,
-    on_lost=alarm,
-    using="default",
+    key="report:{account_id}", on_conflict="wait", blocking_timeout=timedelta(seconds=10), limit=3
 )
 def report(self: "Task[..., bytes]", account_id: int) -> bytes:
     if self.request.retries:
@@ -53,11 +41,11 @@ def export(account_id: int) -> list[str]:
     return [str(account_id)]
 
 
-def place(number: int, twice: bool = False) -> str:
+def key_of(number: int, twice: bool = False) -> str:
     return f"plain:{number}"
 
 
-@single_instance(key=place, on_lost="abort")
+@single_instance(key=key_of, on_lost="abort")
 def plain(number: int, *, twice: bool = False) -> float:
     return number / 2
 
@@ -72,6 +60,5 @@ def sends() -> None:
         assert_type(export.delay(account_id=1), AsyncResult[list[str]])
         assert_type(export(1), list[str])
     except AlreadyRunning as error:
-        assert_type(error.name, str)
         assert_type(error.task_id, str | None)
         assert_type(error.expires_in, float | None)

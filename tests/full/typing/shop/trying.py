@@ -1,8 +1,8 @@
-"""Tests of a user's own tasks, by the testing kit."""
+"""Tests of a user's own tasks with the testing kit."""
 
 from typing import assert_type
 
-from django_redislock import BaseLock, locks
+from django_redislock import BaseLock
 from django_redislock.testing import (
     EmbeddedServer,
     Other,
@@ -16,32 +16,26 @@ from django_redislock.testing import (
     lose,
 )
 
-from .tasks import nightly, plain, sync
+from .tasks import plain, sync
 
 
 @embedded_redis()
 def on_a_server() -> None:
     with embedded_redis(also=["sessions"]) as server:
         assert_type(server, EmbeddedServer)
-        print(server.url)
 
 
-def who_is_in_the_way() -> None:
+def conflicts() -> None:
     with held_elsewhere("stock", holder_task_id="1", metadata={"site": 7}) as lock:
         assert_type(lock, BaseLock)
-    with held_elsewhere(locks.semaphore("gpu", 2)):
-        pass
     with conflict(sync, 7) as other, assert_skipped(sync) as skipped:
         assert_type(other, Other)
-        sync.delay(7)
     print([fact["name"] for fact in skipped])
     with conflict(plain, 7, twice=True), assert_retried(within=0.5):
         plain(7, twice=True)
-    with assert_skipped(nightly):
-        nightly.delay()
     assert_nothing_held(using="default")
 
 
-async def what_is_lost() -> None:
+async def losses() -> None:
     lose("stock")
     await alose("stock", using="default")
