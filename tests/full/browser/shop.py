@@ -1,25 +1,21 @@
 """A busy shop: its locks now, and those of the last hour.
 
 The locks are real, and are acquired and released while the clock of the server is moved. Only the
-processes that they name are invented, so that the pictures are the same on each machine.
+processes that hold them are invented, so that the pictures are the same on each machine.
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
 from unittest.mock import patch
 from uuid import NAMESPACE_DNS, uuid5
 
-from django_redislock import LockError, connection, locks
-from django_redislock.conf import conf
+from django_redislock import LockError, locks
 from django_redislock.engine import flows
 from django_redislock.holder import Anybody
-from django_redislock.keys import BUCKETS
 from tests.lock_tools import start
 from tests.tools import wait_until
 
@@ -31,96 +27,58 @@ SHOWN = "stock:teapot"
 """The lock whose own page is shown."""
 
 RENEWED_EVERY = 20
-"""Seconds; all that renew have leases of a minute."""
+"""Seconds. Locks that are renewed have leases of a minute."""
 
 
-GOLDEN = (math.sqrt(5) - 1) / 2
-"""The parts of a second after so many times of it are well apart from each other."""
+def worker(number: int, task: str) -> dict[str, Any]:
+    """A holder: a Celery task."""
+    return {"host": f"worker-{number}", "pid": 310 + number, "task_name": f"shop.tasks.{task}"}
 
 
-@dataclass(frozen=True)
-class Who:
-    """A process, and the Celery task that it runs, if it does."""
-
-    host: str
-    pid: int
-    task: str | None = None
-
-    def told(self, name: str) -> dict[str, Any]:
-        id_of_task = self.task and str(uuid5(NAMESPACE_DNS, f"{self.host} {self.task} {name}"))
-        return {
-            "host": self.host,
-            "pid": self.pid,
-            "thread": "MainThread",
-            "task_name": self.task and f"shop.tasks.{self.task}",
-            "task_id": id_of_task,
-        }
-
-
-def worker(number: int, task: str) -> Who:
-    return Who(f"worker-{number}", 310 + number, task)
-
-
-def web(number: int) -> Who:
-    return Who(f"web-{number}", 80 + number)
+def web(number: int) -> dict[str, Any]:
+    """A holder: a process of the web site."""
+    return {"host": f"web-{number}", "pid": 80 + number, "task_name": None}
 
 
 class Visit:
-    """A holder of a lock: it acquires the lock, renews it on request, and releases it.
+    """The hold of a lock by an invented process."""
 
-    `make` makes the lock, as ``locks.lock`` does, from the name and the other arguments.
-    """
-
-    def __init__(
-        self,
-        who: Who,
-        name: str,
-        *more: Any,
-        make: Callable[..., Any] | None = None,
-        **options: Any,
-    ) -> None:
-        self.name = name
+    def __init__(self, lock: Any, holder: dict[str, Any]) -> None:
         self.renews = True
-        self._lock = lock = (make or locks.lock)(name, *more, **{"timeout": 60} | options)
-        lock.on_conflict = "skip" if who.task else ""
-        anybody, of_lock, told = Anybody(), lock._info, who.told(name)
+        self._lock = lock
+        task_id = holder["task_name"] and str(uuid5(NAMESPACE_DNS, f"{holder} {lock.name}"))
+        lock.on_conflict = "skip" if task_id else ""
+        anybody, info_of = Anybody(), lock._info
+        invented = holder | {"thread": "MainThread", "task_id": task_id}
         # The thread that acquires the lock is not the one that renews and releases it.
         lock._owner = lambda: anybody
-        lock._info = lambda renewed: json.dumps(json.loads(of_lock(renewed)) | told)
-
-    @property
-    def holds(self) -> bool:
-        return self._acquired.done() and bool(self._acquired.result())
+        lock._info = lambda renewed: json.dumps(json.loads(info_of(renewed)) | invented)
 
     def acquire(self) -> None:
-        """Return when it is the holder, waits, or did not acquire the lock."""
-        queued = len(locks.queue(self.name))
-        self._acquired = start(self._acquire)
-        wait_until(lambda: self._acquired.done() or len(locks.queue(self.name)) > queued)
+        """Return when the lock is acquired, refused, or waited for."""
+        queued = len(locks.queue(self._lock.name))
+        self._acquired = start(self._lock.acquire)
+        wait_until(lambda: self._acquired.done() or len(locks.queue(self._lock.name)) > queued)
 
     def renew(self) -> None:
-        with suppress(LockError):  # the lease expired, or was released by force
-            self._lock.reacquire()
+        if self.renews:
+            with suppress(LockError):  # it waits, or the lock is lost
+                self._lock.reacquire()
 
     def end(self) -> None:
         if self._acquired.result(60):
             with suppress(LockError):
                 self._lock.release()
+        wait_until(self._is_handed_over)
 
-    def _acquire(self) -> bool:
-        if not self._lock.acquire():
-            return False
-        wait_until(self._has_full_lease)
-        return True
-
-    def _has_full_lease(self) -> bool:
-        # The lease of a waiter that was granted the lock is shorter until it is confirmed.
-        holders = locks.get(self.name).holders
-        return any(each.token == self._lock.token and each.ttl > flows.CLAIM for each in holders)
+    def _is_handed_over(self) -> bool:
+        # A waiter that is granted the lock has a short lease until it confirms the grant.
+        info = locks.get(self._lock.name)
+        return not info or all(each.ttl > flows.CLAIM for each in info.holders)
 
 
 class Shop:
-    """The present holders and waiters, and the clock by which they come and go."""
+    """The present holders and waiters, and what is planned."""
 
     def __init__(self, server: TimedServer) -> None:
         self._server = server
@@ -128,24 +86,29 @@ class Shop:
         self._plan: list[tuple[float, Callable[[], object]]] = []
 
     def plan(self, before: float, act: Callable[[], object]) -> None:
-        """Act so many seconds before `NOW`, or up to a second later.
+        """Act so many seconds before `NOW`, or up to a second later."""
+        # A whole number of seconds between two acts would sometimes be shown as one less.
+        self._plan.append((before - len(self._plan) * 0.618 % 1, act))
 
-        The server's clock is true to a millisecond, so two acts must not be a whole number of
-        seconds apart: such a time is sometimes shown as one less.
-        """
-        later = len(self._plan) * GOLDEN % 1
-        self._plan.append((before - later, act))
-
-    def visit(self, came: float, left: float | None, *who_and_what: Any, **options: Any) -> Visit:
+    def visit(
+        self,
+        came: float,
+        left: float | None,
+        holder: dict[str, Any],
+        name: str,
+        *more: Any,
+        make: Callable[..., Any] = locks.lock,
+        **options: Any,
+    ) -> Visit:
         """A visit from `came` to `left` seconds before `NOW`, or to the end."""
-        visit = Visit(*who_and_what, **options)
-        self.plan(came, lambda: self._come(visit))
+        visit = Visit(make(name, *more, **{"timeout": 60} | options), holder)
+        self.plan(came, lambda: (self._present.append(visit), visit.acquire()))
         if left is not None:
-            self.plan(left, lambda: self._leave(visit))
+            self.plan(left, lambda: (self._present.remove(visit), visit.end()))
         return visit
 
     def open(self) -> None:
-        """Do everything that was planned, in its order."""
+        """Do everything that is planned, in its order."""
         for before, act in sorted(self._plan, key=itemgetter(0), reverse=True):
             self._server.stop_at(NOW - timedelta(seconds=before))
             act()
@@ -157,26 +120,11 @@ class Shop:
 
     def renew(self) -> None:
         for visit in self._present:
-            if visit.renews and visit.holds:
-                visit.renew()
-
-    def _come(self, visit: Visit) -> None:
-        self._present.append(visit)
-        visit.acquire()
-
-    def _leave(self, visit: Visit) -> None:
-        self._present.remove(visit)
-        waits, held = len(locks.queue(visit.name)), self._holders(visit.name)
-        visit.end()
-        if waits:
-            wait_until(lambda: self._holders(visit.name) > held)
-
-    def _holders(self, name: str) -> int:
-        return sum(visit.holds for visit in self._present if visit.name == name)
+            visit.renew()
 
 
 def plan_past(shop: Shop) -> None:
-    """What is over by now."""
+    """Plan what is over by now."""
     for number, came in enumerate(range(3500, 600, -300)):
         shop.visit(came, came - 45 - 7 * (number % 4), worker(3, "build_feed"), "feed:google")
     for number, came in enumerate(range(3400, 300, -170)):
@@ -198,7 +146,7 @@ def plan_past(shop: Shop) -> None:
 
 
 def plan_present(shop: Shop) -> None:
-    """Who is there, the longest first."""
+    """Plan the present holders and waiters."""
     orders = {"orders": 18204, "started by": "beat", "format": "parquet"}
     shop.visit(720, None, worker(2, "export_orders"), "export:orders", metadata=orders)
     for number, came in ((1, 260), (2, 190), (4, 95)):
@@ -220,28 +168,18 @@ def plan_present(shop: Shop) -> None:
     shop.visit(1, None, web(2), "checkout:cart-7740")
 
 
-def begin_to_count(server: TimedServer) -> None:
-    """Let the fencing tokens be the same in each picture, and not end with what the clock says."""
-    first = int(NOW.timestamp()) * 1_000_000
-    keys = connection.server(conf.cache).keys
-    for bucket in range(BUCKETS):
-        index, *_ = keys.inspect(bucket)
-        server.client.zadd(index, {"": first + 1000 * bucket})
-
-
 @contextmanager
-def busy_shop(server: TimedServer) -> Iterator[Shop]:
-    """The shop at `NOW`; from there the clock goes on, or those who wait would do so in vain."""
+def busy_shop(server: TimedServer) -> Iterator[None]:
+    """The shop at `NOW`. The clock goes on from there, or no waiter would ever time out."""
     shop = Shop(server)
-    begin_to_count(server)
     plan_past(shop)
     plan_present(shop)
     for before in range(3600, 0, -RENEWED_EVERY):
         shop.plan(before - 4, shop.renew)
-    # Nobody who waits dies while the clock jumps.
+    # No waiter counts as dead because the clock jumps.
     with patch.object(flows, "ALIVE", 3600.0):
         shop.open()
         try:
-            yield shop
+            yield
         finally:
             shop.close()
