@@ -265,28 +265,6 @@ def test_a_forked_process_has_its_own_server_which_ends_with_it() -> None:
 
 
 class TestDecorators:
-    def test_it_is_one_of_test_cases(self) -> None:
-        found = []
-
-        @embedded_redis()
-        class Case(TestCase):
-            databases = ()
-
-            def setUp(self) -> None:
-                found.append(locks.get(NAME))
-
-            def test_one(self) -> None:
-                found.append(place("default"))
-                locks.lock(NAME, auto_renewal=False).acquire()
-
-            test_two = test_one
-
-        result = unittest.TestResult()
-        unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
-        assert (result.testsRun, result.errors, result.failures) == (2, [], [])
-        with embedded_redis() as server:
-            assert found == [None, server.url] * 2
-
     @pytest.mark.django_db
     def test_what_is_released_by_a_commit_is_so_in_a_test_case_that_captures_it(self) -> None:
         found = []

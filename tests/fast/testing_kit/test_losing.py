@@ -125,12 +125,6 @@ def test_a_coroutine_knows_at_once(told) -> None:
     assert told == [NAME]
 
 
-def test_a_coroutine_can_take_the_lock_of_a_thread() -> None:
-    with held_elsewhere(NAME) as lock:
-        asyncio.run(alose(NAME))
-        assert lock.lost
-
-
 def test_a_thread_can_take_the_lock_of_a_coroutine() -> None:
     async def work() -> None:
         lost = asyncio.Event()

@@ -63,23 +63,6 @@ def translations(data: bytes) -> dict[object, str]:
     return gettext.GNUTranslations(BytesIO(data))._catalog  # type: ignore[attr-defined]
 
 
-WORDS = {
-    "de": {"Aktive Sperren", "Zustand", "Inhaber", "Wartende", "Spalten", "gehalten"},
-    "zh_Hans": {"活动锁", "状态", "持有者", "等待者", "列", "持有"},
-}
-
-
-@in_each_language
-@pytest.mark.django_db
-def test_the_list_is_shown_in_the_language(language: str, hold) -> None:
-    hold("1:1")
-    client = user_with("view_activelock")
-    client.defaults["HTTP_ACCEPT_LANGUAGE"] = LANGUAGES[language]
-    page = Texts(text_of(client.get(LIST)))
-    assert page.language == LANGUAGES[language]
-    assert WORDS[language] <= set(page.found)
-
-
 class Texts(HTMLParser):
     """The texts of a page that a reader sees or hears, including those of attributes."""
 
