@@ -53,14 +53,14 @@ def migrated(alias: str, entry: dict[str, Any]) -> Iterator[None]:
     """That alias, with all tables, while the block runs."""
     connections.settings[alias] = dict(entry)
     connections.configure_settings(connections.settings)
-    wait_until(lambda: is_up(alias), timeout=60)
+    wait_until(lambda: _is_up(alias), timeout=60)
     call_command("migrate", database=alias, verbosity=0)
     yield
     connections[alias].close()
     del connections[alias], connections.settings[alias]
 
 
-def is_up(alias: str) -> bool:
+def _is_up(alias: str) -> bool:
     with contextlib.suppress(OperationalError):
         connections[alias].ensure_connection()
     return connections[alias].connection is not None
@@ -99,14 +99,7 @@ def _not_root(folder: str) -> dict[str, Any]:
     """As whom to run it: PostgreSQL refuses to be root."""
     if os.getuid() != 0:
         return {}
-    user = _user("postgres") or _user("nobody")
-    assert user is not None
+    names = {each.pw_name for each in pwd.getpwall()}
+    user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
     os.chown(folder, user.pw_uid, user.pw_gid)
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-def _user(name: str) -> pwd.struct_passwd | None:
-    try:
-        return pwd.getpwnam(name)
-    except KeyError:
-        return None

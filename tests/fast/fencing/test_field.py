@@ -74,14 +74,6 @@ def test_a_plain_insert_begins_at_0_or_what_is_said(using):
     assert [stored(row).fence for row in rows] == [NOW, 0]
 
 
-def test_only_a_plain_update_changes_the_fence(using):
-    row = account(using, fence=NOW)
-    Account.objects.using(using).update_or_create(pk=row.pk, defaults={"balance": 5})
-    assert (stored(row).balance, stored(row).fence) == (5, NOW)
-    Account.objects.using(using).update(fence=0)
-    assert stored(row).fence == 0
-
-
 def test_a_dump_that_is_loaded_has_its_fences(using):
     row = account(using, fence=NOW)
     dumped = serializers.serialize("json", [row])

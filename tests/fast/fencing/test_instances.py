@@ -12,16 +12,7 @@ from django.db.transaction import TransactionManagementError
 from django_redislock import StaleLock
 from django_redislock.fencing import fenced
 from tests.fencing.models import Account, Ledger, Parcel, Place, Restaurant, Savings, School
-from tests.fencing.tools import NEW, NOW, OLD, account, stored, writes
-
-
-def test_the_guard_comes_before_the_write_in_one_transaction(using):
-    row = account(using)
-    with writes(using) as asked:
-        fenced(row, NOW).save()
-    guard, write = asked
-    assert '"fence" <= 20' in guard
-    assert '"balance" = 0' in write
+from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
 
 def test_a_stale_save_changes_neither_row_nor_instance(using):
@@ -84,10 +75,8 @@ def test_update_fields_are_written_and_the_fence(using):
 
 def test_no_update_fields_are_no_write(using):
     row = account(using, fence=OLD)
-    with writes(using) as asked:
-        fenced(row, NOW).save(update_fields=[])
-    assert asked == []
-    assert row.fence == OLD
+    fenced(row, NOW).save(update_fields=[])
+    assert (row.fence, stored(row).fence) == (OLD, OLD)
 
 
 def test_a_part_of_a_row_is_saved(using):
@@ -213,9 +202,8 @@ def test_async_saves_and_deletes(using):
     row = account(using)
 
     async def work():
-        row.balance = 5
-        await fenced(row, NOW).asave(update_fields=["balance"])
-        assert (row.fence, (await Account.objects.using(using).aget()).balance) == (NOW, 5)
+        await fenced(row, NOW).asave()
+        assert (await Account.objects.using(using).aget()).fence == NOW
         with pytest.raises(StaleLock):
             await fenced(row, OLD).asave()
         with pytest.raises(StaleLock):

@@ -1,7 +1,7 @@
 """Querysets: update() and get()."""
 
 import pytest
-from django.core.exceptions import FieldError, ObjectDoesNotExist
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import NotSupportedError, connections, transaction
 from django.db.models import Avg, Count, Exists, F, IntegerField, OuterRef, Subquery
 from django.db.models.expressions import RawSQL
@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django_redislock import StaleLock
 from django_redislock.fencing import fenced
 from tests.fencing.models import Account, Ledger, Owner, Restaurant, Savings, School
-from tests.fencing.tools import NEW, NOW, OLD, account, stored, writes
+from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
 
 @pytest.fixture
@@ -27,15 +27,6 @@ def test_a_write_with_the_newest_token_succeeds(using, rows, before):
     assert fenced(rows.filter(pk=row.pk), NOW).update(balance=F("balance") + 4) == 1
 
     assert (stored(row).balance, stored(row).fence) == (5, NOW)
-
-
-def test_the_update_statement_has_the_guard(using, rows):
-    row = account(using)
-    with writes(using) as asked:
-        fenced(rows.filter(pk=row.pk), NOW).update(balance=5)
-    (sql,) = asked
-    assert sql.index("SET") < sql.index('"fence" = 20') < sql.index("WHERE")
-    assert sql.index("WHERE") < sql.index('"fence" <= 20')
 
 
 def test_a_stale_write_changes_nothing_and_names_the_newer_token(using, rows):
@@ -94,8 +85,7 @@ def test_without_values_only_the_fence_is_written(using, rows):
         lambda rows: rows.exclude(owner__name="Bob"),
         lambda rows: rows.filter(owner__name__in=["Ada", "Eve"]).distinct(),
         lambda rows: rows.annotate(n=Count("owner")).filter(n=1).exclude(owner__name="Bob"),
-        lambda rows: rows.order_by("-balance").filter(owner__name="Ada"),
-        lambda rows: rows.select_related("owner").filter(owner__name="Ada"),
+        lambda rows: rows.order_by("-balance").select_related("owner").filter(owner__name="Ada"),
         lambda rows: rows.values("balance").annotate(a=Avg("fence")).filter(owner__name="Ada"),
     ],
 )
@@ -181,13 +171,6 @@ def test_an_annotation_may_be_written_where_other_tables_are_needed(using, rows,
     assert fenced(chosen.filter(owner__name="4"), NOW).update(balance=F("new")) == 1
 
     assert [stored(each).balance for each in (row, other)] == [4, 2]
-
-
-def test_an_annotation_of_another_table_may_not_be_written(using, rows):
-    chosen = rows.annotate(name=F("owner__name"))
-    for update in (chosen.update, fenced(chosen, NOW).update):
-        with pytest.raises(FieldError):
-            update(note=F("name"))
 
 
 def test_a_manager_is_accepted(using):
