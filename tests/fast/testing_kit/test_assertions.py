@@ -141,10 +141,6 @@ class TestSkipped:
             work.apply([7])
         assert {each[0] for each in task_skipped.receivers} <= before  # dead ones are removed
 
-    def test_a_time_that_is_none_is_refused(self, work) -> None:
-        with pytest.raises(ValueError, match="within must be"), assert_skipped(work, within=-1):
-            pass
-
 
 class TestRetried:
     def test_a_task_that_is_skipped_is_none(self, work) -> None:

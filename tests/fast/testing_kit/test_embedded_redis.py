@@ -6,6 +6,7 @@ import os
 import signal
 import unittest
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -163,11 +164,9 @@ class TestAliases:
             assert {place(alias) for alias in settings} == {place("default")}
 
     def test_the_locks_alias_does_whatever_its_backend_is(self) -> None:
-        settings = {
-            "default": {"BACKEND": LOCMEM, "KEY_PREFIX": "ours", "OPTIONS": {"MAX_ENTRIES": 9}},
-            "other": {"BACKEND": LOCMEM},
-            "more": {"BACKEND": LOCMEM},
-        }
+        other = {"BACKEND": LOCMEM}
+        ours = other | {"KEY_PREFIX": "ours", "OPTIONS": {"MAX_ENTRIES": 9}}
+        settings = {"default": ours, "other": other, "more": other}
         with override_settings(CACHES=settings):
             with embedded_redis(also=["more"]):
                 with locks.lock(NAME), locks.using("more").lock(NAME):
@@ -176,13 +175,9 @@ class TestAliases:
                 assert caches.settings["other"] == {"BACKEND": LOCMEM}
             assert caches.settings["default"]["BACKEND"] == LOCMEM
 
+    @override_settings(CACHES={"default": {"BACKEND": LOCMEM}}, REDISLOCK_CACHE="locks")
     def test_the_locks_alias_need_not_be_there(self) -> None:
-        settings = {"default": {"BACKEND": LOCMEM}}
-        with (
-            override_settings(CACHES=settings, REDISLOCK_CACHE="locks"),
-            embedded_redis(),
-            locks.lock(NAME),
-        ):
+        with embedded_redis(), locks.lock(NAME):
             assert [info.name for info in locks.using("locks").active()] == [NAME]
 
     def test_one_whose_library_is_missing_is_an_error_only_if_it_is_to_lead_there(self) -> None:
@@ -217,12 +212,9 @@ class TestAliases:
             assert cache.get("a") == {"1": 2}
             assert cache.default_timeout == 77
 
+    @override_settings(REDISLOCK_CLIENT="tests.fast.testing_kit.nowhere")
     def test_a_client_of_ones_own_does_not_count(self, redis_server) -> None:
-        with (
-            override_settings(REDISLOCK_CLIENT="tests.fast.testing_kit.nowhere"),
-            embedded_redis(),
-            locks.lock(NAME),
-        ):
+        with embedded_redis(), locks.lock(NAME):
             assert not redis_server.keys("*tests:kit*")
 
     @pytest.mark.parametrize("also", ["locks", 7, [7]])
@@ -246,10 +238,7 @@ class TestAway:
             pass
 
     def test_a_server_that_does_not_start_leaves_the_settings(self, monkeypatch) -> None:
-        def start(self):
-            raise RuntimeError("no server")
-
-        monkeypatch.setattr(EmbeddedServer, "start", start)
+        monkeypatch.setattr(EmbeddedServer, "start", Mock(side_effect=RuntimeError("no server")))
         monkeypatch.setattr("django_redislock.testing.embedded._servers", {})
         before = place("default")
         with pytest.raises(RuntimeError, match="no server"), embedded_redis():

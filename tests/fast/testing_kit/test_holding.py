@@ -1,6 +1,7 @@
 """held_elsewhere() holds a lock as another process would."""
 
 import pytest
+import redis.asyncio
 
 from django_redislock import AsyncLock, Lock, LockError, LockNotOwnedError, locks
 from django_redislock.testing import held_elsewhere, lose
@@ -26,9 +27,9 @@ def test_the_lock_is_held_until_the_block_ends() -> None:
 
 
 def test_the_caller_is_not_the_holder() -> None:
-    with held_elsewhere(NAME), pytest.raises(LockNotOwnedError):
-        locks.assert_held(NAME)
     with held_elsewhere(NAME):
+        with pytest.raises(LockNotOwnedError):
+            locks.assert_held(NAME)
         assert not locks.lock(NAME, reentrant=True).acquire(blocking=False)
         with pytest.raises(LockNotOwnedError):
             locks.lock(NAME).release()
@@ -39,10 +40,7 @@ def test_the_lock_records_its_holder_and_metadata() -> None:
         info = locks.get(NAME)
         assert info is not None
         assert info.holder is not None
-        assert (info.state, info.holder.task_id, info.metadata) == (
-            *("held", "task-1"),
-            {"by": "cron"},
-        )
+        assert (info.holder.task_id, info.metadata) == ("task-1", {"by": "cron"})
 
 
 def test_the_lock_is_renewed() -> None:

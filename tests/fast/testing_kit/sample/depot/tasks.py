@@ -13,9 +13,3 @@ def count(depot_id: int, verbose: bool = False) -> str:
 @single_instance(unique_on=["order_id"], on_conflict="retry", countdown=0.1)
 def ship(order_id: int) -> str:
     return f"order {order_id} is shipped"
-
-
-@single_instance(mode="until_executed", unique_on=["depot_id"])
-@shared_task
-def restock(depot_id: int) -> str:
-    return f"depot {depot_id} is full"

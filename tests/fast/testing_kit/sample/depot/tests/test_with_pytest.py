@@ -6,8 +6,8 @@ from redis.exceptions import ConnectionError
 
 from depot import orders
 from depot.celery import app
-from depot.tasks import count, restock, ship
-from django_redislock import AlreadyRunning, LockLost, locks
+from depot.tasks import count, ship
+from django_redislock import LockLost, locks
 from django_redislock.testing import (
     assert_nothing_held,
     assert_retried,
@@ -16,10 +16,6 @@ from django_redislock.testing import (
     held_elsewhere,
     lose,
 )
-
-
-def test_an_order_is_paid(client):
-    assert client.post("/orders/7/pay/").status_code == 200
 
 
 def test_an_order_that_is_being_paid_is_refused(client):
@@ -49,16 +45,6 @@ def test_a_depot_is_not_counted_twice_at_a_time():
         assert count.apply([7]).result is None
         assert count.apply([8]).result == "depot 8 is counted"
     assert skips[0]["holder_task_id"] == other.task_id
-
-
-def test_a_depot_is_not_restocked_twice():
-    with conflict(restock, 7) as other, assert_skipped(restock):
-        assert restock.delay(7).id == other.task_id
-
-
-def test_an_order_is_not_shipped_twice_at_a_time():
-    with conflict(ship, 7), pytest.raises(AlreadyRunning):
-        ship.apply([7], throw=True)
 
 
 def test_an_order_is_shipped_when_the_other_is_done():

@@ -1,13 +1,10 @@
 from django.test import TestCase
 
 from depot import orders
-from depot.tasks import count
 from django_redislock import LockLost, locks
 from django_redislock.testing import (
     alose,
     assert_nothing_held,
-    assert_skipped,
-    conflict,
     embedded_redis,
     held_elsewhere,
 )
@@ -18,16 +15,9 @@ class OrderTests(TestCase):
     def setUp(self):
         self.addCleanup(assert_nothing_held)
 
-    def test_an_order_is_paid(self):
-        self.assertEqual(self.client.post("/orders/7/pay/").status_code, 200)
-
     def test_an_order_that_is_being_paid_is_refused(self):
         with held_elsewhere("order:7"):
             self.assertEqual(self.client.post("/orders/7/pay/").status_code, 409)
-
-    def test_a_depot_is_not_counted_twice_at_a_time(self):
-        with conflict(count, 7), assert_skipped(count):
-            count.apply([7])
 
     async def test_a_coroutine_learns_that_its_lock_is_lost(self):
         with self.assertRaises(LockLost):
