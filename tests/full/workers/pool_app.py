@@ -42,12 +42,6 @@ def leased(self, run):
 
 
 @app.task
-@single_instance(key="pool:{run}", timeout=60)
-def failing(run):
-    raise LookupError(run)
-
-
-@app.task
 @single_instance(key="pool:{run}", timeout=1, on_lost="abort")
 def watchful(run):
     """Check the lock from time to time, which is necessary if nothing can interrupt the task."""
