@@ -64,22 +64,6 @@ def test_what_is_taught_fails_and_ours_does_not(tmp_path: Path) -> None:
     assert (table + after).count(f" | {TRIALS} of {TRIALS} | 0 of {TRIALS} | ") == len(ALL)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["getset", "\x1b[2J"], r"'\\x1b\[2J' is none of"),
-        (["--trials", "0"], "'0' is no number above 0"),
-        (["--trials", "many"], "'many' is no number above 0"),
-        (["--write", "nowhere.md"], "'nowhere.md' is no page"),
-        (["--write", str(ROOT / "README.md")], "README.md' is no page"),
-        (["getset", "--write", str(DOCS)], "--write is for all exhibits"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(CommandError, match=message):
-        call_command("gallery", *arguments)
-
-
 @pytest.mark.parametrize(("taught", "ours"), [(2, 0), (3, 1), (0, 0)])
 def test_an_unexpected_result_is_an_error_and_is_not_written(
     taught: int, ours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

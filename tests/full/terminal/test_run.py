@@ -16,7 +16,6 @@ import pytest
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
 from tests.commands import Subprocess, Terminal, run_process
-from tests.lock_tools import renewed
 from tests.tools import ROOT, leftovers, wait_until
 
 RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
@@ -84,15 +83,6 @@ def none_waits(name):
 
 
 # The command as it would be without the lock
-
-
-def test_lock_is_renewed_and_then_released():
-    with listener("x", "--timeout", "1.5") as run:
-        run.expect("ready")
-        renewed(locks, "x", times=2)
-        run.tell("end")
-        assert run.wait() == 7
-    assert locks.get("x") is None
 
 
 def test_streams_are_passed_through():
@@ -425,15 +415,6 @@ def test_a_closed_terminal_ends_the_command():
     finally:
         process.kill()  # and the kernel kills the command
         process.wait()
-
-
-def test_interrupt_at_a_terminal_ends_both():
-    with Shell() as terminal:
-        terminal.run("x", 'import time; print("ready", flush=True); time.sleep(1000)')
-        terminal.press("\x03")
-        terminal.expect("KeyboardInterrupt")
-        terminal.has_status(130)
-        assert locks.get("x") is None
 
 
 def test_a_terminal_shows_trouble_in_red_and_a_wait_not(hold):

@@ -15,16 +15,6 @@ ANSI = b"\x1b["
 # A terminal
 
 
-def test_a_list_fits_its_terminal(hold):
-    hold("x" * 512, timeout=90)
-
-    with Terminal("list", columns=80) as terminal:
-        assert terminal.end() == 0
-
-    assert terminal.raw.count(b"\n") == 2
-    assert terminal.shows("^x+… +held")
-
-
 @pytest.mark.parametrize(
     ("arguments", "environment", "coloured"),
     [

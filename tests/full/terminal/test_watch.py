@@ -37,16 +37,6 @@ def test_a_signal_ends_the_lines(hold, name):
         assert lines.end(name) == (0, [])
 
 
-def test_lines_wait_for_redis_to_come_back():
-    with EmbeddedServer() as server, Lines(REDIS_URL=server.url) as lines:
-        server.stop()
-        lines.expect("away +Redis  .")
-        server.start()
-        lines.expect("back +Redis")
-        assert lines.end() == (0, [])
-    assert sum("away" in line for line in lines.said) == 1
-
-
 def test_a_dumb_terminal_gets_lines(hold):
     hold("x")
 

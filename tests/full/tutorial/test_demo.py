@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from testproject import acts
 from tests.full.gallery.running import alive, environment
 from tests.tools import ROOT, wait_until
 
@@ -85,22 +84,3 @@ def test_no_process_outlives_a_killed_demo(tmp_path: Path) -> None:
         assert len(alive(variables)) > 2
         process.kill()
     wait_until(lambda: not alive(variables), timeout=30)
-
-
-RUN = {"started": 1.0, "ended": 2.0, "place": "host:1"}
-LATER = {"started": 2.0, "ended": 3.0, "place": "host:2"}
-OVERLAPPING = {"started": 1.5, "ended": 2.5, "place": "host:3"}
-
-
-def test_the_demo_accepts_right_figures_and_reports_wrong_ones() -> None:
-    assert acts.wrong_runs({"a": RUN, "b": None, "c": LATER}) == []
-    assert acts.wrong_holders({"a": RUN, "b": None}, {"a": "host:1"}) == []
-    assert acts.wrong_lists("x", ["x", "x", ""]) == []
-    assert acts.wrong_endings(["lost", "lost"]) == []
-    assert acts.wrong_runs({"a": None}) != []
-    assert acts.wrong_runs({"a": RUN, "b": OVERLAPPING, "c": None}) != []
-    assert acts.wrong_holders({"a": RUN}, {"b": "host:1"}) != []
-    assert acts.wrong_holders({"a": RUN}, {"a": "host:2"}) != []
-    assert acts.wrong_holders({"a": RUN}, {}) != []
-    assert acts.wrong_lists("x", ["x", "", ""]) != []
-    assert acts.wrong_endings(["lost", "done"]) != []
