@@ -153,13 +153,13 @@ def _replicated(call: Call, want: Want) -> Flow[int]:
         if replicas >= want.min_replicas:
             return fence
         if clock.now() >= until:  # not so where the lock has just moved to another node
-            raise _too_few(want.keys.name, replicas, want.min_replicas)
+            raise _too_few(want.keys.name, "acquired", replicas, want.min_replicas)
         yield Pause(PAUSE)
 
 
-def _too_few(name: str, replicas: int, wanted: int) -> ConnectionError:
+def _too_few(name: str, done: str, replicas: int, wanted: int) -> ConnectionError:
     return ConnectionError(
-        f"Lock {name!r} was not acquired: {replicas} of {wanted} replica(s) confirmed it within "
+        f"Lock {name!r} was not {done}: {replicas} of {wanted} replica(s) confirmed it within "
         f"{SYNC:g} s (min_replicas={wanted})"
     )
 
@@ -341,7 +341,7 @@ def renew(
     answer, *replicas = yield Batch((call,), limit, min_replicas)
     [left] = _lefts(answer)
     if left and replicas and replicas[0] < min_replicas:
-        raise _too_few(keys.name, replicas[0], min_replicas)
+        raise _too_few(keys.name, "extended", replicas[0], min_replicas)
     return left
 
 

@@ -135,7 +135,7 @@ def test_an_extension_counts_when_the_replica_has_it(replicated, replica, monkey
     assert lock.acquire()
     monkeypatch.setattr(drivers, "SYNC", 0.2)
     replica.pause()
-    with pytest.raises(ConnectionError, match="'a' was not acquired: 0 of 1"):
+    with pytest.raises(ConnectionError, match="'a' was not extended: 0 of 1"):
         lock.extend(60)
     lock.release()
 

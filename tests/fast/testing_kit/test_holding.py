@@ -1,7 +1,6 @@
 """held_elsewhere() holds a lock as another process would."""
 
 import pytest
-import redis.asyncio
 
 from django_redislock import AsyncLock, Lock, LockError, LockNotOwnedError, locks
 from django_redislock.testing import held_elsewhere, lose
