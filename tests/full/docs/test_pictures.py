@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.colours import contrast
 from tests.tools import ROOT
 
 PICTURES = sorted((ROOT / "docs" / "images").glob("*.svg"))
@@ -111,20 +112,6 @@ class Picture:
         box = Box(left, base - 0.8 * size, left + width, base + 0.2 * size)
         behind = [colour for drawn, colour in self.drawn if drawn.contains(box.middle())][-1]
         return Text(text, box, style["fill"], behind, len(self.drawn))
-
-
-def luminance(colour: str) -> float:
-    digits = colour.lstrip("#")
-    digits = "".join(each * 2 for each in digits) if len(digits) == 3 else digits
-    parts = [int(digits[start : start + 2], 16) / 255 for start in (0, 2, 4)]
-    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast ratio of WCAG 2."""
-    darker, lighter = sorted(map(luminance, (one, other)))
-    return (lighter + 0.05) / (darker + 0.05)
 
 
 @pytest.mark.parametrize("scheme", PAGES)
