@@ -29,7 +29,6 @@ WHOLE_PROJECT = (
     "docs",
     "django_redislock",
 )
-SUFFIXES = {".py", ".md", ".lua", ".html", ".po"}
 GENERATED = {"_build", "migrations", "__pycache__"}
 
 MAX_WORDS = 25
@@ -132,17 +131,6 @@ class Hit(NamedTuple):
 # Find the prose of a file
 
 
-def texts_of(path: Path) -> Iterator[Text]:
-    reader = {
-        ".py": python_texts,
-        ".md": page_texts,
-        ".lua": lua_texts,
-        ".html": template_texts,
-        ".po": catalog_texts,
-    }[path.suffix]
-    yield from reader(path.read_text())
-
-
 def python_texts(source: str) -> Iterator[Text]:
     """Yield docstrings, messages (string literals with at least four words) and comments."""
     nodes = list(ast.walk(ast.parse(source)))
@@ -239,6 +227,14 @@ def catalog_texts(source: str) -> Iterator[Text]:
         yield Text(source.count("\n", 0, match.start()) + 1, text)
 
 
+READERS = {
+    ".py": python_texts,
+    ".md": page_texts,
+    ".lua": lua_texts,
+    ".html": template_texts,
+    ".po": catalog_texts,
+}
+
 # Check it
 
 
@@ -270,14 +266,8 @@ def files(paths: Iterable[str]) -> Iterator[Path]:
         if not path.exists():
             raise SystemExit(f"tests.prose: {name} does not exist")
         for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if each.suffix in SUFFIXES and not GENERATED & set(each.parts):
+            if each.suffix in READERS and not GENERATED & set(each.parts):
                 yield each
-
-
-def clean_paths() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    paths: list[str] = project["tool"]["prose"]["clean"]
-    return paths
 
 
 def main() -> int:
@@ -285,10 +275,12 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="Check the whole project.")
     parser.add_argument("paths", nargs="*", metavar="PATH", help="Check these paths instead.")
     options = parser.parse_args()
-    paths = options.paths or (WHOLE_PROJECT if options.all else clean_paths())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    clean = project["tool"]["prose"]["clean"]
+    paths = options.paths or (WHOLE_PROJECT if options.all else clean)
     count = 0
     for path in files(paths):
-        for line, phrase, advice in check(texts_of(path)):
+        for line, phrase, advice in check(READERS[path.suffix](path.read_text())):
             print(f"{path.relative_to(ROOT)}:{line}: {phrase!r} -> {advice}")
             count += 1
     if count:

@@ -2,38 +2,24 @@
 
 import pytest
 
-from tests.prose import Text, catalog_texts, check, files, page_texts, python_texts, template_texts
+from tests.prose import Text, catalog_texts, check, page_texts, python_texts, template_texts
 
 HARD = "Who waits is let in."
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "is_hard"),
     [
-        HARD,
-        "The lock comes free.",
-        "It is told as an error.",
-        "Where the name is longer, it is cut.",
-        "They wait for ever.",
-        "The holder goes on beside the next one.",
-        "It is skipped, as it is another account.",
+        (HARD, True),
+        ("The lock comes free.", True),
+        ("Where the name is longer, it is cut.", True),
+        ("Who holds the lock?", False),
+        ("There is no server. See which locks are held, as the table shows.", False),
+        ("Call `release_for_whoever()` or read [the page](for-ever.md).", False),
     ],
 )
-def test_a_phrase_that_is_hard_to_read_is_found(text):
-    assert check([Text(1, text)])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Who holds the lock?",
-        "Waiters acquire the lock in the order in which they arrive.",
-        "There is no server. See which locks are held, as the table shows.",
-        "Call `release_for_whoever()` or read [the page](for-ever.md).",
-    ],
-)
-def test_plain_english_is_not_found(text):
-    assert not check([Text(1, text)])
+def test_phrases_that_are_hard_to_read_are_found(text, is_hard):
+    assert bool(check([Text(1, text)])) is is_hard
 
 
 def test_many_long_sentences_are_found():
@@ -56,8 +42,3 @@ def test_many_long_sentences_are_found():
 )
 def test_prose_is_read_with_its_line(reader, source, line):
     assert {hit.line for hit in check(reader(source))} == {line}
-
-
-def test_a_path_that_does_not_exist_is_an_error():
-    with pytest.raises(SystemExit, match="nowhere does not exist"):
-        list(files(["nowhere"]))
