@@ -7,10 +7,7 @@ from celery.signals import after_task_publish
 
 from django_redislock import locks
 from django_redislock.signals import task_replaced, task_skipped
-from tests.celery_worker import (  # noqa: F401
-    run,
-    worker,
-)
+from tests.celery_worker import run, worker  # noqa: F401
 
 from .tools import held_by, own_app
 

@@ -356,6 +356,7 @@ def test_a_retry_after_a_conflict_keeps_the_headers_and_the_tasks_own_retries(ap
     [headers] = sent
     assert (headers["id"], headers["retries"], headers["tenant"]) == ("own", 0, "blue")
     assert headers[CONFLICTS] == 1
+    assert outcomes(name, "own") == ["refused"]
     assert run_message(app, work, headers={CONFLICTS: 1}) == "ran"
 
 
@@ -368,13 +369,6 @@ def test_a_retry_after_a_conflict_that_cannot_be_sent(app, name, acks_late, erro
     with locks.lock(name):
         assert run_message(app, work).type is error
     assert ("reject requeue=True" in caplog.text) is acks_late
-
-
-def test_the_history_has_a_task_that_runs_later_as_refused(app, name):
-    task = make_task(app, name, "until_and_while_executing")
-    with locks.lock(name):
-        assert run_message(app, task).type is Retry
-    assert outcomes(name, "own") == ["refused"]
 
 
 @pytest.mark.parametrize("value", [3e8, float("inf"), "x"])
@@ -408,7 +402,7 @@ def make_pair(app, name):
 
 @AGAIN_OR_REDELIVERED
 @pytest.mark.parametrize("mode", WITH_A_LOCK)
-def test_a_message_does_not_run_twice_at_once(app, make_pair, sent, mode, how):
+def test_a_message_does_not_run_twice_at_once(app, name, make_pair, sent, mode, how):
     def body():
         ran.append(1)
         elsewhere(lambda: run_message(app, task, **how))
@@ -419,6 +413,7 @@ def test_a_message_does_not_run_twice_at_once(app, make_pair, sent, mode, how):
     assert run_message(app, task) == "ran"
     assert ran == [1]
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
+    assert outcomes(name, "own") == ["released"]
 
 
 @AGAIN_OR_REDELIVERED
@@ -436,6 +431,7 @@ def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, s
     assert run_message(app, task) == "ran"
     seconds[0].result(60)
     assert ran == [1]
+    assert outcomes(name, "own") == ["released"]
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
 
 
@@ -451,20 +447,6 @@ def test_a_redelivered_message_that_was_acknowledged_had_not_begun(app, name, si
     assert run_message(app, work, redelivered=True) == "ran"
     assert run_message(app, work, redelivered=True, task_id="duplicate") is None
     assert [each[:2] for each in signals] == [("skipped", "duplicate")]
-
-
-@pytest.mark.parametrize("on_conflict", ["skip", "wait"])
-def test_the_history_has_no_redelivered_message_as_skipped(app, name, on_conflict):
-    again = []
-
-    def deliver_again():
-        again.append(elsewhere(lambda: run_message(app, task, redelivered=True)).type)
-
-    work = single_instance(key=name, on_conflict=on_conflict)(deliver_again)
-    task = app.task(name=f"tests.{name}")(work)
-    run_message(app, task)
-    assert again == [Retry]
-    assert outcomes(name, "own") == ["released"]
 
 
 @pytest.mark.parametrize("mode", WITH_A_LOCK)
@@ -660,9 +642,10 @@ def test_an_argument_that_the_class_adds_does_not_change_the_lock(app, name, sen
 # Headers that hide others: software that traces tasks adds a header with the name "headers"
 
 
-def test_a_traced_duplicate_completes_without_running(app, name, signals):
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_duplicate_that_was_sent_completes_without_running(app, name, signals, traced):
     task = make_task(app, name, body=lambda: pytest.fail("it ran"))
-    assert run_message(app, task, headers={DUPLICATE: "first"}, traced=True) is None
+    assert run_message(app, task, headers={DUPLICATE: "first"}, traced=traced) is None
     assert signals == [("skipped", "own", "first")]
 
 

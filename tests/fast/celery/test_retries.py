@@ -1,13 +1,13 @@
 """For how long a lock is kept for a task that runs again later."""
 
-import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from celery.app.trace import build_tracer
 from celery.exceptions import Retry
 
 from django_redislock import locks, single_instance
+
+from .tools import run_message
 
 QUEUED = 100
 """Seconds for which a queue lock lasts beyond the countdown of its task."""
@@ -17,14 +17,11 @@ DELAY = 500
 INDIA = timezone(timedelta(hours=5, minutes=30))
 
 
-def state_of(app, name, body, *, retries=0, **options):
-    """Return the state of a task that was retried before, after a worker has executed it."""
+def retries_itself(app, name, body, *, retries=0, **options):
+    """Return whether a task sends itself again when a worker executes it."""
     alone = single_instance(key=name, hold_on_retry=True, queue_timeout=QUEUED)(body)
-    app.task(bind=True, shared=False, name=f"tests.{name}", **options)(alone)
-    task, task_id = app.tasks[f"tests.{name}"], uuid.uuid4().hex
-    request = {"id": task_id, "retries": retries, "is_eager": False, "delivery_info": {}}
-    build_tracer(task.name, task, app=app)(task_id, (), {}, request)
-    return task.AsyncResult(task_id).state
+    task = app.task(bind=True, name=f"tests.{name}", **options)(alone)
+    return run_message(app, task, retries=retries).type is Retry
 
 
 def is_kept(name, delay):
@@ -45,7 +42,7 @@ def test_an_eta_is_read_as_celery_reads_it(app, name, zone, kind):
     def work(self):
         raise self.retry(eta=eta)
 
-    assert state_of(app, name, work) == "RETRY"
+    assert retries_itself(app, name, work)
     assert is_kept(name, DELAY)
 
 
@@ -66,7 +63,7 @@ def test_an_automatic_retry_keeps_the_lock_for_the_longest_delay(app, name, opti
         raise LookupError
 
     options = {"autoretry_for": (LookupError,), "max_retries": 5, **options}
-    assert state_of(app, name, work, retries=3, **options) == "RETRY"
+    assert retries_itself(app, name, work, retries=3, **options)
     assert is_kept(name, delay)
 
 
@@ -74,6 +71,6 @@ def test_an_eta_that_cannot_be_read_does_not_hide_the_retry(app, name, caplog):
     def work(self):
         raise Retry(when="tomorrow")
 
-    assert state_of(app, name, work) == "RETRY"
+    assert retries_itself(app, name, work)
     assert locks.get(name) is None
     assert "Cannot determine whether the task runs again" in caplog.text

@@ -92,24 +92,6 @@ def test_a_hard_time_limit_releases_the_lock(worker, run, name):
     wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
 
 
-def test_a_task_that_is_revoked_while_it_runs_releases_the_lock(worker, run, name):
-    result = worker.send(tasks.long, run.id)
-    pid_of(run)
-    result.revoke(terminate=True)
-    wait_until(result.ready)
-    wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
-    assert result.state == "REVOKED"
-
-
-def test_a_task_that_is_revoked_while_it_waits_releases_its_queue_lock(worker, run):
-    name = f"queued:{run.id}"
-    result = worker.send(tasks.queued["until_and_while_executing"], run.id, countdown=60)
-    wait_until(lambda: worker.logged(result.id, "received"))
-    assert locks.get(f"{name}:queued").holder.task_id == result.id
-    result.revoke()
-    wait_until(lambda: is_free(f"{name}:queued"), timeout=3)
-
-
 def test_a_task_that_loses_its_lock_is_aborted(worker, run, name):
     result = worker.send(tasks.aborted, run.id)
     pid_of(run)

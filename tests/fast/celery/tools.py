@@ -50,6 +50,7 @@ def run_message(
     headers: dict[str, Any] | None = None,
     kwargs: dict[str, Any] | None = None,
     redelivered: bool = False,
+    retries: int = 0,
     traced: bool = False,
     task_id: str = "own",
 ) -> Any:
@@ -59,7 +60,7 @@ def run_message(
     """
     task = app.tasks[task.name]
     info = {"exchange": "", "routing_key": "celery", "redelivered": redelivered}
-    request = {"id": task_id, "retries": 0, "is_eager": False, "delivery_info": info}
+    request = {"id": task_id, "retries": retries, "is_eager": False, "delivery_info": info}
     request |= {"args": args, "kwargs": kwargs or {}}
     request |= {**(headers or {}), "headers": {"trace": "1"}} if traced else {"headers": headers}
     return build_tracer(task.name, task, app=app)(task_id, args, kwargs or {}, request).retval
