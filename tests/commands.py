@@ -30,6 +30,8 @@ from .tools import ROOT, wait_until
 
 MANAGE = [sys.executable, "-W", "error", "-m", "django", "locks"]
 
+SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
+
 UNWANTED = {"NO_COLOR", "FORCE_COLOR", "LINES", "COLUMNS"}
 """What a shell around the tests may say of its own terminal."""
 
@@ -65,7 +67,7 @@ def run_process(
     done = subprocess.run(
         [*program, *arguments],
         cwd=ROOT,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | environment,
+        env=os.environ | SETTINGS | environment,
         stdin=None if written is not None else stdin,
         input=written,
         stdout=stdout,
@@ -146,7 +148,7 @@ class Terminal:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.modes = termios.tcgetattr(theirs)
-        settings = {"DJANGO_SETTINGS_MODULE": "tests.settings", "TERM": "xterm-256color"}
+        settings = SETTINGS | {"TERM": "xterm-256color"}
         self.process = subprocess.Popen(
             [*program, *arguments],
             cwd=ROOT,
@@ -214,7 +216,7 @@ class Subprocess:
         self.process = subprocess.Popen(
             [*before, *argv],
             cwd=ROOT,
-            env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"} | env,
+            env=os.environ | SETTINGS | env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -244,10 +246,10 @@ class Subprocess:
         def found() -> re.Match[str] | None:
             return next((match for each in lines if (match := re.search(pattern, each))), None)
 
-        try:
-            match = wait_until(found)
-        except AssertionError:
-            raise AssertionError(f"no {pattern!r} in {lines}, but {self.complained}") from None
+        with suppress(AssertionError):
+            wait_until(found)
+        match = found()
+        assert match, f"no {pattern!r} in {lines}, but {self.complained}"
         return match.string[match.end() :].strip()
 
     def tell(self, line: str) -> None:

@@ -1,7 +1,7 @@
 """Helpers for tests of the subcommands."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -16,10 +16,19 @@ def empty_history(redis_server) -> None:
 
 
 @pytest.fixture
-def redis_away(settings) -> None:
-    """The server of the default alias is unreachable."""
-    away = {**settings.CACHES["default"], "LOCATION": "redis://me:s3cret@127.0.0.1:1/0"}
-    settings.CACHES = {**settings.CACHES, "default": away}
+def disconnect(settings) -> Callable[[], None]:
+    """Return a function that makes the server of the default alias unreachable."""
+
+    def make_unreachable() -> None:
+        away = {**settings.CACHES["default"], "LOCATION": "redis://me:s3cret@127.0.0.1:1/0"}
+        settings.CACHES = {**settings.CACHES, "default": away}
+
+    return make_unreachable
+
+
+@pytest.fixture
+def redis_away(disconnect) -> None:
+    disconnect()
 
 
 def facts(*arguments: str) -> dict:

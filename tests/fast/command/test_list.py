@@ -14,11 +14,11 @@ from tests.commands import call, call_on_terminal, run
 from tests.lock_tools import commands, start, waiting
 from tests.pages import postpone
 
-from .conftest import acquire_and_release, held_by_task
+from .conftest import acquire_and_release, facts, held_by_task
 
 
-def names_of(text: str) -> set[str]:
-    return {lock["name"] for lock in json.loads(text)}
+def listed(*arguments: str) -> set[str]:
+    return {lock["name"] for lock in facts("list", *arguments)}
 
 
 def test_table_has_a_line_for_each_lock(hold):
@@ -65,7 +65,7 @@ def test_nothing_to_list_is_no_failure():
 def test_json_has_all_facts(hold):
     lock = hold("invoice:42", metadata={"why": "close", "n": [1]})
 
-    (found,) = json.loads(call("list", "--format", "json"))
+    (found,) = facts("list")
 
     (holding,) = found.pop("holders")
     assert found == {
@@ -90,16 +90,12 @@ def test_pattern_and_limit_narrow_the_list(hold):
     for name in ("invoice:1", "invoice:22", "report"):
         hold(name)
 
-    assert names_of(call("list", "invoice:?", "--format=json")) == {"invoice:1"}
-    assert names_of(call("list", "in*", "--format=json")) == {"invoice:1", "invoice:22"}
-    assert names_of(call("list", "invoice", "--format=json")) == set()
-    assert len(names_of(call("list", "--limit", "2", "--format=json"))) == 2
-
-
-def test_using_names_the_alias(hold):
+    assert listed("invoice:?") == {"invoice:1"}
+    assert listed("in*") == {"invoice:1", "invoice:22"}
+    assert listed("invoice") == set()
+    assert len(listed("--limit", "2")) == 2
     hold("here", locks.using("django_redis"))
-
-    assert "here" in call("list", "--using", "django_redis")
+    assert "here" in listed("--using", "django_redis")
 
 
 def test_a_list_has_trouble_first(hold, redis_server):

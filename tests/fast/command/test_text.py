@@ -15,7 +15,6 @@ from django_redislock.text import parse_duration, printable, short_duration, sho
         ("日本 é", "日本 é"),
         ("", ""),
         ("  ", "\\x20\\x20"),
-        (" a", " a"),
         (" \xa0", " \\xa0"),
     ],
 )

@@ -59,16 +59,6 @@ def test_redis_away_is_one_line(redis_away, line):
     assert done.stderr.count("\n") == 1
 
 
-def test_redis_away_names_the_alias(settings):
-    away = {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
-    settings.CACHES = {**settings.CACHES, "away": away}
-
-    done = run("list", "--using", "away")
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("CommandError: The locks on 'away' can't be reached: ")
-
-
 @pytest.mark.parametrize("arguments", [["list"], ["watch"], ["release", "--all"]])
 def test_mistaken_options_are_one_line(settings, arguments):
     mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}

@@ -122,13 +122,9 @@ def test_what_ended_before_the_first_look_is_not_new():
     assert [event.name for event in new_events(before, watcher.look())] == ["mine:since"]
 
 
-def test_lines_show_that_redis_was_unreachable(hold, settings):
+def test_lines_show_that_redis_was_unreachable(hold, settings, disconnect):
     hold("ready")
     caches = settings.CACHES
-
-    def disconnect():
-        away = {**caches["default"], "LOCATION": "redis://127.0.0.1:1/0"}
-        settings.CACHES = {**caches, "default": away}
 
     def connect():
         settings.CACHES = caches
@@ -251,11 +247,10 @@ def test_80_columns_show_the_holder_and_the_task():
     )
 
 
-def test_screen_says_that_redis_is_unreachable(hold, settings):
+def test_screen_says_that_redis_is_unreachable(hold, disconnect):
     hold("x")
     eyes = looking()
     draw(eyes)
-    away = {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
-    settings.CACHES = {**settings.CACHES, "default": away}
+    disconnect()
 
     assert_shows(draw(eyes), r"Redis is away; seen \S+ ago: .+", "x .*")
