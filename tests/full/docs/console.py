@@ -28,8 +28,7 @@ WITHIN = 60
 """Seconds for one command."""
 
 AGAIN = 5
-"""Seconds until who goes on after an interrupt is interrupted once more: Python drops one that
-comes in what it calls by itself, such as a ``__del__``."""
+"""Seconds until the next interrupt: Python ignores one that arrives in a ``__del__``."""
 
 ENDLESS = {
     "locks watch": "",

@@ -46,11 +46,6 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
-
-
-@pytest.fixture
 def quickstart() -> Iterator[list[tuple[str, str]]]:
     """The listings of the quickstart, each with its language, and the address of a real server."""
     text = (ROOT / "README.md").read_text()
@@ -70,8 +65,9 @@ def with_listing(code: str) -> str:
 
 
 def test_a_new_project_lists_the_held_locks(
-    project: Project, quickstart: list[tuple[str, str]]
+    tmp_path: Path, quickstart: list[tuple[str, str]]
 ) -> None:
+    project = Project(tmp_path)
     printed: list[str] = []
     for language, text in quickstart:
         if "CACHES = " in text:
