@@ -37,17 +37,15 @@ def value(registry, name, **labels):
     return found.get((f"redislock_{name}", frozenset((labels or MUTEX).items())))
 
 
-@pytest.fixture
-def registry():
-    registry = CollectorRegistry()
-    metrics.install(registry=registry)
-    return registry
-
-
 def installed(**options):
     registry = CollectorRegistry()
     metrics.install(registry=registry, **options)
     return registry
+
+
+@pytest.fixture
+def registry():
+    return installed()
 
 
 def use_once(name, **options):

@@ -1,5 +1,6 @@
-"""The reference documents each public name, option, setting, signal, metric, check and key."""
+"""The reference and the pages for operators document each name, and no name that is not there."""
 
+import ast
 import inspect
 import re
 from dataclasses import fields
@@ -21,6 +22,7 @@ from django_redislock import (
     testing,
 )
 from django_redislock.conf import Conf, Setting
+from django_redislock.health import CHECKS
 from django_redislock.keys import Keys
 from django_redislock.management import subcommands
 from django_redislock.primitives import Options
@@ -111,12 +113,15 @@ def test_each_signal_is_documented() -> None:
     assert names <= in_first_cells(text("signals"))
 
 
-def test_each_metric_is_documented() -> None:
+def test_each_metric_is_documented_and_the_alerts_use_no_other() -> None:
     registry = CollectorRegistry()
     metrics.install(registry=registry, using=[])
     families = [*registry.collect(), *metrics.Servers().describe()]
     names = {each.name + "_total" * (each.type == "counter") for each in families}
     assert names == {name for name in in_first_cells(text("metrics")) if "redislock_" in name}
+    page = (ROOT / "docs" / "production" / "monitoring.md").read_text()
+    used = re.findall(r"\b(redislock_\w+?)(?:_total|_bucket|_count|_sum)?\b", page)
+    assert set(used) <= {family.name for family in families}
 
 
 def test_each_check_and_subcommand_has_a_heading() -> None:
@@ -135,3 +140,27 @@ def test_each_key_is_documented() -> None:
     assert {name.partition("}:")[2] for name in names} == in_first_cells(
         section("redis", "## Keys")
     )
+
+
+def first_cells(page: str, start: str, end: str) -> list[str]:
+    """What the first cells of a page's tables have in code, from one heading to another."""
+    text = (ROOT / "docs" / page).read_text().partition(f"\n{start}\n")[2]
+    return re.findall(r"^\| `([^`]+)`", text.partition(f"\n{end}\n")[0], re.MULTILINE)
+
+
+def test_each_health_check_is_documented() -> None:
+    found = first_cells("reference/health.md", "### Checks", "### Errors of `locking`")
+    assert found == list(CHECKS)
+
+
+def test_each_log_message_is_documented() -> None:
+    calls = [
+        call
+        for path in PACKAGE.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("logger.")
+    ]
+    logged = {str(ast.literal_eval(call.args[0])).partition(":")[0] for call in calls}
+    table = first_cells("production/log-messages.md", "## Errors", "## Messages of other loggers")
+    documented = {message.partition(":")[0] for message in table}
+    assert documented == logged - {"%s"} | {"Task skipped", "Call skipped"}
