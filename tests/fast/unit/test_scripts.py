@@ -214,6 +214,21 @@ def test_acquire_that_takes_over_counts_once_although_its_own_last_lease_ran_out
     assert lock.client.hget(A.lock, "used") == "1"
 
 
+def test_acquire_that_takes_over_stands_in_the_queue_no_longer(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    assert lock.acquire("y", alive=5000, predecessor="x") < 0
+    assert lock.waiters() == []
+
+
+def test_acquire_takes_over_a_turn_that_its_predecessor_does_not_know_of(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", alive=5000)
+    lock.release("x")
+    assert lock.acquire("z", predecessor="y") < 0
+    assert lock.client.exists(A.grant("y")) == 0
+
+
 def test_acquire_takes_over_neither_another_weight_nor_a_cooldown(lock: Lock) -> None:
     how = {"kind": "semaphore", "capacity": 3}
     lock.acquire("x", weight=2, **how)
