@@ -84,16 +84,17 @@ class Stalls:
             nonlocal asking
             if not asking:
                 asking = True
-                times.append(self._seconds_in_scripts())
+                times.append(seconds_in_scripts(self._client))
                 asking = False
             return send(connection, *args, **kwargs)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(redis.Connection, "send_packed_command", noted)
             yield times
-        times.append(self._seconds_in_scripts())
+        times.append(seconds_in_scripts(self._client))
 
-    def _seconds_in_scripts(self) -> float:
-        stats = self._client.info("commandstats")
-        used = [stats.get(f"cmdstat_{each}", {}).get("usec", 0) for each in ("eval", "evalsha")]
-        return sum(used) / 1_000_000
+
+def seconds_in_scripts(client: redis.Redis) -> float:
+    stats = client.info("commandstats")
+    used = [stats.get(f"cmdstat_{each}", {}).get("usec", 0) for each in ("eval", "evalsha")]
+    return sum(used) / 1_000_000

@@ -44,6 +44,17 @@ def wait_until(predicate: Callable[[], T], *, timeout: float = 60, interval: flo
     return answer
 
 
+STOPPED = """
+import json
+from django_redislock import locks
+name, timeout, metadata = sys.argv[1:]
+locks.lock(name, timeout=float(timeout), metadata=json.loads(metadata)).acquire()
+say("held")
+hear()
+"""
+"""A process that holds a lock, for a test that stops it."""
+
+
 class Child:
     """A Python process with Django set up that runs `code`, killed at the end of ``with``.
 
