@@ -376,3 +376,13 @@ def test_a_cluster_that_hangs_does_not_block_the_loop(cluster, settings):
             assert turned > 5
 
         asyncio.run(use())
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_task_renews_its_locks(moving_clock):
+    async def hold():
+        async with locks.lock("a", timeout=30) as lock, locks.lock("b", timeout=30):
+            await moving_clock.aforward(15)
+            assert lock._seen().deadline - moving_clock.now() > 25
+
+    asyncio.run(hold())

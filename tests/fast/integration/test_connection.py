@@ -172,6 +172,28 @@ def test_an_alias_whose_options_are_mistaken_is_refused_by_name(alias_on, backen
             use()
 
 
+UNSUPPORTED = {
+    "django-redis": (DJANGO_REDIS, {"CLIENT_CLASS": f"{__name__}.OtherClient"}),
+    "django-valkey": (
+        "django_valkey.cache.ValkeyCache",
+        {"CLIENT_CLASS": "django_valkey.client.ShardClient"},
+    ),
+}
+
+
+class OtherClient:
+    """A client class of django-redis that the package does not know."""
+
+    def __init__(self, *args):
+        pass
+
+
+@pytest.mark.parametrize(("backend", "options"), UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_a_client_class_that_is_not_supported_is_refused(alias_on, backend, options):
+    with pytest.raises(ImproperlyConfigured, match="'own': "):
+        alias_on("redis://127.0.0.1:1/0", backend=backend, **options).count()
+
+
 UNREADABLE = {
     "empty label": "redis://.example.com:6379/0",
     "long label": f"redis://{'a' * 64}.example.com:6379/0",

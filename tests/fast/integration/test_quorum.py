@@ -884,3 +884,8 @@ def test_no_thread_nor_connection_is_left_of_many_holds(five):
 
 def counted(five):
     return [len(client.client_list()) for client in five.clients]
+
+
+def test_a_holder_that_would_wait_for_itself_is_refused(five):
+    with quorum(), pytest.raises(LockError, match="already held by this thread"):
+        quorum().acquire()

@@ -452,6 +452,12 @@ def test_a_lock_is_acquired_without_renewal_if_no_thread_can_be_started(own_lock
     assert own_locks.get("a") is None
 
 
+def test_a_lock_that_is_not_renewed_needs_no_thread(own_locks, caplog):
+    with no_new_threads(), own_locks.lock("a", timeout=30, auto_renewal=False):
+        pass
+    assert not caplog.records
+
+
 def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, own_redis):
     """The renewal would confirm it, and without that it ends after two seconds."""
     with (
