@@ -187,6 +187,9 @@ class OtherClient:
     def __init__(self, *args):
         pass
 
+    def close(self, **options):
+        pass
+
 
 @pytest.mark.parametrize(("backend", "options"), UNSUPPORTED.values(), ids=UNSUPPORTED)
 def test_a_client_class_that_is_not_supported_is_refused(alias_on, backend, options):
