@@ -25,7 +25,12 @@ def main() -> int:
             figures = _measured(
                 Bench(node, options.quick, options.rounds, Random(options.seed)), options.only
             )
-        where = report.where_it_ran(node) + _told_again()
+        where = report.where_it_ran(node)
+    if rounds.repeated:
+        where += (
+            f"; {len(rounds.repeated)} portions were measured again, because the "
+            f"machine's host took more than {rounds.AWAY:.0%} of the CPU time"
+        )
     print(f"\n{where}\n\n{report.table(figures)}")
     if options.json:
         options.json.write_text(report.as_json(figures, where))
@@ -50,15 +55,6 @@ def _measured(bench: Bench, only: list[str] | None) -> dict[str, Figure]:
         bench.node.client().flushall()
         print(f"({key}) {measured[key].title}: {time.monotonic() - begun:.0f} s", flush=True)
     return measured
-
-
-def _told_again() -> str:
-    if not rounds.repeated:
-        return ""
-    return (
-        f"; {len(rounds.repeated)} portions were measured again, because the machine's host took "
-        f"more than {rounds.AWAY:.0%} of the CPU time"
-    )
 
 
 def _options() -> argparse.Namespace:

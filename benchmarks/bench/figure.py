@@ -52,7 +52,7 @@ class Line:
         unit: str = "",
         floor: Sequence[float] | None = None,
     ) -> "Line":
-        low, median, high = quartiles(values)
+        low, median, high = quantiles(values)
         least = statistics.median(floor) if floor else None
         return cls(what, goal, sense, median, low, high, unit, least)
 
@@ -124,11 +124,10 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     return [one / other for one, other in zip(ours, theirs, strict=True)]
 
 
-def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+def quantiles(values: Sequence[float], parts: int = 4) -> list[float]:
     if len(values) < 2:
-        return values[0], values[0], values[0]
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, median, high
+        return [values[0]] * (parts - 1)
+    return statistics.quantiles(values, n=parts, method="inclusive")
 
 
 def number(value: float) -> str:

@@ -5,9 +5,8 @@ All times are of the monotonic clock, which is the same in all processes of a ma
 
 import math
 import os
-import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -16,6 +15,7 @@ from uuid import uuid4
 
 from .contenders import LIST, client_of, contender
 from .crew import Crew
+from .figure import quantiles
 
 SETTLE = 0.2  # seconds at the beginning that don't count: not everybody waits yet
 
@@ -141,13 +141,6 @@ def play(
 def percentiles(stories: Mapping[str, Sequence[Story]], percent: int) -> dict[str, list[float]]:
     """Of the hand-overs of each contender, by round."""
     return {
-        label: [percentile(story.handovers(), percent) for story in some]
+        label: [quantiles(story.handovers(), 100)[percent - 1] for story in some]
         for label, some in stories.items()
     }
-
-
-def percentile(values: Iterable[float], percent: int) -> float:
-    ordered = sorted(values)
-    if len(ordered) < 2:
-        return ordered[0]
-    return statistics.quantiles(ordered, n=100, method="inclusive")[percent - 1]

@@ -5,11 +5,12 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from redis.crc import key_slot
 
@@ -20,7 +21,7 @@ from tests.servers.cluster import SLOTS
 
 from ..bench import places, report
 from ..bench.crew import Crew
-from ..bench.figure import number, quartiles
+from ..bench.figure import number, quantiles
 from ..bench.rounds import interleaved
 
 BEGIN = "<!-- scale: written by `make scale` -->"
@@ -62,18 +63,15 @@ def main() -> int:
                 Crew(most, {"default": node.url}) as several,
             ):
                 several.order(most, use_cluster, cluster.startup)
-                alone = (1, one, [node], lambda slot: node)
-                contenders = {
-                    (servers, who, processes): partial(
-                        _run, keys, options.seconds, crew, processes, who, nodes, owner
-                    )
-                    for servers, crew, nodes, owner in (
-                        alone,
-                        (MASTERS, several, cluster.nodes, cluster.owner),
-                    )
-                    for who, counts in PROCESSES.items()
-                    for processes in counts
-                }
+                contenders = {}
+                for crew, nodes in ((one, [node]), (several, cluster.nodes)):
+                    of_slot = cluster.owner if crew is several else lambda slot: node
+                    owners = {each: of_slot(_slot(keys, each)).address for each in range(BUCKETS)}
+                    for who, counts in PROCESSES.items():
+                        for processes in counts:
+                            told = who, keys, owners, options.seconds
+                            run = partial(_run, nodes, crew, processes, *told)
+                            contenders[len(nodes), who, processes] = run
                 random = Random(options.seed)
                 found = interleaved(contenders, options.rounds, random, warm=False)
         where = report.where_it_ran(node)
@@ -84,21 +82,12 @@ def main() -> int:
     return 0
 
 
-def _run(
-    keys: Keys,
-    seconds: float,
-    crew: Crew,
-    processes: int,
-    who: str,
-    nodes: Sequence[Node],
-    owner: Callable[[int], Node],
-) -> Carried:
+def _run(nodes: Sequence[Node], crew: Crew, processes: int, who: str, *told: Any) -> Carried:
     from . import clients  # which needs the settings
 
-    addresses = {bucket: owner(_slot(keys, bucket)).address for bucket in range(BUCKETS)}
     before, began = [_cpu(node) for node in nodes], time.monotonic()
     ask = {LOCKS: clients.by_locks, REPLAYED: clients.replayed}[who]
-    cycles = sum(crew.order(processes, ask, keys, addresses, seconds))
+    cycles = sum(crew.order(processes, ask, *told))
     lasted = time.monotonic() - began
     used = [_cpu(node) - then for node, then in zip(nodes, before, strict=True)]
     return Carried(cycles / lasted, max(used) / lasted, sum(used) / cycles * 1e6)
@@ -128,7 +117,7 @@ def _table(found: dict[Load, list[Carried]]) -> str:
 
 def _row(load: Load, rounds: Sequence[Carried]) -> tuple[str, ...]:
     servers, who, processes = load
-    low, middle, high = quartiles([each.per_second for each in rounds])
+    low, middle, high = quantiles([each.per_second for each in rounds])
     microseconds = statistics.median(each.microseconds for each in rounds)
     return (
         f"{servers}",

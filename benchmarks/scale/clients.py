@@ -8,10 +8,8 @@ import math
 import select
 import socket
 import time
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from uuid import uuid4
 
 from django_redislock import locks
@@ -21,67 +19,6 @@ from django_redislock.engine.exchange import _packed
 from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import ACQUIRE, RELEASE
 from tests.servers import Node
-
-
-@dataclass(slots=True)
-class Line:
-    """A connection, and the lock that it takes and lets go of."""
-
-    socket: socket.socket
-    acquire: bytes
-    release: bytes
-    holds: bool = False
-
-    def begin(self) -> None:
-        self.socket.sendall(self.acquire)
-
-    def go_on(self) -> bool:
-        """Take the answer, and say whether that ended a cycle; else the lock is let go of."""
-        answer = self.socket.recv(4096)
-        self.holds = not self.holds
-        number = int(answer.removeprefix(b":"))  # a fencing token, or that it was released
-        assert number > 1 if self.holds else number == 1, answer
-        if self.holds:
-            self.socket.sendall(self.release)
-        return not self.holds
-
-
-def replay(keys: Keys, addresses: Sequence[tuple[str, tuple[str, int]]], seconds: float) -> int:
-    """How often all of these locks together were taken and let go of. Each is named with the
-    address of its server."""
-    lines = {}
-    for name, address in addresses:
-        line = _line(keys, name, address)
-        lines[line.socket.fileno()] = line
-    polling = select.epoll()
-    for number, line in lines.items():
-        polling.register(number, select.EPOLLIN)
-        line.begin()
-    done, busy, end = 0, len(lines), time.monotonic() + seconds
-    while busy:
-        is_over = time.monotonic() >= end
-        for number, _ in polling.poll():
-            if not lines[number].go_on():
-                continue
-            done += 1
-            if is_over:
-                busy -= 1
-            else:
-                lines[number].begin()
-    for line in lines.values():
-        line.socket.close()
-    return done
-
-
-def _line(keys: Keys, name: str, address: tuple[str, int]) -> Line:
-    of_name, token = keys.of(name), uuid4().hex
-    want = locks.lock(name)._want(of_name, token)
-    acquire = next(flows.acquire(want, -math.inf))
-    release = next(flows.release(of_name, token))
-    connection = socket.create_connection(address)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Line(connection, _packed([_by_digest(acquire)]), _packed([_by_digest(release)]))
-
 
 OF_EACH = 2  # locks of each bucket that a process takes in turn or, replayed, at a time
 
@@ -107,15 +44,61 @@ def by_locks(keys: Keys, addresses: Addresses, seconds: float) -> int:
 
 
 def replayed(keys: Keys, addresses: Addresses, seconds: float) -> int:
-    names = _names(keys)
-    return replay(keys, [(name, addresses[keys.of(name).bucket]) for name in names], seconds)
+    lines = {}
+    for name in _names(keys):
+        line = Line(keys, name, addresses[keys.of(name).bucket])
+        lines[line.socket.fileno()] = line
+    polling = select.epoll()
+    for number, line in lines.items():
+        polling.register(number, select.EPOLLIN)
+        line.begin()
+    done, busy, end = 0, len(lines), time.monotonic() + seconds
+    while busy:
+        is_over = time.monotonic() >= end
+        for number, _ in polling.poll():
+            if not lines[number].go_on():
+                continue
+            done += 1
+            if is_over:
+                busy -= 1
+            else:
+                lines[number].begin()
+    for line in lines.values():
+        line.socket.close()
+    return done
+
+
+class Line:
+    """A connection, and the lock that it acquires and releases."""
+
+    def __init__(self, keys: Keys, name: str, address: tuple[str, int]) -> None:
+        of_name, token = keys.of(name), uuid4().hex
+        want = locks.lock(name)._want(of_name, token)
+        self._acquire = _packed([_by_digest(next(flows.acquire(want, -math.inf)))])
+        self._release = _packed([_by_digest(next(flows.release(of_name, token)))])
+        self._holds = False
+        self.socket = socket.create_connection(address)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def begin(self) -> None:
+        self.socket.sendall(self._acquire)
+
+    def go_on(self) -> bool:
+        """Read the answer, and return whether it ended a cycle; else release the lock."""
+        answer = self.socket.recv(4096)
+        self._holds = not self._holds
+        number = int(answer.removeprefix(b":"))  # a fencing token, or that it was released
+        assert number > 1 if self._holds else number == 1, answer
+        if self._holds:
+            self.socket.sendall(self._release)
+        return not self._holds
 
 
 def _names(keys: Keys) -> list[str]:
     """Of locks that nobody else asks for, as many of each bucket."""
     left, names = Counter(dict.fromkeys(range(BUCKETS), OF_EACH)), list[str]()
     while left.total():
-        name = uuid.uuid4().hex
+        name = uuid4().hex
         if left[keys.of(name).bucket]:
             left[keys.of(name).bucket] -= 1
             names.append(name)

@@ -42,7 +42,7 @@ from ..contenders import (
     contender,
 )
 from ..crew import Crew
-from ..figure import Bench, Figure, Line, Plot, number, quartiles, ratios
+from ..figure import Bench, Figure, Line, Plot, number, quantiles, ratios
 from ..places import KEYS, total
 from ..rounds import cycles, interleaved
 
@@ -74,8 +74,8 @@ def cycle(bench: Bench) -> Figure:
         Line.of("round trips per cycle", [_round_trips(url)], "exactly", 2),
         Line.ratio("async cycle time / redis-py", afound, OURS, REDIS_PY, most, 0.95, PINGS),
     )
-    with_block = quartiles(ratios(*(found[label] for label in anew)))[1]
-    same = quartiles(ratios(found[SAME], found[BARE]))[1]
+    with_block = quantiles(ratios(*(found[label] for label in anew)))[1]
+    same = quantiles(ratios(found[SAME], found[BARE]))[1]
     return Figure(
         "One cycle, uncontended",
         lines,
@@ -282,7 +282,7 @@ def importing(bench: Bench) -> Figure:
     pairs = zip(found["with"], found["without"], strict=True)
     added = [(ours - bare) * 1000 for (ours, _), (bare, _) in pairs]
     brought = {name for _, names in found["with"] for name in names}
-    milliseconds = quartiles([bare * 1000 for bare, _ in found["without"]])[1]
+    milliseconds = quantiles([bare * 1000 for bare, _ in found["without"]])[1]
     return Figure(
         "Start of a process",
         (

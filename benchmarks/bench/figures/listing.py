@@ -15,7 +15,7 @@ from django_redislock.engine.ops import Flow
 from django_redislock.info import Page
 
 from ..contenders import OURS, client_of
-from ..figure import Bench, Figure, Line, Plot, middle, quartiles, ratios
+from ..figure import Bench, Figure, Line, Plot, middle, quantiles, ratios
 from ..places import KEYS, fill_up
 from ..rounds import interleaved
 
@@ -42,7 +42,7 @@ def listing(bench: Bench) -> Figure:
         bench.random,
     )
     faster = ratios(found["scan"], found["page"])
-    as_much = quartiles(ratios(found["ends"], found["page"]))[1]
+    as_much = quantiles(ratios(found["ends"], found["page"]))[1]
     asked = ratios(found["scan"], found["asked"])
     return Figure(
         f"{SHOWN} of {active:,} locks, among {others:,} other keys",

@@ -19,7 +19,7 @@ from testproject.settings import redis_database
 from tests.tools import wait_until
 
 from ..contenders import BARE, SENT
-from ..figure import Bench, Figure, Line, Plot, middle, quartiles, ratios
+from ..figure import Bench, Figure, Line, Plot, middle, quantiles, ratios
 from ..rounds import interleaved
 
 PLAIN = "no lock"
@@ -66,7 +66,7 @@ def tasks(bench: Bench) -> Figure:
 
 
 def _note(found: dict[str, list[float]], one: str, other: str) -> str:
-    return f"{one} / {other}: {quartiles(ratios(found[one], found[other]))[1]:.2f}."
+    return f"{one} / {other}: {quantiles(ratios(found[one], found[other]))[1]:.2f}."
 
 
 def _lines(found: dict[str, list[float]]) -> list[Line]:
