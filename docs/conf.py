@@ -33,7 +33,7 @@ autodoc_typehints_format = "short"
 default_role = "code"
 
 nitpick_ignore_regex = [
-    # Other projects' names are no links: to find them would need the network.
+    # Names of other projects are not linked, because finding them needs the network.
     (r"py:.*", r"(celery|collections|datetime|django|models|prometheus_client|redis)\..*"),
     # The exceptions in "Raises" sections of docstrings.
     (r"py:exc", r"\w+"),
