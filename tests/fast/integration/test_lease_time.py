@@ -1,7 +1,7 @@
 """How long a holder counts on its lease, and which process does."""
 
 from django_redislock import locks
-from django_redislock.engine import renewal
+from django_redislock.engine import flows, renewal
 from tests.tools import Child
 
 FORKING = """
@@ -50,3 +50,29 @@ def test_a_forked_child_is_not_the_holder():
     with Child(FORKING) as child:
         child.expect("child 0")
         assert child.wait() == 0
+
+
+def test_a_lost_lock_is_not_entered_again(moving_clock):
+    lost, again = (locks.lock("a", timeout=30, reentrant=True) for _ in range(2))
+    assert lost.acquire()
+    assert locks.force_release("a") == 1
+    moving_clock.forward(15)
+    assert lost.lost
+    assert again.acquire()
+    assert not again.lost
+    assert locks.get("a").fence_token == again.fence_token
+    again.release()
+
+
+def test_a_token_that_is_used_again_is_not_released(moving_clock, monkeypatch):
+    """A release that is still to be repeated may not end the next hold of the same token."""
+    first, second = (locks.lock("a", timeout=30) for _ in range(2))
+    assert first.acquire(token="t")
+    [lease] = first._own().leases
+    with monkeypatch.context() as patch:
+        patch.setattr(renewal.ThreadBook, "wake", lambda book: None)
+        flows.abandon(lease)
+        assert second.acquire(token="t")
+    moving_clock.forward(2)
+    assert locks.get("a").token == "t"
+    second.release()
