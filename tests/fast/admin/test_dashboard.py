@@ -3,19 +3,15 @@
 import html
 import os
 import re
-from dataclasses import replace
 
 import pytest
-import redis
 from django.utils import timezone
 
 from django_redislock import LockLost, locks
 from django_redislock.admin import dashboard
 from django_redislock.engine import listing
-from tests.filling import fill
 from tests.pages import (
     DASHBOARD,
-    HOSTILE,
     charts_of,
     make_past,
     marks,
@@ -73,17 +69,6 @@ def test_stale_holders_are_listed(redis_server, hold, viewer):
     chart = charts_of(response)[HOLDS]
     assert marks(chart) == ["stale"]
     assert len(rects(chart, "stale")) == 1
-
-
-def test_a_lock_with_several_stale_holders_is_one(redis_server, hold):
-    hold("stopped", timeout=90)
-    postpone(redis_server, "stopped", seconds=60)
-    seen = dashboard.look(locks, 15)
-    [info] = seen.infos
-    twice = replace(seen, infos=[replace(info, holders=info.holders * 2)])
-
-    assert dashboard.stale(twice) == 1
-    assert len(dashboard.stale_rows(twice, str)) == 2
 
 
 # What went wrong
@@ -152,14 +137,6 @@ def test_only_the_latest_problems_are_listed(hold, viewer):
     assert "2 more of the last hour are not listed." in words_of(later)
 
 
-def test_problems_of_an_hour_are_listed_in_any_window(hold, viewer, redis_server):
-    force(hold, "x")
-    for minutes in (30, 58, 62):
-        went_wrong_again(redis_server, "x", minutes_ago(minutes))
-
-    assert len(viewer.get(DASHBOARD, {"minutes": 5}).context["troubles"]) == 3
-
-
 def test_a_loss_without_a_recorded_hold_is_listed(hold, viewer, redis_server):
     lock = hold("x")
     redis_server.flushdb()
@@ -201,34 +178,6 @@ def test_window_can_be_chosen(hold, viewer, redis_server, minutes, shown):
 
     assert len(rects(charts_of(response)[HOLDS], "released")) == shown
     assert text_of(response).count('aria-current="true"') >= 1
-
-
-def test_unusual_ends_are_marked_and_usual_ones_are_not(hold, viewer):
-    hold("usual").release()
-    hold("forced")
-    locks.force_release("forced")
-    hold("refused")
-    assert not locks.lock("refused").acquire(blocking=False)
-
-    response = viewer.get(DASHBOARD)
-
-    assert sorted(marks(charts_of(response)[HOLDS])) == ["forced", "refused"]
-    legend = {each.what for each in response.context["chart"].legend}
-    assert legend == {"held", "released", "forced", "refused"}
-
-
-def test_the_busiest_are_drawn_first_and_the_others_counted(hold, two_holds, viewer, monkeypatch):
-    monkeypatch.setattr(dashboard, "NAMES", 2)
-    hold("busy")
-    for name in ("a", "b", "c"):
-        hold(name).release()
-    two_holds("busier", 0.3)
-
-    response = viewer.get(DASHBOARD)
-
-    assert len(labels(response)) == 2
-    assert labels(response)[0] in ("busy", "busier")
-    assert "3 more locks were less busy." in words_of(response)
 
 
 def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
@@ -315,36 +264,6 @@ def test_dropped_events_are_mentioned_and_drawn(hold, viewer, settings, redis_se
     assert 50 < place(unknown)[1] < 70
 
 
-def test_nothing_was_dropped_while_each_stream_has_room(hold, viewer, settings, redis_server):
-    settings.REDISLOCK_HISTORY = 100
-    hold("x").release()
-    make_past(redis_server, "x", times=60, seconds=1, step=minutes_ago)
-    force(hold, "x")
-    for minutes in range(60):
-        went_wrong_again(redis_server, "x", minutes_ago(minutes))
-
-    words = words_of(viewer.get(DASHBOARD))
-    assert re.search(r"The events kept go back to \d\d:\d\d:\d\d; none was dropped yet\.", words)
-
-
-def test_a_loss_is_kept_in_two_parts(hold, viewer, settings, redis_server):
-    settings.REDISLOCK_HISTORY = 100
-    lost = expire(hold, "x")
-    with pytest.raises(LockLost):
-        lost.release()
-    [stream] = redis_server.scan_iter("*history:broken")
-    parts = [fields for _, fields in redis_server.xrange(stream)]
-    for number in range(49):
-        for fields in parts:
-            redis_server.xadd(stream, fields | {"token": f"past{number}"})
-
-    response = viewer.get(DASHBOARD)
-
-    assert {row.outcome.what for row in response.context["troubles"]} == {"lost"}
-    assert "40 more of the last hour are not listed." in words_of(response)
-    assert "of what was before, only a part is here." in words_of(response)
-
-
 def test_without_history_the_present_is_drawn(hold, viewer, settings):
     settings.REDISLOCK_HISTORY = 0
     hold("x")
@@ -357,27 +276,6 @@ def test_without_history_the_present_is_drawn(hold, viewer, settings):
 
 
 # Untrusted text, numbers
-
-
-def test_no_name_breaks_the_page(hold, viewer):
-    for name in HOSTILE:
-        force(hold, name, metadata={"<b>": "<b>"})
-        hold(name)
-        assert not locks.lock(name).acquire(blocking=False)
-
-    response = viewer.get(DASHBOARD)
-
-    text, section = text_of(response), section_of(response, "troubles")
-    chart, troubles = response.context["chart"], response.context["troubles"]
-    assert "<script>alert" not in text
-    assert len(charts_of(response)) == 2
-    assert {row.label for row in chart.rows} == set(HOSTILE)
-    assert all(html.escape(row.label) in text for row in chart.rows)
-    for row in troubles:
-        assert f'<a href="{html.escape(row.href)}">{html.escape(row.name)}</a>' in section
-    for row in (*chart.rows, *troubles):
-        name = getattr(row, "label", None) or row.name
-        assert viewer.get(row.href).context["title"] == name
 
 
 def test_no_locale_gets_into_the_drawings(hold, viewer, settings, redis_server):
@@ -416,20 +314,6 @@ def test_unreachable_alias(viewer, unusable):
     assert response.status_code == 503
     assert "The locks of “away” can't be read: " in html.unescape(text_of(response))
     assert viewer.get(dict(response.context["aliases"])["default"]).status_code == 200
-
-
-def test_the_number_of_stale_locks_has_a_plus_if_there_are_more(redis_server, hold, viewer):
-    hold("model", timeout=90)
-    postpone(redis_server, "model", seconds=60)
-    told = redis_server.connection_pool.connection_kwargs
-    with redis.Redis(host=told["host"], port=told["port"], db=told["db"]) as client:
-        fill(client, locks._keys.prefix, "model", [f"stale:{number}" for number in range(1500)])
-        words = words_of(viewer.get(DASHBOARD))
-        client.flushdb()
-
-    assert "held 1501" in words
-    assert "stale 1000+" in words
-    assert "50 of 1000+ are listed." in words
 
 
 def test_losses_that_may_be_counted_twice_are_explained(hold, viewer):

@@ -4,11 +4,9 @@ import html
 import re
 
 import pytest
-from django.contrib import admin
 
 from django_redislock import locks
-from django_redislock.admin import ActiveLockAdmin, one
-from django_redislock.models import ActiveLock
+from django_redislock.admin import one
 from tests.pages import (
     LIST,
     RELEASE,
@@ -287,20 +285,6 @@ def test_timeline_shows_wait_and_hold_one_after_the_other(two_holds, viewer):
     assert heights[0] < heights[1]
 
 
-def test_timeline_ends_with_holders_and_waiters(hold, wait, viewer):
-    hold("x").release()
-    hold("x")
-    wait("x")
-
-    response = lock_page(viewer, "x")
-
-    chart = charts_of(response)[TIMELINE]
-    [held], [waiting] = rects(chart, "held"), rects(chart, "waiting")
-    assert [row.note for row in response.context["chart"].rows][1:] == ["now", "waits"]
-    assert place(held)[1] == pytest.approx(place(waiting)[1], abs=1)
-    assert marks(chart) == ["released"]
-
-
 # Untrusted text, numbers and time zones
 
 
@@ -368,25 +352,6 @@ def test_a_lock_is_found_on_another_alias_if_the_default_is_unreachable(
     assert lock_page(viewer, "y").status_code == 503
 
 
-@pytest.mark.filterwarnings("default")
-def test_an_alias_that_could_not_be_searched_is_mentioned(viewer, unusable):
-    response = viewer.get(f"{LIST}y/change/", follow=True)
-
-    assert "“y” is not locked now." in words_of(response)
-    assert any("The locks of “away” can't" in str(each) for each in response.context["messages"])
-
-
-@pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(
-    ("alias", "status"), [("away", 503), ("memory", 503), ("nonsense", 404), ("<b>", 404)]
-)
-def test_unusable_and_unknown_aliases(viewer, unusable, alias, status):
-    response = lock_page(viewer, "x", using=alias)
-
-    assert response.status_code == status
-    assert "<b>" not in text_of(response)
-
-
 # What it costs
 
 
@@ -402,15 +367,3 @@ def test_page_costs_three_round_trips(hold, wait):
     assert looked.waiters
     assert looked.events
     assert len(asked) == 3
-
-
-def test_a_subclass_may_extend_the_context(hold, viewer):
-    class Own(ActiveLockAdmin):
-        def change_view(self, request, object_id, form_url="", extra_context=None):
-            told = {"title": "Ours", "more": "of it"}
-            return super().change_view(request, object_id, form_url, extra_context=told)
-
-    hold("x")
-    request = lock_page(viewer, "x").wsgi_request
-    shown = Own(ActiveLock, admin.site).change_view(request, "x").context_data
-    assert (shown["title"], shown["more"]) == ("Ours", "of it")

@@ -32,9 +32,3 @@ def test_dumpdata_finds_no_rows(options):
     call_command("dumpdata", "django_redislock", stdout=out, **options)
 
     assert json.loads(out.getvalue()) == []
-
-
-def test_managers_ask_the_database_nothing(django_assert_num_queries):
-    with django_assert_num_queries(0):
-        assert list(ActiveLock.objects.all()) == []
-        assert not ActiveLock._base_manager.filter(name="x").exists()

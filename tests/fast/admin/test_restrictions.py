@@ -6,7 +6,6 @@ import pytest
 from django.contrib import admin
 from django.core.exceptions import FieldError
 from django.db.models import Q
-from django.test import RequestFactory
 from django.urls import path
 
 from django_redislock import locks
@@ -179,29 +178,11 @@ def test_a_release_permission_without_obj_still_works(serve, held):
     assert held["ours:1"].owned()
 
 
-def test_a_permission_gets_the_lock_as_it_is_held(serve, releaser, held):
-    asked = []
-
-    class Recorded(ActiveLockAdmin):
-        def has_view_permission(self, request, obj=None):
-            if obj is not None:
-                asked.append((obj.name, obj.using, obj.info.holders[0].fence_token))
-            return super().has_view_permission(request, obj)
-
-    serve(Recorded)
-    releaser.get(LIST)
-
-    assert ("ours:1", "default", held["ours:1"].fence_token) in asked
-
-
 QUERIES = [
     (lambda all_: all_.exclude(name__startswith="theirs"), {"ours:1", "ours:2"}),
     (lambda all_: all_.filter(Q(pk="ours:1") | Q(name__in=["theirs:1"])), {"ours:1", "theirs:1"}),
-    (lambda all_: all_.filter(name__in=iter(["ours:1", "theirs:1"])), {"ours:1", "theirs:1"}),
     (lambda all_: all_.filter(~Q(name__endswith="1"), using="default"), {"ours:2"}),
     (lambda all_: all_.filter(name__regex=r"^o").exclude(name="ours:1"), {"ours:2"}),
-    (lambda all_: all_.filter(name__icontains="OURS").all(), {"ours:1", "ours:2"}),
-    (lambda all_: all_.filter(Q()), {"ours:1", "ours:2", "theirs:1"}),
     (lambda all_: all_.none(), set()),
 ]
 
@@ -240,9 +221,3 @@ def test_a_queryset_of_the_database_is_refused(serve, releaser):
 
     assert response.status_code == 503
     assert "Database.get_queryset() must return super()" in text_of(response)
-
-
-def test_a_user_who_may_see_all_can_page_beyond_what_a_filter_looks_at(releaser):
-    request = RequestFactory().get(LIST)
-
-    assert ActiveLockAdmin(ActiveLock, admin.site).view_test(request) is None
