@@ -1,9 +1,7 @@
 """A check of the project's English: ``python -m tests.prose [--all] [PATH ...]``.
 
-It reads the prose of pages, docstrings, comments, messages, templates and translations. It reports
-phrases that are hard to read, each with a plain alternative. Without arguments it checks the paths
-in ``[tool.prose]`` of ``pyproject.toml``, and fails if it finds a phrase there. Add a path to that
-list as soon as the file or folder is clean. ``--all`` checks the whole project.
+It reports phrases that are hard to read, each with a plain alternative. Without arguments it
+checks the paths in ``[tool.prose]`` of ``pyproject.toml``. ``--all`` checks the whole project.
 
 Code, inline code, the targets of links and generated tables are not checked.
 """
@@ -15,7 +13,7 @@ import re
 import sys
 import tokenize
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,86 +29,55 @@ WHOLE_PROJECT = (
 )
 GENERATED = {"_build", "migrations", "__pycache__"}
 
-MAX_WORDS = 25
-"""The longest sentence, in words."""
-
+MAX_WORDS = 25  # in a sentence
 MAX_LONG_SENTENCES = 0.05
 """The share of the sentences of a file that can be longer, if the file has more than one."""
 
-
-class Rule(NamedTuple):
-    pattern: re.Pattern[str]
-    advice: str
-
-
-def rule(pattern: str, advice: str) -> Rule:
-    return Rule(re.compile(pattern, re.MULTILINE), advice)
-
-
 _START = r"(?:^|(?<=[.;:!?] ))"
-_STATEMENT = r"[^?.]*(?:\.|$)"
 
-RULES = (
-    rule(
-        _START + r"(?:Who|Whoever|Whose|Whom|Whatever) " + _STATEMENT,
-        "begin with a concrete subject: the holder, a waiter, the worker, you",
-    ),
-    rule(_START + r"(?:What|Where) [^?.]*\.", "begin with a concrete subject, or with 'If'"),
-    rule(
-        r"\b(?:by|for|of|to|from|than|with|but|behind|before|after) who(?:m|ever)?\b",
-        "name the person or process: the holder, a waiter, the caller",
-    ),
-    rule(r"\bwho(?:m)?ever\b", "any process, any user"),
-    rule(
-        r"\b(?:is|are|was|were|be|been|being) told\b|\btold (?:of|so|by|as|apart|once)\b"
-        r"|\btells? (?:of|so|it|whether)\b",
-        "show, log, report, raise, notify, return",
-    ),
-    rule(r"\bfor ever\b", "indefinitely, without a limit"),
-    rule(r"\banew\b", "again"),
-    rule(r"\blately\b", "recently"),
-    rule(r"\blikewise\b", "also, the same applies"),
-    rule(r"\bmeanwhile\b", "say when: before, until, while"),
-    rule(r"\bin (?:its|their|his|the) stead\b", "on behalf of, instead"),
-    rule(r"\b(?:all the same|for all that)\b", "anyway"),
-    rule(r"\b(?:as ever|hence|thereby|therein|whence|amiss)\b", "plain words"),
-    rule(r"\bmend(?:s|ed|ing)?\b", "fix"),
-    rule(r"\breckon(?:s|ed|ing)?\b", "calculate, count"),
-    rule(r"\b(?:stand|stands|stood|standing) still\b", "is paused"),
-    rule(r"\b(?:come|comes|came|coming) free\b", "is released"),
-    rule(r"\blets? in\b", "grant, admit, acquire"),
-    rule(r"\b(?:give|gives|gave|giving) way\b", "is replaced, is skipped"),
-    rule(r"\b(?:goes|went|going) on\b", "continue, keep running"),
-    rule(r"\b(?:run|runs|ran|running) (?:down|out)\b|\blease (?:is|was) over\b", "expire"),
-    rule(r"\b(?:give|gives|gave|given|giving) back\b", "release, return"),
-    rule(r"\b(?:cool|cools|cooled|cooling) down\b|\bstays? taken\b", "is in cooldown"),
-    rule(r"\b(?:its|their|whose) turns?\b|\btheir place in\b", "grant, handover, queue lock"),
-    rule(r"\bboth colours\b|\btwins?\b", "sync and async versions"),
-    rule(r"\bbeside\b", "next to, in addition to, alongside"),
-    rule(r"\b(?:inside|outside) of\b", "inside, outside"),
-    rule(r"\bbut (?:for|that)\b", "except"),
-    rule(r"\b(?:that|those|the one|the ones|the like) of\b", "repeat the noun"),
-    rule(r"(?<![Tt]here )\b(?:is|are|was|were) (?:none|nobody|nothing)\b", "a positive statement"),
-    rule(r"(?<![Tt]here )\b(?:is|are|was|were) no [a-z]", "is not a, has no, cannot"),
-    rule(r"; where (?:a|an|the|that|it|this|one|no|some|several|both|two|they)\b", "if, when"),
-    rule(r", as (?:it|this|that|they|there|who|what|nobody|nothing|some|one)\b", "because"),
-    rule(
-        r"\b(?:is|are|was|were) to (?:be|have|say|do|go|take|come|run|end|know|let|keep|hold)\b",
-        "must, should, will",
-    ),
-    rule(r"\bso (?:long|many|much)\b(?! (?:as|that|of)\b)", "that long, that many"),
-    rule(r"\bmakes? no request of\b|\basks? (?:nothing )?of\b", "send a request to"),
-)
+RULES = {
+    rf"{_START}(?:Who|Whoever|Whose|Whom|Whatever) [^?.]*(?:\.|$)": "name the holder or a waiter",
+    rf"{_START}(?:What|Where) [^?.]*\.": "begin with a concrete subject, or with 'If'",
+    r"\b(?:by|for|of|to|from|than|with|but|behind|before|after) who(?:m|ever)?\b": "name it",
+    r"\b(?:is|are|was|were|be|been|being) told\b|\btold (?:of|so|by|as|apart|once)\b"
+    r"|\btells? (?:of|so|it|whether)\b": "show, log, report, raise, notify, return",
+    r"\b(?:stand|stands|stood|standing) still\b": "is paused",
+    r"\b(?:come|comes|came|coming) free\b": "is released",
+    r"\blets? in\b": "grant, admit, acquire",
+    r"\b(?:give|gives|gave|giving) way\b": "is replaced, is skipped",
+    r"\b(?:goes|went|going) on\b": "continue, keep running",
+    r"\b(?:run|runs|ran|running) (?:down|out)\b|\blease (?:is|was) over\b": "expire",
+    r"\b(?:give|gives|gave|given|giving) back\b": "release, return",
+    r"\b(?:cool|cools|cooled|cooling) down\b|\bstays? taken\b": "is in cooldown",
+    r"\b(?:its|their|whose) turns?\b|\btheir place in\b": "grant, handover, queue lock",
+    r"\bboth colours\b|\btwins?\b": "sync and async versions",
+    r"\bbut (?:for|that)\b": "except",
+    r"\b(?:that|those|the one|the ones|the like) of\b": "repeat the noun",
+    r"(?<![Tt]here )\b(?:is|are|was|were) (?:none|nobody|nothing)\b": "a positive statement",
+    r"(?<![Tt]here )\b(?:is|are|was|were) no [a-z]": "is not a, has no, cannot",
+    r"; where (?:a|an|the|that|it|this|one|no|some|several|both|two|they)\b": "if, when",
+    r", as (?:it|this|that|they|there|who|what|nobody|nothing|some|one)\b": "because",
+    r"\b(?:is|are|was|were) to (?:be|have|say|do|go|take|come|run|end|know|let)\b"
+    r"|\b(?:is|are|was|were) to (?:keep|hold)\b": "must, should, will",
+    r"\bso (?:long|many|much)\b(?! (?:as|that|of)\b)": "that long, that many",
+    r"\bmakes? no request of\b|\basks? (?:nothing )?of\b": "send a request to",
+    r"\b(?:for ever|anew|lately|likewise|meanwhile|in (?:its|their|his|the) stead|all the same"
+    r"|for all that|as ever|hence|thereby|therein|whence|amiss|mend(?:s|ed|ing)?|whom?ever"
+    r"|reckon(?:s|ed|ing)?|beside|(?:inside|outside) of)\b": "a plain word",
+}
+"""Patterns, each with advice."""
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 SENTENCE_END = re.compile(r"(?<=[.!?:]) +(?=[A-Z`*\"'(])")
 CODE = re.compile(r"``[^`]*``|`[^`]*`|<code>.*?</code>")
 NOT_PROSE = re.compile(r"https?://\S+|%\(\w+\)[sd]|%[sdr]|\{[^}]*\}|<[^>]+>")
 LINK_TARGET = re.compile(r"\]\([^)]*\)")
-GENERATED_BEGIN = re.compile(r"<!-- [\w-]+: written by")
-GENERATED_END = re.compile(r"<!-- [\w-]+: end")
-COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-FENCE = re.compile(r"\s*(?:```|~~~)")
+HIDDEN = re.compile(
+    r"<!-- [\w-]+: written by.*?<!-- [\w-]+: end|<!--.*?-->|^:::.*?$"
+    r"|^ *(```|~~~).*?^ *\1.*?$",
+    re.DOTALL | re.MULTILINE,
+)
+"""In a page: generated tables, comments, directives and blocks of code."""
 TEMPLATE_TEXT = re.compile(
     r"\{%\s*trans(?:late)?\s+\"([^\"]*)\"|blocktrans(?:late)?\b[^%]*%\}(.*?)\{%", re.DOTALL
 )
@@ -129,6 +96,10 @@ class Hit(NamedTuple):
 
 
 # Find the prose of a file
+
+
+def texts_of(path: Path) -> Iterator[Text]:
+    return READERS[path.suffix](path.read_text())
 
 
 def python_texts(source: str) -> Iterator[Text]:
@@ -173,25 +144,7 @@ def _comments(source: str) -> Iterator[Text]:
 
 
 def page_texts(source: str) -> Iterator[Text]:
-    yield from _paragraphs(1, "\n".join(_without_code(source)))
-
-
-def _without_code(source: str) -> Iterator[str]:
-    is_code = is_generated = False
-    for line in COMMENT.sub(_blank_lines, source).split("\n"):
-        if FENCE.match(line):
-            is_code = not is_code
-        if GENERATED_BEGIN.match(line):
-            is_generated = True
-        elif GENERATED_END.match(line):
-            is_generated = False
-        hidden = is_code or is_generated or FENCE.match(line) or line.startswith(":::")
-        yield "" if hidden else line
-
-
-def _blank_lines(match: re.Match[str]) -> str:
-    is_mark = GENERATED_BEGIN.match(match[0]) or GENERATED_END.match(match[0])
-    return match[0] if is_mark else "\n" * match[0].count("\n")
+    return _paragraphs(1, HIDDEN.sub(lambda match: "\n" * match[0].count("\n"), source))
 
 
 def _paragraphs(first: int, source: str) -> Iterator[Text]:
@@ -227,7 +180,7 @@ def catalog_texts(source: str) -> Iterator[Text]:
         yield Text(source.count("\n", 0, match.start()) + 1, text)
 
 
-READERS = {
+READERS: dict[str, Callable[[str], Iterator[Text]]] = {
     ".py": python_texts,
     ".md": page_texts,
     ".lua": lua_texts,
@@ -247,8 +200,9 @@ def check(texts: Iterable[Text]) -> list[Hit]:
     hits, long, sentences = [], [], 0
     for line, raw in texts:
         text = plain(raw)
-        for pattern, advice in RULES:
-            hits += [Hit(line, match[0][:60], advice) for match in pattern.finditer(text)]
+        for pattern, advice in RULES.items():
+            found = re.finditer(pattern, text, re.MULTILINE)
+            hits += [Hit(line, match[0][:60], advice) for match in found]
         for sentence in SENTENCE_END.split(text):
             words = len(WORD.findall(sentence))
             sentences += words > 3
