@@ -86,20 +86,11 @@ class TestUniqueOn:
         }
         assert len(names) == 1
 
-    def test_a_function_without_arguments_has_no_colon(self):
-        def tick(): ...
-
-        assert name_of(tick, unique_on="*").endswith("tick")
-
     @pytest.mark.parametrize("unknown", [["acount_id"], ["account_id", "self"], ["*"]])
     def test_unknown_arguments_are_found_at_import(self, unknown):
         with pytest.raises(ImproperlyConfigured, match="account_id, full, day") as caught:
             single_instance(unique_on=unknown)(sync)
         assert repr(unknown[-1]) in str(caught.value)
-
-    def test_arguments_that_come_by_any_name_can_be_named(self):
-        name = name_of(anything, 1, extra=2, unique_on=["extra", "first"])
-        assert name.endswith("anything:first=1,extra=2")
 
     def test_all_arguments_take_in_those_of_any_name(self):
         name = name_of(anything, 1, 2, extra=3, unique_on="*")
@@ -146,20 +137,17 @@ TEXTS = [
     (None, "null"),
     (True, "true"),
     (1, "1"),
-    (1.0, "1.0"),
     (-0.0, "0.0"),
     ("1", '"1"'),
     ('a"b\n', r'"a\"b\n"'),
     (b"a'", '''b"a'"'''),
     (Decimal("1.50"), "Decimal(1.5)"),
     (Decimal("1E+2"), "Decimal(100)"),
-    (Decimal("-0"), "Decimal(0)"),
     (Decimal("NaN"), "Decimal(NaN)"),
     (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
     (datetime(2026, 5, 1, 12, tzinfo=UTC), "2026-05-01T12:00:00+00:00"),
     (datetime(2026, 5, 1, 14, tzinfo=BERLIN), "2026-05-01T12:00:00+00:00"),
     (datetime(2026, 5, 1, 12), "2026-05-01T12:00:00"),  # noqa: DTZ001  naive ones too
-    (date(2026, 5, 1), "2026-05-01"),
     (time(12, 30), "12:30:00"),
     (timedelta(minutes=90), "P0DT01H30M00S"),
     (Colour.RED, "Colour.RED"),
