@@ -24,13 +24,8 @@ ONE_AFTER_THE_OTHER = {"solo"}
 INTERRUPTED = {"prefork", "solo"}
 """The pools whose tasks run in the main thread of their process."""
 
-"""Errors in the logs of tasks that fail, and of locks that were force-released."""
 
-
-@pytest.fixture(
-    scope="module",
-    params=["prefork", "gevent", "threads", "solo"],
-)
+@pytest.fixture(scope="module", params=["prefork", "gevent", "threads", "solo"])
 def pool(request):
     return request.param
 

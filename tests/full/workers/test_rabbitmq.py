@@ -5,16 +5,13 @@ import pytest
 from django_redislock import locks
 from tests.celery_app import stubborn
 from tests.celery_worker import outcome, running_worker
-from tests.tools import wait_until
 
 from . import pool_app as tasks
 from .rabbitmq import rabbitmq
 from .test_pools import ids_that_ran_one_after_the_other
+from .test_shutdown import freed, pid_of
 
 pytestmark = [pytest.mark.celery]
-
-FREE_WITHIN = 2.0
-"""Seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -27,19 +24,6 @@ def worker(tmp_path_factory):
         yield worker
 
 
-def pid_of(run, times=1):
-    return int(run.wait_for("begin", times)[times - 1].split()[2])
-
-
-def freed(name):
-    wait_until(lambda: locks.get(name) is None, timeout=FREE_WITHIN)
-    return True
-
-
-def test_the_worker_is_connected_to_rabbitmq(worker):
-    assert worker.logged("Connected to amqp://")
-
-
 def test_all_tasks_that_retry_run_one_after_the_other(worker, run):
     results = [worker.send(tasks.patient, run.id) for _ in range(10)]
     assert {outcome(result, timeout=60) for result in results} == {"ran"}
@@ -48,6 +32,7 @@ def test_all_tasks_that_retry_run_one_after_the_other(worker, run):
 
 
 def test_a_task_whose_process_was_killed_is_redelivered_and_runs(worker, run):
+    assert worker.logged("Connected to amqp://")
     result = worker.send(stubborn, run.id)
     first = pid_of(run)
     worker.kill_child(first, result.id)
