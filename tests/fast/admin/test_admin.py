@@ -356,15 +356,11 @@ def test_nothing_can_be_added_changed_or_deleted(hold, admin_client):
 # Redis away
 
 
-@pytest.fixture
-def redis_away(settings):
+@pytest.mark.filterwarnings("default")
+def test_pages_say_when_redis_is_away(releaser, settings):
     caches = settings.CACHES
     settings.CACHES = {"away": {**caches["default"], "LOCATION": "redis://127.0.0.1:1/0"}}
     settings.REDISLOCK_CACHE = "away"
-
-
-@pytest.mark.filterwarnings("default")
-def test_pages_say_when_redis_is_away(redis_away, releaser):
     text = json.dumps([("x", 1)])
     responses = [
         releaser.get(LIST),
@@ -376,11 +372,7 @@ def test_pages_say_when_redis_is_away(redis_away, releaser):
     assert [response.status_code for response in responses] == [503] * 4
     for response in responses:
         assert "The locks can't be read: " in html.unescape(text_of(response))
-
-
-def test_release_says_when_redis_is_away(redis_away, releaser):
-    done = confirm(releaser, json.dumps([("x", 1)]))
-
+    done = confirm(releaser, text)
     assert done.url == LIST
     nothing, away = messages_of(done)
     assert nothing == "Nothing was released."

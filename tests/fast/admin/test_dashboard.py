@@ -150,22 +150,6 @@ def test_a_loss_without_a_recorded_hold_is_listed(hold, viewer, redis_server):
     assert section_of(response, "troubles").count('<td class="number">-</td>') == 2
 
 
-def test_cards_link_the_problems(hold, viewer, redis_server):
-    force(hold, "x")
-    hold("refused")
-    assert not locks.lock("refused").acquire(blocking=False)
-
-    page = text_of(viewer.get(DASHBOARD))
-
-    links = re.findall(r'<div class="(\w+)"><dt><a href="#redislock-troubles">', page)
-    assert links == ["forced"]
-    assert page.count('id="redislock-troubles"') == 1
-    redis_server.delete(*redis_server.scan_iter("*history:broken"))
-    page = text_of(viewer.get(DASHBOARD))
-    assert '<div class="forced"><dt>forced</dt><dd>1</dd>' in page
-    assert "redislock-troubles" not in page
-
-
 # The timeline
 
 

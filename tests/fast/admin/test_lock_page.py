@@ -30,28 +30,21 @@ TIMELINE = "Who held this lock, and who waits"
 # How it stands
 
 
-def test_page_summarizes_the_lock_in_a_sentence(hold, wait, viewer):
-    hold("invoice")
+def test_a_holder_that_renews_and_its_waiters(hold, wait, viewer):
+    hold("invoice", timeout=30)
     wait("invoice")
     wait("invoice")
 
-    words = words_of(lock_page(viewer, "invoice"))
+    response = lock_page(viewer, "invoice")
 
+    words = words_of(response)
     holder = locks.get("invoice").holder
     assert re.search(
         rf"Held by {holder.host}:{holder.pid} for [\d.]+s; renewed [\d.]+s ago;"
         r" 2 wait, the first for [\d.]+s\.",
         words,
     )
-
-
-def test_a_holder_that_renews_is_not_safe_to_release(hold, viewer):
-    hold("invoice", timeout=30)
-
-    response = lock_page(viewer, "invoice")
-
     assert response.context["verdict"].level == "held"
-    words = words_of(response)
     assert "In use: releasing is not safe." in words
     assert "It may still hang, so check the process." in words
     assert "the holder is notified within 10s" in words
