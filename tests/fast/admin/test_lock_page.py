@@ -295,17 +295,6 @@ def test_times_are_of_the_current_time_zone(hold, viewer, settings):
 # Several caches
 
 
-def test_page_of_a_lock_of_another_alias(hold, viewer, other):
-    mine, theirs = hold("x"), hold("x", other)
-
-    here, there = lock_page(viewer, "x"), lock_page(viewer, "x", using="other")
-
-    assert str(mine.fence_token) in words_of(here)
-    assert str(theirs.fence_token) in words_of(there)
-    assert "Cache alias other" in words_of(there)
-    assert f"{LIST}dashboard/?using=other" in text_of(there)
-
-
 def test_a_lock_is_released_through_any_alias_of_its_server(hold, releaser, settings):
     settings.CACHES = {**settings.CACHES, "twin": settings.CACHES["default"]}
     lock = hold("x")
