@@ -1,4 +1,5 @@
 """A bank whose rows are fenced, and models of other shapes."""
+# ruff: noqa: DJ008  the default text is enough
 
 import uuid
 
@@ -10,18 +11,12 @@ from django_redislock.fencing import FenceField
 class Owner(models.Model):
     name = models.TextField()
 
-    def __str__(self):
-        return self.name
-
 
 class Account(models.Model):
     owner = models.ForeignKey(Owner, models.CASCADE, null=True, related_name="accounts")
     balance = models.IntegerField(default=0)
     note = models.TextField(default="")
     fence = FenceField()
-
-    def __str__(self):
-        return f"account {self.pk}"
 
     def save(self, *args, shout=False, **options):
         if shout:
@@ -41,9 +36,6 @@ class Parcel(models.Model):
     weight = models.IntegerField(default=0)
     fence = FenceField("written under")
 
-    def __str__(self):
-        return str(self.pk)
-
 
 class Ledger(models.Model):
     """Two fences, one for each of two locks."""
@@ -53,16 +45,10 @@ class Ledger(models.Model):
     credit = models.IntegerField(default=0)
     credit_fence = FenceField(db_column="credited_under")
 
-    def __str__(self):
-        return f"ledger {self.pk}"
-
 
 class Place(models.Model):
     name = models.TextField(default="")
     fence = FenceField()
-
-    def __str__(self):
-        return self.name
 
 
 class Restaurant(Place):
@@ -73,9 +59,6 @@ class Restaurant(Place):
 
 class Building(models.Model):
     name = models.TextField(default="")
-
-    def __str__(self):
-        return self.name
 
 
 class School(Building):

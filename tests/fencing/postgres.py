@@ -54,7 +54,7 @@ def migrated(alias: str, entry: dict[str, Any]) -> Iterator[None]:
     connections.settings[alias] = dict(entry)
     connections.configure_settings(connections.settings)
     wait_until(lambda: _is_up(alias), timeout=60)
-    call_command("migrate", database=alias, verbosity=0)
+    call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
     yield
     connections[alias].close()
     del connections[alias], connections.settings[alias]

@@ -45,17 +45,20 @@ def test_a_lock_that_is_not_held_is_refused_without_a_query():
         lock.release()
 
 
-def test_an_async_task_writes_under_its_own_lock(using):
+def test_an_async_task_writes_and_deletes_under_its_own_lock(using):
     row = account(using)
 
     async def work():
         async with locks.lock("account") as lock:
             await fenced(Account.objects.using(using), lock).aupdate(balance=5)
             await fenced(row, lock).asave(update_fields=["note"])
-            return lock.fence_token
+            found = await Account.objects.using(using).aget()
+            assert (found.balance, found.fence) == (5, lock.fence_token)
+            with pytest.raises(StaleLock):
+                await fenced(row, lock.fence_token - 1).adelete()
+            assert await fenced(row, lock).adelete() == (1, {"fencing.Account": 1})
 
-    token = async_to_sync(work)()
-    assert (stored(row).balance, stored(row).fence) == (5, token)
+    async_to_sync(work)()
 
 
 class Several:

@@ -1,13 +1,8 @@
 """The field: what migrations see of it, and what ordinary writes do to it."""
 
-from io import StringIO
-
 import pytest
-from django.core import serializers
-from django.core.management import call_command
-from django.db import connections, models
+from django.db import connections
 from django.db.migrations.writer import MigrationWriter
-from django.forms import modelform_factory
 
 from django_redislock.fencing import FenceField
 from tests.fencing.models import Account, Parcel
@@ -38,21 +33,6 @@ def test_what_would_break_it_is_refused(option):
         FenceField(**option)
 
 
-def test_it_is_a_big_integer_that_begins_at_0_and_is_in_no_form():
-    field = Account._meta.get_field("fence")
-
-    assert isinstance(field, models.BigIntegerField)
-    assert (field.default, field.null, field.db_index, field.editable) == (0, False, False, False)
-    assert "fence" not in modelform_factory(Account, fields="__all__").base_fields
-
-
-@pytest.mark.usefixtures("db")
-def test_users_migrations_stay_as_they_are():
-    out = StringIO()
-    call_command("makemigrations", "fencing", "--check", "--dry-run", stdout=out)
-    assert "No changes" in out.getvalue()
-
-
 def test_a_plain_save_leaves_the_fence_as_it_is(using):
     row = account(using, fence=OLD)
     other = stored(row)
@@ -72,17 +52,6 @@ def test_a_plain_insert_begins_at_0_or_what_is_said(using):
     rows = [Parcel(fence=NOW), Parcel()]
     Parcel.objects.using(using).bulk_create(rows)
     assert [stored(row).fence for row in rows] == [NOW, 0]
-
-
-def test_a_dump_that_is_loaded_has_its_fences(using):
-    row = account(using, fence=NOW)
-    dumped = serializers.serialize("json", [row])
-    Account.objects.using(using).update(fence=NEW)
-
-    for each in serializers.deserialize("json", dumped, using=using):
-        each.save(using=using)
-
-    assert stored(row).fence == NOW
 
 
 def test_rows_that_are_there_already_begin_at_0(using):

@@ -1,17 +1,12 @@
 """Instances: save() and delete()."""
 
-import pickle
-
 import pytest
-from asgiref.sync import async_to_sync
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError
 from django.db.models import F
-from django.db.models.signals import post_save, pre_save
-from django.db.transaction import TransactionManagementError
 
 from django_redislock import StaleLock
 from django_redislock.fencing import fenced
-from tests.fencing.models import Account, Ledger, Parcel, Place, Restaurant, Savings, School
+from tests.fencing.models import Account, Parcel, Place, Restaurant, Savings, School
 from tests.fencing.tools import NEW, NOW, OLD, account, stored
 
 
@@ -104,49 +99,6 @@ def test_the_save_method_of_the_model_is_called(using):
     assert Account.objects.using(using).count() == 2
 
 
-def test_the_signals_of_save_are_sent(using):
-    heard = []
-
-    def hear(sender, instance, **about):
-        about["signal"] = "pre" if about["signal"] is pre_save else "post"
-        heard.append((about, pickle.loads(pickle.dumps(instance)).pk))  # noqa: S301  our own
-
-    row = account(using)
-    pre_save.connect(hear, sender=Account)
-    post_save.connect(hear, sender=Account)
-    try:
-        fenced(row, NOW).save(update_fields=["balance"])
-    finally:
-        pre_save.disconnect(hear, sender=Account)
-        post_save.disconnect(hear, sender=Account)
-
-    about = {"raw": False, "using": using, "update_fields": frozenset({"balance"})}
-    assert heard == [
-        (about | {"signal": "pre"}, row.pk),
-        (about | {"signal": "post", "created": False}, row.pk),
-    ]
-
-
-def test_a_save_that_fails_leaves_the_fence(using):
-    row = account(using, fence=OLD)
-    row.balance = None
-    with pytest.raises(IntegrityError):
-        fenced(row, NOW).save()
-    assert row.fence == OLD
-    assert stored(row).fence == OLD
-
-
-def test_the_block_around_a_stale_save_is_rolled_back(using):
-    row, other = account(using, fence=NEW), account(using)
-    with transaction.atomic(using=using):
-        fenced(other, NOW).save()
-        with pytest.raises(StaleLock):
-            fenced(row, NOW).save()
-        with pytest.raises(TransactionManagementError):
-            fenced(other, NEW).save()
-    assert stored(other).fence == 0
-
-
 @pytest.mark.parametrize("model", [Restaurant, School])
 def test_a_stale_save_writes_none_of_several_tables(using, model):
     row = model.objects.using(using).create(name="old", fence=NEW)
@@ -171,16 +123,6 @@ def test_a_stale_holder_does_not_write_a_linked_parent(using, act):
     assert (stored(place).name, stored(place).fence) == ("new", NEW + 1)
 
 
-def test_of_two_fences_one_is_named(using):
-    row = Ledger.objects.using(using).create(debit_fence=OLD, credit_fence=NEW)
-    row.debit = 5
-    fenced(row, NOW, field="debit_fence").save(update_fields=["debit"])
-    with pytest.raises(StaleLock):
-        fenced(row, NOW, field="credit_fence").save()
-    found = stored(row)
-    assert (found.debit, found.debit_fence, found.credit_fence) == (5, NOW, NEW)
-
-
 def test_a_delete_needs_the_newest_token(using):
     row = account(using, fence=NOW)
     with pytest.raises(StaleLock):
@@ -196,18 +138,3 @@ def test_a_row_that_is_not_there_is_not_deleted(using):
     assert fenced(row, NOW).delete() == (0, {})
     with pytest.raises(ValueError, match="can't be deleted"):
         fenced(Account(), NOW).delete(using=using)
-
-
-def test_async_saves_and_deletes(using):
-    row = account(using)
-
-    async def work():
-        await fenced(row, NOW).asave()
-        assert (await Account.objects.using(using).aget()).fence == NOW
-        with pytest.raises(StaleLock):
-            await fenced(row, OLD).asave()
-        with pytest.raises(StaleLock):
-            await fenced(row, OLD).adelete()
-        assert await fenced(row, NOW).adelete() == (1, {"fencing.Account": 1})
-
-    async_to_sync(work)()

@@ -59,31 +59,23 @@ def test_an_update_writes_all_rows_or_none(using, rows):
     assert {(stored(row).balance, stored(row).fence) for row in found} == {(5, NEW + 1)}
 
 
-def test_the_block_around_a_stale_write_is_rolled_back(using, rows):
+@pytest.mark.parametrize("act", ["update", "save"])
+def test_the_block_around_a_stale_write_is_rolled_back(using, rows, act):
     row, other = account(using, fence=NEW), account(using)
-
+    target = row if act == "save" else rows.filter(pk=row.pk)
     with transaction.atomic(using=using):
-        fenced(rows.filter(pk=other.pk), NOW).update(balance=5)
+        fenced(other, NOW).save()
         with pytest.raises(StaleLock):
-            fenced(rows.filter(pk=row.pk), NOW).update(balance=5)
+            getattr(fenced(target, NOW), act)()
         with pytest.raises(TransactionManagementError):
             rows.count()
-
-    assert stored(other).balance == 0
-
-
-def test_without_values_only_the_fence_is_written(using, rows):
-    row = account(using, balance=1)
-    assert fenced(rows, NOW).update() == 1
-    assert (stored(row).balance, stored(row).fence) == (1, NOW)
+    assert stored(other).fence == 0
 
 
 @pytest.mark.parametrize(
     "chosen",
     [
         lambda rows: rows.filter(owner__name="Ada"),
-        lambda rows: rows.exclude(owner__name="Bob"),
-        lambda rows: rows.filter(owner__name__in=["Ada", "Eve"]).distinct(),
         lambda rows: rows.annotate(n=Count("owner")).filter(n=1).exclude(owner__name="Bob"),
         lambda rows: rows.order_by("-balance").select_related("owner").filter(owner__name="Ada"),
         lambda rows: rows.values("balance").annotate(a=Avg("fence")).filter(owner__name="Ada"),
@@ -111,12 +103,11 @@ OPEN_HERE = Account.objects.filter(owner=OuterRef("owner"), note="open")
     [
         lambda rows: rows.filter(owner__accounts__note="open"),
         lambda rows: rows.filter(Exists(OPEN_HERE)),
-        lambda rows: rows.alias(some=Exists(OPEN_HERE)).filter(some=True),
         lambda rows: rows.filter(owner__in=rows.filter(note="open").values("owner")),
         lambda rows: rows.filter(owner__in=RawSQL(OWNERS, ())),  # noqa: S611  our own text
         lambda rows: rows.extra(where=[f"owner_id IN ({OWNERS})"]),  # noqa: S610  our own text
     ],
-    ids=["relation", "exists", "alias", "among", "raw", "extra"],
+    ids=["relation", "exists", "among", "raw", "extra"],
 )
 def test_the_update_does_not_hide_a_newer_row_that_matches_by_other_rows(using, rows, chosen):
     owner = Owner.objects.using(using).create(name="it")
@@ -234,9 +225,8 @@ def test_get_returns_the_row_unless_its_token_is_newer(using, rows):
     row = account(using, fence=NOW)
     with transaction.atomic(using=using):
         assert fenced(rows, NOW).get(pk=row.pk) == row
-        assert fenced(rows.filter(pk=row.pk), NEW).get() == row
         with pytest.raises(StaleLock) as caught:
-            fenced(rows, OLD).get(pk=row.pk)
+            fenced(rows.only("balance"), OLD).get(pk=row.pk)
     assert (caught.value.pk, caught.value.token, caught.value.found) == (row.pk, OLD, NOW)
 
 
@@ -246,12 +236,6 @@ def test_get_raises_as_django_does(using, rows):
     account(using)
     with transaction.atomic(using=using), pytest.raises(TypeError, match="instances"):
         fenced(rows.values(), NOW).get()
-
-
-def test_get_reads_a_deferred_fence(using, rows):
-    row = account(using, fence=NEW)
-    with transaction.atomic(using=using), pytest.raises(StaleLock):
-        fenced(rows.only("balance"), NOW).get(pk=row.pk)
 
 
 @pytest.mark.parametrize("using", ["postgres"], indirect=True)
