@@ -2,7 +2,6 @@
 
 import pytest
 from celery import Celery
-from celery.signals import task_retry
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import locks, single_instance
@@ -46,10 +45,9 @@ class TestNothingHeld:
         settings.CACHES = settings.CACHES | {"other": elsewhere}
         with held_elsewhere(NAME, using="other"):
             assert_nothing_held(using="default", within=0)
-            with pytest.raises(AssertionError, match="on 'other'"):
-                assert_nothing_held(within=0)
-            with pytest.raises(AssertionError, match="on 'other'"):
-                assert_nothing_held(using="other", within=0)
+            for using in ({}, {"using": "other"}):
+                with pytest.raises(AssertionError, match="on 'other'"):
+                    assert_nothing_held(**using, within=0)
 
     def test_an_alias_that_is_mistaken_has_nothing_unless_it_is_the_locks_own(
         self, settings
@@ -57,10 +55,6 @@ class TestNothingHeld:
         mistaken = settings.CACHES["default"] | {"OPTIONS": {"protocol": 5}}
         settings.CACHES = settings.CACHES | {"other": mistaken}
         assert_nothing_held()
-        with held_elsewhere(NAME), pytest.raises(AssertionError, match=NAME):
-            assert_nothing_held(within=0)
-        with pytest.raises(ImproperlyConfigured, match="protocol"):
-            assert_nothing_held(using="other")
         settings.REDISLOCK_CACHE = "other"
         with pytest.raises(ImproperlyConfigured, match="protocol"):
             assert_nothing_held()
@@ -115,7 +109,6 @@ class TestSkipped:
             work.apply([7])
 
         @app.task(name="kit.other", shared=False)
-        @single_instance
         def other(): ...
 
         message = r"Task kit\.other was not skipped"
@@ -160,10 +153,6 @@ class TestRetried:
                 raise self.retry(countdown=0)
             return "ran"
 
-        signals = []
-        task_retry.connect(lambda **facts: signals.append(facts), weak=False, dispatch_uid="test")
         message = r"Task kit\.own was not retried"
         with pytest.raises(AssertionError, match=message), assert_retried(own, within=0):
-            assert own.apply().result
-        task_retry.disconnect(dispatch_uid="test")
-        assert len(signals) == 1
+            assert own.apply().result == "ran"

@@ -1,6 +1,7 @@
 """held_elsewhere() holds a lock as another process would."""
 
 import pytest
+from redis.asyncio import Redis
 
 from django_redislock import AsyncLock, Lock, LockError, LockNotOwnedError, locks
 from django_redislock.testing import held_elsewhere, lose
@@ -34,14 +35,6 @@ def test_the_caller_is_not_the_holder() -> None:
             locks.lock(NAME).release()
 
 
-def test_the_lock_records_its_holder_and_metadata() -> None:
-    with held_elsewhere(NAME, holder_task_id="task-1", metadata={"by": "cron"}):
-        info = locks.get(NAME)
-        assert info is not None
-        assert info.holder is not None
-        assert (info.holder.task_id, info.metadata) == ("task-1", {"by": "cron"})
-
-
 def test_the_lock_is_renewed() -> None:
     with held_elsewhere(locks.lock(NAME, timeout=0.2)):
         first = locks.get(NAME)
@@ -49,7 +42,7 @@ def test_the_lock_is_renewed() -> None:
         wait_until(lambda: (now := locks.get(NAME)) and now.expires_at > first.expires_at)
 
 
-def test_a_lock_of_any_kind_can_be_held() -> None:
+def test_a_lock_of_any_kind_can_be_held(redis_server) -> None:
     with held_elsewhere(locks.semaphore(NAME, 3, weight=2)):
         assert locks.semaphore(NAME, 3).acquire(blocking=False, token="one")
         assert not locks.semaphore(NAME, 3, weight=2).acquire(blocking=False)
@@ -58,6 +51,8 @@ def test_a_lock_of_any_kind_can_be_held() -> None:
         assert not locks.write_lock(NAME).acquire(blocking=False)
     with held_elsewhere(locks.lock_many(["tests:a", "tests:b"])):
         assert not is_free("tests:b")
+    with held_elsewhere(Lock(redis_server, NAME, timeout=5)):
+        assert not Lock(redis_server, NAME, timeout=5).acquire(blocking=False)
 
 
 def test_the_lock_object_itself_is_not_the_holder() -> None:
@@ -69,11 +64,6 @@ def test_the_lock_object_itself_is_not_the_holder() -> None:
     assert lock.at_least_for == 60
     lock.at_least_for = 0
     locks.force_release(NAME)
-
-
-def test_a_lock_with_a_client_can_be_held(redis_server) -> None:
-    with held_elsewhere(Lock(redis_server, NAME, timeout=5)):
-        assert not Lock(redis_server, NAME, timeout=5).acquire(blocking=False)
 
 
 def test_a_lock_that_is_not_free_is_an_error() -> None:
@@ -92,16 +82,10 @@ def test_a_lock_that_is_not_free_is_an_error() -> None:
         (NAME, {"metadata": "cron"}, "metadata must be a mapping with str keys, got 'cron'"),
         (NAME, {"using": 7}, "alias must be a str, got 7"),
         (locks.lock(NAME), {"using": "default"}, "using='default' requires a lock name"),
+        (AsyncLock(Redis(), NAME), {}, "a synchronous lock"),
     ],
 )
 def test_invalid_arguments_are_refused(lock, options, error) -> None:
     with pytest.raises((TypeError, ValueError), match=error):
         held_elsewhere(lock, **options).__enter__()
     assert locks.get(NAME) is None
-
-
-def test_a_lock_with_an_async_client_is_refused() -> None:
-    from redis.asyncio import Redis
-
-    with pytest.raises(TypeError, match="a synchronous lock"):
-        held_elsewhere(AsyncLock(Redis(), NAME)).__enter__()
