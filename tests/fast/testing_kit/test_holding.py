@@ -18,8 +18,9 @@ def is_free(name: str = NAME) -> bool:
 
 
 def test_the_lock_is_held_until_the_block_ends() -> None:
-    with held_elsewhere(NAME):
+    with held_elsewhere(NAME, metadata={"by": "cron"}):
         assert not is_free()
+        assert locks.get(NAME).metadata == {"by": "cron"}
     assert locks.get(NAME) is None
     with pytest.raises(ZeroDivisionError), held_elsewhere(NAME, using="django_redis"):
         raise ZeroDivisionError(locks.using("django_redis").get(NAME).token)

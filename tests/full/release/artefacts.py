@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 import zipfile
 from collections.abc import Iterator, Set
 from functools import cached_property
@@ -16,6 +15,8 @@ from readme_renderer import markdown
 
 NOT_DISTRIBUTED = (".ci/",)
 """What is in the repository and is nobody's who has the sdist."""
+
+DIST_INFO = "METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"
 
 ADDRESS = re.compile(r'(?:href|src|srcset)="([^"]*)"')
 ELSEWHERE = ("https://", "http://", "mailto:", "#")
@@ -64,19 +65,13 @@ class Artefacts:
         return "-".join([*self.wheel.name.split("-")[:2]]) + ".dist-info"
 
 
-def differing(artefacts: Artefacts, root: Path, files: Set[str]) -> Iterator[str]:
+def differing(artefacts: Artefacts, files: Set[str]) -> Iterator[str]:
     """What is in them and is not in the tree, or the other way round."""
     package = {each for each in files if each.startswith("django_redislock/")}
-    told = {f"{artefacts.dist_info}/{each}" for each in _facts(root)}
+    told = {f"{artefacts.dist_info}/{each}" for each in DIST_INFO}
     yield from _difference("the wheel", artefacts.in_wheel(), package | told)
     ours = {each for each in files if not each.startswith(NOT_DISTRIBUTED)}
     yield from _difference("the sdist", artefacts.in_sdist(), ours | {"PKG-INFO"})
-
-
-def _facts(root: Path) -> set[str]:
-    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    entries = {"entry_points.txt"} if {"scripts", "entry-points"} & {*project} else set()
-    return {"METADATA", "RECORD", "WHEEL", "licenses/LICENSE"} | entries
 
 
 def _difference(what: str, there: Set[str], expected: Set[str]) -> Iterator[str]:

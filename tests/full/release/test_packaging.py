@@ -34,7 +34,7 @@ def place(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Pla
 def test_the_archives_have_exactly_the_files_of_the_tree(artefacts: Artefacts) -> None:
     listed = Tree(ROOT).files("--cached", "--others", "--exclude-standard")
     files = {each for each in listed if (ROOT / each).exists()}
-    assert list(differing(artefacts, ROOT, files)) == []
+    assert list(differing(artefacts, files)) == []
     assert list(unlike(artefacts, ROOT)) == []
 
 

@@ -1,13 +1,12 @@
 import pytest
 from celery.contrib.testing.worker import start_worker
 from django.core.cache import cache
-from django.core.management import CommandError, call_command
 from redis.exceptions import ConnectionError
 
 from depot import orders
 from depot.celery import app
 from depot.tasks import count, ship
-from django_redislock import LockLost, locks
+from django_redislock import LockLost
 from django_redislock.testing import (
     assert_nothing_held,
     assert_retried,
@@ -22,13 +21,6 @@ def test_an_order_that_is_being_paid_is_refused(client):
     with held_elsewhere("order:7"):
         assert client.post("/orders/7/pay/").status_code == 409
         assert client.post("/orders/8/pay/").status_code == 200
-
-
-def test_the_command_tells_who_is_at_it():
-    with held_elsewhere("count-all", metadata={"by": "cron"}):
-        assert locks.get("count-all").metadata == {"by": "cron"}
-        with pytest.raises(CommandError, match="counts already"):
-            call_command("count_all")
 
 
 def test_nothing_is_charged_when_the_lock_is_lost(monkeypatch):
