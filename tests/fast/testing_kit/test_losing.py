@@ -7,6 +7,7 @@ import pytest
 
 from django_redislock import LockError, LockLost, locks
 from django_redislock.testing import alose, held_elsewhere, lose
+from tests.lock_tools import start
 
 NAME = "tests:kit"
 
@@ -41,38 +42,22 @@ def test_on_lost_cannot_call_lose(caplog) -> None:
 
 
 def test_lose_waits_for_a_renewal_in_progress() -> None:
-    order, begun, go = [], threading.Event(), threading.Event()
+    begun, go = threading.Event(), threading.Event()
 
-    def note(lock) -> None:
+    def wait(lock) -> None:
         begun.set()
         assert go.wait(60)
-        order.append("told of the other")
 
-    def work() -> None:
-        lose(NAME)
-        order.append("lost")
-
-    other = locks.lock("tests:other", timeout=0.3, on_lost=note)
+    other = locks.lock("tests:other", timeout=0.3, on_lost=wait)
     other.acquire()
     locks.force_release("tests:other")
     assert begun.wait(60)
     with held_elsewhere(NAME):
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join(0.3)
+        losing = start(lose, NAME)
+        with pytest.raises(TimeoutError):
+            losing.result(0.3)
         go.set()
-        thread.join(60)
-    assert order == ["told of the other", "lost"]
-
-
-def test_the_history_records_the_loss() -> None:
-    lock = locks.lock(NAME)
-    lock.acquire()
-    lose(NAME)
-    assert locks.history(NAME)[0].outcome == "expired"
-    with pytest.raises(LockLost):
-        lock.release()
-    assert locks.history(NAME)[0].outcome == "lost"
+        losing.result(60)
 
 
 def test_all_holders_of_the_name_lose_it() -> None:
@@ -96,8 +81,10 @@ def test_a_lock_without_renewal_raises_when_it_is_released() -> None:
     lose(NAME)
     assert not lock.lost
     assert not lock.owned()
+    assert locks.history(NAME)[0].outcome == "expired"
     with pytest.raises(LockLost):
         lock.release()
+    assert locks.history(NAME)[0].outcome == "lost"
 
 
 def test_a_coroutine_loses_its_lock_to_a_coroutine_or_a_thread() -> None:

@@ -12,29 +12,23 @@ from .artefacts import Artefacts, differing, unfit, unlike
 from .installing import uninstallable
 from .tree import Tree, misnamed, uncommitted
 
-Step = tuple[str, Callable[[], Iterable[str]]]
-"""What has to be the case, and a function that gives the problems."""
 
-
-def steps(tree: Tree, artefacts: Artefacts, *, rehearse: bool) -> Iterator[Step]:
+def steps(
+    tree: Tree, artefacts: Artefacts, *, rehearse: bool
+) -> Iterator[tuple[str, Callable[[], Iterable[str]]]]:
+    """Yield each requirement with a function that returns the problems."""
     version = tree.version
     yield "Everything is committed", partial(uncommitted, tree)
     if not rehearse:
         yield "Version, changelog and tag agree", partial(misnamed, tree)
     yield "The sdist and the wheel are built", partial(_build_problems, tree, artefacts)
-    yield (
-        "They have the committed files and no others",
-        lambda: differing(artefacts, tree.files()),
-    )
+    title = "They have the committed files and no others"
+    yield title, lambda: differing(artefacts, tree.files())
     yield "The sdist builds the same wheel", partial(unlike, artefacts, tree.root)
-    yield (
-        "An index accepts the metadata and renders the README",
-        partial(unfit, artefacts, version),
-    )
-    yield (
-        "The wheel works in a new project in an empty environment",
-        lambda: uninstallable(artefacts.wheel, version),
-    )
+    title = "An index accepts the metadata and renders the README"
+    yield title, partial(unfit, artefacts, version)
+    title = "The wheel works in a new project in an empty environment"
+    yield title, lambda: uninstallable(artefacts.wheel, version)
 
 
 def _build_problems(tree: Tree, artefacts: Artefacts) -> Iterator[str]:
