@@ -2,7 +2,6 @@
 
 import os
 import pty
-import random
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
 from tests.commands import Subprocess, Terminal, run_process
-from tests.tools import ROOT, leftovers, wait_until
+from tests.tools import ROOT, wait_until
 
 RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
 
@@ -91,26 +90,6 @@ def test_streams_are_passed_through():
     assert ended == (0, "a\nb\n", "oops\n")
 
 
-def test_ignored_signals_stay_ignored():
-    with Run("x", "--", "sh", "-c", "echo ready; read line; exit 5", before=["nohup"]) as run:
-        run.expect("ready")
-        run.send("SIGHUP")
-        os.killpg(run.pid, signal.SIGHUP)
-        run.tell("go on")
-        assert run.wait() == 5
-
-
-def test_signals_are_as_a_command_finds_them_elsewhere():
-    code = """
-for line in open("/proc/self/status"):
-    if line.startswith(("SigBlk", "SigIgn")):
-        print(line, end="")
-"""
-    plain = run_process(program=[sys.executable, "-c", code])
-
-    assert run_process("run", "x", "--", sys.executable, "-c", code) == plain
-
-
 # Signals
 
 
@@ -135,16 +114,6 @@ def test_signals_are_passed_on(program, monkeypatch):
 
         assert run.wait() == 7
     assert run.said[1:] == [*(f"got {name}" for name in SIGNALS), "ended"]
-
-
-def test_a_lost_lock_ends_the_command_on_systems_without_sigtimedwait(monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "RUN", [sys.executable, "-c", WITHOUT_SIGTIMEDWAIT])
-    with listener("x") as run:
-        run.expect("ready")
-        locks.force_release("x")
-        run.tell("end")
-
-        assert run.wait() == 75
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
@@ -193,38 +162,6 @@ def test_signal_ends_the_wait(hold, name):
         assert run.wait() == 128 + getattr(signal, name)
         assert none_waits("x")
     assert run.said == []
-
-
-@pytest.mark.timeout(300)
-def test_signal_at_any_moment_leaves_nothing(tmp_path, redis_server, monkeypatch):
-    """It strikes while Django starts, while it asks, at the fork, while it releases."""
-    # What strikes as redis-py connects leaves a socket to the garbage collector, with a warning.
-    monkeypatch.setattr(sys.modules[__name__], "RUN", [sys.executable, *RUN[3:]])
-    began = time.monotonic()
-    run_process("run", "x", "--", "true")
-    usual = time.monotonic() - began
-    note = tmp_path / "pids"
-    seed = random.randrange(10**6)
-    print("seed", seed)
-    rng = random.Random(seed)
-    for number in range(8):
-        command = f"echo $$ >> {note}; " + ("sleep 1000; true" if number % 2 else "true")
-        with Run("x", "--", "sh", "-c", command) as run:
-            time.sleep(usual * rng.uniform(0.5, 1.1))
-            run.send("SIGTERM")
-            assert run.wait() in (0, -signal.SIGTERM, 128 + signal.SIGTERM), run.complained
-            assert leftovers(redis_server) == []
-            gone(*note.read_text().split() if note.exists() else [])
-        assert "Traceback" not in "".join(run.complained), run.complained
-
-
-# The lock is held by another process
-
-
-def test_conflict_with_a_closed_stderr(hold):
-    hold("x")
-    with Run("x", "--skip", "--conflict-exit-code", "0", "--", "false", before=NO_STDERR) as run:
-        assert run.wait() == 0
 
 
 # The lock is lost
@@ -379,17 +316,6 @@ def test_a_signal_from_the_keyboard_arrives_once(key, name):
     assert terminal.text.count(f"got {name}") == 1
 
 
-def test_signals_from_elsewhere_are_passed_on_at_a_terminal_too():
-    with Shell() as terminal:
-        pid = terminal.run("x", LISTENER)
-        for name in SIGNALS:
-            os.kill(pid, getattr(signal, name))
-            terminal.expect(f"got {name}")
-        terminal.end(7)
-
-    assert [terminal.text.count(f"got {name}") for name in SIGNALS] == [1] * len(SIGNALS)
-
-
 def test_a_closed_terminal_ends_the_command():
     """`ssh -t`, tmux and `docker run -t` start a command without a shell."""
     leads = (
@@ -415,17 +341,6 @@ def test_a_closed_terminal_ends_the_command():
     finally:
         process.kill()  # and the kernel kills the command
         process.wait()
-
-
-def test_a_terminal_shows_trouble_in_red_and_a_wait_not(hold):
-    hold("x")
-    with Shell() as terminal:
-        terminal.press(f"{' '.join(RUN)} x --wait 0.1 -- true\n")
-        terminal.expect("Waiting for x")
-        assert "\x1b[" not in terminal.text.partition("Waiting for x")[0]
-        terminal.expect("\x1b[31;1m")
-        terminal.expect("Not run: x")
-        terminal.has_status(1)
 
 
 def test_job_control_stops_and_resumes_both():
