@@ -141,7 +141,7 @@ def run_redirected(redirection: str, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-FULL = "CommandError: What was released can't be told: No space left on device\n"
+FULL = "CommandError: Could not write output: No space left on device. The locks were released.\n"
 
 
 @pytest.mark.parametrize(
@@ -165,5 +165,5 @@ def test_release_is_refused_if_stdin_is_closed(hold):
 
     status, error = run_redirected("<&-", "release", "--all")
 
-    assert (status, error.partition(":")[2].strip()[:8]) == (1, "Refused:")
+    assert (status, "Not released:" in error) == (1, True)
     assert lock.owned()
