@@ -1,4 +1,7 @@
-"""Fixtures for tests with fenced rows: an SQLite and a PostgreSQL database."""
+"""A pytest plugin: fixtures for tests with fenced rows, an SQLite and a PostgreSQL database.
+
+It is a plugin, so that both tiers of tests share the databases of a test process.
+"""
 
 import json
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from django.db import connections
 from tests.fencing import postgres
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, which names the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # One test process runs all tests of a folder that need the server.
     for item in items:

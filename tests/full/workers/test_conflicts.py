@@ -77,7 +77,7 @@ def test_a_suspended_process_sees_that_its_lock_is_lost(worker, run):
         os.kill(int(pid), signal.SIGCONT)
     run.go()
     assert outcome(result) is True
-    wait_until(lambda: worker.logged("lost lock", run.id, result.id), timeout=5)
+    wait_until(lambda: worker.logged("Lock lost while the task ran", run.id, result.id), timeout=5)
 
 
 def test_a_newer_task_replaces_a_queued_one(worker, run):
