@@ -435,6 +435,16 @@ def test_a_redelivered_message_does_not_wait_for_its_first_delivery(app, name, s
     assert [(each["id"], each[AGAIN]) for each in sent] == [("own", True)]
 
 
+def test_a_redelivered_message_that_has_succeeded_does_not_run_again(app, name):
+    ran, late = [], {"acks_late": True}
+    task = make_task(app, name, body=functools.partial(ran.append, 1), task=late)
+    app.backend.store_result("own", "ran", "SUCCESS")
+    run_message(app, task, redelivered=True)
+    assert ran == []
+    run_message(app, task, redelivered=True, task_id="another")
+    assert ran == [1]
+
+
 def test_a_redelivered_message_that_was_acknowledged_had_not_begun(app, name, signals):
     """A worker that shuts down gives back the messages that it has only fetched."""
 

@@ -101,6 +101,18 @@ def test_a_cooldown_is_not_released_again(own, task, held, caplog):
     assert "Lock released for dead process" not in caplog.text
 
 
+def test_the_least_time_outlives_the_process(own, task):
+    @task.app.task(name="tests.kept")
+    @single_instance(key=lambda: NAME, using="own", timeout=30, at_least_for=60)
+    def work(): ...
+
+    kept = task.app.tasks["tests.kept"]
+    hold(kept, own.lock(NAME, at_least_for=60))
+    assert not gone(kept).is_settled()
+    assert own.get(NAME).state == "cooldown"
+    own.force_release(NAME)
+
+
 @pytest.mark.parametrize("whose", ["of another process", "of a message of its own"])
 def test_a_lock_of_another_holder_is_left(own, task, held, whose):
     if whose == "of another process":

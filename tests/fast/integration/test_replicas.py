@@ -7,7 +7,7 @@ import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError
 
 from django_redislock import LockLost
-from django_redislock.engine import drivers, flows
+from django_redislock.engine import drivers
 from django_redislock.engine.pools import connection_of
 from tests.lock_tools import start, waiting
 from tests.servers import Node
@@ -42,14 +42,6 @@ def replica(primary, pair):
 @pytest.fixture
 def replicated(alias_on, primary):
     return alias_on(primary.url)
-
-
-@pytest.fixture
-def unconfirmed(replica, monkeypatch):
-    """The replica hangs, and is not waited for as long as usual."""
-    for module in (flows, drivers):
-        monkeypatch.setattr(module, "SYNC", 0.2)
-    replica.pause()
 
 
 def on(replica: Node, name: str) -> bool:
