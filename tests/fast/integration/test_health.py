@@ -224,7 +224,7 @@ def test_sync_and_async_find_the_same(alias_on, own_server, backend, options):
     sync, other = own.health(), asyncio.run(own.ahealth())
     assert {**statuses(sync), "round_trip": ""} == {**statuses(other), "round_trip": ""}
     assert sync.get("scripts").status == "ok"
-    for id in ("eviction", "persistence", "replication", "version", "client", "connection"):
+    for id in ("eviction", "replication", "version", "client", "connection"):
         assert sync.get(id) == other.get(id)
 
 

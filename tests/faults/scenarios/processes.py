@@ -405,7 +405,7 @@ ROUND_FAULTS: dict[str, Callable[..., contextlib.AbstractContextManager[None]]] 
 
 def wait_for_failed_round(run: Run, holder: Client) -> None:
     log = run.setting.folder / f"{holder.who}.log"
-    wait_until(lambda: "Renewal of" in log.read_text())
+    wait_until(lambda: "Renewal failed" in log.read_text())
 
 
 # What clients do
