@@ -226,6 +226,8 @@ def test_sync_and_async_find_the_same(alias_on, own_server, backend, options):
     assert sync.get("scripts").status == "ok"
     for id in ("eviction", "replication", "version", "client", "connection"):
         assert sync.get(id) == other.get(id)
+    ages = {"last_snapshot_age": 0}  # a second may have passed
+    assert sync.get("persistence").facts | ages == other.get("persistence").facts | ages
 
 
 def test_the_worst_finding_is_the_status():

@@ -146,7 +146,8 @@ def test_a_connect_that_fails_after_its_wait_is_over_harms_nobody(alias_on):
         own = alias_on(server.url, max_connections=1)
         with hanging(server):
             with pytest.raises(TimeoutError):
-                own.lock("a", blocking_timeout=0.3).acquire()
+                own.lock("a", blocking_timeout=1).acquire()
+            assert fetching()
             os.kill(server.pid, signal.SIGKILL)
         server.stop()
         wait_until(lambda: not fetching())
