@@ -2,8 +2,6 @@
 
 from tests.lock_fixtures import (  # noqa: F401
     alias_on,
-    either_backend,
-    manager,
     own_locks,
     own_redis,
     own_server,
