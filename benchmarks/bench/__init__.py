@@ -1,8 +1,7 @@
-"""`make bench`: how fast this package is beside its peers, and how near to what the client and the
-server allow.
+"""`make bench`: compare the speed of this package with that of its peers and with the limits of
+client and server.
 
-`figures` has a function for each figure; it measures, and returns lines, each of which has a
-goal. `contenders` are the locks that are measured, `rounds` how (all contenders in turn, so that
-what disturbs the machine disturbs all of them alike), `report` what becomes of it. Whatever stands
-in the table was measured in the run that printed it.
+`figures` has a function for each figure. It returns lines with a target each. `contenders` has the
+locks that are measured. `rounds` measures all of them in turn, so that a disturbance of the machine
+affects all alike. `report` writes the table, in which every number is from one run.
 """

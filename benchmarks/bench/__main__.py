@@ -20,7 +20,7 @@ def main() -> int:
     options = _options()
     with Node(enable_debug_command="local") as node:
         places.set_up(node.url)
-        logging.getLogger("redis_lock").setLevel(logging.ERROR)  # it tells of each acquisition
+        logging.getLogger("redis_lock").setLevel(logging.ERROR)  # it logs each acquisition
         with places.aliases(default=node.url):
             figures = _measured(
                 Bench(node, options.quick, options.rounds, Random(options.seed)), options.only
@@ -44,7 +44,7 @@ def _measured(bench: Bench, only: list[str] | None) -> dict[str, Figure]:
 
     unknown = set(only or ()) - set(FIGURES)
     if unknown:
-        sys.exit(f"There is no figure {', '.join(sorted(unknown))}: {', '.join(FIGURES)}")
+        sys.exit(f"Unknown figure {', '.join(sorted(unknown))}: {', '.join(FIGURES)}")
     gc.freeze()  # what is there now need not be looked through between all rounds
     measured = {}
     for key, figure in FIGURES.items():
@@ -64,7 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="for all figures, instead of their own")
     parser.add_argument("--seed", type=int, help="of the order of the contenders")
     parser.add_argument("--write", type=Path, help="the page that gets the table and the plots")
-    parser.add_argument("--json", type=Path, help="a file for all that was measured")
+    parser.add_argument("--json", type=Path, help="a file for all measurements")
     return parser.parse_args()
 
 

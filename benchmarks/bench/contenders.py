@@ -103,7 +103,7 @@ class Pings:
 
 
 class List:
-    """What is handed over is an entry of a list; its holder puts it there for the next."""
+    """A lock that is an entry of a list. The holder pushes it for the next one."""
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.acquire = partial(client.blpop, [name])
@@ -151,7 +151,7 @@ def ours_at(alias: str | None, name: str) -> Any:
 
 @cache
 def client_of(url: str) -> redis.Redis:
-    """This process's, for all that it measures but ours, which goes through the cache's own.
+    """Return the client of this process for all locks except ours, which use the cache's client.
 
     python-redis-lock waits in one pop for as long as a lease, which a client takes for an error
     after 5 seconds by default; and 500 threads of its renew at the same time, which are more

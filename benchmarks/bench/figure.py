@@ -1,4 +1,4 @@
-"""What a figure is given and what it returns: lines with goals, plots, and notes."""
+"""The input of a figure, and its result: lines with targets, plots and notes."""
 
 import statistics
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,11 @@
-"""What a lock costs that nobody else wants.
+"""The cost of a lock without contention.
 
-- (a) One cycle of acquire and release that meets nobody else.
-- (d) Ten thousand locks that one process holds, and what it takes to keep them.
-- (g) What a lock costs the server: its time, its memory, and what is left.
-- (h) What the package adds to the start of a process that has Django, in processor time. What
-  others do on the machine takes more of the time by the clock than all that is imported here, so
-  of some starts the one that was disturbed least counts.
+- (a) One cycle of acquire and release.
+- (d) Ten thousand locks that one process holds and renews.
+- (g) The cost for the server: its time, its memory, and the keys that are left.
+- (h) The processor time that the package adds to the start of a process that has Django. Other
+  load on the machine disturbs this more than the import itself takes, so the fastest of several
+  starts counts.
 """
 
 import asyncio
@@ -198,7 +198,7 @@ def _watch(label: str, held: list[Any]) -> Kept:
 
 
 SENT_BY_CLIENTS = ("set", "evalsha")
-"""By any of them. A script's time has in it that of what it calls, which is none of these."""
+"""Commands that clients send. The time of a script includes the commands that it calls."""
 
 
 OF_ALL = OURS, REDIS_PY, BARE, SAME
