@@ -25,7 +25,7 @@ RUNNING: dict[str, set[str]] = {mode: {"lock"} for mode in MODES} | {"until_exec
 REQUEUED: dict[str, set[str]] = {mode: set() for mode in MODES} | {"until_executed": {"place"}}
 """What it holds after the message was given back to the broker."""
 
-ENDS = (" succeeded in ", " retry: ", " ignored", " reject requeue=", " raised ")
+ENDS = ("] succeeded in ", "] retry: ", "] ignored", "] reject requeue=", "] raised ")
 """What a worker logs when it has done with a delivery."""
 
 
