@@ -37,10 +37,10 @@ BIN := $(VENV)/bin
 
 # The core. The fast tests run at least 97% of its branches, and both ways of each condition of the
 # Lua scripts.
-CORE := django_redislock/engine/*,django_redislock/lua/*,django_redislock/primitives/*
-CORE := $(CORE),django_redislock/connection/*,django_redislock/holder.py,django_redislock/info.py
+CORE := django_redislock/engine/*,django_redislock/lua/*,django_redislock/lock_types/*
+CORE := $(CORE),django_redislock/backends/*,django_redislock/holders.py,django_redislock/snapshots.py
 CORE := $(CORE),django_redislock/keys.py,django_redislock/manager.py,django_redislock/names.py
-CORE := $(CORE),django_redislock/values.py
+CORE := $(CORE),django_redislock/validators.py
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13

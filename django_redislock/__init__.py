@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .celery import single_instance
     from .exceptions import AlreadyRunning, LockError, LockLost, LockNotOwnedError, StaleLock
-    from .info import Holder, Holding, LockInfo
+    from .lock_types import AsyncLock, BaseLock, Lock
     from .manager import LockManager, locks
-    from .primitives import AsyncLock, BaseLock, Lock
+    from .snapshots import Holder, Holding, LockInfo
 
 __version__ = "0.1.0"
 
@@ -46,13 +46,13 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
 _HOMES = {
     "locks": ".manager",
     "LockManager": ".manager",
-    "BaseLock": ".primitives",
-    "Lock": ".primitives",
-    "AsyncLock": ".primitives",
+    "BaseLock": ".lock_types",
+    "Lock": ".lock_types",
+    "AsyncLock": ".lock_types",
     "single_instance": ".celery",
-    "LockInfo": ".info",
-    "Holding": ".info",
-    "Holder": ".info",
+    "LockInfo": ".snapshots",
+    "Holding": ".snapshots",
+    "Holder": ".snapshots",
     "LockError": ".exceptions",
     "LockNotOwnedError": ".exceptions",
     "LockLost": ".exceptions",

@@ -13,7 +13,7 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 
 from .conf import Conf, Setting, conf
-from .secrecy import without_secrets
+from .redaction import without_secrets
 
 Apps = Sequence[AppConfig] | None
 
@@ -45,7 +45,7 @@ def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 def _check_alias(alias: str) -> list[CheckMessage]:
     if _refusal_of("client"):
         return []  # check_settings reports it as E003.
-    from .connection import fits, unfit
+    from .backends import fits, unfit
 
     try:
         if fits(alias):
@@ -133,8 +133,8 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W001: The server can evict locks. W002: The eviction policy is unknown."""
     from redis.exceptions import RedisError
 
-    from .connection import server
-    from .engine.drivers import run
+    from .backends import server
+    from .engine.runners import run
     from .health import eviction_policy
 
     try:
@@ -196,7 +196,7 @@ def _alias_in_the_same_database() -> str | None:
 
 
 def _database(alias: str) -> tuple[str, int] | None:
-    from .connection import server
+    from .backends import server
 
     try:
         return server(alias).database

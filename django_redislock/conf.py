@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from .secrecy import without_secrets
-from .values import count, lease
+from .redaction import without_secrets
+from .validators import count, lease
 
 T = TypeVar("T")
 

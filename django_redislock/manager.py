@@ -10,24 +10,24 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS
 from redis.exceptions import ConnectionError
 
-from . import values
+from . import validators
+from .backends import Server, server
 from .conf import conf
-from .connection import Server, server
-from .engine import flows, listing, past
-from .engine.drivers import arun, run
+from .engine import history, protocol, queries
 from .engine.lease import held_by
-from .engine.ops import Flow
-from .engine.renewal import loop_book, thread_book
+from .engine.operations import Flow
+from .engine.renewer import loop_book, thread_book
+from .engine.runners import arun, run
 from .exceptions import LOSS, LockLost, LockNotOwnedError
 from .health import Health, examine, ping, unreached
-from .holder import current_owner
-from .info import Event, LockInfo, Page, Rates, Waiter
+from .holders import current_owner
 from .keys import Keys
+from .lock_types import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .names import check_name, check_names, matcher
-from .primitives import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
-from .secrecy import without_secrets
+from .redaction import without_secrets
 from .signals import lock_force_released
-from .values import Seconds
+from .snapshots import Event, LockInfo, Page, Rates, Waiter
+from .validators import Seconds
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class LockManager:
             TypeError: An option has the wrong type or is unknown.
             ValueError: An option has an invalid value.
         """
-        values.check_options("lock", options, OPTION_NAMES)
+        validators.check_options("lock", options, OPTION_NAMES)
         return Mutex(self._server, name, **options)
 
     def read_lock(self, name: str, **options: Unpack[Options]) -> ReadLock:
@@ -137,7 +137,7 @@ class LockManager:
             name: The lock's name, the same as for `write_lock()`.
             **options: The options of `lock()`.
         """
-        values.check_options("read_lock", options, OPTION_NAMES)
+        validators.check_options("read_lock", options, OPTION_NAMES)
         return ReadLock(self._server, name, **options)
 
     def write_lock(self, name: str, **options: Unpack[Options]) -> WriteLock:
@@ -147,7 +147,7 @@ class LockManager:
             name: The lock's name, the same as for `read_lock()`.
             **options: The options of `lock()`.
         """
-        values.check_options("write_lock", options, OPTION_NAMES)
+        validators.check_options("write_lock", options, OPTION_NAMES)
         return WriteLock(self._server, name, **options)
 
     def semaphore(
@@ -164,7 +164,7 @@ class LockManager:
             weight: How much of the limit this holder takes, from 1 to `limit`.
             **options: The options of `lock()`.
         """
-        values.check_options("semaphore", options, OPTION_NAMES)
+        validators.check_options("semaphore", options, OPTION_NAMES)
         return Semaphore(self._server, name, limit, weight=weight, **options)
 
     def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> Many:
@@ -177,7 +177,7 @@ class LockManager:
             names: The names of the mutexes, in any order.
             **options: The options of `lock()`. `blocking_timeout` limits the total wait.
         """
-        values.check_options("lock_many", options, OPTION_NAMES)
+        validators.check_options("lock_many", options, OPTION_NAMES)
         return Many(self._server, names, **options)
 
     def quorum(self, name: str, using: Iterable[str], **options: Unpack[Options]) -> Quorum:
@@ -193,8 +193,8 @@ class LockManager:
                 number, or one, causes a `RuntimeWarning`.
             **options: The options of `lock()`.
         """
-        values.check_options("quorum", options, OPTION_NAMES)
-        servers = [partial(server, alias) for alias in values.aliases("using", using)]
+        validators.check_options("quorum", options, OPTION_NAMES)
+        servers = [partial(server, alias) for alias in validators.aliases("using", using)]
         return Quorum(servers, name, **options)
 
     def atomic(
@@ -211,14 +211,14 @@ class LockManager:
             using_db: The database alias of the transaction.
             **options: The options of `lock()`, except `release_on_commit`.
         """
-        values.check_options("atomic", options, OPTION_NAMES)
+        validators.check_options("atomic", options, OPTION_NAMES)
         if "release_on_commit" in options:
             raise TypeError(
                 "atomic() does not accept release_on_commit. Choose the database with using_db."
             )
         if not isinstance(using_db, str):
             raise TypeError(f"using_db must be an alias of DATABASES, got {using_db!r}")
-        options["release_on_commit"] = values.database("using_db", using_db) or False
+        options["release_on_commit"] = validators.database("using_db", using_db) or False
         return Atomic(self.lock(name, **options), using_db)
 
     def assert_held(self, name: str) -> None:
@@ -244,19 +244,19 @@ class LockManager:
 
     def get(self, name: str) -> LockInfo | None:
         """Return a snapshot of one lock, or None if it has no holder and no waiter."""
-        return self._run(listing.get(self._keys, check_name(name)))
+        return self._run(queries.get(self._keys, check_name(name)))
 
     async def aget(self, name: str) -> LockInfo | None:
         """Async version of `get()`."""
-        return await self._arun(listing.get(self._keys, check_name(name)))
+        return await self._arun(queries.get(self._keys, check_name(name)))
 
     def count(self) -> int:
         """Return how many locks are held."""
-        return self._run(listing.count(self._keys))
+        return self._run(queries.count(self._keys))
 
     async def acount(self) -> int:
         """Async version of `count()`."""
-        return await self._arun(listing.count(self._keys))
+        return await self._arun(queries.count(self._keys))
 
     def active(self, pattern: str | None = None, *, kind: str | None = None) -> Iterator[LockInfo]:
         """Iterate over the held locks, in no particular order.
@@ -275,9 +275,9 @@ class LockManager:
         return self._active(_filter(pattern, kind))
 
     def _active(self, wanted: Callable[[LockInfo], bool]) -> Iterator[LockInfo]:
-        cursors = listing.beginning()
+        cursors = queries.beginning()
         while cursors:
-            infos, cursors = self._run(listing.page(self._keys, cursors))
+            infos, cursors = self._run(queries.page(self._keys, cursors))
             yield from filter(wanted, infos)
 
     def aactive(
@@ -287,9 +287,9 @@ class LockManager:
         return self._aactive(_filter(pattern, kind))
 
     async def _aactive(self, wanted: Callable[[LockInfo], bool]) -> AsyncIterator[LockInfo]:
-        cursors = listing.beginning()
+        cursors = queries.beginning()
         while cursors:
-            infos, cursors = await self._arun(listing.page(self._keys, cursors))
+            infos, cursors = await self._arun(queries.page(self._keys, cursors))
             for info in filter(wanted, infos):
                 yield info
 
@@ -314,19 +314,19 @@ class LockManager:
 
     def _page(self, pattern: str | None, start: int, stop: int) -> Flow[Page]:
         _check_pattern(pattern)
-        values.count("stop", stop, least=0)
-        if values.count("start", start, least=0) > stop:
+        validators.count("stop", stop, least=0)
+        if validators.count("start", start, least=0) > stop:
             raise ValueError(f"start must be from 0 to stop={stop!r}, got {start!r}")
-        return listing.ending_first(self._keys, pattern, start, stop)
+        return queries.ending_first(self._keys, pattern, start, stop)
 
     def get_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
         """Return a snapshot of each lock by name. A lock that is free is left out."""
-        infos = self._run(listing.several(self._keys, check_names(names)))
+        infos = self._run(queries.several(self._keys, check_names(names)))
         return {info.name: info for info in infos}
 
     async def aget_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
         """Async version of `get_many()`."""
-        flow = listing.several(self._keys, check_names(names))
+        flow = queries.several(self._keys, check_names(names))
         return {info.name: info for info in await self._arun(flow)}
 
     def queue(self, name: str, limit: int = 100) -> tuple[Waiter, ...]:
@@ -338,7 +338,7 @@ class LockManager:
         return await self._arun(self._queue(name, limit))
 
     def _queue(self, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
-        return listing.queue(self._keys, check_name(name), values.count("limit", limit))
+        return queries.queue(self._keys, check_name(name), validators.count("limit", limit))
 
     def history(self, name: str | None = None, limit: int = 100) -> tuple[Event, ...]:
         """Return the latest events, the newest first.
@@ -355,16 +355,16 @@ class LockManager:
 
     def _history(self, name: str | None, limit: int) -> Flow[tuple[Event, ...]]:
         checked = None if name is None else check_name(name)
-        return past.history(self._keys, checked, values.count("limit", limit))
+        return history.history(self._keys, checked, validators.count("limit", limit))
 
     def rates(self) -> Rates:
         """Return how many locks were acquired, refused, expired, force-released and lost in each
         minute of the last hour."""
-        return self._run(past.rates(self._keys))
+        return self._run(history.rates(self._keys))
 
     async def arates(self) -> Rates:
         """Async version of `rates()`."""
-        return await self._arun(past.rates(self._keys))
+        return await self._arun(history.rates(self._keys))
 
     def force_release(self, name: str, token: str | None = None, *, user: object = None) -> int:
         """Force-release a lock, and return how many holders lost it.
@@ -401,16 +401,16 @@ class LockManager:
         """
         keys, stays = (
             self._keys.of(check_name(name)),
-            values.at_least("at_least_for", at_least_for),
+            validators.at_least("at_least_for", at_least_for),
         )
         return self._run(
-            flows.release(keys, values.reported_token("token", token), at_least_for=stays)
+            protocol.release(keys, validators.reported_token("token", token), at_least_for=stays)
         )
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))
-        chosen = None if token is None else values.reported_token("token", token)
-        return flows.force_release(keys, chosen)
+        chosen = None if token is None else validators.reported_token("token", token)
+        return protocol.force_release(keys, chosen)
 
     def _tell_forced(self, name: str, tokens: tuple[str, ...], user: object) -> int:
         if tokens:
@@ -444,11 +444,11 @@ class LockManager:
             redis.exceptions.RedisError: Locking does not work. The server is unreachable, does not
                 respond, is read-only or out of memory, or rejects scripts.
         """
-        return self._run(ping(self._server(), thread_book, values.lease("timeout", timeout)))
+        return self._run(ping(self._server(), thread_book, validators.lease("timeout", timeout)))
 
     async def aping(self, *, timeout: Seconds = 2) -> float:  # noqa: ASYNC109  like the sync version
         """Async version of `ping()`."""
-        limit = values.lease("timeout", timeout)
+        limit = validators.lease("timeout", timeout)
         return await self._arun(ping(self._server(), loop_book, limit))
 
     def health(self, *, timeout: Seconds = 5) -> Health:
@@ -460,7 +460,7 @@ class LockManager:
         Args:
             timeout: The maximum duration in seconds, approximately.
         """
-        server, limit = self._server(), values.lease("timeout", timeout)
+        server, limit = self._server(), validators.lease("timeout", timeout)
         try:
             return run(server.client, examine(server, thread_book, limit))
         # A Cluster's client asks for its nodes when it is made, and some can't be made at all.
@@ -469,7 +469,7 @@ class LockManager:
 
     async def ahealth(self, *, timeout: Seconds = 5) -> Health:  # noqa: ASYNC109  like the sync version
         """Async version of `health()`."""
-        server, limit = self._server(), values.lease("timeout", timeout)
+        server, limit = self._server(), validators.lease("timeout", timeout)
         try:
             return await arun(await server.async_client(), examine(server, loop_book, limit))
         except (ConnectionError, ImproperlyConfigured) as error:

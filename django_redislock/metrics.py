@@ -21,10 +21,10 @@ from django.core.cache import caches
 from django.dispatch import Signal
 
 from . import signals
-from .connection import fits, server, unfit
-from .engine import listing
-from .engine.drivers import run
-from .engine.ops import Batch, Flow
+from .backends import fits, server, unfit
+from .engine import queries
+from .engine.operations import Batch, Flow
+from .engine.runners import run
 from .manager import locks
 from .text import error_text
 
@@ -141,7 +141,7 @@ def _count(alias: str) -> int | None:
     """Return how many locks are held, or None if the server does not say."""
     try:
         found = server(alias)
-        return run(found.client, _soon(listing.count(found.keys)))
+        return run(found.client, _soon(queries.count(found.keys)))
     except Exception as error:  # The scrape of the other metrics must continue.
         logger.warning("Held locks not counted: using=%r error=%s", alias, error_text(error))
         return None

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from .text import printable
 
 if TYPE_CHECKING:
-    from .info import LockInfo
+    from .snapshots import LockInfo
 
 
 class NoRowsManager(models.Manager["ActiveLock"]):

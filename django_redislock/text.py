@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .conf import conf
-from .secrecy import HIDDEN, without_secrets
-from .values import DEEPEST_METADATA
+from .redaction import HIDDEN, without_secrets
+from .validators import DEEPEST_METADATA
 
 if TYPE_CHECKING:  # An installed app does not import it.
-    from .info import Event, Holding, LockInfo, Waiter
+    from .snapshots import Event, Holding, LockInfo, Waiter
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)

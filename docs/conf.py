@@ -41,7 +41,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"([\w.]+\.)?[FMPR]"),
     (r"py:class", r"Seconds"),
     (r"py:class", r"django_redislock\.fencing\.Held"),
-    (r"py:class", r"django_redislock\.primitives\.on_client\.MoreOptions"),
+    (r"py:class", r"django_redislock\.lock_types\.redis_py\.MoreOptions"),
 ]
 
 html_theme = "furo"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from django_redislock import clock
-from django_redislock.engine import renewal
+from django_redislock.engine import renewer
 
 
 class FakeClock:
@@ -29,12 +29,12 @@ class FakeClock:
     def forward(self, seconds: float) -> None:
         """Move it forward, and have the renewal threads do what is due then."""
         self.pass_time(seconds)
-        for book in list(renewal._thread_books.values()):
+        for book in list(renewer._thread_books.values()):
             book.go_round()
 
     async def aforward(self, seconds: float) -> None:
         """Move it forward, and have the renewals of the running event loop do what is due."""
         self.pass_time(seconds)
         loop = asyncio.get_running_loop()
-        for book in list(renewal._loop_books.get(loop, {}).values()):
+        for book in list(renewer._loop_books.get(loop, {}).values()):
             await book.go_round()

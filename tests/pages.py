@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_redislock.admin.addresses import quote_name
-from django_redislock.engine import drivers
+from django_redislock.engine import runners
 
 LIST = "/admin/django_redislock/activelock/"
 DASHBOARD = LIST + "dashboard/"
@@ -119,7 +119,7 @@ def _rewrite(server: redis.Redis, name: str, *, expires: float = 0, acquired: fl
 @contextmanager
 def round_trips() -> Iterator[list[object]]:
     """What this thread asks of Redis meanwhile."""
-    asked, ask, here = [], drivers.ask, current_thread()
+    asked, ask, here = [], runners.ask, current_thread()
 
     def told(client, *rest, **options):
         if current_thread() is here:
@@ -127,7 +127,7 @@ def round_trips() -> Iterator[list[object]]:
         return ask(client, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drivers, "ask", told)
+        patch.setattr(runners, "ask", told)
         yield asked
 
 

@@ -33,10 +33,10 @@ from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
 from ..conf import conf
-from ..info import Holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
+from ..snapshots import Holding
 from ..text import printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of

@@ -13,9 +13,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ..info import Holding, LockInfo
 from ..manager import locks
 from ..models import ActiveLock
+from ..snapshots import Holding, LockInfo
 from ..text import age as age_of
 from ..text import holder_text, printable, short_duration, shown_of, task_text
 from .states import LABELS, MARKS, state_of

@@ -14,13 +14,13 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from ..backends import server
 from ..conf import conf
-from ..connection import server
-from ..engine import past
-from ..engine.drivers import run
-from ..engine.past import Recent
-from ..info import Event, Holding, LockInfo, Rates
+from ..engine import history
+from ..engine.history import Recent
+from ..engine.runners import run
 from ..manager import LockManager
+from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at, short_duration
 from . import timeline
 from .charts import Scale, columns, share
@@ -128,8 +128,8 @@ def look(manager: LockManager, minutes: int) -> Look:
 
 def _recent(manager: LockManager, minutes: int) -> Recent:
     there = server(manager.alias)
-    age, hour = (timedelta(minutes=each + 1) for each in (minutes, past.MINUTES))
-    return run(there.client, past.recent(there.keys, age, hour, EVENTS))
+    age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.MINUTES))
+    return run(there.client, history.recent(there.keys, age, hour, EVENTS))
 
 
 def restricted(seen: Look, may_view: Callable[[str], bool]) -> Look:

@@ -12,9 +12,9 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from ..info import Holder
 from ..manager import KINDS, locks
 from ..models import ActiveLock
+from ..snapshots import Holder
 from ..text import age, printable
 from .states import LABELS, state_of
 

@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ..conf import conf
-from ..info import Event, Holder, Holding, LockInfo, Waiter
 from ..manager import LockManager
+from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import age, printable, read_at, short_duration, shown_metadata
 from . import timeline
 from .charts import Span

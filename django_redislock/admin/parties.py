@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..info import Holder
+from ..snapshots import Holder
 from ..text import printable
 from .timeline import process
 

@@ -11,10 +11,10 @@ from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured
 from redis.exceptions import RedisError
 
-from ..info import Holding, LockInfo
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
+from ..snapshots import Holding, LockInfo
 from ..text import holder_text, printable
 from .restrictions import LockTest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..info import Holding
 from ..models import ActiveLock
+from ..snapshots import Holding
 from ..text import holder_text, shown_of, task_text
 from .states import RANKS, ends_at, state_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.utils.functional import Promise
 from django.utils.translation import pgettext_lazy
 
-from ..info import Holding, LockInfo
+from ..snapshots import Holding, LockInfo
 from ..text import is_overdue, shown_of
 
 LABELS: dict[str, str | Promise] = {

@@ -11,7 +11,7 @@ from functools import partial
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from ..info import Event, Holder, Holding, Waiter
+from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 from .charts import HEAD, ROW, Bar, Scale, Span, Tick, fitted, height, ticks
 from .joining import listed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from ..info import Holding
+from ..snapshots import Holding
 from ..text import (
     age,
     is_overdue,

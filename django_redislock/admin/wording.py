@@ -9,8 +9,8 @@ from django.contrib import messages
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..info import Holding, LockInfo
 from ..manager import locks
+from ..snapshots import Holding, LockInfo
 from ..text import (
     age,
     error_text,

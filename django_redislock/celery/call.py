@@ -17,7 +17,7 @@ from .message import AGAIN, EXPECTED, headers_of, id_of
 if TYPE_CHECKING:
     from celery import Task
 
-    from django_redislock.primitives import BaseLock
+    from django_redislock.lock_types import BaseLock
 
 _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from celery.exceptions import Reject, Retry
 from redis.exceptions import RedisError
 
-from django_redislock import values
+from django_redislock import validators
 from django_redislock.exceptions import AlreadyRunning
-from django_redislock.holder import recorded_id, whole_id
+from django_redislock.holders import recorded_id, whole_id
 from django_redislock.signals import task_skipped
 from django_redislock.text import holder_text, short_duration
 
@@ -21,8 +21,8 @@ from .message import AGAIN, CONFLICTS, duplicate_of, headers_of
 if TYPE_CHECKING:
     from celery import Signature, Task
 
-    from django_redislock.info import Holding
     from django_redislock.manager import LockManager
+    from django_redislock.snapshots import Holding
 
     from .options import Options
 
@@ -214,7 +214,7 @@ def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
 
 
 def _countdown(options: "Options", met_before: int) -> float:
-    wanted = values.wait("countdown", options.countdown)
+    wanted = validators.wait("countdown", options.countdown)
     return back_off(met_before) if wanted is None else wanted
 
 

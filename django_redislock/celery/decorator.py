@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, ov
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_redislock.functions import is_async, is_generator, signature_of
+from django_redislock.introspection import is_async, is_generator, signature_of
 from django_redislock.names import shown
 
 from . import ends, worker  # noqa: F401  they connect to signals
@@ -24,7 +24,7 @@ from .single import MARK, Single, single_of
 if TYPE_CHECKING:
     from celery import Task
 
-    from django_redislock.values import Seconds
+    from django_redislock.validators import Seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from celery.states import REVOKED, SUCCESS
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError, LockNotOwnedError
-from django_redislock.functions import has_run
+from django_redislock.introspection import has_run
 from django_redislock.text import error_text
 
 from .abort import Abort
@@ -29,7 +29,7 @@ from .single import Single, place_token, single_of
 if TYPE_CHECKING:
     from celery import Task
 
-    from django_redislock.primitives import BaseLock, Place
+    from django_redislock.lock_types import BaseLock, Place
 
 logger = logging.getLogger("django_redislock")
 

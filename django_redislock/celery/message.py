@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from django_redislock.holder import whole_id
+from django_redislock.holders import whole_id
 from django_redislock.names import check_name
 
 CONFLICTS = "redislock_conflicts"

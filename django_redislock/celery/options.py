@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from django.conf import settings
 
-from django_redislock import values
+from django_redislock import validators
 from django_redislock.names import shown
-from django_redislock.secrecy import without_secrets
-from django_redislock.values import Seconds
+from django_redislock.redaction import without_secrets
+from django_redislock.validators import Seconds
 
 from .conflict import POLICIES
 
@@ -70,15 +70,15 @@ class Options:
         self._check_kept()
         self._check_name()
         if self.timeout is not None:
-            values.lease("timeout", self.timeout)
-        values.wait("blocking_timeout", self.blocking_timeout)
-        values.wait("countdown", self.countdown)
-        values.at_least("at_least_for", self.at_least_for)
+            validators.lease("timeout", self.timeout)
+        validators.wait("blocking_timeout", self.blocking_timeout)
+        validators.wait("countdown", self.countdown)
+        validators.at_least("at_least_for", self.at_least_for)
         if self.limit is not None:
-            values.count("limit", self.limit)
+            validators.count("limit", self.limit)
         _check_count("max_retries", self.max_retries)
         _check_using(self.using)
-        values.on_lost("on_lost", self.on_lost)
+        validators.on_lost("on_lost", self.on_lost)
 
     def _check_conflict(self) -> None:
         _check_choice("on_conflict", self.on_conflict, tuple(POLICIES))
@@ -100,9 +100,9 @@ class Options:
 
     def _check_kept(self) -> None:
         if self.queue_timeout is not None:
-            values.lease("queue_timeout", self.queue_timeout)
+            validators.lease("queue_timeout", self.queue_timeout)
         if self.hold_on_retry is not None:
-            values.flag("hold_on_retry", self.hold_on_retry)
+            validators.flag("hold_on_retry", self.hold_on_retry)
         if self.hold_on_retry and not self.how.lock:
             raise ValueError(
                 f"hold_on_retry=True has no effect with mode={self.mode!r}, which holds no lock"
@@ -129,7 +129,7 @@ class Options:
         """Seconds."""
         if self.queue_timeout is None:
             return QUEUE_TIMEOUT
-        return values.lease("queue_timeout", self.queue_timeout)
+        return validators.lease("queue_timeout", self.queue_timeout)
 
     def _check_belongs(self, option: str, policy: str) -> None:
         value = getattr(self, option)

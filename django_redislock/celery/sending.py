@@ -30,7 +30,7 @@ from .single import Single, is_signed, place_token
 if TYPE_CHECKING:
     from celery import Task
 
-    from django_redislock.info import Holding
+    from django_redislock.snapshots import Holding
 
 
 logger = logging.getLogger("django_redislock")

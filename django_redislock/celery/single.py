@@ -14,9 +14,9 @@ from celery import Task
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
 
+from django_redislock.lock_types import Place
 from django_redislock.manager import locks
 from django_redislock.names import fit_name, shown
-from django_redislock.primitives import Place
 
 from .call import Call, layers
 from .options import QUEUE_LOCK_SUFFIX
@@ -24,10 +24,10 @@ from .options import QUEUE_LOCK_SUFFIX
 if TYPE_CHECKING:
     from inspect import Signature
 
-    from django_redislock.info import Holding
+    from django_redislock.lock_types import BaseLock, Mutex, Semaphore
+    from django_redislock.lock_types import Options as LockOptions
     from django_redislock.manager import LockManager
-    from django_redislock.primitives import BaseLock, Mutex, Semaphore
-    from django_redislock.primitives import Options as LockOptions
+    from django_redislock.snapshots import Holding
 
     from .key import KeyOf
     from .options import Options

@@ -26,10 +26,10 @@ from celery.utils.imports import symbol_by_name
 from redis.exceptions import RedisError
 
 from django_redislock import clock
-from django_redislock.engine.forks import gate
-from django_redislock.holder import recorded_id
+from django_redislock.engine.fork_safety import gate
+from django_redislock.holders import recorded_id
 from django_redislock.identity import child_id, process_id
-from django_redislock.info import Holding, LockInfo
+from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import error_text, printable
 
 from .ends import leave_place

@@ -16,9 +16,9 @@ from redis.client import NEVER_DECODE
 from redis.exceptions import ConnectionError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..connection import AsyncClient, Client, Nodes
-from ..connection.nodes import AsyncNode, is_of_replica, is_redirection
-from .ops import Command, Parts
+from ..backends import AsyncClient, Client, Nodes
+from ..backends.cluster import AsyncNode, is_of_replica, is_redirection
+from .operations import Command, Parts
 from .pools import (
     PATIENCE,
     PAUSE,

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from .. import clock
-from ..connection import Server
-from ..holder import Owner, is_alive
+from ..backends import Server
+from ..holders import Owner, is_alive
 from ..keys import LockKeys
 
 if TYPE_CHECKING:
-    from .hold import Hold
-    from .renewal import Book
+    from .holds import Hold
+    from .renewer import Book
 
 
 SOON = 0.5

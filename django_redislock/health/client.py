@@ -4,7 +4,7 @@ from typing import Any
 
 import redis
 
-from ..connection import Server
+from ..backends import Server
 from .finding import Finding, words
 
 

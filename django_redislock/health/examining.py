@@ -10,9 +10,9 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import NoPermissionError, NoScriptError, RedisError, ResponseError
 
 from .. import clock
-from ..connection import Server
-from ..engine.flows import GRACE
-from ..engine.ops import Ask, Flow
+from ..backends import Server
+from ..engine.operations import Flow, RawCommands
+from ..engine.protocol import GRACE
 from ..lua import ACQUIRE
 from . import resources, told
 from .client import address, client
@@ -120,7 +120,7 @@ def _samples(key: str, until: float) -> Flow[list[Sample]]:
 
 def _sample(key: str, until: float) -> Flow[Sample]:
     wall, began = time.time(), clock.now()
-    [answer] = yield Ask((("TIME",),), _left(until), key)
+    [answer] = yield RawCommands((("TIME",),), _left(until), key)
     seconds = clock.now() - began
     if isinstance(answer, Exception):
         return Sample(seconds, answer)
@@ -218,7 +218,7 @@ def _needs(refused: Mapping[str, Any]) -> dict[str, Any]:
 def _refused(key: str, until: float) -> Flow[dict[str, Any]]:
     """What runs scripts and is refused, with the server's words."""
     by_digest = ("EVALSHA", "0" * len(ACQUIRE.sha), 0)  # known to no server
-    answers = yield Ask((by_digest, ("EVAL", "return 1", 0)), _left(until), key)
+    answers = yield RawCommands((by_digest, ("EVAL", "return 1", 0)), _left(until), key)
     return {
         name: answer
         for name, answer in zip(("EVALSHA", "EVAL"), answers, strict=True)

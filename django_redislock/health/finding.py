@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ..secrecy import without_secrets
+from ..redaction import without_secrets
 
 Status: TypeAlias = Literal["ok", "unknown", "warning", "failed"]
 

@@ -8,13 +8,13 @@ from typing import TypeAlias, TypeVar
 from redis.exceptions import ConnectionError, TimeoutError
 
 from .. import clock
-from ..connection import Server
-from ..engine import flows, listing
+from ..backends import Server
+from ..engine import protocol, queries
 from ..engine.lease import Lease
-from ..engine.ops import Call, Flow, Op
-from ..engine.renewal import Book
+from ..engine.operations import Call, Flow, Op
+from ..engine.renewer import Book
 from ..exceptions import LockLost
-from ..holder import current_owner, info_text
+from ..holders import current_owner, info_text
 
 T = TypeVar("T")
 BookOf: TypeAlias = Callable[[Server, str], Book]
@@ -41,7 +41,7 @@ def _ping(server: Server, book: BookOf, limit: float) -> Flow[float]:
     began = clock.now()
     want = _want(server, limit)
     try:
-        yield from flows.hold_for(want)
+        yield from protocol.hold_for(want)
         kept = yield from _release(want, began + limit)
     except GeneratorExit:
         raise
@@ -79,11 +79,11 @@ class Rehearsal:
 
     def _steps(self) -> Flow[None]:
         first, second = self._first, self._second
-        yield from flows.hold_for(first)
+        yield from protocol.hold_for(first)
         self.step = "renew"
-        yield from flows.renew(first.keys, first.token, 0, "renew", limit=_left(self._until))
+        yield from protocol.renew(first.keys, first.token, 0, "renew", limit=_left(self._until))
         self.step = "queue"
-        turn = flows.acquire(second, self._until)
+        turn = protocol.acquire(second, self._until)
         asked = yield next(turn)
         try:
             wait = turn.send(asked)
@@ -92,7 +92,7 @@ class Rehearsal:
                 raise _lost(first) from None
             raise TimeoutError("Redis did not complete the test in time") from None
         self.step = "inspect"  # while somebody waits, who is told of too
-        yield from listing.get(self._server.keys, first.keys.name, _left(self._until))
+        yield from queries.get(self._server.keys, first.keys.name, _left(self._until))
         self.step = "hand over"
         yield from _release(first, self._until)
         self.step = "wait"
@@ -103,9 +103,9 @@ class Rehearsal:
             raise _lost(second)
 
 
-def _want(server: Server, limit: float, name: str | None = None) -> flows.Want:
+def _want(server: Server, limit: float, name: str | None = None) -> protocol.Want:
     name = name or next(filter(server.keeps, iter(_probe_name, None)))
-    return flows.Want(
+    return protocol.Want(
         keys=server.keys.of(name),
         token=uuid.uuid4().hex,
         kind="mutex",
@@ -122,12 +122,12 @@ def _probe_name() -> str:
     return PREFIX + uuid.uuid4().hex
 
 
-def _release(want: flows.Want, until: float) -> Flow[bool]:
-    return flows.release(want.keys, want.token, limit=_left(until))
+def _release(want: protocol.Want, until: float) -> Flow[bool]:
+    return protocol.release(want.keys, want.token, limit=_left(until))
 
 
 def _left(until: float) -> float:
-    return max(until - clock.now(), flows.GRACE)
+    return max(until - clock.now(), protocol.GRACE)
 
 
 def _without_history(flow: Flow[T]) -> Flow[T]:
@@ -159,17 +159,17 @@ def _resume(flow: Flow[T], op: Op) -> Flow[T]:
 
 
 def _tidy(
-    server: Server, book: BookOf, wants: list[flows.Want], error: BaseException
+    server: Server, book: BookOf, wants: list[protocol.Want], error: BaseException
 ) -> Flow[None]:
     """Leave nothing behind: now, or, where Redis may yet read what it did not answer, later."""
     for want in wants:
-        gone = yield from flows.give_up(want, error)
+        gone = yield from protocol.give_up(want, error)
         if not gone and isinstance(error, ConnectionError | TimeoutError):
             of_name = book(server.whole, want.keys.name)
             of_name.give_back(_lease(of_name, want))
 
 
-def _lease(book: Book, want: flows.Want) -> Lease:
+def _lease(book: Book, want: protocol.Want) -> Lease:
     return Lease(
         book,
         want.keys,
@@ -182,7 +182,7 @@ def _lease(book: Book, want: flows.Want) -> Lease:
     )
 
 
-def _lost(want: flows.Want) -> LockLost:
+def _lost(want: protocol.Want) -> LockLost:
     return LockLost(
         "The test lock disappeared before it was released: the server deleted it",
         lock_name=want.keys.name,

@@ -4,8 +4,8 @@ import re
 import time
 from typing import Any
 
-from ..engine.flows import PATIENCE
-from ..engine.ops import Ask, Flow
+from ..engine.operations import Flow, RawCommands
+from ..engine.protocol import PATIENCE
 from .finding import Finding
 from .told import NotTold, Told
 
@@ -18,7 +18,7 @@ OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 def eviction_policy(key: str) -> Flow[str]:
     """What the server that keeps `key` does when its memory is full. Raises redis-py's errors."""
-    [answer] = yield Ask((("INFO", "memory"),), PATIENCE, key)
+    [answer] = yield RawCommands((("INFO", "memory"),), PATIENCE, key)
     if isinstance(answer, Exception):
         raise answer
     return _policy(Told(answer))

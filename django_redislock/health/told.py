@@ -6,8 +6,8 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
-from ..engine.drivers import text
-from ..engine.ops import Ask, Flow
+from ..engine.operations import Flow, RawCommands
+from ..engine.runners import text
 from .finding import words
 
 
@@ -47,7 +47,7 @@ def ask(limit: float, key: str = "") -> Flow[Told]:
     ``masterauth``. So no check may depend on it.
     """
     try:
-        [info] = yield Ask((("INFO",),), limit, key)
+        [info] = yield RawCommands((("INFO",),), limit, key)
     except RedisError as error:
         return Told(error)
     return Told(info)

@@ -7,9 +7,9 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from django_redislock.names import check_name
-from django_redislock.secrecy import without_secrets
+from django_redislock.redaction import without_secrets
 from django_redislock.text import parse_duration, printable
-from django_redislock.values import LARGEST_COUNT
+from django_redislock.validators import LARGEST_COUNT
 
 NOT_DONE, USAGE = 1, 2
 """Exit statuses: what was named is not held, or refused; the call makes no sense."""

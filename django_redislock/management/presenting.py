@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand
 from django.core.management.color import Style
 from django.utils.timezone import localtime
 
-from django_redislock.info import Event, Holding, LockInfo, Waiter
 from django_redislock.management.terminal import Paint, Row, plain, write_table
+from django_redislock.snapshots import Event, Holding, LockInfo, Waiter
 from django_redislock.text import (
     age,
     holder_text,

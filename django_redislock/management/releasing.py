@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from django_redislock.info import Holding, LockInfo
 from django_redislock.manager import LockManager
+from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import age, printable, short_duration
 
 

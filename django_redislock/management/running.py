@@ -17,12 +17,12 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError, LockLost
-from django_redislock.info import LockInfo
+from django_redislock.lock_types import Mutex
 from django_redislock.manager import LockManager
-from django_redislock.primitives import Mutex
 from django_redislock.signals import lock_waiting
+from django_redislock.snapshots import LockInfo
 from django_redislock.text import error_text, printable, short_duration, shown_of
-from django_redislock.values import LONGEST_METADATA
+from django_redislock.validators import LONGEST_METADATA
 
 from . import launching
 from .catching import Catcher, Caught, Interrupted, TooLate, at_most, has_terminal, in_foreground

@@ -19,7 +19,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from django_redislock.info import Holding, LockInfo
 from django_redislock.management.lines import paint_of
 from django_redislock.management.presenting import short_moment_text, trouble_first
 from django_redislock.management.terminal import Paint, encodable, plain
@@ -31,6 +30,7 @@ from django_redislock.management.watching import (
     ended,
     try_look,
 )
+from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import (
     age,
     holder_text,

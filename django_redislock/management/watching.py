@@ -10,8 +10,8 @@ from typing import TypeAlias
 from redis.exceptions import RedisError
 
 from django_redislock.conf import conf
-from django_redislock.info import Event, Holding, LockInfo, Page
 from django_redislock.manager import LockManager
+from django_redislock.snapshots import Event, Holding, LockInfo, Page
 from django_redislock.text import (
     any_of,
     error_text,

@@ -16,9 +16,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test.utils import TestContextDecorator, override_settings
 from django.utils.module_loading import import_string
 
+from ..backends import server
+from ..backends.backends import way_to
 from ..conf import conf
-from ..connection import server
-from ..connection.backends import way_to
 from ..engine.lease import held_here
 from ..names import shown
 from .server import EmbeddedServer

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from .. import values
-from ..engine import flows
-from ..engine.hold import Holds
+from .. import validators
+from ..engine import protocol
+from ..engine.holds import Holds
 from ..engine.lease import held_here
-from ..engine.ops import Flow
-from ..engine.renewal import THREAD, Book, LoopBook, ThreadBook, loop_of
+from ..engine.operations import Flow
+from ..engine.renewer import THREAD, Book, LoopBook, ThreadBook, loop_of
 from ..exceptions import LockError, LockNotOwnedError
-from ..holder import Anybody, Renewal, Task, info_text
-from ..info import LockInfo
+from ..holders import Anybody, Renewal, Task, info_text
 from ..keys import LockKeys
+from ..lock_types import AsyncLock, BaseLock
 from ..manager import locks
 from ..names import shown
-from ..primitives import AsyncLock, BaseLock
+from ..snapshots import LockInfo
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def held_elsewhere(
         raise TypeError(f"holder_task_id must be a str, got {shown(holder_task_id)}")
     other = of_another(_lock(lock, using), (None, holder_task_id))
     if metadata is not None:
-        other.metadata = values.metadata("metadata", metadata)
+        other.metadata = validators.metadata("metadata", metadata)
     with held(other):
         yield other
 
@@ -165,8 +165,8 @@ def _tokens(name: str, info: LockInfo | None) -> list[str]:
 def _end(keys: LockKeys, tokens: Iterable[str]) -> Flow[None]:
     token = ""
     for token in tokens:
-        yield from flows.renew(keys, token, 0, "set")
-    yield from flows.force_release(keys, token)  # This records the expired holds.
+        yield from protocol.renew(keys, token, 0, "set")
+    yield from protocol.force_release(keys, token)  # This records the expired holds.
 
 
 def _books(name: str, tokens: Iterable[str]) -> list[Book]:

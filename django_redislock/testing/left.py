@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .. import clock, values
-from ..info import LockInfo
+from .. import clock, validators
 from ..manager import LockManager, locks
+from ..snapshots import LockInfo
 from ..text import holder_text, printable, task_text
-from ..values import Seconds
+from ..validators import Seconds
 
 LOOK_EVERY = 0.02
 """Seconds."""
@@ -26,7 +26,7 @@ def assert_nothing_held(*, using: str | None = None, within: Seconds = 1) -> Non
     Raises:
         AssertionError: A lock is held. The message names the locks and their holders.
     """
-    longest = values.at_least("within", within)
+    longest = validators.at_least("within", within)
     managers = locks.everywhere() if using is None else (locks.using(using),)
     end = clock.now() + longest  # which no test freezes
     while held := list(_held(managers)):

@@ -10,14 +10,14 @@ from typing import Any
 from celery.signals import task_retry
 from celery.utils import uuid
 
-from .. import values
+from .. import validators
 from ..celery.call import Call, layers
 from ..celery.single import MARK, Single, single_of
 from ..exceptions import AlreadyRunning
 from ..names import shown
 from ..signals import task_skipped
 from ..text import printable
-from ..values import Seconds
+from ..validators import Seconds
 from .holding import held, not_free, of_another
 
 Facts = dict[str, Any]
@@ -148,7 +148,7 @@ def assert_retried(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Fa
 def _told(
     signal: Any, task: Any, what: str, within: Seconds, counts: Callable[[Facts], bool]
 ) -> Iterator[list[Facts]]:
-    longest, heard = values.at_least("within", within), threading.Event()
+    longest, heard = validators.at_least("within", within), threading.Event()
     told: list[Facts] = []
 
     def listen(*, signal: Any, **facts: Any) -> None:

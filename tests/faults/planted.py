@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from hashlib import sha1
 
 from django_redislock.clock import now
-from django_redislock.engine import flows
+from django_redislock.engine import protocol
 from django_redislock.engine.lease import Lease
-from django_redislock.engine.ops import Flow
-from django_redislock.engine.renewal import Book
+from django_redislock.engine.operations import Flow
+from django_redislock.engine.renewer import Book
 from django_redislock.lua import Script
 
 from .client import Client
@@ -66,13 +66,15 @@ def never_renew() -> None:
 
 
 def show_no_life() -> None:
-    flows.ALIVE, flows.SLICE = 0.05, 8.0
+    protocol.ALIVE, protocol.SLICE = 0.05, 8.0
 
 
 def count_from_the_reply() -> None:
-    claim, extend, renewed = flows._claim, flows.extend, Lease.renewed
+    claim, extend, renewed = protocol._claim, protocol.extend, Lease.renewed
 
-    def claim_late(want: flows.Want, left: float, asked: float) -> Flow[flows.Granted | None]:
+    def claim_late(
+        want: protocol.Want, left: float, asked: float
+    ) -> Flow[protocol.Granted | None]:
         granted = yield from claim(want, left, asked)
         return granted and granted._replace(deadline=now() + want.lease)
 
@@ -86,7 +88,7 @@ def count_from_the_reply() -> None:
     def renewed_late(lease: Lease, sent: float, left: float) -> None:
         renewed(lease, now(), left)
 
-    flows._claim, flows.extend = claim_late, extend_late
+    protocol._claim, protocol.extend = claim_late, extend_late
     Lease.renewed = renewed_late  # type: ignore[method-assign]
 
 
@@ -104,8 +106,8 @@ def plant(client: Client, fault: str) -> int:
         return 1
     places = 0
     for name in ("ACQUIRE", "RELEASE", "RENEW"):
-        script = getattr(flows, name)
+        script = getattr(protocol, name)
         planted = SCRIPTS[fault].into(script)
         places += planted.source != script.source
-        setattr(flows, name, planted)
+        setattr(protocol, name, planted)
     return places

@@ -17,8 +17,8 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from django_redislock.engine import drivers, listing
-from django_redislock.info import LockInfo
+from django_redislock.engine import queries, runners
+from django_redislock.snapshots import LockInfo
 from tests.servers import MAKES, Missing, Node
 from tests.tools import wait_for_none_left, wait_until
 
@@ -282,7 +282,7 @@ class Run:
     def info(self, node: Node) -> LockInfo | None:
         """How its lock stands, as the server knows."""
         with node.client(decode_responses=False) as client:
-            return drivers.run(client, listing.get(KEYS, self.lock))
+            return runners.run(client, queries.get(KEYS, self.lock))
 
     def fault(self, kind: str, **facts: Any) -> Event:
         """Note a fault that was injected; what clients suffer is noted by their methods."""

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 import django_redislock
 from django_redislock import locks
-from django_redislock.info import Holder
+from django_redislock.snapshots import Holder
 
 from .client import Client, Want, acquire, do, letting_go, pause, release, run, use_caches, write
 from .crew import CORE, PREFIX

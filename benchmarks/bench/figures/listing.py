@@ -7,12 +7,12 @@ from functools import partial
 import redis
 
 from django_redislock import locks
+from django_redislock.backends import server
 from django_redislock.conf import conf
-from django_redislock.connection import server
-from django_redislock.engine.drivers import run
-from django_redislock.engine.listing import ending_first
-from django_redislock.engine.ops import Flow
-from django_redislock.info import Page
+from django_redislock.engine.operations import Flow
+from django_redislock.engine.queries import ending_first
+from django_redislock.engine.runners import run
+from django_redislock.snapshots import Page
 
 from ..contenders import OURS, client_of
 from ..figure import Bench, Figure, Line, Plot, middle, quantiles, ratios

@@ -5,7 +5,6 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.conf import conf
-from django_redislock.info import Event
 from django_redislock.management.arguments import limit, name
 from django_redislock.management.presenting import (
     OUTCOMES,
@@ -15,7 +14,8 @@ from django_redislock.management.presenting import (
     write_events,
 )
 from django_redislock.manager import LockManager
-from django_redislock.values import LARGEST_COUNT
+from django_redislock.snapshots import Event
+from django_redislock.validators import LARGEST_COUNT
 
 HELP = "Show what became of locks lately, the latest first."
 

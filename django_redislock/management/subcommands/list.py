@@ -5,7 +5,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from django_redislock.info import LockInfo
 from django_redislock.management.arguments import add_pattern, limit
 from django_redislock.management.presenting import (
     HEADER,
@@ -17,6 +16,7 @@ from django_redislock.management.presenting import (
 )
 from django_redislock.management.terminal import write_table
 from django_redislock.manager import LockManager
+from django_redislock.snapshots import LockInfo
 
 HELP = "Show the active locks, those with trouble first."
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_redislock import values
+from django_redislock import validators
 from django_redislock.exceptions import LockError
 from django_redislock.management import running
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name
@@ -107,7 +107,7 @@ def job_of(options: dict[str, Any]) -> running.Job:
 
 def lease(text: str) -> float:
     try:
-        return values.lease("the lease", duration(text))
+        return validators.lease("the lease", duration(text))
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_redislock.info import Event, Holding, LockInfo, Waiter
 from django_redislock.management.arguments import NOT_DONE, name
 from django_redislock.management.presenting import (
     json_text,
@@ -18,6 +17,7 @@ from django_redislock.management.presenting import (
 )
 from django_redislock.management.terminal import Paint, plain, write, write_table
 from django_redislock.manager import LockManager
+from django_redislock.snapshots import Event, Holding, LockInfo, Waiter
 from django_redislock.text import (
     age,
     holder_text,

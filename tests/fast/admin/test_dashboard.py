@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from django_redislock import LockLost, locks
 from django_redislock.admin import dashboard
-from django_redislock.engine import listing
+from django_redislock.engine import queries
 from tests.pages import (
     DASHBOARD,
     charts_of,
@@ -322,7 +322,7 @@ def test_an_unknown_alias_is_not_found(viewer, alias):
 
 def test_dashboard_costs_five_round_trips(hold, monkeypatch):
     monkeypatch.setattr(dashboard, "LOCKS", 2)
-    monkeypatch.setattr(listing, "MOST", 1)  # one call does not tell of as many as it looks at
+    monkeypatch.setattr(queries, "MOST", 1)  # one call does not tell of as many as it looks at
     for number in range(5):
         hold(f"lock {number}").release()
         force(hold, f"lock {number}")

@@ -19,8 +19,8 @@ from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token
-from django_redislock.primitives import Place
-from django_redislock.values import LONGEST_LEASE
+from django_redislock.lock_types import Place
+from django_redislock.validators import LONGEST_LEASE
 from tests.round_trips import RoundTrips
 from tests.tools import wait_until
 

@@ -8,7 +8,7 @@ from celery.result import AsyncResult
 from kombu.exceptions import OperationalError
 
 from django_redislock import locks, single_instance
-from django_redislock.info import LockInfo
+from django_redislock.snapshots import LockInfo
 from tests.lock_tools import start
 
 WHEN_SENT = ["until_executing", "until_executed", "until_and_while_executing"]

@@ -13,8 +13,8 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
-from django_redislock.engine import renewal
-from django_redislock.engine.renewal import loop_book
+from django_redislock.engine import renewer
+from django_redislock.engine.renewer import loop_book
 from django_redislock.signals import lock_lost
 from tests.lock_tools import (
     afree,
@@ -536,7 +536,7 @@ def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
         loop.close()
     asyncio.run(use())
     assert len(server._of_loop) == 0
-    assert len(renewal._loop_books) <= 1
+    assert len(renewer._loop_books) <= 1
 
 
 def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten():
@@ -554,12 +554,12 @@ def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten(
         loop = kind()
         loops.append(loop)
         server._of_loop[loop] = None, None
-        renewal._loop_books[loop] = WeakValueDictionary()
+        renewer._loop_books[loop] = WeakValueDictionary()
         return loop
 
     async def use():
         async with locks.lock("a"):
-            assert renewal.loop_of(loop_book(server, "a")) is asyncio.get_running_loop()
+            assert renewer.loop_of(loop_book(server, "a")) is asyncio.get_running_loop()
 
     loops = []
     meddling = come(Meddling)
@@ -568,7 +568,7 @@ def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten(
     assert len(loops) >= 3
     for loop in loops:
         server._of_loop.pop(loop, None)
-        renewal._loop_books.pop(loop, None)
+        renewer._loop_books.pop(loop, None)
         loop.close()
 
 
@@ -580,7 +580,7 @@ async def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgot
         while book._task:  # noqa: ASYNC110  until it has ended
             await asyncio.sleep(0)
     del book, task
-    books = renewal._loop_books[asyncio.get_running_loop()]
+    books = renewer._loop_books[asyncio.get_running_loop()]
     while books:
         gc.collect()
         await asyncio.sleep(0.01)

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from django_redislock import locks
-from django_redislock.connection import server
-from django_redislock.engine import flows, renewal
-from django_redislock.engine.drivers import run
-from django_redislock.engine.renewal import loop_book, thread_book
+from django_redislock.backends import server
+from django_redislock.engine import protocol, renewer
+from django_redislock.engine.renewer import loop_book, thread_book
+from django_redislock.engine.runners import run
 from django_redislock.lua import ACQUIRE, FORCE
 from tests.faults.proxy import runs
 from tests.lock_tools import afree, awaiting, until
@@ -53,7 +53,7 @@ def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server, monkeypatch):
             await newcomer.arelease()
         await waiters_have_all_their_seats(redis_server)
 
-    monkeypatch.setattr(renewal, "LATE", 0.5)  # it keeps the leases that are given back
+    monkeypatch.setattr(renewer, "LATE", 0.5)  # it keeps the leases that are given back
     seed = random.randrange(10**6)
     crowd = Crowd(random.Random(seed))
     locks.count()  # opens the connection of `awaiting()`, which stays open
@@ -88,7 +88,7 @@ def acquired_late(book, interruption):
 
     lock = locks.lock("late", timeout=30)
     lease = lock._new_lease(book(lock._server(), "late"), "late", None, lock._owner())
-    flow = flows.take(lease, lock._want(lease.keys, lease.token), None)
+    flow = protocol.take(lease, lock._want(lease.keys, lease.token), None)
     under_way = next(flow)
     client = server("default").client
     given_up = run(client, once(flow.throw(interruption)))

@@ -23,7 +23,7 @@ from redis.exceptions import (
 )
 
 from django_redislock import AsyncLock, Lock, locks
-from django_redislock.connection import server
+from django_redislock.backends import server
 from django_redislock.engine import exchange
 from tests.lock_tools import renewed, start, waiting
 from tests.servers import Cluster

@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_redislock import locks
-from django_redislock.connection import GivenServer, server
-from django_redislock.connection.servers import fits
+from django_redislock.backends import GivenServer, server
+from django_redislock.backends.servers import fits
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, start, waiting

@@ -10,7 +10,7 @@ import redis
 from redis.exceptions import ConnectionError, TimeoutError
 
 from django_redislock import AsyncLock, Lock, LockError
-from django_redislock.engine import renewal
+from django_redislock.engine import renewer
 from tests.lock_tools import start, until
 from tests.tools import wait_until
 
@@ -127,7 +127,7 @@ def test_waiting_threads_do_not_keep_the_holder_from_renewing(own_server):
 
 
 def test_a_renewer_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):
-    monkeypatch.setattr(renewal, "IDLE", 0.05)
+    monkeypatch.setattr(renewer, "IDLE", 0.05)
     with own_locks.lock("a", timeout=LEASE):
         assert connected(own_redis) == 1
         wait_until(lambda: connected(own_redis) == 2)
@@ -135,7 +135,7 @@ def test_a_renewer_closes_its_connection_when_it_ends(own_locks, own_redis, monk
 
 
 def test_a_renewal_task_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):
-    monkeypatch.setattr(renewal, "IDLE", 0.05)
+    monkeypatch.setattr(renewer, "IDLE", 0.05)
 
     async def use():
         async with own_locks.lock("a", timeout=LEASE):

@@ -10,7 +10,7 @@ import redis.exceptions
 from django.db import transaction
 
 from django_redislock import LockLost, locks
-from django_redislock.primitives import Place
+from django_redislock.lock_types import Place
 from tests.lock_tools import free
 
 

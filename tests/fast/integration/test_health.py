@@ -15,9 +15,9 @@ from redis.exceptions import (
 )
 
 from django_redislock import LockLost, locks
-from django_redislock.connection import server as server_of
-from django_redislock.engine.drivers import run
-from django_redislock.engine.renewal import thread_book
+from django_redislock.backends import server as server_of
+from django_redislock.engine.renewer import thread_book
+from django_redislock.engine.runners import run
 from django_redislock.health import CHECKS, examining, probing, resources
 from django_redislock.health.finding import Finding, Health
 from django_redislock.health.told import NotTold, Told

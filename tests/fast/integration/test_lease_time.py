@@ -1,7 +1,7 @@
 """How long a holder counts on its lease, and which process does."""
 
 from django_redislock import locks
-from django_redislock.engine import flows, renewal
+from django_redislock.engine import protocol, renewer
 from tests.tools import Child
 
 FORKING = """
@@ -23,7 +23,7 @@ lock.release()
 
 
 def test_a_renewed_lease_counts_from_before_the_request(moving_clock, monkeypatch):
-    run, sent = renewal.run, []
+    run, sent = renewer.run, []
 
     def slow(client, flow):
         sent.append(moving_clock.now())
@@ -31,7 +31,7 @@ def test_a_renewed_lease_counts_from_before_the_request(moving_clock, monkeypatc
         moving_clock.pass_time(5)
         return answer
 
-    monkeypatch.setattr(renewal, "run", slow)
+    monkeypatch.setattr(renewer, "run", slow)
     with locks.lock("a", timeout=30) as lock:
         moving_clock.forward(15)
         assert sent[0] < lock._seen().deadline <= sent[0] + 30
@@ -70,8 +70,8 @@ def test_a_token_that_is_used_again_is_not_released(moving_clock, monkeypatch):
     assert first.acquire(token="t")
     [lease] = first._own().leases
     with monkeypatch.context() as patch:
-        patch.setattr(renewal.ThreadBook, "wake", lambda book: None)
-        flows.abandon(lease)
+        patch.setattr(renewer.ThreadBook, "wake", lambda book: None)
+        protocol.abandon(lease)
         assert second.acquire(token="t")
     moving_clock.forward(2)
     assert locks.get("a").token == "t"

@@ -13,10 +13,10 @@ import redis
 import redis.asyncio
 
 from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
-from django_redislock.connection import GivenServer
-from django_redislock.engine import listing
-from django_redislock.engine.drivers import run
-from django_redislock.primitives import Semaphore, base
+from django_redislock.backends import GivenServer
+from django_redislock.engine import queries
+from django_redislock.engine.runners import run
+from django_redislock.lock_types import Semaphore, base
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import cut_connections, start
 from tests.servers.processes import free_port
@@ -179,7 +179,7 @@ def test_a_cache_whose_client_does_not_know_that_it_is_a_clusters(cluster, alias
 
 def known_of(lock):
     server = lock._server()
-    return run(server.client, listing.get(server.keys, lock.name))
+    return run(server.client, queries.get(server.keys, lock.name))
 
 
 def test_the_locks_of_a_manager_without_a_key_prefix(client, settings, alias_on):

@@ -4,11 +4,11 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks
-from django_redislock.engine.drivers import _perform
-from django_redislock.engine.renewal import thread_book
-from django_redislock.holder import current_owner
-from django_redislock.primitives import Many
-from django_redislock.primitives.core import Attempt
+from django_redislock.engine.renewer import thread_book
+from django_redislock.engine.runners import _perform
+from django_redislock.holders import current_owner
+from django_redislock.lock_types import Many
+from django_redislock.lock_types.core import Attempt
 from tests.lock_tools import free, interrupt_where, start, waiting
 from tests.tools import wait_until
 

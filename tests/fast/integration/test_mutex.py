@@ -13,10 +13,10 @@ from uuid import UUID
 import pytest
 import redis.exceptions
 
-from django_redislock import LockError, LockLost, LockNotOwnedError, locks, values
-from django_redislock.engine import flows, hold, lease, renewal
+from django_redislock import LockError, LockLost, LockNotOwnedError, locks, validators
+from django_redislock.engine import holds, lease, protocol, renewer
 from django_redislock.engine.lease import held_by, remember
-from django_redislock.primitives import base, core
+from django_redislock.lock_types import base, core
 from tests.lock_tools import afree, free, interrupt_at, interrupt_where, start
 from tests.tools import Child, wait_until
 
@@ -270,10 +270,10 @@ def test_an_extension_that_can_not_be_meant_is_refused_by_name_and_value(manager
 
 def test_a_lease_that_is_extended_ends_in_ten_years_at_most(manager):
     with manager.lock("a", timeout=20) as lock:
-        assert lock.extend(values.LONGEST_LEASE - 60)
+        assert lock.extend(validators.LONGEST_LEASE - 60)
         with pytest.raises(ValueError, match=r"additional_time must .* 10 years, got 100"):
             lock.extend(100)
-        assert lock.extend(values.LONGEST_LEASE, replace_ttl=True)
+        assert lock.extend(validators.LONGEST_LEASE, replace_ttl=True)
 
 
 @pytest.mark.parametrize("wait", [timedelta.max, 2**31, 1e10, 1e300])
@@ -320,7 +320,7 @@ def leave_with(lock):
     ],
 )
 def test_an_interrupt_while_a_lock_is_left_leaves_nothing_held(leave, method, first):
-    files = [module.__file__ for module in (base, core, hold, flows, lease, renewal)]
+    files = [module.__file__ for module in (base, core, holds, protocol, lease, renewer)]
     lock, places = locks.lock("a", timeout=600), set()
     for step in range(first, 300):
         striking = interrupt_at(step, method.__code__, *files)
@@ -445,7 +445,7 @@ def test_an_interrupt_after_it_was_got_gives_it_back(place, least):
 
 
 @pytest.mark.parametrize(
-    ("where", "name"), [(core, "remember"), (core, "Hold"), (hold.Holds, "begin_block")]
+    ("where", "name"), [(core, "remember"), (core, "Hold"), (holds.Holds, "begin_block")]
 )
 async def test_an_error_after_it_was_acquired_gives_it_back(monkeypatch, where, name):
     # As above, but coverage sees it, which the tracing of an interrupt prevents.

@@ -6,7 +6,7 @@ import pytest
 from redis.exceptions import ConnectionError, TimeoutError
 
 from django_redislock import LockLost, LockNotOwnedError, locks
-from django_redislock.primitives import Place
+from django_redislock.lock_types import Place
 from tests.lock_tools import free, hanging, renewed
 from tests.tools import wait_until
 

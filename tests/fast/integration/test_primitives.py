@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from django_redislock import LockError, LockLost, locks
-from django_redislock.engine import flows
-from django_redislock.engine.drivers import run
+from django_redislock.engine import protocol
+from django_redislock.engine.runners import run
 from tests.lock_tools import commands, free, start
 
 
@@ -76,7 +76,7 @@ def test_a_renewal_that_comes_late_does_not_prolong_a_cooldown():
     lock.release()
     server = locks._server()
     keys = server.keys.of("tick")
-    assert run(server.client, flows.renew(keys, holding.token, 30, "renew")) == 0
+    assert run(server.client, protocol.renew(keys, holding.token, 30, "renew")) == 0
     assert locks.get("tick").ttl <= 1
     assert locks.force_release("tick") == 1
 

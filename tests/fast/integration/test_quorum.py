@@ -17,14 +17,14 @@ from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperatio
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
-from django_redislock.engine import flows
-from django_redislock.engine.drivers import _perform, run
+from django_redislock.engine import protocol
 from django_redislock.engine.lease import remember
-from django_redislock.engine.renewal import thread_book
-from django_redislock.holder import current_owner
-from django_redislock.primitives import base
-from django_redislock.primitives import quorum as primitive
-from django_redislock.primitives.core import Attempt
+from django_redislock.engine.renewer import thread_book
+from django_redislock.engine.runners import _perform, run
+from django_redislock.holders import current_owner
+from django_redislock.lock_types import base
+from django_redislock.lock_types import quorum as primitive
+from django_redislock.lock_types.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import (
@@ -141,7 +141,7 @@ def caches(five, backend=CORE):
     }
 
 
-PATIENCE, GRACE = primitive.PATIENCE, flows.GRACE
+PATIENCE, GRACE = primitive.PATIENCE, protocol.GRACE
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
 def hanging(five, monkeypatch):
     """The context in which some hang, for quorums that are as patient as ever."""
     monkeypatch.setattr(primitive, "PATIENCE", PATIENCE)
-    monkeypatch.setattr(flows, "GRACE", GRACE)
+    monkeypatch.setattr(protocol, "GRACE", GRACE)
     return five.hanging
 
 
@@ -773,8 +773,8 @@ def test_a_minority_that_notes_the_token_is_not_enough(five, monkeypatch):
             return False
         return (yield from raise_fence(lease, fence_token))
 
-    raise_fence = flows.raise_fence
-    monkeypatch.setattr(flows, "raise_fence", refuse)
+    raise_fence = protocol.raise_fence
+    monkeypatch.setattr(protocol, "raise_fence", refuse)
     assert not quorum(blocking=False).acquire()
     five.none_left()
 
@@ -796,7 +796,7 @@ def test_who_lost_its_lease_notes_no_token(five):
         lease = lock._own().leases[0]
         before = lease.fence_token
         assert locks.using("q0").force_release("a") == 1
-        assert run(lease.server.client, flows.raise_fence(lease, before + 1)) is False
+        assert run(lease.server.client, protocol.raise_fence(lease, before + 1)) is False
         assert lease.fence_token == before
 
 

@@ -17,10 +17,10 @@ import pytest
 import redis
 
 from django_redislock import Lock, LockLost, clock, locks
-from django_redislock.engine import flows, listing, renewal
-from django_redislock.engine.drivers import run
+from django_redislock.engine import protocol, queries, renewer
 from django_redislock.engine.lease import Lease
-from django_redislock.engine.renewal import loop_book, thread_book
+from django_redislock.engine.renewer import loop_book, thread_book
+from django_redislock.engine.runners import run
 from django_redislock.keys import Keys
 from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
@@ -202,7 +202,7 @@ def test_a_release_while_its_renewal_is_under_way_is_no_loss(heard, moving_clock
     assert lock.acquire()
     [lease] = lock._own().leases
     lock.release()
-    verdicts = list(run(lease.server.client, flows.renew_all([lease], 2)))
+    verdicts = list(run(lease.server.client, protocol.renew_all([lease], 2)))
     assert verdicts == [(lease, 0)]
     lease.book._judge(clock.now(), verdicts)
     assert not lease.lost
@@ -246,7 +246,7 @@ def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog):
     async def use():
         async with locks.lock("a", timeout=1.5) as lock:
             with monkeypatch.context() as patch:
-                patch.setattr(renewal.Book, "tell_lost", fails)
+                patch.setattr(renewer.Book, "tell_lost", fails)
                 await until(failed)
             await arenewed(locks, "a")
             assert not lock.lost
@@ -311,7 +311,7 @@ def test_a_lock_whose_thread_was_not_started_by_threading_is_not_renewed_after_i
 
 def test_a_lease_whose_thread_is_gone_keeps_no_other_from_being_renewed():
     lock = locks.lock("a", timeout=30)
-    book = renewal.ThreadBook(lock._server())
+    book = renewer.ThreadBook(lock._server())
     book.wake = lambda: None  # its rounds are asked for below
     keys, leases = book.server.keys.of("a"), []
     for owner in (threading.Thread(), threading.current_thread()):
@@ -340,7 +340,7 @@ def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_short
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         [lease] = lock._own().leases
         for replace, left in ((False, 30), (True, 2)):
-            flow = flows.extend(lease, 2, replace=replace)
+            flow = protocol.extend(lease, 2, replace=replace)
             next(flow)
             assert left - 1 < lease.deadline - clock.now() <= left
             with pytest.raises(ConnectionError):
@@ -353,7 +353,7 @@ def test_a_lease_is_taken_to_be_as_short_as_what_got_no_answer_may_yet_make_it(m
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
         [lease] = lock._own().leases
         for seconds in (2, 5):
-            flow = flows.extend(lease, seconds, replace=True)
+            flow = protocol.extend(lease, seconds, replace=True)
             next(flow)
             with pytest.raises(ConnectionError):
                 flow.throw(ConnectionError("reply lost"))
@@ -429,9 +429,9 @@ def test_a_renewal_counts_for_no_more_than_was_asked_for():
     """A server whose clock was set back keeps a lease for longer, until that is set right."""
     with locks.lock("a", timeout=30) as lock:
         [lease] = lock._own().leases
-        run(lease.server.client, flows.renew(lease.keys, lease.token, 3600, "renew"))
+        run(lease.server.client, protocol.renew(lease.keys, lease.token, 3600, "renew"))
 
-        [(_, left)] = run(lease.server.client, flows.renew_all([lease], 2))
+        [(_, left)] = run(lease.server.client, protocol.renew_all([lease], 2))
         assert left > 3590
         lease.renewed(clock.now(), left)
         assert 25 < lease.deadline - clock.now() <= 30
@@ -477,7 +477,7 @@ def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, ow
         with no_new_threads():
             assert waiter.acquire()
         held.result(60)
-        assert run(other, listing.get(Keys("redislock"), "a")).ttl > 25
+        assert run(other, queries.get(Keys("redislock"), "a")).ttl > 25
         waiter.release()
 
 
@@ -501,7 +501,7 @@ def test_every_lock_object_that_holds_is_told_of_the_loss_once(moving_clock):
 
 @pytest.fixture
 def soon_idle(monkeypatch):
-    monkeypatch.setattr(renewal, "IDLE", 0.05)
+    monkeypatch.setattr(renewer, "IDLE", 0.05)
 
 
 def ends(book):
@@ -548,7 +548,7 @@ def test_locks_that_come_and_go_leave_the_renewer_asleep(own_locks, monkeypatch)
 
 
 def test_a_renewer_that_was_left_asleep_ends_not_before_its_leases(own_locks, monkeypatch):
-    monkeypatch.setattr(renewal, "IDLE", 0.3)
+    monkeypatch.setattr(renewer, "IDLE", 0.3)
     book = thread_book(own_locks._server(), "a")
     book.wake()
     wait_until(lambda: math.isfinite(book._next))
@@ -579,7 +579,7 @@ def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
     with own_locks.lock("a", timeout=0.9):
         book = thread_book(own_locks._server(), "a")
         for step in count(1):
-            waking = interrupt_at(step, renewal.ThreadBook.wake.__code__)
+            waking = interrupt_at(step, renewer.ThreadBook.wake.__code__)
             with suppress(KeyboardInterrupt), waking as struck:
                 book.wake()
             renewed(own_locks, "a")
@@ -643,7 +643,7 @@ def test_what_is_got_after_its_lease_was_ended_is_given_back():
     lease = lock._new_lease(book, name, None, lock._owner())
     lease.end()  # as an interrupt does that could not wait for the answer
     want = lock._want(lease.keys, lease.token)
-    assert run(book.server.client, flows.take(lease, want, None)) is False
+    assert run(book.server.client, protocol.take(lease, want, None)) is False
     assert locks.get("a") is None
 
 

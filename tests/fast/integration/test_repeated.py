@@ -10,8 +10,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock, clock
-from django_redislock.engine import flows
-from django_redislock.engine.drivers import arun, run
+from django_redislock.engine import protocol
+from django_redislock.engine.runners import arun, run
 from django_redislock.keys import Keys
 from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW
 from tests.faults.proxy import Proxy, runs
@@ -84,14 +84,14 @@ def granted(client):
     yield keys
     assert waiter.result(60)
     assert first.locked()
-    assert len(run(client, flows.force_release(keys, None))) == 1
+    assert len(run(client, protocol.force_release(keys, None))) == 1
 
 
 def test_a_forced_release_is_not_repeated(proxy, client, granted):
     """A repetition would release the waiter, to whom the first one granted the lock."""
     lost = proxy.drop_reply(runs(FORCE))
     with pytest.raises(redis.ConnectionError):
-        run(client, flows.force_release(granted, None))
+        run(client, protocol.force_release(granted, None))
     assert lost.is_done()
 
 
@@ -109,7 +109,7 @@ def test_a_forced_release_is_not_repeated_in_async(proxy, granted, idle):
                 await on_loop.ping()
             lost = proxy.drop_reply(runs(FORCE))
             with pytest.raises(redis.ConnectionError):
-                await arun(on_loop, flows.force_release(granted, None))
+                await arun(on_loop, protocol.force_release(granted, None))
             assert lost.is_done()
 
     asyncio.run(force())

@@ -7,7 +7,7 @@ import pytest
 from redis.exceptions import ConnectionError, ReadOnlyError
 
 from django_redislock import LockLost
-from django_redislock.engine import drivers
+from django_redislock.engine import runners
 from django_redislock.engine.pools import connection_of
 from tests.lock_tools import start, waiting
 from tests.servers import Node
@@ -73,7 +73,7 @@ def test_a_lock_that_no_replica_confirms_is_refused_loudly_and_not_left(replicat
 def test_what_the_replica_has_counts_and_not_what_was_answered_before(
     replicated, primary, monkeypatch, taken
 ):
-    perform = drivers._perform
+    perform = runners._perform
 
     def perform_and_lose_data(client, op):
         answer = perform(client, op)
@@ -83,7 +83,7 @@ def test_what_the_replica_has_counts_and_not_what_was_answered_before(
             assert start(replicated.lock("a").acquire).result(60)
         return answer
 
-    monkeypatch.setattr(drivers, "_perform", perform_and_lose_data)
+    monkeypatch.setattr(runners, "_perform", perform_and_lose_data)
     lock = replicated.lock("a", min_replicas=1, blocking=False)
     assert lock.acquire() is not taken
     assert (lock.fence_token == replicated.get("a").fence_token) is not taken
@@ -125,7 +125,7 @@ def test_a_renewal_counts_when_the_replica_has_it(replicated, replica, moving_cl
 def test_an_extension_counts_when_the_replica_has_it(replicated, replica, monkeypatch):
     lock = replicated.lock("a", min_replicas=1)
     assert lock.acquire()
-    monkeypatch.setattr(drivers, "SYNC", 0.2)
+    monkeypatch.setattr(runners, "SYNC", 0.2)
     replica.pause()
     with pytest.raises(ConnectionError, match="'a' was not extended: 0 of 1"):
         lock.extend(60)

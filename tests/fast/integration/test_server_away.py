@@ -6,10 +6,10 @@ import pytest
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from django_redislock import LockLost, clock, locks
-from django_redislock.engine import flows, renewal
-from django_redislock.engine.drivers import _perform, run
-from django_redislock.engine.ops import Wait
-from django_redislock.engine.renewal import thread_book
+from django_redislock.engine import protocol, renewer
+from django_redislock.engine.operations import BlockingPop
+from django_redislock.engine.renewer import thread_book
+from django_redislock.engine.runners import _perform, run
 from tests.lock_tools import cut_connections, free, start, waiting, within
 from tests.tools import wait_until
 
@@ -70,7 +70,7 @@ def test_a_lock_is_lost_at_the_end_of_its_lease_if_the_server_is_unreachable(
 def test_a_release_is_repeated_as_soon_as_the_server_accepts_it(
     own_locks, own_redis, monkeypatch, moving_clock
 ):
-    monkeypatch.setattr(renewal, "LATE", 0)  # which is for a server that says that it is not held
+    monkeypatch.setattr(renewer, "LATE", 0)  # which is for a server that says that it is not held
     lock = own_locks.lock("a", timeout=60)
     assert lock.acquire()
     own_redis.config_set("min-replicas-to-write", 1)
@@ -115,7 +115,7 @@ def test_what_is_to_be_released_does_not_delay_the_report_of_a_loss(own_locks):
     assert kept.acquire()
     assert back.acquire()
     book, [lease] = thread_book(kept._server(), "a"), back._own().leases
-    flows.abandon(lease)
+    protocol.abandon(lease)
     released = next(errand for errand in book.errands() if errand.done == book._returned)
     assert next(released.flow).limit <= 1.5 / 2
     kept.release()
@@ -140,7 +140,7 @@ def test_what_is_granted_when_its_lease_is_over_already_is_an_error(moving_clock
     lock = locks.lock("a", timeout=30, blocking=False)
     [(book, name)] = lock._targets(thread_book)
     lease = lock._new_lease(book, name, None, lock._owner())
-    flow = flows.take(lease, lock._want(lease.keys, lease.token), 0)
+    flow = protocol.take(lease, lock._want(lease.keys, lease.token), 0)
     answer = _perform(book.server.client, next(flow))
     moving_clock.forward(31)
     with pytest.raises(TimeoutError, match="had expired"):
@@ -154,15 +154,15 @@ def test_a_wait_that_is_not_answered_is_repeated_while_there_is_time(hold, wait)
     lock = locks.lock("a")
     [(book, name)] = lock._targets(thread_book)
     lease = lock._new_lease(book, name, None, lock._owner())
-    flow = flows.take(lease, lock._want(lease.keys, lease.token), clock.now() + wait)
-    assert isinstance(flow.send(_perform(book.server.client, next(flow))), Wait)
+    flow = protocol.take(lease, lock._want(lease.keys, lease.token), clock.now() + wait)
+    assert isinstance(flow.send(_perform(book.server.client, next(flow))), BlockingPop)
     if wait < 1:
         with pytest.raises(TimeoutError):
             flow.throw(TimeoutError)
     else:
         assert _perform(book.server.client, flow.throw(TimeoutError)) == 0
         flow.close()
-    run(book.server.client, flows.release(lease.keys, lease.token))
+    run(book.server.client, protocol.release(lease.keys, lease.token))
 
 
 def test_a_waiter_whose_connection_is_killed_keeps_its_place(own_locks, own_redis):

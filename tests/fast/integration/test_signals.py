@@ -15,13 +15,13 @@ from django.db import transaction
 from redis.exceptions import ConnectionError
 
 from django_redislock import Lock, LockError, LockLost, clock, locks, signals
-from django_redislock.engine import flows
-from django_redislock.engine.drivers import _perform
-from django_redislock.engine.ops import Wait
-from django_redislock.engine.renewal import thread_book
-from django_redislock.holder import current_owner
-from django_redislock.primitives import Place, telling
-from django_redislock.primitives.core import Attempt
+from django_redislock.engine import protocol
+from django_redislock.engine.operations import BlockingPop
+from django_redislock.engine.renewer import thread_book
+from django_redislock.engine.runners import _perform
+from django_redislock.holders import current_owner
+from django_redislock.lock_types import Place, signal_dispatch
+from django_redislock.lock_types.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import afree, free, start, waiting
 from tests.tools import wait_until
@@ -111,7 +111,7 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
 
     waits = start(hold_it)
     wait_until(lambda: heard.names == ["waiting"])
-    time.sleep(2 * flows.SLICE)  # it asks again meanwhile
+    time.sleep(2 * protocol.SLICE)  # it asks again meanwhile
     assert heard.names == ["waiting"]
     holder.release()
     waits.result(60)
@@ -119,7 +119,7 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
     assert heard.of(waiter) == ["waiting", "acquired", "released"]
     own = [facts for facts in heard.facts if facts["lock"] is waiter]
     assert len({facts["acquisition"] for facts in own}) == 1
-    assert own[1]["waited"] >= 2 * flows.SLICE
+    assert own[1]["waited"] >= 2 * protocol.SLICE
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_wait_that_is_dropped_in_the_middle_fails(heard, hold):
     flow = lock._acquire(attempt)
     client = attempt.targets[0][0].server.client
     answer = _perform(client, next(flow))
-    assert isinstance(flow.send(answer), Wait)
+    assert isinstance(flow.send(answer), BlockingPop)
     flow.close()
     assert heard.names == ["waiting", "failed"]
     assert isinstance(heard.facts[-1]["error"], GeneratorExit)
@@ -426,7 +426,7 @@ def test_no_acquisition_is_made_if_no_signal_has_a_receiver(monkeypatch):
     names = ("acquired", "released", "refused", "failed", "waiting", "lost")
     for name in names:  # receivers of other tests may not be garbage-collected yet
         monkeypatch.setattr(getattr(signals, f"lock_{name}"), "receivers", [])
-    monkeypatch.setattr(telling, "Acquisition", None)  # a call would raise
+    monkeypatch.setattr(signal_dispatch, "Acquisition", None)  # a call would raise
     with locks.lock("a"), listening(signals.lock_released, listen):
         pass
     assert heard == []

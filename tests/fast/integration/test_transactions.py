@@ -9,8 +9,8 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from django_redislock import LockLost, locks
-from django_redislock.primitives import transactions
-from django_redislock.primitives.transactions import Atomic
+from django_redislock.lock_types import transactions
+from django_redislock.lock_types.transactions import Atomic
 from tests.lock_tools import interrupt_at, start
 from tests.tools import Child, wait_until
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from django_redislock import locks
-from django_redislock.primitives import Mutex
+from django_redislock.lock_types import Mutex
 from tests.lock_tools import commands, free, start, waiting
 from tests.tools import wait_until
 

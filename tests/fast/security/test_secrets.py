@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ResponseError
 
 from django_redislock import AsyncLock, Lock, locks, metrics, signals
-from django_redislock.connection import server
+from django_redislock.backends import server
 from django_redislock.text import error_text
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.pages import DASHBOARD, LIST

@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from django_redislock import LockError, LockLost, LockNotOwnedError
-from django_redislock.primitives import BaseLock
+from django_redislock.lock_types import BaseLock
 
 Answer = bool | type[LockError] | None
 

@@ -20,11 +20,11 @@ import redis
 from redis.exceptions import ConnectionError, TimeoutError
 
 from django_redislock import clock
-from django_redislock.engine import flows as good_flows
-from django_redislock.engine import listing
-from django_redislock.engine.drivers import _perform
-from django_redislock.engine.flows import Granted, Mode
-from django_redislock.engine.ops import Batch, Call, Flow, Op, Wait
+from django_redislock.engine import protocol as good_flows
+from django_redislock.engine import queries
+from django_redislock.engine.operations import Batch, BlockingPop, Call, Flow, Op
+from django_redislock.engine.protocol import Granted, Mode
+from django_redislock.engine.runners import _perform
 from django_redislock.exceptions import LockError
 from django_redislock.keys import Keys, LockKeys
 from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW, ROWS, Script
@@ -223,7 +223,7 @@ class Worker:
 
     def show_life(self) -> None:
         """Its blocking pop ends, and if there was nothing in it, it asks again."""
-        if isinstance(self.op, Wait):
+        if isinstance(self.op, BlockingPop):
             self.step()
         if isinstance(self.op, Call):
             self.step()
@@ -318,7 +318,7 @@ class Stage:
     def perform(self, op: Op) -> Any:
         if isinstance(op, Batch):
             return [self._call(call) for call in op.calls]
-        return self._pop(op) if isinstance(op, Wait) else self._call(op)
+        return self._pop(op) if isinstance(op, BlockingPop) else self._call(op)
 
     def force_release(self, token: str | None = None) -> tuple[str, ...]:
         gone: tuple[str, ...] = self.run(self.flows.force_release(self.keys, token))
@@ -341,7 +341,7 @@ class Stage:
 
     def look(self) -> None:
         """Whoever lists the locks sees what the model says."""
-        info = self.run(listing.get(Keys(PREFIX), self.keys.name))
+        info = self.run(queries.get(Keys(PREFIX), self.keys.name))
         holders, waiters = self.model.holders, len(self.model.waiters)
         if not holders and not waiters:
             return _same("the listing", info, None)
@@ -349,7 +349,7 @@ class Stage:
         _same("the listed", seen, {t: (h.weight, h.fence) for t, h in holders.items()})
         return _same("the number of waiters", info.waiters, waiters)
 
-    def _pop(self, wait: Wait) -> str | None:
+    def _pop(self, wait: BlockingPop) -> str | None:
         token = wait.key.removeprefix(self.keys.grants).removesuffix(f":{self.keys.name}")
         answer, shown = _perform(self.client, Call(POP, (wait.key,), ()))
         turn = answer.decode() if answer else None

@@ -18,9 +18,9 @@ import redis.asyncio
 from redis.exceptions import ResponseError
 
 from django_redislock import LockError
-from django_redislock.connection import GivenServer
-from django_redislock.engine.drivers import arun, run
-from django_redislock.engine.ops import Batch, Call, Each, Flow, Pause, Wait
+from django_redislock.backends import GivenServer
+from django_redislock.engine.operations import Batch, BlockingPop, Call, Flow, Gather, Sleep
+from django_redislock.engine.runners import arun, run
 from django_redislock.lua import Script
 from tests.tools import no_new_threads
 
@@ -70,7 +70,7 @@ def wanting(*ops: Any) -> Flow[list[Any]]:
 
 
 def test_a_flow_gets_an_answer_for_each_operation(drive: Runner) -> None:
-    wanted = [call("a"), call("b", vital=True), Batch((call("c"), call("d"))), Pause(0)]
+    wanted = [call("a"), call("b", vital=True), Batch((call("c"), call("d"))), Sleep(0)]
     assert drive(wanting(*wanted)) == [b"a", b"b", [b"c", b"d"], None]
 
 
@@ -98,14 +98,16 @@ def test_flows_at_the_same_time_each_have_an_outcome(client: redis.Redis) -> Non
 
 
 def each(*wanted: Any) -> Flow[Any]:
-    return (yield Each(wanted))
+    return (yield Gather(wanted))
 
 
 def test_a_pool_that_is_reset_meanwhile_costs_no_answer() -> None:
     async def use(client: Any) -> Any:
         pool = client.connection_pool
         await arun(client, wanting(call("a")))  # leaves an idle connection
-        waits = asyncio.create_task(arun(client, wanting(Wait("nobody:pushes", 0.1, limit=5))))
+        waits = asyncio.create_task(
+            arun(client, wanting(BlockingPop("nobody:pushes", 0.1, limit=5)))
+        )
         await asyncio.sleep(0)  # it waits for its answer
         [connection] = pool._in_use_connections
         pool.reset()
@@ -228,7 +230,7 @@ def test_a_closed_coroutine_closes_its_flow() -> None:
 
     def flow() -> Flow[None]:
         try:
-            yield Pause(60)
+            yield Sleep(60)
         except GeneratorExit as error:
             closed.by = error
             raise

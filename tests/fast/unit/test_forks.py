@@ -4,16 +4,16 @@ import threading
 
 import pytest
 
-from django_redislock.engine import forks
+from django_redislock.engine import fork_safety
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "LONGEST", 0.02)
+    monkeypatch.setattr(fork_safety, "LONGEST", 0.02)
 
 
 def test_a_thread_may_pass_after_a_fork() -> None:
-    gate = forks.Gate()
+    gate = fork_safety.Gate()
     with gate:
         gate.close()
         gate.open()
@@ -22,7 +22,7 @@ def test_a_thread_may_pass_after_a_fork() -> None:
 
 
 def test_a_fork_whose_end_is_never_reported_does_not_block_threads_forever() -> None:
-    gate = forks.Gate()
+    gate = fork_safety.Gate()
     gate.open()  # an interrupt may also keep the gate from learning that a fork began
     with gate:
         pass
@@ -32,14 +32,14 @@ def test_a_fork_whose_end_is_never_reported_does_not_block_threads_forever() -> 
 
 
 def test_a_thread_waits_while_a_fork_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = forks.Gate()
+    gate = fork_safety.Gate()
     order: list[str] = []
 
     def enter() -> None:
         with gate:
             order.append("entered")
 
-    monkeypatch.setattr(forks, "LONGEST", 10.0)
+    monkeypatch.setattr(fork_safety, "LONGEST", 10.0)
     gate.close()
     thread = threading.Thread(target=enter)
     thread.start()

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from celery import Celery, Task
 
-from django_redislock.holder import REMEMBERED, Anybody, info_text, is_alive, read_info
+from django_redislock.holders import REMEMBERED, Anybody, info_text, is_alive, read_info
 from django_redislock.identity import process_id
-from django_redislock.info import Holder
+from django_redislock.snapshots import Holder
 from tests.tools import Child
 
 GOOD: dict[str, Any] = {
@@ -106,7 +106,7 @@ async def test_a_task_lives_until_it_is_done() -> None:
 
 FORKED = """
 import _thread, os, threading, weakref
-from django_redislock.holder import current_owner, is_alive
+from django_redislock.holders import current_owner, is_alive
 
 owners, go = [], threading.Event()
 def foreign():

@@ -12,9 +12,9 @@ from weakref import ref
 
 import pytest
 
-from django_redislock.engine.hold import Hold, Holds
+from django_redislock.engine.holds import Hold, Holds
 from django_redislock.engine.lease import Lease
-from django_redislock.holder import Anybody, Owner
+from django_redislock.holders import Anybody, Owner
 
 MANY = 200
 """More steps than any of the functions has."""

@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from django_redislock.engine import flows
+from django_redislock.engine import protocol
 from django_redislock.lua import Script
 
 from .stage import SCRIPTS, Stage, Worker
@@ -65,7 +65,7 @@ class Turns(RuleBasedStateMachine):
 
     client: redis.Redis
     scripts: Mapping[str, Script] = SCRIPTS
-    flows: ModuleType = flows
+    flows: ModuleType = protocol
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ def releasing(worker: Worker) -> Iterator[Move]:
 
 
 def renewing(worker: Worker) -> Iterator[Move]:
-    modes: tuple[flows.Mode, ...] = "renew", "set"
+    modes: tuple[protocol.Mode, ...] = "renew", "set"
     for seconds, mode in product((LEASE, 1.0), modes):
         yield Move(f"{worker} renews: {mode} {seconds} s", partial(worker.renew, seconds, mode))
     yield Move(f"{worker} renews: reply lost", partial(worker.renew, answered=False))

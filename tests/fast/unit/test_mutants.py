@@ -9,7 +9,7 @@ import pytest
 import redis
 
 import django_redislock
-from django_redislock.engine import flows
+from django_redislock.engine import protocol
 from django_redislock.lua import Script, lines
 
 from .finding import check_found, check_harmless
@@ -35,10 +35,10 @@ class Mutant:
         return {each.name: staged(self._script(each)) for each in SOURCES}
 
     def flows(self) -> ModuleType:
-        if self.file != "engine/flows.py":
-            return flows
-        module = ModuleType(flows.__name__)
-        module.__package__ = flows.__package__
+        if self.file != "engine/protocol.py":
+            return protocol
+        module = ModuleType(protocol.__name__)
+        module.__package__ = protocol.__package__
         path = HOME / self.file
         exec(compile(self.into(path.read_text()), path, "exec"), module.__dict__)  # noqa: S102  our own
         return module

@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_redislock.engine.records import number
+from django_redislock.engine.parsing import number
 
 
 @pytest.mark.parametrize("text", ["-1", "9" * 30, "one"])

@@ -30,12 +30,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from django_redislock import LockManager, locks
-from django_redislock.connection import server
+from django_redislock.backends import server
 from django_redislock.engine import lease as leases
-from django_redislock.engine import renewal
-from django_redislock.engine.renewal import ThreadBook, thread_book
-from django_redislock.primitives import BaseLock, Many
-from django_redislock.primitives import quorum as quorums
+from django_redislock.engine import renewer
+from django_redislock.engine.renewer import ThreadBook, thread_book
+from django_redislock.lock_types import BaseLock, Many
+from django_redislock.lock_types import quorum as quorums
 from django_redislock.testing import EmbeddedServer
 from tests.tools import leftovers
 
@@ -379,7 +379,7 @@ def quorum(request: pytest.FixtureRequest, settings: Any) -> dict[str, str]:
 def hands_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[HandsOf]:
     """The machine of a kind, on its servers."""
     monkeypatch.setattr(ThreadBook, "wake", lambda book: None)
-    monkeypatch.setattr(renewal, "_thread_books", {})  # whose threads have begun
+    monkeypatch.setattr(renewer, "_thread_books", {})  # whose threads have begun
     monkeypatch.setattr(quorums, "PATIENCE", (30, 1))  # a busy machine is not what is tested
     with ExitStack() as stack:
         gc.freeze()  # to collect what comes after takes little

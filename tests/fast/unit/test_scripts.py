@@ -12,9 +12,9 @@ import redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from django_redislock import LockInfo
-from django_redislock.engine.listing import _lock_infos
-from django_redislock.engine.records import pairs, parsed
-from django_redislock.holder import info_text
+from django_redislock.engine.parsing import pairs, parsed
+from django_redislock.engine.queries import _lock_infos
+from django_redislock.holders import info_text
 from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import (
     ACQUIRE,

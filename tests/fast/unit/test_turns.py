@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from django_redislock.engine import flows
+from django_redislock.engine import protocol
 
 from .stage import LEASE, Stage, Worker
 
@@ -26,7 +26,7 @@ def stage_of(stage: Stage) -> Iterator[Stage]:
     with stage:
         yield stage
         for worker in stage.workers:
-            stage.run(flows.release(worker.want.keys, worker.want.token))
+            stage.run(protocol.release(worker.want.keys, worker.want.token))
 
 
 def test_a_grant_that_was_read_late_is_confirmed_before_it_counts(stage: Stage) -> None:
@@ -34,7 +34,7 @@ def test_a_grant_that_was_read_late_is_confirmed_before_it_counts(stage: Stage) 
     holder.acquire().step()
     waiter.acquire().step()
     holder.release().step()
-    stage.pass_time(flows.CLAIM - 0.5)
+    stage.pass_time(protocol.CLAIM - 0.5)
     waiter.step()
     assert not waiter.believes
     waiter.step()
@@ -47,7 +47,7 @@ def test_a_grant_that_ran_out_unread_does_not_count(stage: Stage) -> None:
     waiter.acquire().step()
     holder.release().step()
     waiter.arrive()
-    stage.pass_time(flows.CLAIM + 0.1)
+    stage.pass_time(protocol.CLAIM + 0.1)
     assert other.acquire(wait=0).finish()
     waiter.step()  # its connection is read only now
     waiter.step()
@@ -64,7 +64,7 @@ def test_who_dies_a_moment_after_a_grant_to_a_dead_waiter_holds_up_nobody(stage:
     stage.pass_time(0.2)
     dies.show_life()
     dies.die()
-    stage.pass_time(flows.CLAIM - 0.2 + 0.01)
+    stage.pass_time(protocol.CLAIM - 0.2 + 0.01)
     waiter.show_life()
     assert waiter.believes
 
@@ -114,7 +114,7 @@ def test_a_turn_that_is_popped_late_is_asked_for_again(stage: Stage) -> None:
     holder.step()
     waiter.acquire().arrive()  # it stands in the queue, and is not told so yet
     holder.release().step()
-    stage.pass_time(flows.CLAIM - 0.1)
+    stage.pass_time(protocol.CLAIM - 0.1)
     waiter.step()
     waiter.step()  # it pops the turn at once
     assert not waiter.believes

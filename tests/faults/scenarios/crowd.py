@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from django_redislock.clock import now
-from django_redislock.engine import flows
+from django_redislock.engine import protocol
 from tests.servers import Node
 
 from .. import client as own
@@ -61,7 +61,7 @@ def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
             f"{sent / done:.2f} commands each; the longest wait was {max(waits) * 1000:,.0f} ms, "
             f"or {turns} other holders"
         )
-        allowed = sum(COMMANDS + 2 * int(wait / flows.SLICE) for wait in waits)
+        allowed = sum(COMMANDS + 2 * int(wait / protocol.SLICE) for wait in waits)
         assert sent <= allowed, f"{sent} commands, not {allowed}"
         assert turns <= WAITERS, f"somebody waited for {turns} turns of others"
 
@@ -104,4 +104,4 @@ COME_SELDOM = f"{__name__}:come_seldom"
 
 
 def come_seldom(client: own.Client) -> None:
-    flows.SLICE, flows.ALIVE = SELDOM, 3 * SELDOM
+    protocol.SLICE, protocol.ALIVE = SELDOM, 3 * SELDOM

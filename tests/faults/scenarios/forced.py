@@ -11,8 +11,8 @@ from django.contrib.messages import get_messages
 from django.core.management import CommandError, call_command
 
 from django_redislock.clock import now
-from django_redislock.info import LockInfo
 from django_redislock.signals import lock_force_released
+from django_redislock.snapshots import LockInfo
 from tests.tools import wait_until
 
 from .. import client as own

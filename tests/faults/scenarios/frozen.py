@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from django_redislock.engine.flows import SLICE
+from django_redislock.engine.protocol import SLICE
 from tests.fencing import postgres
 
 from ..checker import AT_ONCE

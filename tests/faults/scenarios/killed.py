@@ -1,6 +1,6 @@
 """Processes that are killed."""
 
-from django_redislock.engine.flows import ALIVE, SLICE
+from django_redislock.engine.protocol import ALIVE, SLICE
 from tests.servers import Node
 
 from ..crew import Client, Crew, kill_all

@@ -14,7 +14,7 @@ from typing import Any
 import redis
 
 from django_redislock.clock import now
-from django_redislock.engine import drivers, flows
+from django_redislock.engine import protocol, runners
 from tests.servers import Node
 from tests.servers.clock import Clock
 
@@ -391,7 +391,7 @@ def back_and_dead(setting: Setting) -> None:
         assert HOUR - 60 < info.ttl <= HOUR + LEASE, info.ttl
         run.free()
         with node.client(decode_responses=False) as client:
-            [gone] = drivers.run(client, flows.force_release(KEYS.of(run.lock), None))
+            [gone] = runners.run(client, protocol.force_release(KEYS.of(run.lock), None))
         assert gone == info.token
         kept.go_on(since)
 

@@ -20,8 +20,8 @@ from redis.exceptions import ResponseError
 
 from django_redislock import signals
 from django_redislock.clock import now
-from django_redislock.engine import drivers, flows
-from django_redislock.engine.flows import SLICE
+from django_redislock.engine import protocol, runners
+from django_redislock.engine.protocol import SLICE
 from tests.servers import Node
 from tests.tools import wait_until
 
@@ -357,7 +357,7 @@ def all_have(what: str, client: Client, names: list[str], after: float = 0) -> b
 def force(run: Run, node: Node, holder: Client) -> Iterator[None]:
     run.log.write("taken", lock=run.lock)
     with node.client(decode_responses=False) as client:
-        assert drivers.run(client, flows.force_release(KEYS.of(run.lock), None))
+        assert runners.run(client, protocol.force_release(KEYS.of(run.lock), None))
     yield
     holder.wait_for("lost")
 

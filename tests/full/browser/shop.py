@@ -14,8 +14,8 @@ from unittest.mock import patch
 from uuid import NAMESPACE_DNS, uuid5
 
 from django_redislock import LockError, locks
-from django_redislock.engine import flows
-from django_redislock.holder import Anybody
+from django_redislock.engine import protocol
+from django_redislock.holders import Anybody
 from tests.lock_tools import start
 from tests.tools import wait_until
 
@@ -74,7 +74,7 @@ class Visit:
     def _is_handed_over(self) -> bool:
         # A waiter that is granted the lock has a short lease until it confirms the grant.
         info = locks.get(self._lock.name)
-        return not info or all(each.ttl > flows.CLAIM for each in info.holders)
+        return not info or all(each.ttl > protocol.CLAIM for each in info.holders)
 
 
 class Shop:
@@ -177,7 +177,7 @@ def busy_shop(server: TimedServer) -> Iterator[None]:
     for before in range(3600, 0, -RENEWED_EVERY):
         shop.plan(before - 4, shop.renew)
     # No waiter counts as dead because the clock jumps.
-    with patch.object(flows, "ALIVE", 3600.0):
+    with patch.object(protocol, "ALIVE", 3600.0):
         shop.open()
         try:
             yield

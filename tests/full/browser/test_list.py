@@ -11,7 +11,7 @@ from selenium.webdriver.support.ui import Select
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
-from django_redislock.primitives import core
+from django_redislock.lock_types import core
 from django_redislock.text import short_duration
 
 from .browser import Tab

@@ -15,24 +15,24 @@ from django_redislock import (
     BaseLock,
     LockManager,
     exceptions,
-    info,
     metrics,
     signals,
     single_instance,
+    snapshots,
     testing,
 )
 from django_redislock.conf import Conf, Setting
 from django_redislock.health import CHECKS
 from django_redislock.keys import Keys
+from django_redislock.lock_types import Options
 from django_redislock.management import subcommands
-from django_redislock.primitives import Options
 from tests.tools import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
 PACKAGE = ROOT / "django_redislock"
 
 SETTINGS = [each for each in vars(Conf).values() if isinstance(each, Setting)]
-DATACLASSES = [each for each in vars(info).values() if hasattr(each, "__dataclass_fields__")]
+DATACLASSES = [each for each in vars(snapshots).values() if hasattr(each, "__dataclass_fields__")]
 EXCEPTIONS = [
     each
     for each in vars(exceptions).values()

@@ -173,8 +173,8 @@ def test_a_child_of_whose_fork_python_is_not_told_renews_too():  # as uWSGI fork
 FORK_MEANWHILE = """
 import os, threading
 from django_redislock import locks
-from django_redislock.connection import server
-from django_redislock.engine import forks
+from django_redislock.backends import server
+from django_redislock.engine import fork_safety
 
 def say(text):  # in one piece, as two processes share the pipe
     os.write(1, f"{text}\\n".encode())
@@ -183,7 +183,7 @@ pool = server("default").client.connection_pool
 inside = threading.Event()
 
 def talk():
-    with forks.gate, pool._lock:  # as a renewal does for a moment
+    with fork_safety.gate, pool._lock:  # as a renewal does for a moment
         inside.set()
         threading.Event().wait(0.3)
 
@@ -196,7 +196,7 @@ with locks.lock("a", blocking_timeout=20):
 if not pid:
     os._exit(0)
 thread.join()
-with forks.gate:
+with fork_safety.gate:
     say("parent goes on")
 os.waitpid(pid, 0)
 hear()

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 import redis.asyncio
 
-from django_redislock.engine.drivers import arun, run
-from django_redislock.engine.ops import Flow, Wait
+from django_redislock.engine.operations import BlockingPop, Flow
+from django_redislock.engine.runners import arun, run
 from tests.servers import Node
 
 
 def short_wait() -> Flow[str | None]:
-    return (yield Wait("never:pushed", 0.0004, limit=5))
+    return (yield BlockingPop("never:pushed", 0.0004, limit=5))
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])

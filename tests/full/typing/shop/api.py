@@ -23,8 +23,8 @@ from django_redislock import (
     metrics,
 )
 from django_redislock.health import Health
-from django_redislock.info import Event, Page
-from django_redislock.primitives import Many, Mutex, Quorum, ReadLock, Semaphore, WriteLock
+from django_redislock.lock_types import Many, Mutex, Quorum, ReadLock, Semaphore, WriteLock
+from django_redislock.snapshots import Event, Page
 
 
 def warn(lock: BaseLock) -> None:

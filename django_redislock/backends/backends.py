@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from django.core.cache.backends.redis import RedisCache
 
-from .addresses import refuse_malformed
-from .asynchronous import async_client
-from .nodes import Nodes
+from .async_client import async_client
+from .cluster import Nodes
+from .redis_urls import refuse_malformed
 
 
 class Way(NamedTuple):

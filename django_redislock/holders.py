@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 from .identity import process_id
-from .info import Holder
-from .values import is_deep
+from .snapshots import Holder
+from .validators import is_deep
 
 LONGEST = 16_384
 """Characters of what a holder says of itself that are read: metadata take 4,096 at most."""

@@ -16,11 +16,11 @@ from redis.exceptions import ConnectionError
 
 from ..conf import conf
 from ..keys import BUCKETS, Keys
-from ..secrecy import without_secrets
+from ..redaction import without_secrets
 from .backends import Way, way_to
-from .nodes import AsyncClusterNodes, Nodes, nodes_of
-from .options import refuse_mistaken_options
-from .own import has_own, own_async_client, own_client
+from .cluster import AsyncClusterNodes, Nodes, nodes_of
+from .custom_client import has_own, own_async_client, own_client
+from .option_checks import refuse_mistaken_options
 
 if TYPE_CHECKING:
     import redis

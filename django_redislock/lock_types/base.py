@@ -10,16 +10,16 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 from weakref import ref
 
-from ..engine import flows
-from ..engine.drivers import arun, run
-from ..engine.hold import Hold, Holds
-from ..engine.renewal import loop_book, thread_book
-from ..functions import has_run, is_async, is_generator, signature_of
-from ..holder import Owner
+from ..engine import protocol
+from ..engine.holds import Hold, Holds
+from ..engine.renewer import loop_book, thread_book
+from ..engine.runners import arun, run
+from ..holders import Owner
+from ..introspection import has_run, is_async, is_generator, signature_of
 from ..names import Template, check_name
 from ..text import error_text
-from ..values import Seconds
-from . import telling, transactions
+from ..validators import Seconds
+from . import signal_dispatch, transactions
 from .calling_task import for_calling_task
 from .core import Attempt, Core
 from .with_block import BoundExit, ExitMethod, bound_exit
@@ -151,7 +151,7 @@ class BaseLock(Core):
         """Async version of `release()`."""
         await self._aleave(self._to_release(self._acts_for(caller)))
 
-    def pass_on(self, heir: flows.Want) -> None:
+    def pass_on(self, heir: protocol.Want) -> None:
         """Release the lock and grant it to the lock token of `heir`; see `place`.
 
         A lock that was lost and is free is granted, too. Raises the same errors as `release()`.
@@ -348,8 +348,8 @@ class BaseLock(Core):
         self._holds.remove(hold)
         for lease in hold.leases:
             if lease.leave(hold) and not lease.over:
-                flows.abandon(lease, in_vain=in_vain)
-        telling.released(self, hold)
+                protocol.abandon(lease, in_vain=in_vain)
+        signal_dispatch.released(self, hold)
 
     def _abandon_own(self) -> None:
         if hold := self._own():

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..connection import Server
-from ..holder import Owner, is_alive
+from ..backends import Server
+from ..holders import Owner, is_alive
 from .lease import Lease
 
 

@@ -1,6 +1,6 @@
 """Read-write locks: any number of readers, or one writer."""
 
-from .. import values
+from .. import validators
 from .base import BaseLock
 
 
@@ -12,7 +12,7 @@ class ReadLock(BaseLock):
     """
 
     kind = "readwrite"
-    capacity = values.LARGEST_COUNT
+    capacity = validators.LARGEST_COUNT
     weight = 1
 
 

@@ -8,12 +8,12 @@ is told of them by signals. `with_block` detects the end of a ``with`` block.
 
 from .base import BaseLock
 from .core import Options
-from .many import Many
+from .multi_lock import Many
 from .mutex import Mutex
-from .on_client import AsyncLock, Lock
-from .place import Place
+from .queue_lock import Place
 from .quorum import Quorum
-from .readwrite import ReadLock, WriteLock
+from .read_write import ReadLock, WriteLock
+from .redis_py import AsyncLock, Lock
 from .semaphore import Semaphore
 from .transactions import Atomic
 

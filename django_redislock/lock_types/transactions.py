@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from django.db import connections, transaction
 
-from ..functions import is_async, is_generator
+from ..introspection import is_async, is_generator
 from .with_block import BoundExit, ExitMethod, bound_exit
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from asgiref.sync import markcoroutinefunction
 
-from .. import values
-from ..connection import GivenServer
+from .. import validators
+from ..backends import GivenServer
 from ..exceptions import LockError
-from ..holder import Anybody, Owner
-from ..secrecy import without_secrets
-from ..values import Seconds
+from ..holders import Anybody, Owner
+from ..redaction import without_secrets
+from ..validators import Seconds
 from .mutex import Mutex
 from .with_block import ExitMethod
 
@@ -68,7 +68,7 @@ class Lock(Mutex):
         raise_on_release_error: bool = True,
         **options: Unpack[MoreOptions],
     ) -> None:
-        values.check_options(type(self).__name__, options, MoreOptions.__optional_keys__)
+        validators.check_options(type(self).__name__, options, MoreOptions.__optional_keys__)
         _check_client(client, type(self)._of_asyncio)
         server = GivenServer(client)
         super().__init__(
@@ -80,9 +80,11 @@ class Lock(Mutex):
             **options,
         )
         self.redis = client
-        self.sleep = values.wait("sleep", sleep)
-        self.thread_local = values.flag("thread_local", thread_local)
-        self.raise_on_release_error = values.flag("raise_on_release_error", raise_on_release_error)
+        self.sleep = validators.wait("sleep", sleep)
+        self.thread_local = validators.flag("thread_local", thread_local)
+        self.raise_on_release_error = validators.flag(
+            "raise_on_release_error", raise_on_release_error
+        )
         self._anybody = None if thread_local else Anybody()
         needs_one = self.on_lost == "abort" or self.reentrant or self.release_on_commit
         if self._anybody and needs_one:
@@ -105,7 +107,7 @@ class Lock(Mutex):
         token: str | bytes | None = None,
     ) -> bool:
         """Acquire the lock, as `BaseLock.acquire()` does. `sleep` is not used."""
-        values.wait("sleep", sleep)
+        validators.wait("sleep", sleep)
         return super().acquire(blocking, blocking_timeout, token)
 
     def _check_wait(self, blocking: bool, blocking_timeout: float | None) -> None:

@@ -21,24 +21,24 @@ from weakref import ref
 from django.core.exceptions import SynchronousOnlyOperation
 from redis.exceptions import RedisError
 
-from .. import clock, values
+from .. import clock, validators
+from ..backends import Server
 from ..conf import conf
-from ..connection import Server
-from ..engine import flows, listing
-from ..engine.drivers import run
-from ..engine.hold import Hold, Holds
+from ..engine import protocol, queries
+from ..engine.holds import Hold, Holds
 from ..engine.lease import Lease, held_by, remember
-from ..engine.ops import Flow, OnServer
-from ..engine.renewal import Book
+from ..engine.operations import Flow, OnServer
+from ..engine.renewer import Book
+from ..engine.runners import run
 from ..exceptions import LOSS, LockError, LockLost, LockNotOwnedError
-from ..holder import Anybody, Owner, Renewal, current_owner, info_text, running_loop
-from ..info import LockInfo
+from ..holders import Anybody, Owner, Renewal, current_owner, info_text, running_loop
 from ..keys import LockKeys
 from ..names import check_name
 from ..signals import lock_lost
+from ..snapshots import LockInfo
 from ..text import error_text
-from ..values import Seconds
-from . import telling
+from ..validators import Seconds
+from . import signal_dispatch
 
 if TYPE_CHECKING:
     from .base import BaseLock
@@ -130,17 +130,17 @@ class Core:
         on_lost: Callable[["BaseLock"], object] | Literal["abort"] | None = None,
     ) -> None:
         self.name = check_name(name)
-        self.timeout = conf.timeout if timeout is None else values.lease("timeout", timeout)
-        self.blocking = values.flag("blocking", blocking)
-        self.blocking_timeout = values.wait("blocking_timeout", blocking_timeout)
+        self.timeout = conf.timeout if timeout is None else validators.lease("timeout", timeout)
+        self.blocking = validators.flag("blocking", blocking)
+        self.blocking_timeout = validators.wait("blocking_timeout", blocking_timeout)
         self._check_wait(self.blocking, self.blocking_timeout)
-        self.auto_renewal = values.flag("auto_renewal", auto_renewal)
-        self.reentrant = values.flag("reentrant", reentrant)
-        self.at_least_for = values.at_least("at_least_for", at_least_for)
-        self.min_replicas = values.replicas("min_replicas", min_replicas)
-        self.release_on_commit = values.database("release_on_commit", release_on_commit)
-        self.metadata = values.metadata("metadata", metadata)
-        self.on_lost = values.on_lost("on_lost", on_lost)
+        self.auto_renewal = validators.flag("auto_renewal", auto_renewal)
+        self.reentrant = validators.flag("reentrant", reentrant)
+        self.at_least_for = validators.at_least("at_least_for", at_least_for)
+        self.min_replicas = validators.replicas("min_replicas", min_replicas)
+        self.release_on_commit = validators.database("release_on_commit", release_on_commit)
+        self.metadata = validators.metadata("metadata", metadata)
+        self.on_lost = validators.on_lost("on_lost", on_lost)
         self._server = server
         self._holds = Holds()
 
@@ -151,10 +151,10 @@ class Core:
 
     def _acquire(self, attempt: Attempt) -> Flow[Hold | None]:
         flow = self._take_hold(attempt)
-        if not telling.anybody_listens():
+        if not signal_dispatch.anybody_listens():
             return flow
         using = ", ".join(dict.fromkeys(book.server.alias for book, _ in attempt.targets))
-        return telling.told(cast("BaseLock", self), using, flow)
+        return signal_dispatch.told(cast("BaseLock", self), using, flow)
 
     def _take_hold(self, attempt: Attempt) -> Flow[Hold | None]:
         leases = yield from self._take_all(attempt)
@@ -166,7 +166,7 @@ class Core:
             hold = Hold(attempt.owner, leases, self.needed, ref(self), _tell_lost)
             attempt.got.append(hold)
         except BaseException:  # an interrupt
-            flows.abandon_new(leases)
+            protocol.abandon_new(leases)
             raise
         for lease in leases:
             lease.enter(hold)
@@ -190,29 +190,29 @@ class Core:
             raise self._already_held(name, owner, own)
         lease = self._new_lease(book, name, token, owner)
         want = self._want(lease.keys, lease.token)
-        if not (yield from flows.take(lease, want, attempt.deadline)):
+        if not (yield from protocol.take(lease, want, attempt.deadline)):
             return ()
         try:
             remember(lease, owner)
         except BaseException:  # an interrupt
-            flows.abandon(lease, in_vain=True)
+            protocol.abandon(lease, in_vain=True)
             raise
         return (lease,)
 
-    def _pass_on(self, hold: Hold, heir: flows.Want) -> Flow[None]:
+    def _pass_on(self, hold: Hold, heir: protocol.Want) -> Flow[None]:
         [lease] = hold.leases
-        self._judge(hold, [lease], [(yield from flows.pass_on(lease, heir))], "pass on")
-        telling.released(self, hold)
+        self._judge(hold, [lease], [(yield from protocol.pass_on(lease, heir))], "pass on")
+        signal_dispatch.released(self, hold)
 
     def _release(self, hold: Hold) -> Flow[None]:
         last = [lease for lease in hold.leases if lease.leave(hold)]
         enough = len(last) - self.needed + 1  # then fewer than it needs may be held yet
-        wanted = [(lease.server, flows.let_go(lease)) for lease in last]
+        wanted = [(lease.server, protocol.let_go(lease)) for lease in last]
         try:
             kept = yield from self._each(wanted, enough)
             self._judge(hold, last, kept, "release")
         finally:
-            telling.released(self, hold)
+            signal_dispatch.released(self, hold)
 
     def _release_late(self, hold: Hold) -> None:
         if hold.inherited:  # the transaction is the parent's, as the lock is
@@ -231,9 +231,9 @@ class Core:
         self, hold: Hold, additional_time: Seconds, replace_ttl: bool, action: str
     ) -> Flow[Literal[True]]:
         left = 0.0 if replace_ttl else max(each.left(clock.now()) for each in hold.leases)
-        seconds = values.extension("additional_time", additional_time, left)
+        seconds = validators.extension("additional_time", additional_time, left)
         wanted = [
-            (lease.server, flows.extend(lease, seconds, replace=replace_ttl))
+            (lease.server, protocol.extend(lease, seconds, replace=replace_ttl))
             for lease in hold.leases
         ]
         kept = yield from self._each(wanted, self.needed)
@@ -252,7 +252,7 @@ class Core:
 
     def _locked(self) -> Flow[bool]:
         asked = [
-            (server, listing.get(server.keys, name, self.patience))
+            (server, queries.get(server.keys, name, self.patience))
             for server, name in self._where()
         ]
         infos = yield from self._each(asked, self.needed)
@@ -268,7 +268,7 @@ class Core:
         asked = [
             (
                 lease.server,
-                listing.holds(lease.server.keys, lease.keys.name, lease.token, self.patience),
+                queries.holds(lease.server.keys, lease.keys.name, lease.token, self.patience),
             )
             for lease in hold.leases
         ]
@@ -327,7 +327,7 @@ class Core:
         return Lease(
             book,
             book.server.keys.of(name),
-            os.urandom(16).hex() if token is None else values.token("token", token),
+            os.urandom(16).hex() if token is None else validators.token("token", token),
             self.timeout,
             owner=owner,
             kind=self.kind,
@@ -415,13 +415,13 @@ class Core:
 
     def _want(
         self, keys: LockKeys, token: str, seconds: float | None = None, info: str = ""
-    ) -> flows.Want:
+    ) -> protocol.Want:
         # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
         # extend it, so Redis does not show them before it has passed.
         told: Renewal = self.auto_renewal
         if self.auto_renewal and self.at_least_for > self.timeout:
             told = "later"
-        return flows.Want(
+        return protocol.Want(
             keys=keys,
             token=token,
             kind=self.kind,
@@ -439,8 +439,8 @@ class Core:
         return info_text(self.metadata, renewed=renewed, on_conflict=self.on_conflict)
 
     def _until(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:
-        blocking = self.blocking if blocking is None else values.flag("blocking", blocking)
-        longest = values.wait("blocking_timeout", blocking_timeout)
+        blocking = self.blocking if blocking is None else validators.flag("blocking", blocking)
+        longest = validators.wait("blocking_timeout", blocking_timeout)
         self._check_wait(blocking, longest)
         if not blocking:
             return -math.inf
@@ -469,7 +469,7 @@ def _tell_lost(hold: Hold, lease: Lease, found_by_holder: bool) -> None:
         "Lock lost: name=%r using=%r fence_token=%s",
         *(lease.keys.name, lease.server.alias, lease.fence_token),
     )
-    telling.tell(
+    signal_dispatch.tell(
         lock_lost,
         sender=type(lock),
         lock=lock,

@@ -9,11 +9,11 @@ from typing import Any, Self, Unpack
 from redis.exceptions import RedisError
 
 from .. import clock
-from ..connection import Server
-from ..engine import flows
-from ..engine.hold import Holds
+from ..backends import Server
+from ..engine import protocol
+from ..engine.holds import Holds
 from ..engine.lease import Lease
-from ..engine.ops import Flow
+from ..engine.operations import Flow
 from ..names import Template, check_names
 from .base import BaseLock
 from .core import Attempt, Options
@@ -70,7 +70,7 @@ class Many(BaseLock):
                     return leases
                 yield from self._give_back(leases)
             except BaseException:  # an interrupt
-                flows.abandon_new(leases)
+                protocol.abandon_new(leases)
                 raise
             # If one was lost during the wait for another, start again with the first.
             if len(leases) < self.needed or (until is not None and clock.now() >= until):
@@ -94,7 +94,7 @@ class Many(BaseLock):
     def _give_back(self, leases: Sequence[Lease]) -> Flow[None]:
         fresh = [lease for lease in reversed(leases) if not lease.entered]
         with suppress(RedisError):
-            yield from self._each([(lease.server, flows.drop(lease)) for lease in fresh], 0)
+            yield from self._each([(lease.server, protocol.drop(lease)) for lease in fresh], 0)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., BaseLock]:
         templates = [Template(name, signature) for name in self.names]

@@ -12,12 +12,12 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError
 
 from .. import clock
-from ..connection import Server
-from ..engine import flows
+from ..backends import Server
+from ..engine import protocol
 from ..engine.lease import Lease, held_by, remember
-from ..engine.ops import Each, Flow, OnServer, Pause
+from ..engine.operations import Flow, Gather, OnServer, Sleep
 from ..exceptions import LockError
-from ..info import LockInfo
+from ..snapshots import LockInfo
 from ..text import error_text
 from .base import BaseLock
 from .core import Attempt, Options, T
@@ -87,7 +87,7 @@ class Quorum(BaseLock):
     def _each(self, wanted: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
         """What each flow answers, all at the same time; None for one that fails, where others
         are `enough`."""
-        answers: list[Any] = yield Each(tuple(wanted))
+        answers: list[Any] = yield Gather(tuple(wanted))
         self._refuse_failures(answers, len(wanted) - enough)
         return [None if isinstance(answer, BaseException) else answer for answer in answers]
 
@@ -107,7 +107,7 @@ class Quorum(BaseLock):
             held = yield from self._try(leases, attempt)
             if held or (until is not None and clock.now() >= until):
                 return held
-            yield Pause(random.uniform(*BACK_OFF))  # noqa: S311  jitter, no secret
+            yield Sleep(random.uniform(*BACK_OFF))  # noqa: S311  jitter, no secret
 
     def _entered_before(self, own: Sequence[Sequence[Lease]]) -> list[Lease]:
         """The most leases of one token that the caller may enter once more, the latest if there
@@ -152,14 +152,14 @@ class Quorum(BaseLock):
         soon = clock.now() + TOGETHER
         soon = soon if until is None else min(soon, until)
         rest = leases[len(outcomes) :]
-        others: list[Outcome] = yield Each(tuple(self._asked(lease, soon) for lease in rest))
+        others: list[Outcome] = yield Gather(tuple(self._asked(lease, soon) for lease in rest))
         return outcomes + others
 
     def _queue(self, leases: Sequence[Lease], until: float | None) -> Flow[list[Outcome]]:
         """What came of the first ones, up to that of a server that answers."""
         outcomes: list[Outcome] = []
         for lease in leases[: len(leases) - self.needed + 1]:  # no majority is left behind these
-            outcomes += yield Each((self._asked(lease, until),))
+            outcomes += yield Gather((self._asked(lease, until),))
             if not isinstance(outcomes[-1], BaseException):
                 break
         return outcomes
@@ -167,13 +167,13 @@ class Quorum(BaseLock):
     def _asked(self, lease: Lease, until: float | None) -> OnServer[bool]:
         # A turn is confirmed at once: what counts is a full lease.
         want = replace(self._want(lease.keys, lease.token), renewed=False)
-        return lease.server, flows.take(lease, want, until)
+        return lease.server, protocol.take(lease, want, until)
 
     def _agree(self, leases: Sequence[Lease]) -> Flow[list[Outcome]]:
         """Of each lease, whether it took over the greatest fencing token of all."""
         greatest = max((lease.fence_token for lease in leases), default=0)
-        noted: list[Outcome] = yield Each(
-            tuple((lease.server, flows.raise_fence(lease, greatest)) for lease in leases)
+        noted: list[Outcome] = yield Gather(
+            tuple((lease.server, protocol.raise_fence(lease, greatest)) for lease in leases)
         )
         return noted
 
@@ -209,10 +209,10 @@ def _give_back(leases: Sequence[Lease]) -> Flow[None]:
     """What fails is given back by the renewal, as soon as its server answers."""
     begun = [lease for lease in leases if lease.fence_token]
     try:
-        yield Each(tuple((lease.server, flows.drop(lease)) for lease in begun))
+        yield Gather(tuple((lease.server, protocol.drop(lease)) for lease in begun))
     except BaseException:  # an interrupt, and some servers may not have been asked
         for lease in begun:
-            flows.abandon(lease)
+            protocol.abandon(lease)
         raise
 
 
@@ -225,5 +225,5 @@ def _refuse_the_same(servers: Sequence[Server]) -> None:
         if len(same) > 1:
             raise ImproperlyConfigured(
                 f"using has {len(same)} cache aliases on the server {address}: "
-                f"{', '.join(map(repr, same))}. Each alias of a quorum needs its own server."
+                f"{', '.join(map(repr, same))}. Gather alias of a quorum needs its own server."
             )

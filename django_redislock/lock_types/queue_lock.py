@@ -3,11 +3,11 @@
 import math
 from dataclasses import replace
 
-from .. import values
-from ..engine import flows
-from ..engine.drivers import run
-from ..engine.renewal import Book, thread_book
-from ..holder import Task, info_text
+from .. import validators
+from ..engine import protocol
+from ..engine.renewer import Book, thread_book
+from ..engine.runners import run
+from ..holders import Task, info_text
 from .base import BaseLock
 
 
@@ -23,7 +23,7 @@ class Place:
     def __init__(self, lock: BaseLock, token: str, task: Task, **metadata: object) -> None:
         self.lock = lock
         self.metadata = {"queued": True, **metadata}
-        self.token = values.token("token", token)
+        self.token = validators.token("token", token)
         self.task = task
 
     def take(self, seconds: float) -> bool:
@@ -48,7 +48,7 @@ class Place:
         for what has begun. If Redis is away, it is tried again later, and the error raised."""
         server = self.lock._server()
         try:
-            return run(server.client, flows.release(server.keys.of(self.lock.name), self.token))
+            return run(server.client, protocol.release(server.keys.of(self.lock.name), self.token))
         except BaseException:
             self.give_back()
             raise
@@ -62,9 +62,9 @@ class Place:
         lease.seconds = math.inf  # for as long as is tried at all
         book.give_back(lease)
 
-    def _hold(self, want: flows.Want) -> flows.Granted | None:
+    def _hold(self, want: protocol.Want) -> protocol.Granted | None:
         self._reclaim()
-        return run(self.lock._server().client, flows.hold_for(want))
+        return run(self.lock._server().client, protocol.hold_for(want))
 
     def _reclaim(self) -> None:
         # An earlier attempt with this token may have been given back, and that be under way yet.
@@ -73,9 +73,9 @@ class Place:
     def _book(self) -> Book:
         return thread_book(self.lock._server(), self.lock.name)
 
-    def _want(self, seconds: float) -> flows.Want:
+    def _want(self, seconds: float) -> protocol.Want:
         keys = self.lock._server().keys.of(self.lock.name)
         info = info_text(
             self.metadata, renewed=False, on_conflict=self.lock.on_conflict, task=self.task
         )
-        return self.lock._want(keys, self.token, min(seconds, values.LONGEST_LEASE), info)
+        return self.lock._want(keys, self.token, min(seconds, validators.LONGEST_LEASE), info)

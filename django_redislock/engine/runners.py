@@ -12,11 +12,23 @@ from typing import Any, TypeVar
 from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError, NoScriptError
 
-from ..connection import AsyncClient, Client
-from ..connection.dedicated import aclose, close, dedicated
+from ..backends import AsyncClient, Client
+from ..backends.dedicated import aclose, close, dedicated
 from ..exceptions import LockError
 from .exchange import aask, ask, is_elsewhere, keeper
-from .ops import GIVE_UP, SYNC, Ask, Batch, Call, Command, Flow, OnServer, Op, Pause, Wait
+from .operations import (
+    CLEANUP_TIMEOUT_SECONDS,
+    REPLICA_WAIT_SECONDS,
+    Batch,
+    BlockingPop,
+    Call,
+    Command,
+    Flow,
+    OnServer,
+    Op,
+    RawCommands,
+    Sleep,
+)
 from .pools import PATIENCE, STANDING, is_exhausted, seat
 
 T = TypeVar("T")
@@ -47,7 +59,7 @@ def run(client: Client, flow: Flow[T]) -> T:
 
 async def arun(client: AsyncClient, flow: Flow[T]) -> T:
     """Async version of `run()`. If the task is cancelled while a vital call is under way, the flow
-    gets the answer first, and then the cancellation. Without an answer within `GIVE_UP` seconds,
+    gets the answer first, and then the cancellation. Without an answer in that time,
     or at a second cancellation, the flow gets the cancellation at once."""
     cancelled = False
     try:
@@ -97,16 +109,16 @@ def _perform(client: Client, op: Op) -> Any:
                 full = [_in_full(calls[at]) for at in unknown]
                 _put_in(answers, unknown, ask(client, [*full, *synced], limit))
             return answers if op.apart else [_good(answer) for answer in answers]
-        case Ask(commands, limit, key):
+        case RawCommands(commands, limit, key):
             return ask(keeper(client, key), [(parts,) for parts in commands], limit)
-        case Wait():
+        case BlockingPop():
             there = keeper(client, op.key)
             with seat(there) as seated:
                 if seated:
                     [answer] = ask(there, [_pop(there, op)], op.limit)
                     return _popped(answer)
             return time.sleep(min(op.seconds, STANDING))
-        case Pause(seconds):
+        case Sleep(seconds):
             return time.sleep(seconds)
     return _at_the_same_time(op.flows)
 
@@ -126,16 +138,16 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
                 full = [_in_full(calls[at]) for at in unknown]
                 _put_in(answers, unknown, await aask(client, [*full, *synced], limit))
             return answers if op.apart else [_good(answer) for answer in answers]
-        case Ask(commands, limit, key):
+        case RawCommands(commands, limit, key):
             return await aask(keeper(client, key), [(parts,) for parts in commands], limit)
-        case Wait():
+        case BlockingPop():
             there = keeper(client, op.key)
             with seat(there) as seated:
                 if seated:
                     [answer] = await aask(there, [_pop(there, op)], op.limit)
                     return _popped(answer)
             return await asyncio.sleep(min(op.seconds, STANDING))
-        case Pause(seconds):
+        case Sleep(seconds):
             return await asyncio.sleep(seconds)
     return _outcomes(await asyncio.gather(*map(_aoutcome, op.flows), return_exceptions=True))
 
@@ -279,11 +291,16 @@ def _synced(client: Any, batch: Batch) -> tuple[Command, ...]:
     if not batch.replicas:
         return ()
     there = keeper(client, batch.calls[0].keys[0])
-    seconds = _in_time(there, SYNC if batch.limit is None else min(SYNC, batch.limit * IN_TIME))
+    seconds = _in_time(
+        there,
+        REPLICA_WAIT_SECONDS
+        if batch.limit is None
+        else min(REPLICA_WAIT_SECONDS, batch.limit * IN_TIME),
+    )
     return ((("WAIT", batch.replicas, max(1, round(seconds * 1000))),),)  # 0 is for ever
 
 
-def _pop(client: Any, wait: Wait) -> Command:
+def _pop(client: Any, wait: BlockingPop) -> Command:
     # Before 7.0.8 Redis takes a millisecond and less for 0, which is for ever.
     return (("BLPOP", wait.key, max(0.002, _in_time(client, wait.seconds))),)
 
@@ -313,11 +330,15 @@ def text(value: str | bytes) -> str:
 
 async def _again_if_cancelled(client: AsyncClient, call: Call) -> Any:
     """Make a call. If this task is cancelled meanwhile, make it once more, so that the flow learns
-    the answer. That takes at most `GIVE_UP` seconds, and a second cancellation ends it."""
+    the answer. It takes at most 1 s, and a second cancellation ends it."""
     try:
         return await _acall(client, call)
     except asyncio.CancelledError as cancelled:
-        limit = GIVE_UP if call.limit is None else min(call.limit, GIVE_UP)
+        limit = (
+            CLEANUP_TIMEOUT_SECONDS
+            if call.limit is None
+            else min(call.limit, CLEANUP_TIMEOUT_SECONDS)
+        )
         try:
             answer = await _acall(client, replace(call, limit=limit))
         except Exception:
@@ -327,13 +348,13 @@ async def _again_if_cancelled(client: AsyncClient, call: Call) -> Any:
 
 async def _to_the_end(client: AsyncClient, call: Call) -> Any:
     """Make a call that must not be repeated. If this task is cancelled meanwhile, wait at most
-    `GIVE_UP` seconds for the answer, and no longer than until a second cancellation."""
+    1 s for the answer, and no longer than until a second cancellation."""
     task = asyncio.ensure_future(_acall(client, call))
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError as cancelled:
         try:
-            await asyncio.wait([task], timeout=GIVE_UP)
+            await asyncio.wait([task], timeout=CLEANUP_TIMEOUT_SECONDS)
         finally:
             task.cancel()  # does nothing if it is done
             task.add_done_callback(_forget_error)

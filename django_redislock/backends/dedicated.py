@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import redis
 from redis import asyncio
 
-from .nodes import AsyncNode, Nodes
+from .cluster import AsyncNode, Nodes
 
 
 def dedicated(client: Any) -> Any:

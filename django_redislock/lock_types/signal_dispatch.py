@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.dispatch import Signal
 
 from .. import clock
-from ..engine.hold import Hold
-from ..engine.ops import Each, Flow, Op, Pause, Wait
+from ..engine.holds import Hold
+from ..engine.operations import BlockingPop, Flow, Gather, Op, Sleep
 from ..signals import (
     lock_acquired,
     lock_failed,
@@ -132,8 +132,8 @@ def _watched(flow: Flow[T], waits: "partial[None]") -> Flow[T]:
 
 def _seen(op: Op, waits: "partial[None]") -> Op:
     match op:
-        case Wait() | Pause():
+        case BlockingPop() | Sleep():
             waits()
-        case Each([(server, flow)]):  # several are asked in other threads, and not for long
-            return Each(((server, _watched(flow, waits)),))
+        case Gather([(server, flow)]):  # several are asked in other threads, and not for long
+            return Gather(((server, _watched(flow, waits)),))
     return op

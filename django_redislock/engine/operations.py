@@ -4,7 +4,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from ..connection import Server
+from ..backends import Server
 from ..lua import Script
 
 T = TypeVar("T")
@@ -12,11 +12,11 @@ Parts: TypeAlias = tuple[str | int | float, ...]
 Command: TypeAlias = tuple[Parts, ...]
 """What often comes again is a piece of its own, and packed once; the last piece is the rest."""
 
-GIVE_UP = 1.0
+CLEANUP_TIMEOUT_SECONDS = 1.0
 """Seconds to wait for the answer to a vital call after its task was cancelled, and for the release
 that follows an acquisition that failed."""
 
-SYNC = 1.0
+REPLICA_WAIT_SECONDS = 1.0
 """Seconds in which the replicas that are wanted have to have what was written."""
 
 
@@ -35,7 +35,7 @@ class Call:
     """Seconds to wait for the answer, if less than the client would."""
 
     vital: bool = False
-    """To be finished even if its task is cancelled meanwhile, if that takes at most `GIVE_UP`."""
+    """To be finished even if its task is cancelled meanwhile, if that is quick."""
 
     once: bool = False
     """Not to be asked again, as it then could be about somebody else."""
@@ -50,14 +50,14 @@ class Batch:
     limit: float | None = None
 
     replicas: int = 0
-    """How many replicas are waited for, at most `SYNC`."""
+    """How many replicas are waited for, at most `REPLICA_WAIT_SECONDS`."""
 
     apart: bool = False
     """Errors that Redis answers are among the answers: one of them is none of the others'."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RawCommands:
     """Send commands that are no scripts in one round trip; answers a list of their answers, with
     the errors that Redis answers among them. A client may have parsed what it knows."""
 
@@ -69,7 +69,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class BlockingPop:
     """Pop from a list; answers the text, or None after `seconds` without any."""
 
     key: str
@@ -80,20 +80,20 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class Sleep:
     """Do nothing for so many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class Gather:
     """Run flows at the same time, each on a server of its own; answers a list of what each
     answers, or of the exception that it ended with."""
 
     flows: "tuple[OnServer[Any], ...]"
 
 
-Op: TypeAlias = Call | Batch | Ask | Wait | Pause | Each
+Op: TypeAlias = Call | Batch | RawCommands | BlockingPop | Sleep | Gather
 Flow: TypeAlias = Generator[Op, Any, T]
 OnServer: TypeAlias = tuple[Server, Flow[T]]

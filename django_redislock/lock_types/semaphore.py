@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Unpack
 
-from .. import values
-from ..connection import Server
+from .. import validators
+from ..backends import Server
 from .base import BaseLock
 from .core import Options
 
@@ -29,5 +29,5 @@ class Semaphore(BaseLock):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(server, name, **options)
-        self.capacity = values.count("limit", limit)
-        self.weight = values.count("weight", weight, most=limit)
+        self.capacity = validators.count("limit", limit)
+        self.weight = validators.count("weight", weight, most=limit)

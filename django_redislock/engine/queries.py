@@ -11,14 +11,14 @@ from typing import TypeAlias, TypeVar
 from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from ..conf import conf
-from ..holder import read_info
-from ..info import Holding, LockInfo, Page, Waiter
+from ..holders import read_info
 from ..keys import BUCKETS, Keys, LockKeys
 from ..lua import INSPECT, NAMES, PAGE, QUEUE, ROWS
 from ..names import check_name, could_match, matcher
+from ..snapshots import Holding, LockInfo, Page, Waiter
 from ..text import printable
-from .ops import Batch, Call, Flow
-from .records import moment, number, ours, pairs, parsed, read_record, seconds
+from .operations import Batch, Call, Flow
+from .parsing import moment, number, ours, pairs, parsed, read_record, seconds
 
 T = TypeVar("T")
 

@@ -7,15 +7,15 @@ from itertools import chain
 from typing import Any
 
 from ..conf import conf
-from ..holder import read_info
-from ..info import Event, Rates
+from ..holders import read_info
 from ..keys import BUCKETS, Keys
 from ..lua import HISTORY
 from ..names import check_name
+from ..snapshots import Event, Rates
 from ..text import printable
-from .listing import LONGEST
-from .ops import Batch, Call, Flow
-from .records import moment, number, ours, pairs, parsed, read_record, seconds
+from .operations import Batch, Call, Flow
+from .parsing import moment, number, ours, pairs, parsed, read_record, seconds
+from .queries import LONGEST
 
 ENDING = {"name", "kind", "token", "how", "at", "holder"}
 """The fields of an event that is no refusal."""

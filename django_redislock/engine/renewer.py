@@ -21,14 +21,14 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import clock
-from ..connection import Server
-from ..connection.dedicated import aclose, close, dedicated, primary_address
-from ..holder import is_alive
+from ..backends import Server
+from ..backends.dedicated import aclose, close, dedicated, primary_address
+from ..holders import is_alive
 from ..text import error_text
-from . import flows, forks
-from .drivers import arun, run
+from . import fork_safety, protocol
 from .lease import Lease
-from .ops import Flow
+from .operations import Flow
+from .runners import arun, run
 
 logger = logging.getLogger("django_redislock")
 
@@ -151,12 +151,12 @@ class Book:
     def errands(self) -> Iterator[Errand]:
         if leases := self._to_renew():
             done = partial(self._judge, clock.now())
-            renewal = flows.renew_all(leases, _limit(leases))
+            renewal = protocol.renew_all(leases, _limit(leases))
             yield Errand(renewal, done, partial(self._put_off, leases))
         returns = list(self._returns.values())  # other threads add to it
         if back := [lease for lease in returns if lease.due <= clock.now()]:
             kept = [lease for lease in self._current() if lease.wants_renewal() and not lease.lost]
-            release = flows.release_all(back, _limit(kept))
+            release = protocol.release_all(back, _limit(kept))
             yield Errand(release, self._returned, partial(self._not_returned, back))
 
     def tell_lost(self) -> None:
@@ -343,7 +343,7 @@ class ThreadBook(Book):
         with self._on_round:
             for errand in self.errands():
                 try:
-                    with forks.gate:
+                    with fork_safety.gate:
                         client, old = self._connected.client_for(self.server.client)
                         if old:
                             close(old)

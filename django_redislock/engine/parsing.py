@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from .drivers import text
+from .runners import text
 
 T = TypeVar("T")
 

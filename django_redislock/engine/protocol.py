@@ -20,11 +20,19 @@ from ..exceptions import LockError
 from ..keys import LockKeys
 from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
 from ..text import printable
-from .drivers import text
 from .lease import Lease
-from .ops import GIVE_UP, SYNC, Batch, Call, Flow, Pause, Wait
+from .operations import (
+    CLEANUP_TIMEOUT_SECONDS,
+    REPLICA_WAIT_SECONDS,
+    Batch,
+    BlockingPop,
+    Call,
+    Flow,
+    Sleep,
+)
+from .parsing import number, ours
 from .pools import PAUSE
-from .records import number, ours
+from .runners import text
 
 SLICE = 0.5
 """Seconds for which a waiter sits in one blocking pop before it shows life again."""
@@ -144,9 +152,9 @@ def _replicated(call: Call, want: Want) -> Flow[int]:
     it: who is not let in has nothing to wait for. Answers the fencing token that they have, which
     is another one where the data were lost meanwhile, or the key is with another node now; 0 if
     it is no longer held."""
-    until = clock.now() + SYNC
+    until = clock.now() + REPLICA_WAIT_SECONDS
     while True:
-        limit = None if call.limit is None else call.limit + SYNC
+        limit = None if call.limit is None else call.limit + REPLICA_WAIT_SECONDS
         fence, replicas = yield Batch((call,), limit, want.min_replicas)
         if not (isinstance(fence, int) and fence):
             return 0
@@ -154,13 +162,13 @@ def _replicated(call: Call, want: Want) -> Flow[int]:
             return fence
         if clock.now() >= until:  # not so where the lock has just moved to another node
             raise _too_few(want.keys.name, "acquired", replicas, want.min_replicas)
-        yield Pause(PAUSE)
+        yield Sleep(PAUSE)
 
 
 def _too_few(name: str, done: str, replicas: int, wanted: int) -> ConnectionError:
     return ConnectionError(
         f"Lock {name!r} was not {done}: {replicas} of {wanted} replica(s) confirmed it within "
-        f"{SYNC:g} s (min_replicas={wanted})"
+        f"{REPLICA_WAIT_SECONDS:g} s (min_replicas={wanted})"
     )
 
 
@@ -175,7 +183,7 @@ def _wait_turn(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     seconds = min(SLICE, left)
     limit = seconds + min(max(left - seconds, GRACE), want.patience or PATIENCE)
     try:
-        fence = yield Wait(want.keys.grant(want.token), seconds, limit)
+        fence = yield BlockingPop(want.keys.grant(want.token), seconds, limit)
     except ConnectionError:
         return None  # asking again tells whether Redis is away, or only the answer was lost
     except TimeoutError:
@@ -202,7 +210,7 @@ def give_up(want: Want, error: BaseException) -> Flow[bool]:
     if isinstance(error, TimeoutError):
         return False  # Redis hangs: to ask again would hang as well
     with suppress(RedisError):
-        released = yield from release(want.keys, want.token, limit=GIVE_UP)
+        released = yield from release(want.keys, want.token, limit=CLEANUP_TIMEOUT_SECONDS)
         return released or not want.unanswered
     return False
 

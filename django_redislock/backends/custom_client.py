@@ -8,8 +8,8 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import RedisError
 
 from ..conf import conf
-from ..secrecy import without_secrets
-from .nodes import known
+from ..redaction import without_secrets
+from .cluster import known
 
 
 def has_own(alias: str) -> bool:
