@@ -225,5 +225,5 @@ def _refuse_the_same(servers: Sequence[Server]) -> None:
         if len(same) > 1:
             raise ImproperlyConfigured(
                 f"using has {len(same)} cache aliases on the server {address}: "
-                f"{', '.join(map(repr, same))}. Gather alias of a quorum needs its own server."
+                f"{', '.join(map(repr, same))}. Each alias of a quorum needs its own server."
             )

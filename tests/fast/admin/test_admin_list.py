@@ -172,7 +172,7 @@ def test_filter_by_kind_and_waiters(hold, wait, viewer):
 
 def test_filter_by_task_and_host(hold, viewer, monkeypatch):
     for name, task in (("a", "shop.pay"), ("b", "<b>\u202e"), ("c", None)):
-        monkeypatch.setattr("django_redislock.holder._celery_task", lambda: (task, task and "id"))  # noqa: B023
+        monkeypatch.setattr("django_redislock.holders._celery_task", lambda: (task, task and "id"))  # noqa: B023
         hold(name)
     host = locks.get("a").holder.host
 

@@ -125,7 +125,7 @@ def test_a_renewal_counts_when_the_replica_has_it(replicated, replica, moving_cl
 def test_an_extension_counts_when_the_replica_has_it(replicated, replica, monkeypatch):
     lock = replicated.lock("a", min_replicas=1)
     assert lock.acquire()
-    monkeypatch.setattr(runners, "SYNC", 0.2)
+    monkeypatch.setattr(runners, "REPLICA_WAIT_SECONDS", 0.2)
     replica.pause()
     with pytest.raises(ConnectionError, match="'a' was not extended: 0 of 1"):
         lock.extend(60)
