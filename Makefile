@@ -38,7 +38,7 @@ BIN := $(VENV)/bin
 # The core. The fast tests run at least 97% of its branches, and both ways of each condition of the
 # Lua scripts.
 CORE := django_redislock/engine/*,django_redislock/lua/*,django_redislock/lock_types/*
-CORE := $(CORE),django_redislock/backends/*,django_redislock/holders.py,django_redislock/snapshots.py
+CORE := $(CORE),django_redislock/backends/*,django_redislock/identity.py,django_redislock/snapshots.py
 CORE := $(CORE),django_redislock/keys.py,django_redislock/manager.py,django_redislock/names.py
 CORE := $(CORE),django_redislock/validators.py
 

@@ -20,7 +20,7 @@ from .engine.renewer import loop_book, thread_book
 from .engine.runners import arun, run
 from .exceptions import LOSS, LockLost, LockNotOwnedError
 from .health import Health, examine, ping, unreached
-from .holders import current_owner
+from .identity import current_owner
 from .keys import Keys
 from .lock_types import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .names import check_name, check_names, matcher

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import validators
 from django_redislock.exceptions import AlreadyRunning
-from django_redislock.holders import recorded_id, whole_id
+from django_redislock.identity import complete_id, recorded_id
 from django_redislock.signals import task_skipped
 from django_redislock.text import holder_text, short_duration
 
@@ -79,7 +79,7 @@ class Conflict:
         is_own = self._is_own_past(holding)
         self.error = AlreadyRunning(
             self.name,
-            self.call.task_id if is_own else whole_id(holding.holder.task_id),
+            self.call.task_id if is_own else complete_id(holding.holder.task_id),
             holding.ttl,
             held_by=holder_text(holding) if holding.holder.host else None,
             in_cooldown=not holding.timeout,

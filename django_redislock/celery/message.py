@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from django_redislock.holders import whole_id
+from django_redislock.identity import complete_id
 from django_redislock.names import check_name
 
 CONFLICTS = "redislock_conflicts"
@@ -44,7 +44,7 @@ def id_of(request: Any) -> str | None:
 def duplicate_of(headers: Mapping[str, Any]) -> str | None:
     """Return the id of the task that made the message a duplicate, or None if it is not known."""
     found = headers.get(DUPLICATE)
-    return whole_id(found) if isinstance(found, str) else None
+    return complete_id(found) if isinstance(found, str) else None
 
 
 def place_in(headers: Mapping[str, Any]) -> str | None:

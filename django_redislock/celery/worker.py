@@ -27,8 +27,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import clock
 from django_redislock.engine.fork_safety import gate
-from django_redislock.holders import recorded_id
-from django_redislock.identity import child_id, process_id
+from django_redislock.identity import child_id, process_id, recorded_id
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import error_text, printable
 

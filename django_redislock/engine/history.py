@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from ..conf import conf
-from ..holders import read_info
+from ..identity import read_info
 from ..keys import BUCKETS, Keys
 from ..lua import HISTORY
 from ..names import check_name

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..backends import Server
-from ..holders import Owner, is_alive
+from ..identity import Owner, is_alive
 from .lease import Lease
 
 

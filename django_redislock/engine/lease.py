@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from .. import clock
 from ..backends import Server
-from ..holders import Owner, is_alive
+from ..identity import Owner, is_alive
 from ..keys import LockKeys
 
 if TYPE_CHECKING:

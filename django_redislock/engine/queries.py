@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from ..conf import conf
-from ..holders import read_info
+from ..identity import read_info
 from ..keys import BUCKETS, Keys, LockKeys
 from ..lua import INSPECT, NAMES, PAGE, QUEUE, ROWS
 from ..names import check_name, could_match, matcher

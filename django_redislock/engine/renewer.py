@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from .. import clock
 from ..backends import Server
 from ..backends.dedicated import aclose, close, dedicated, primary_address
-from ..holders import is_alive
+from ..identity import is_alive
 from ..text import error_text
 from . import fork_safety, protocol
 from .lease import Lease

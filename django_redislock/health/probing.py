@@ -14,7 +14,7 @@ from ..engine.lease import Lease
 from ..engine.operations import Call, Flow, Op
 from ..engine.renewer import Book
 from ..exceptions import LockLost
-from ..holders import current_owner, info_text
+from ..identity import current_owner, info_text
 
 T = TypeVar("T")
 BookOf: TypeAlias = Callable[[Server, str], Book]

@@ -14,7 +14,7 @@ from ..engine import protocol
 from ..engine.holds import Hold, Holds
 from ..engine.renewer import loop_book, thread_book
 from ..engine.runners import arun, run
-from ..holders import Owner
+from ..identity import Owner
 from ..introspection import has_run, is_async, is_generator, signature_of
 from ..names import Template, check_name
 from ..text import error_text

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from asgiref.sync import markcoroutinefunction
 
-from ..holders import Owner, current_owner
+from ..identity import Owner, current_owner
 
 L = TypeVar("L")
 P = ParamSpec("P")

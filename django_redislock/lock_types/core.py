@@ -31,7 +31,7 @@ from ..engine.operations import Flow, OnServer
 from ..engine.renewer import Book
 from ..engine.runners import run
 from ..exceptions import LOSS, LockError, LockLost, LockNotOwnedError
-from ..holders import Anybody, Owner, Renewal, current_owner, info_text, running_loop
+from ..identity import Owner, Renewal, SharedOwner, current_owner, info_text, running_loop
 from ..keys import LockKeys
 from ..names import check_name
 from ..signals import lock_lost
@@ -401,7 +401,7 @@ class Core:
         )
 
     def _waits_for_itself(self, own: Sequence[Lease], attempt: Attempt) -> bool:
-        if not own or attempt.until is not None or isinstance(attempt.owner, Anybody):
+        if not own or attempt.until is not None or isinstance(attempt.owner, SharedOwner):
             return False
         if attempt.owner is not self._owner():
             return False  # Another task waits for the owner, which can still release the lock.

@@ -7,7 +7,7 @@ from .. import validators
 from ..engine import protocol
 from ..engine.renewer import Book, thread_book
 from ..engine.runners import run
-from ..holders import Task, info_text
+from ..identity import Task, info_text
 from .base import BaseLock
 
 

@@ -11,7 +11,7 @@ from asgiref.sync import markcoroutinefunction
 from .. import validators
 from ..backends import GivenServer
 from ..exceptions import LockError
-from ..holders import Anybody, Owner
+from ..identity import Owner, SharedOwner
 from ..redaction import without_secrets
 from ..validators import Seconds
 from .mutex import Mutex
@@ -85,7 +85,7 @@ class Lock(Mutex):
         self.raise_on_release_error = validators.flag(
             "raise_on_release_error", raise_on_release_error
         )
-        self._anybody = None if thread_local else Anybody()
+        self._anybody = None if thread_local else SharedOwner()
         needs_one = self.on_lost == "abort" or self.reentrant or self.release_on_commit
         if self._anybody and needs_one:
             raise ValueError(

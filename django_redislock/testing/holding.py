@@ -14,7 +14,7 @@ from ..engine.lease import held_here
 from ..engine.operations import Flow
 from ..engine.renewer import THREAD, Book, LoopBook, ThreadBook, loop_of
 from ..exceptions import LockError, LockNotOwnedError
-from ..holders import Anybody, Renewal, Task, info_text
+from ..identity import Renewal, SharedOwner, Task, info_text
 from ..keys import LockKeys
 from ..lock_types import AsyncLock, BaseLock
 from ..manager import locks
@@ -71,7 +71,7 @@ def _lock(lock: object, using: str | None) -> BaseLock:
 def of_another(lock: BaseLock, task: Task) -> BaseLock:
     """Return a copy of `lock` for another holder, which claims to be that task. It has no cooldown
     and no `on_lost`."""
-    other, somebody = copy.copy(lock), Anybody()
+    other, somebody = copy.copy(lock), SharedOwner()
     other._holds = Holds()
     other.on_lost, other.reentrant, other.release_on_commit, other.at_least_for = (
         None,

@@ -172,7 +172,8 @@ def test_filter_by_kind_and_waiters(hold, wait, viewer):
 
 def test_filter_by_task_and_host(hold, viewer, monkeypatch):
     for name, task in (("a", "shop.pay"), ("b", "<b>\u202e"), ("c", None)):
-        monkeypatch.setattr("django_redislock.holders._celery_task", lambda: (task, task and "id"))  # noqa: B023
+        running = task, task and "id"
+        monkeypatch.setattr("django_redislock.identity._celery_task", lambda ids=running: ids)
         hold(name)
     host = locks.get("a").holder.host
 

@@ -44,7 +44,7 @@ def acquire_and_release(lock) -> bool:
 def held_by_task(name: str) -> Iterator[None]:
     """A lock whose holder is a task of the name "sync"."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("django_redislock.holders._celery_task", lambda: ("sync", "id-1"))
+        patch.setattr("django_redislock.identity._celery_task", lambda: ("sync", "id-1"))
         with locks.lock(name, timeout=90, auto_renewal=False):
             patch.undo()
             yield

@@ -6,7 +6,7 @@ from redis.exceptions import ConnectionError
 from django_redislock import LockError, LockLost, locks
 from django_redislock.engine.renewer import thread_book
 from django_redislock.engine.runners import _perform
-from django_redislock.holders import current_owner
+from django_redislock.identity import current_owner
 from django_redislock.lock_types import Many
 from django_redislock.lock_types.core import Attempt
 from tests.lock_tools import free, interrupt_where, start, waiting

@@ -21,7 +21,7 @@ from django_redislock.engine import protocol
 from django_redislock.engine.lease import remember
 from django_redislock.engine.renewer import thread_book
 from django_redislock.engine.runners import _perform, run
-from django_redislock.holders import current_owner
+from django_redislock.identity import current_owner
 from django_redislock.lock_types import base
 from django_redislock.lock_types import quorum as primitive
 from django_redislock.lock_types.core import Attempt

@@ -19,7 +19,7 @@ from django_redislock.engine import protocol
 from django_redislock.engine.operations import BlockingPop
 from django_redislock.engine.renewer import thread_book
 from django_redislock.engine.runners import _perform
-from django_redislock.holders import current_owner
+from django_redislock.identity import current_owner
 from django_redislock.lock_types import Place, signal_dispatch
 from django_redislock.lock_types.core import Attempt
 from django_redislock.testing import EmbeddedServer

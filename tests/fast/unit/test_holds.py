@@ -14,7 +14,7 @@ import pytest
 
 from django_redislock.engine.holds import Hold, Holds
 from django_redislock.engine.lease import Lease
-from django_redislock.holders import Anybody, Owner
+from django_redislock.identity import Owner, SharedOwner
 
 MANY = 200
 """More steps than any of the functions has."""
@@ -60,7 +60,7 @@ def owners(request: pytest.FixtureRequest) -> tuple[Owner, Owner]:
     """Of two threads, which may count as one holder."""
     if request.param == "apart":
         return Thread(), Thread()
-    return (anybody := Anybody()), anybody
+    return (anybody := SharedOwner()), anybody
 
 
 def test_what_one_adds_as_another_removes_its_own_stays(owners: tuple[Owner, Owner]) -> None:

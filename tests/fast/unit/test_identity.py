@@ -1,9 +1,156 @@
-"""The id of a process."""
+"""The process id, the holder payload, and whether a holder is still alive."""
 
+import asyncio
+import gc
+import json
+import os
+import socket
 import subprocess
 import sys
+import threading
+import weakref
+from typing import Any
 
-CODE = """
+import pytest
+from celery import Celery, Task
+
+from django_redislock.identity import (
+    MAX_CACHED_CHARACTERS,
+    SharedOwner,
+    info_text,
+    is_alive,
+    process_id,
+    read_info,
+)
+from django_redislock.snapshots import Holder
+from tests.tools import Child
+
+GOOD: dict[str, Any] = {
+    "host": "h",
+    "pid": 1,
+    "thread": "t",
+    "task_name": "n",
+    "task_id": "i",
+    "process": "p",
+    "metadata": {},
+}
+
+
+def test_what_is_told_is_read_again() -> None:
+    said = read_info(info_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
+    thread = threading.current_thread().name
+    holder = Holder(
+        host=socket.gethostname(), pid=os.getpid(), thread=thread, process=process_id()
+    )
+    assert said == (holder, {"order": [1, "ä"]}, True, "skip", False)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{}, {"orders": {"a": [1]}}, {"note": "x" * MAX_CACHED_CHARACTERS}],
+    ids=["no", "own", "long"],
+)
+def test_changes_of_what_was_read_are_not_remembered(metadata: dict[str, Any]) -> None:
+    text = info_text(metadata, renewed=True)
+    said: Any = read_info(text).metadata
+    said.setdefault("orders", {})["b"] = 2
+    assert read_info(text).metadata == metadata
+
+
+async def test_an_asyncio_task_is_identified_by_its_name() -> None:
+    task = asyncio.current_task()
+    assert task
+    task.set_name("import")
+    assert read_info(info_text({}, renewed=True)).holder.thread == "import"
+
+
+def test_a_task_of_celery_is_told() -> None:
+    app = Celery("own", set_as_current=False)
+
+    @app.task(name="own.tell", bind=True)
+    def tell(self: "Task[Any, Any]") -> tuple[str, str]:
+        return self.request.id, info_text({}, renewed=True)
+
+    task_id, text = tell.apply().get()
+    holder = read_info(text).holder
+    assert (holder.task_name, holder.task_id) == ("own.tell", task_id)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"h"', "[" * 100_000])
+def test_what_is_no_object_tells_of_nobody(text: str) -> None:
+    assert read_info(text) == (Holder(), {}, False, "", False)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("host", None),
+        ("pid", True),
+        ("task_id", {}),
+        ("on_conflict", 1),
+        ("metadata", [1]),
+    ],
+)
+def test_a_part_of_another_type_is_left_out(part: str, value: object) -> None:
+    info = read_info(json.dumps(GOOD | {part: value}))
+    parts = {name: told for name, told in GOOD.items() if name not in (part, "metadata")}
+    assert info == (Holder(**parts), {}, False, "", False)
+
+
+def test_a_thread_lives_until_it_ends() -> None:
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait)
+    thread.start()
+    assert is_alive(weakref.ref(thread))
+    go.set()
+    thread.join()
+    assert not is_alive(weakref.ref(thread))
+
+
+async def test_a_task_lives_until_it_is_done() -> None:
+    task = asyncio.create_task(asyncio.sleep(0))
+    assert is_alive(weakref.ref(task))
+    await task
+    assert not is_alive(weakref.ref(task))
+
+
+FORKED = """
+import _thread, os, threading, weakref
+from django_redislock.identity import current_owner, is_alive
+
+owners, go = [], threading.Event()
+def foreign():
+    owners.append(current_owner())
+    started.set()
+    go.wait()
+started = threading.Event()
+_thread.start_new_thread(foreign, ())
+started.wait()
+pid = os.fork()
+if pid == 0:
+    os.write(1, f"child {is_alive(weakref.ref(owners[0]))}\\n".encode())
+    os._exit(0)
+os.waitpid(pid, 0)
+say(f"parent {is_alive(weakref.ref(owners[0]))}")
+"""
+
+
+def test_a_thread_that_python_did_not_start_does_not_live_on_in_a_fork() -> None:
+    with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
+        assert parent.expect("child") == "False"
+        assert parent.expect("parent") == "True"
+
+
+def test_whoever_has_the_object_lives_as_long_as_it() -> None:
+    anybody = SharedOwner()
+    found = weakref.ref(anybody)
+    assert is_alive(found)
+    del anybody
+    gc.collect()
+    assert not is_alive(found)
+
+
+PROCESS_IDS = """
 import os
 from django_redislock.identity import child_id, process_id
 
@@ -29,8 +176,8 @@ print(own)
 """
 
 
-def test_each_process_has_an_id_of_its_own_that_its_parent_knows() -> None:
-    run = [sys.executable, "-c", CODE]
+def test_a_child_process_has_an_id_of_its_own_that_its_parent_knows() -> None:
+    run = [sys.executable, "-c", PROCESS_IDS]
     ids = {subprocess.run(run, check=True, capture_output=True).stdout for _ in range(2)}
     assert len(ids) == 2
     assert all(len(each.strip()) == 16 for each in ids)

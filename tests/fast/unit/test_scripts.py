@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from django_redislock import LockInfo
 from django_redislock.engine.parsing import pairs, parsed
 from django_redislock.engine.queries import _lock_infos
-from django_redislock.holders import info_text
+from django_redislock.identity import info_text
 from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import (
     ACQUIRE,

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from django_redislock import LockError, locks
 from django_redislock.engine import protocol
-from django_redislock.holders import Anybody
+from django_redislock.identity import SharedOwner
 from tests.lock_tools import start
 from tests.tools import wait_until
 
@@ -48,7 +48,7 @@ class Visit:
         self._lock = lock
         task_id = holder["task_name"] and str(uuid5(NAMESPACE_DNS, f"{holder} {lock.name}"))
         lock.on_conflict = "skip" if task_id else ""
-        anybody, info_of = Anybody(), lock._info
+        anybody, info_of = SharedOwner(), lock._info
         invented = holder | {"thread": "MainThread", "task_id": task_id}
         # The thread that acquires the lock is not the one that renews and releases it.
         lock._owner = lambda: anybody
