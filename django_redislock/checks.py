@@ -45,10 +45,10 @@ def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 def _check_alias(alias: str) -> list[CheckMessage]:
     if _refusal_of("client"):
         return []  # check_settings reports it as E003.
-    from .backends import fits, unfit
+    from .backends import supports_locks, unsupported_message
 
     try:
-        if fits(alias):
+        if supports_locks(alias):
             return []
     except ImproperlyConfigured as error:
         return [Error(_sentence(error), hint=_hint(alias, error), id="redislock.E002")]
@@ -56,7 +56,7 @@ def _check_alias(alias: str) -> list[CheckMessage]:
         "Set REDISLOCK_CACHE to a cache alias with one of these backends. Your other caches are "
         "not affected. Or set REDISLOCK_CLIENT to a callable that returns a redis-py client."
     )
-    return [Error(unfit(alias), hint=hint, id="redislock.E002")]
+    return [Error(unsupported_message(alias), hint=hint, id="redislock.E002")]
 
 
 def _hint(alias: str, error: ImproperlyConfigured) -> str:

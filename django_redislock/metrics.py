@@ -21,7 +21,7 @@ from django.core.cache import caches
 from django.dispatch import Signal
 
 from . import signals
-from .backends import fits, server, unfit
+from .backends import server, supports_locks, unsupported_message
 from .engine import queries
 from .engine.operations import Batch, Flow
 from .engine.runners import run
@@ -360,8 +360,8 @@ def _aliases(using: object) -> Values | None:
     for alias in aliases:
         if alias not in caches.settings:
             raise ValueError(f"using must be a list of cache aliases, got {alias!r}")
-        if not fits(alias):
-            raise ValueError(f"using: {unfit(alias)}")
+        if not supports_locks(alias):
+            raise ValueError(f"using: {unsupported_message(alias)}")
     return aliases
 
 

@@ -1,6 +1,16 @@
-"""From an alias of ``CACHES`` to the server, or servers, that keep its locks."""
+"""Find the server, or the servers, that store the locks of a cache alias."""
 
+from .client_factory import supports_locks, unsupported_message
 from .cluster import Nodes
-from .servers import AsyncClient, Client, GivenServer, Server, fits, server, unfit
+from .servers import AsyncClient, Client, ClientServer, Server, server
 
-__all__ = ["AsyncClient", "Client", "GivenServer", "Nodes", "Server", "fits", "server", "unfit"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientServer",
+    "Nodes",
+    "Server",
+    "server",
+    "supports_locks",
+    "unsupported_message",
+]

@@ -1,82 +1,88 @@
-"""A client of asyncio whose connection pool is like a pool that is not."""
+"""Make a ``redis.asyncio`` client with the same options as a sync client."""
 
 from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
-_ONLY_SYNC = {
-    "parser_class",
-    "retry",
-    "connection_class",
-    "queue_class",
-    "sentinel_manager",
-    "service_name",
-    # The client-side cache.
-    "cache",
-    "cache_config",
-    "cache_factory",
-}
+SYNC_ONLY = {"connection_pool", "event_dispatcher", "himport_registry", "parser_class", "retry"}
+"""The options whose values asyncio connections cannot use."""
+
+SYNC_ONLY_PREFIXES = "maint", "orig_", "oss_cluster"
+"""The options that a pool adds for maintenance notifications."""
 
 
-def async_client(sync_pool: type, url: str, options: Mapping[str, Any]) -> Any:
-    """The client of a pool such as ``sync_pool.from_url(url, **options)`` makes."""
-    from redis import asyncio
+def async_client(client: Any) -> Any:
+    """Return an asyncio client of the same server. Does not connect.
 
-    usable = _no_maintenance_news() | _usable(options)
-    if "sentinel_manager" in options:
-        usable |= {
-            "service_name": options["service_name"],
-            "sentinel_manager": _sentinels(options["sentinel_manager"]),
-        }
-    return asyncio.Redis(connection_pool=_like(sync_pool).from_url(url, **usable))
-
-
-def _like(sync_pool: type) -> Any:
+    Args:
+        client: A client of redis-py. Its pool can be a `BlockingConnectionPool` or a
+            `SentinelConnectionPool`.
+    """
     import redis
     from redis import asyncio, sentinel
 
-    if issubclass(sync_pool, sentinel.SentinelConnectionPool):
-        return asyncio.sentinel.SentinelConnectionPool
-    if issubclass(sync_pool, redis.BlockingConnectionPool):
-        return asyncio.BlockingConnectionPool
-    return asyncio.ConnectionPool
+    pool = client.connection_pool
+    connection_class = _async_class_of(pool.connection_class)
+    options = {
+        "max_connections": pool.max_connections,
+        "connection_class": connection_class,
+        **_without_maintenance_notifications(),
+        **_shared_options(pool.connection_kwargs, connection_class),
+    }
+    pool_class: Any = asyncio.ConnectionPool
+    if isinstance(pool, sentinel.SentinelConnectionPool):
+        pool_class = asyncio.sentinel.SentinelConnectionPool
+        options |= {
+            "service_name": pool.service_name,
+            "sentinel_manager": _async_sentinel(pool.sentinel_manager),
+            "is_master": pool.is_master,
+            "check_connection": pool.check_connection,
+        }
+    elif isinstance(pool, redis.BlockingConnectionPool):
+        pool_class = asyncio.BlockingConnectionPool
+        options["timeout"] = pool.timeout
+    return asyncio.Redis(connection_pool=pool_class(**options))
 
 
-def _sentinels(sync: Any) -> Any:
-    from redis.asyncio import Sentinel
-
-    told = [each.connection_pool.connection_kwargs for each in sync.sentinels]
-    found = Sentinel(  # type: ignore[no-untyped-call]
-        [(each["host"], each["port"]) for each in told],
-        min_other_sentinels=sync.min_other_sentinels,
-        sentinel_kwargs=_usable(sync.sentinel_kwargs),
-    )
-    # It is no argument of early releases of redis-py 5.
-    found._force_master_ip = getattr(sync, "_force_master_ip", None)
-    return found
-
-
-def _usable(options: Mapping[str, Any]) -> dict[str, Any]:
-    usable = {name: value for name, value in options.items() if name not in _ONLY_SYNC}
-    if twin := _twins().get(options.get("connection_class")):
-        usable["connection_class"] = twin
-    return usable
-
-
-def _twins() -> dict[Any, type]:
-    """Of redis-py's own classes of connections; those of others have none."""
+def _async_class_of(sync_class: Any) -> Any:
     import redis
-    from redis import asyncio
+    from redis import asyncio, sentinel
 
-    return {
+    copies: dict[type, Any] = {
+        sentinel.SentinelManagedSSLConnection: asyncio.sentinel.SentinelManagedSSLConnection,
+        sentinel.SentinelManagedConnection: asyncio.sentinel.SentinelManagedConnection,
         redis.SSLConnection: asyncio.SSLConnection,
         redis.UnixDomainSocketConnection: asyncio.UnixDomainSocketConnection,
     }
+    bases = sync_class.__mro__ if isinstance(sync_class, type) else ()
+    return next((copies[each] for each in bases if each in copies), asyncio.Connection)
 
 
-def _no_maintenance_news() -> dict[str, Any]:
-    # Where redis-py's asyncio listens for them, it does not see that an idle connection
-    # was closed: the first command after a restart of the server would fail.
+def _async_sentinel(sync: Any) -> Any:
+    from redis.asyncio import Sentinel
+
+    found = Sentinel([])  # type: ignore[no-untyped-call]
+    vars(found).update(vars(sync))
+    found.sentinels = [async_client(each) for each in sync.sentinels]
+    return found
+
+
+def _shared_options(options: Mapping[str, Any], connection_class: type) -> dict[str, Any]:
+    accepted = {
+        name
+        for each in connection_class.__mro__
+        for name in signature(each.__init__).parameters  # type: ignore[misc]  # of a class
+    }
+    return {
+        name: value
+        for name, value in options.items()
+        if name in accepted - SYNC_ONLY and not name.startswith(SYNC_ONLY_PREFIXES)
+    }
+
+
+def _without_maintenance_notifications() -> dict[str, Any]:
+    # With these notifications, redis-py's asyncio does not notice that an idle connection was
+    # closed. The first command after a restart of the server would fail.
     from redis import asyncio
 
     try:
@@ -85,4 +91,4 @@ def _no_maintenance_news() -> dict[str, Any]:
         return {}
     listens = "maint_notifications_config" in signature(asyncio.ConnectionPool).parameters
     off = {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
-    return off if listens else {}  # in redis-py 7 only the other colour does
+    return off if listens else {}  # redis-py 7 has them in sync clients only

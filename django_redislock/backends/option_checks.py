@@ -1,69 +1,90 @@
-"""The options of a client's connections, at which redis-py looks when it makes the first, or
-connects it."""
+"""Check LOCATION and OPTIONS of a cache alias, without a connection.
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+redis-py itself checks some of them only when it connects.
+"""
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+from redis.connection import parse_url
 from redis.exceptions import RedisError
 
-Options: TypeAlias = dict[str, tuple[Callable[[Any], bool], str]]
-"""By name: what is right, and how that is told."""
+
+def check_location(addresses: Sequence[object], options: Mapping[str, Any]) -> None:
+    """Check the addresses in LOCATION.
+
+    An address is also invalid if its password is not percent-encoded, because redis-py would use a
+    part of the password as the host, the port or the next address.
+
+    Raises:
+        ImproperlyConfigured: An address is invalid. The message does not contain the address.
+    """
+    if not addresses:
+        raise ImproperlyConfigured("LOCATION has no address.")
+    # Sentinels know a service by any name. Other names must be valid host names.
+    by_sentinels = "sentinel_manager" in options or "SENTINELS" in options
+    for address in map(str, addresses):
+        if not (_is_valid(address) and (by_sentinels or _has_valid_host(address))):
+            raise ImproperlyConfigured(
+                "An address in LOCATION is invalid. It must begin with redis://, rediss:// or "
+                "unix://, and all characters of the user name and the password except letters "
+                "and digits must be percent-encoded."
+            )
 
 
-def refuse_mistaken_options(client: Any) -> None:
-    """Raise `ValueError`, or what else to make a connection would raise, but for a pool that has
-    a way of its own."""
+def _is_valid(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        parse_url(address)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return False
+    if parts.scheme == "unix":
+        return not parts.netloc or parts.netloc.endswith("@")
+    # The user name and password end with an @ before all other parts. The value of an option in
+    # the query can contain an @.
+    is_option = "=" in parts.query.partition("@")[0]
+    return "@" not in parts.path + parts.fragment + ("" if is_option else parts.query)
+
+
+def _has_valid_host(address: str) -> bool:
+    try:
+        (urlsplit(address).hostname or "").encode("idna")
+    except ValueError:
+        return False
+    return True
+
+
+def check_options(client: Any) -> None:
+    """Check the options of a client's connections. It makes a connection object, unconnected.
+
+    A client is not checked if its pool makes connections in its own way.
+
+    Raises:
+        ValueError: An option has an invalid value.
+        TypeError: An option is unknown, or has the wrong type.
+    """
     pool: Any = getattr(client, "connection_pool", None)
     make = getattr(type(pool), "make_connection", None)
-    if getattr(make, "__module__", "").startswith("redis."):
-        _refuse_what_is_read_later(pool, READ_BY_A_POOL)
-        _refuse_what_is_read_later(_connection_of(pool), READ_LATER)
-
-
-def _connection_of(pool: Any) -> Any:
+    if not getattr(make, "__module__", "").startswith("redis."):
+        return
+    _check_seconds(pool, "timeout", ", at least 0", lambda value: value >= 0)
     try:
-        return pool.connection_class(**pool.connection_kwargs)
-    except RedisError as error:  # no server has been asked yet
+        connection = pool.connection_class(**pool.connection_kwargs)
+    except RedisError as error:
         raise ValueError(str(error)) from error
+    if not str(connection.db or 0).isdecimal():
+        raise ValueError(f"db must be a number, got {connection.db!r}")
+    for name in ("socket_timeout", "socket_connect_timeout"):
+        _check_seconds(connection, name, " above 0", lambda value: value > 0)
+    _check_seconds(connection, "health_check_interval", "", lambda value: True)
+    retry = getattr(connection, "retry", None)
+    if retry is not None and not hasattr(retry, "call_with_retry"):
+        raise ValueError(f"retry must be a Retry of redis-py, got {retry!r}")
 
 
-def _refuse_what_is_read_later(reader: Any, options: Options) -> None:
-    for name, (is_right, wanted) in options.items():
-        value = getattr(reader, name, None)
-        if value is not None and not is_right(value):
-            raise ValueError(f"{name} must be {wanted}, got {value!r}")
-
-
-def _is_database(value: Any) -> bool:
-    return str(value or 0).isdecimal()
-
-
-def _is_timeout(value: Any) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_patience(value: Any) -> bool:
-    return _is_number(value) and value >= 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
-def _is_retry(value: Any) -> bool:
-    return hasattr(value, "call_with_retry")
-
-
-READ_LATER: Options = {
-    "db": (_is_database, "a number"),
-    "socket_timeout": (_is_timeout, "a number of seconds above 0"),
-    "socket_connect_timeout": (_is_timeout, "a number of seconds above 0"),
-    "health_check_interval": (_is_number, "a number of seconds"),
-    "retry": (_is_retry, "a Retry of redis-py"),
-}
-"""What a connection takes as it comes, and fails by when it connects; None is always right."""
-
-READ_BY_A_POOL: Options = {
-    "timeout": (_is_patience, "a number of seconds, at least 0"),
-}
-"""The same of a blocking pool, which fails by it when it is asked for a connection."""
+def _check_seconds(owner: Any, name: str, limit: str, is_valid: Callable[[float], bool]) -> None:
+    value = getattr(owner, name, None)
+    if value is not None and not (isinstance(value, int | float) and is_valid(value)):
+        raise ValueError(f"{name} must be a number of seconds{limit}, got {value!r}")

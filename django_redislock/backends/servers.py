@@ -1,26 +1,28 @@
-"""The servers that locks live on, as settings name them: an alias of ``CACHES``, or a client."""
+"""The servers that store locks: one for a cache alias in the settings, or for a client."""
 
 import asyncio
 import os
-import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
-from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError
 
 from ..conf import conf
 from ..keys import BUCKETS, Keys
 from ..redaction import without_secrets
-from .backends import Way, way_to
+from .client_factory import (
+    ClientFactory,
+    client_factory,
+    unsupported_message,
+    uses_custom_client,
+)
 from .cluster import AsyncClusterNodes, Nodes, nodes_of
-from .custom_client import has_own, own_async_client, own_client
-from .option_checks import refuse_mistaken_options
 
 if TYPE_CHECKING:
     import redis
@@ -30,60 +32,86 @@ Client: TypeAlias = "redis.Redis | Nodes"
 AsyncClient: TypeAlias = "redis.asyncio.Redis | Nodes"
 
 
-MISTAKES = TypeError, ValueError, AttributeError, AssertionError, ImportError
-"""What is raised for options that nobody knows, or that are of a wrong kind, and for classes that
-can't be imported. The backends' libraries assert, too."""
-
-
 class Server:
-    """One server, or several that share the buckets: how to reach it, in both colours, and the
-    keys under its prefix."""
+    """The clients and key names of one server, or of several servers that share the buckets."""
 
-    def __init__(
-        self,
-        alias: str,
-        prefix: str,
-        way: Way,
-    ) -> None:
+    key = ""
+    """A key that this server stores, if it is one of several. `RawCommands` uses it."""
+
+    def __init__(self, alias: str, prefix: str, factory: ClientFactory) -> None:
         self.alias = alias
-        self.keys = Keys(prefix, apart=way.may_be_several)
-        self._way = way
-        self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+        self.keys = Keys(prefix, apart=factory.has_nodes)
+        self._factory = factory
+        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = (
+            WeakKeyDictionary()
+        )
 
     @cached_property
     def client(self) -> Any:
-        """That of redis-py, or `Nodes`. Raises redis-py's `ConnectionError` where it can't be
-        made without a connection, and `ImproperlyConfigured` where it can't be made at all."""
-        return nodes_of(self._way.connect())
+        """The sync client, or `Nodes`.
+
+        Raises:
+            redis.exceptions.ConnectionError: `REDISLOCK_CLIENT` connects, and that failed.
+            ImproperlyConfigured: The client cannot be made.
+        """
+        return nodes_of(self._factory.make())
+
+    async def async_client(self) -> AsyncClient:
+        """Return the client of the running event loop. It is closed when the loop shuts down."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._async_clients:
+            self._forget_closed_loops()
+            client = nodes_of(self._factory.make_async())
+            closing = self._close_with_loop(loop, client)
+            self._async_clients[loop] = client, closing
+            await anext(closing)
+        return await _initialized(self._async_clients[loop][0])
+
+    def _forget_closed_loops(self) -> None:
+        # A client keeps a loop that was not shut down alive. Other threads can add loops while
+        # this runs, so it iterates over a copy.
+        for reference in self._async_clients.keyrefs():
+            if (loop := reference()) and loop.is_closed():
+                self._async_clients.pop(loop, None)
+
+    async def _close_with_loop(
+        self, loop: asyncio.AbstractEventLoop, client: AsyncClient
+    ) -> AsyncGenerator[None, None]:
+        # asyncio has no other hook for the end of a loop: a loop that shuts down closes the async
+        # generators that were started on it.
+        try:
+            yield
+        finally:
+            self._async_clients.pop(loop, None)
+            with suppress(Exception):
+                await _close(client)
 
     def part_of(self, name: str) -> int | None:
-        """Which part of it keeps that lock, and fails alone: its bucket; None where it is one."""
-        return self.keys.of(name).bucket if self._way.may_be_several else None
-
-    key = ""
-    """One that it keeps, where it is one of several; see `Ask`."""
+        """Return the bucket of a lock if it can fail alone, or None if there is one server."""
+        return self.keys.of(name).bucket if self._factory.has_nodes else None
 
     @property
     def whole(self) -> "Server":
-        """What it is one of, or itself."""
+        """The server that this one is a node of, or itself."""
         return self
 
     def members(self) -> "list[Server]":
-        """The servers that share the buckets, each to be looked at alone; else itself."""
+        """Return the servers that share the buckets, or only this one."""
         if not isinstance(self.client, Nodes):
             return [self]
         buckets: dict[Any, list[int]] = {}
         for bucket in range(BUCKETS):
             client = self.client.at(self.keys.inspect(bucket)[0])
             buckets.setdefault(client, []).append(bucket)
-        return [Member(self, client, kept) for client, kept in buckets.items()]
+        return [ClusterNodeServer(self, client, stored) for client, stored in buckets.items()]
 
     def keeps(self, name: str) -> bool:
+        """Return whether the lock is on this server."""
         return True
 
     @property
     def pool(self) -> Any:
-        """Its client's; None where that has none, or can't be made."""
+        """The connection pool of the sync client. None if there is none, or no client."""
         try:
             return getattr(self.client, "connection_pool", None)
         except (ConnectionError, ImproperlyConfigured):
@@ -91,60 +119,41 @@ class Server:
 
     @property
     def address(self) -> str | None:
-        """Where it is, as far as its client is told; None where that is asked of others."""
-        pool = self.pool
-        if pool is None or hasattr(pool, "sentinel_manager"):
+        """``host:port`` or a path. None if Sentinels or a Cluster know the address."""
+        options = self._connection_options()
+        if options is None:
             return None
-        told = pool.connection_kwargs
-        if "path" in told:
-            return str(told["path"])
-        host = str(told.get("host") or "localhost").replace("localhost", "127.0.0.1")
-        return f"{host}:{told.get('port') or 6379}"
+        if "path" in options:
+            return str(options["path"])
+        host = str(options.get("host") or "localhost").replace("localhost", "127.0.0.1")
+        return f"{host}:{options.get('port') or 6379}"
 
     @property
     def database(self) -> tuple[str, int] | None:
-        """Its address and the number of the database; None where the address is not known."""
-        told = self.pool.connection_kwargs if self.address else {}
-        return (self.address, int(told.get("db") or 0)) if self.address else None
+        """The address and the number of the database. None if the address is not known."""
+        address, options = self.address, self._connection_options()
+        return (address, int(options.get("db") or 0)) if address and options else None
 
-    async def async_client(self) -> AsyncClient:
-        """The client of the running event loop, closed when the loop is shut down."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._of_loop:
-            self._forget_closed_loops()
-            client = nodes_of(self._way.aconnect())
-            closing = self._close_with_loop(loop, client)
-            self._of_loop[loop] = client, closing
-            await anext(closing)
-        return await _ready(self._of_loop[loop][0])
-
-    def _forget_closed_loops(self) -> None:
-        # Those that were not shut down are kept by their clients. All references at once, as other
-        # threads add theirs meanwhile.
-        for reference in self._of_loop.keyrefs():
-            if (loop := reference()) and loop.is_closed():
-                self._of_loop.pop(loop, None)
-
-    async def _close_with_loop(
-        self, loop: asyncio.AbstractEventLoop, client: AsyncClient
-    ) -> AsyncGenerator[None, None]:
-        # A loop that shuts down finishes the asynchronous generators begun on it;
-        # asyncio has no other hook that is called then.
-        try:
-            yield
-        finally:
-            self._of_loop.pop(loop, None)
-            with suppress(Exception):
-                await _close(client)
+    def _connection_options(self) -> dict[str, Any] | None:
+        pool = self.pool
+        if pool is None or hasattr(pool, "sentinel_manager"):
+            return None
+        options: dict[str, Any] = pool.connection_kwargs
+        return options
 
 
-class Member(Server):
-    """One of the servers that share the buckets."""
+class ClusterNodeServer(Server):
+    """One of several servers that share the buckets.
+
+    Args:
+        whole: The server of all nodes.
+        client: The sync client of this node.
+        buckets: The buckets that this node stores.
+    """
 
     def __init__(self, whole: Server, client: Any, buckets: list[int]) -> None:
-        super().__init__(
-            whole.alias, whole.keys.prefix, whole._way._replace(connect=lambda: client)
-        )
+        factory = whole._factory._replace(make=lambda: client)
+        super().__init__(whole.alias, whole.keys.prefix, factory)
         self.key = self.keys.inspect(buckets[0])[0]
         self._whole = whole
         self._buckets = buckets
@@ -157,7 +166,42 @@ class Member(Server):
         return self.keys.of(name).bucket in self._buckets
 
 
-async def _ready(client: AsyncClient) -> AsyncClient:
+class ClientServer(Server):
+    """The server of a sync or async client that its creator closes.
+
+    The servers of two clients are equal if the clients have the same connection pool.
+    """
+
+    def __init__(self, client: Any) -> None:
+        has_nodes = isinstance(nodes_of(client), Nodes)
+        super().__init__("", conf.prefix, ClientFactory(lambda: client, lambda: client, has_nodes))
+        self._pool = getattr(client, "connection_pool", client)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ClientServer)
+            and self._pool is other._pool
+            and self.keys == other.keys
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self._pool), self.keys))
+
+    async def async_client(self) -> AsyncClient:
+        """Return the client.
+
+        Raises:
+            TypeError: It is not a client of ``redis.asyncio``.
+        """
+        client: Any = self._factory.make_async()
+        if not iscoroutinefunction(client.execute_command):
+            raise TypeError(
+                f"Async methods need a redis.asyncio client, got {without_secrets(repr(client))}"
+            )
+        return await _initialized(self.client)
+
+
+async def _initialized(client: AsyncClient) -> AsyncClient:
     if isinstance(client, AsyncClusterNodes):
         await client.ready()
     return client
@@ -176,142 +220,43 @@ async def _close(client: Any) -> None:
             await each.aclose(close_connection_pool=True)
 
 
-class GivenServer(Server):
-    """The server of a client that somebody else made, sync or async, and will close. It is the
-    same for all clients over one connection pool."""
-
-    def __init__(self, client: Any) -> None:
-        several = isinstance(nodes_of(client), Nodes)
-        super().__init__("", conf.prefix, Way(lambda: client, lambda: client, several))
-        self._pool = getattr(client, "connection_pool", client)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, GivenServer)
-            and self._pool is other._pool
-            and self.keys == other.keys
-        )
-
-    def __hash__(self) -> int:
-        return hash((id(self._pool), self.keys))
-
-    async def async_client(self) -> AsyncClient:
-        """The client itself, which must be of ``redis.asyncio``."""
-        given: Any = self._way.aconnect()
-        if not iscoroutinefunction(given.execute_command):
-            raise TypeError(
-                f"Async methods need a redis.asyncio client, got {without_secrets(repr(given))}"
-            )
-        return await _ready(self.client)
+_servers: tuple[object, dict[tuple[object, ...], Server]] = (None, {})
+"""The value of ``CACHES``, and the servers that were made from it. It needs no thread lock, which
+a fork could copy in the locked state."""
 
 
 def server(alias: str) -> Server:
-    """The server of an alias, over the cache's own connection pool.
+    """Return the server of a cache alias. It is made again after the settings have changed.
 
-    Raises `ImproperlyConfigured`, naming the alias and its backend, if there is
-    no such alias or its backend is none that locks can live on.
+    Raises:
+        ImproperlyConfigured: The cache alias does not exist, or cannot store locks.
     """
-    global _known
-    if _known[0] is not caches.settings:  # override_settings replaces it
-        _known = caches.settings, {}
-    servers, key = _known[1], (alias, conf.prefix, conf.cache, conf.client, conf.async_client)
-    return servers.get(key) or servers.setdefault(key, _server(alias))
+    global _servers
+    if _servers[0] is not caches.settings:  # override_settings() replaces this object
+        _servers = caches.settings, {}
+    key = alias, conf.prefix, conf.cache, conf.client, conf.async_client
+    return _servers[1].get(key) or _servers[1].setdefault(key, _make_server(alias))
 
 
-_known: tuple[object, dict[tuple[object, ...], Server]] = (None, {})
-"""The servers of the settings as they stand. No lock: a fork could copy it while it is held."""
+_custom_client_servers: WeakSet[Server] = WeakSet()
 
 
-_made_here: WeakSet[Server] = WeakSet()
+def _make_server(alias: str) -> Server:
+    factory = client_factory(alias)
+    if factory is None:
+        raise ImproperlyConfigured(unsupported_message(alias))
+    key_prefix = caches[alias].key_prefix
+    prefix = f"{key_prefix}:{conf.prefix}" if key_prefix else conf.prefix
+    made = Server(alias, prefix, factory)
+    if uses_custom_client(alias):
+        _custom_client_servers.add(made)
+    return made
 
 
-def _make_anew() -> None:
-    # A fork may have copied a lock of a Cluster's client while it was held, for ever.
-    for each in _made_here:
+def _forget_custom_clients() -> None:
+    # A fork can copy a thread lock of a Cluster's client in the locked state.
+    for each in _custom_client_servers:
         each.__dict__.pop("client", None)
 
 
-os.register_at_fork(after_in_child=_make_anew)
-
-
-def _server(alias: str) -> Server:
-    backend = _backend(alias)
-    own = Way(own_client, own_async_client, may_be_several=True)
-    way = own if has_own(alias) else _way_to(alias, backend)
-    if way is None:
-        raise ImproperlyConfigured(unfit(alias))
-    own_prefix = backend.key_prefix
-    prefix = f"{own_prefix}:{conf.prefix}" if own_prefix else conf.prefix
-    connect, aconnect = (partial(_made, alias, each) for each in (way.connect, way.aconnect))
-    found = Server(alias, prefix, Way(connect, aconnect, way.may_be_several))
-    if has_own(alias):
-        _made_here.add(found)
-    return found
-
-
-def _backend(alias: str) -> Any:
-    try:
-        return caches[alias]
-    except (InvalidCacheBackendError, *MISTAKES) as error:
-        raise ImproperlyConfigured(_refusal(alias, error)) from None
-
-
-def _way_to(alias: str, backend: Any) -> Way | None:
-    try:
-        return way_to(backend)
-    except ImproperlyConfigured as error:
-        raise ImproperlyConfigured(_refusal(alias, error)) from None
-    except MISTAKES:
-        # It is made for locks, and so it is for whoever asks for its client to hear of it.
-        again = partial(way_to, backend)
-        return Way(again, again)
-
-
-def _made(alias: str, connect: Callable[[], Any]) -> Any:
-    """A client, or `Nodes`, with options that a connection takes. Does not connect."""
-    try:
-        client = connect()
-        for each in client.every() if isinstance(client, Nodes) else [client]:
-            refuse_mistaken_options(each)
-    except (*MISTAKES, ImproperlyConfigured) as error:
-        if has_own(alias):
-            if isinstance(error, ImproperlyConfigured):
-                raise  # It names the setting.
-            text = f"The client of REDISLOCK_CLIENT or REDISLOCK_ASYNC_CLIENT is invalid: {error}"
-            raise ImproperlyConfigured(without_secrets(text)) from error
-        raise ImproperlyConfigured(_refusal(alias, error)) from error
-    return client
-
-
-def _refusal(alias: str, error: Exception) -> str:
-    text = str(error)
-    if unknown := _UNKNOWN_OPTION.search(text):
-        text = f"OPTIONS or LOCATION has the unknown option {unknown[1]}."
-    # The alias may be an address that somebody put in the wrong place.
-    return without_secrets(f"Cannot store locks in the cache alias {alias!r}: {text}")
-
-
-_UNKNOWN_OPTION = re.compile(r"\(\) got an unexpected keyword argument ('\w+')")
-
-
-def unfit(alias: str) -> str:
-    """Return why the backend of an alias cannot store locks."""
-    backend = caches.settings[alias]
-    name, client = backend.get("BACKEND"), backend.get("OPTIONS", {}).get("CLIENT_CLASS")
-    with_client = f" with CLIENT_CLASS {client}" if client else ""
-    return (
-        f"Cannot store locks in the cache alias {alias!r}: its backend {name}{with_client} is not "
-        "supported. Use django.core.cache.backends.redis.RedisCache, "
-        "django_redis.cache.RedisCache or django_valkey.cache.ValkeyCache."
-    )
-
-
-def fits(alias: str) -> bool:
-    """Whether locks can live on the backend of an alias. Does not connect. Raises
-    `ImproperlyConfigured` where they could if it were not for a mistake in its options."""
-    if has_own(alias):
-        return True
-    way = _way_to(alias, _backend(alias))
-    if way:
-        _made(alias, way.connect)
-    return way is not None
+os.register_at_fork(after_in_child=_forget_custom_clients)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from asgiref.sync import markcoroutinefunction
 
 from .. import validators
-from ..backends import GivenServer
+from ..backends import ClientServer
 from ..exceptions import LockError
 from ..identity import Owner, SharedOwner
 from ..redaction import without_secrets
@@ -70,7 +70,7 @@ class Lock(Mutex):
     ) -> None:
         validators.check_options(type(self).__name__, options, MoreOptions.__optional_keys__)
         _check_client(client, type(self)._of_asyncio)
-        server = GivenServer(client)
+        server = ClientServer(client)
         super().__init__(
             lambda: server,
             name,

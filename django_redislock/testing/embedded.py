@@ -10,14 +10,12 @@ from urllib.parse import urlsplit
 
 import redis
 from django.conf import settings
-from django.core.cache import caches
 from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.test.utils import TestContextDecorator, override_settings
 from django.utils.module_loading import import_string
 
 from ..backends import server
-from ..backends.backends import way_to
 from ..conf import conf
 from ..engine.lease import held_here
 from ..names import shown
@@ -233,7 +231,5 @@ def _let_go(addresses: set[str]) -> None:
 
 
 def _disconnect(alias: str) -> None:
-    way = way_to(caches[alias])
-    pools = [server(alias).pool, way and way.connect().connection_pool]
-    for pool in filter(None, pools):
+    if pool := server(alias).pool:
         pool.disconnect()

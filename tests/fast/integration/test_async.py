@@ -531,11 +531,11 @@ def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
         for task in asyncio.all_tasks(loop):
             task.cancel()
             loop.run_until_complete(asyncio.wait([task]))
-        client = server._of_loop[loop][0]
+        client = server._async_clients[loop][0]
         loop.run_until_complete(client.connection_pool.disconnect())
         loop.close()
     asyncio.run(use())
-    assert len(server._of_loop) == 0
+    assert len(server._async_clients) == 0
     assert len(renewer._loop_books) <= 1
 
 
@@ -553,7 +553,7 @@ def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten(
     def come(kind=asyncio.SelectorEventLoop):
         loop = kind()
         loops.append(loop)
-        server._of_loop[loop] = None, None
+        server._async_clients[loop] = None, None
         renewer._loop_books[loop] = WeakValueDictionary()
         return loop
 
@@ -567,7 +567,7 @@ def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten(
     meddling.meddles = False
     assert len(loops) >= 3
     for loop in loops:
-        server._of_loop.pop(loop, None)
+        server._async_clients.pop(loop, None)
         renewer._loop_books.pop(loop, None)
         loop.close()
 

@@ -12,8 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_redislock import locks
-from django_redislock.backends import GivenServer, server
-from django_redislock.backends.servers import fits
+from django_redislock.backends import ClientServer, server, supports_locks
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, start, waiting
@@ -221,11 +220,11 @@ def test_sentinels_know_a_service_by_a_name_that_is_no_hosts(alias_on):
         "SENTINELS": [("127.0.0.1", 1)],
     }
     with pytest.raises(ImproperlyConfigured, match="address in LOCATION is invalid"):
-        fits(alias_on(service).alias)
+        supports_locks(alias_on(service).alias)
     factory = "django_redis.pool.SentinelConnectionFactory"
     with override_settings(DJANGO_REDIS_CONNECTION_FACTORY=factory):
         own = alias_on(service, backend=DJANGO_REDIS, **sentinels)
-        assert fits(own.alias)
+        assert supports_locks(own.alias)
         client = asyncio.run(server(own.alias).async_client())
     assert client.connection_pool.service_name == "orders-" * 10
 
@@ -288,8 +287,8 @@ async def _ahold(manager, name="a"):
         return True
 
 
-def test_the_pool_is_the_caches_own(alias_on, either_backend, own_server, own_redis):
-    own = alias_on(own_server.url, backend=either_backend)
+def test_the_pool_is_that_of_django_redis(alias_on, own_server, own_redis):
+    own = alias_on(own_server.url, backend=DJANGO_REDIS)
     caches["own"].set("a", 1)
     before = own_redis.info("stats")["total_connections_received"]
     with own.lock("a", timeout=300):
@@ -311,7 +310,7 @@ def test_the_pool_is_the_caches_own(alias_on, either_backend, own_server, own_re
 )
 def test_a_server_is_where_its_client_is_told(client, address):
     # Nobody is asked, so whether there is a server makes no difference.
-    assert GivenServer(client).address == address
+    assert ClientServer(client).address == address
 
 
 def test_of_several_addresses_the_first_is_the_servers(settings, own_server, either_backend):

@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 
 from django_redislock import AsyncLock, Lock, LockError, LockLost, LockNotOwnedError, locks
-from django_redislock.backends import GivenServer
+from django_redislock.backends import ClientServer
 from django_redislock.engine import queries
 from django_redislock.engine.runners import run
 from django_redislock.lock_types import Semaphore, base
@@ -105,7 +105,7 @@ def test_a_client_that_keeps_one_connection(redis_server):
         use_and_forget_scripts(client)
         assert redis_server.info("stats")["total_connections_received"] == before
         with client.lock("a", lock_class=Lock), pytest.raises(LockError, match="in use as a"):
-            Semaphore(lambda: GivenServer(client), "a", 3).acquire()
+            Semaphore(lambda: ClientServer(client), "a", 3).acquire()
 
 
 def test_waiters_leave_a_client_that_keeps_one_connection_to_their_holder(redis_server):

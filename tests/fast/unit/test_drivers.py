@@ -18,7 +18,7 @@ import redis.asyncio
 from redis.exceptions import ResponseError
 
 from django_redislock import LockError
-from django_redislock.backends import GivenServer
+from django_redislock.backends import ClientServer
 from django_redislock.engine.operations import Batch, BlockingPop, Call, Flow, Gather, Sleep
 from django_redislock.engine.runners import arun, run
 from django_redislock.lua import Script
@@ -90,8 +90,8 @@ def test_an_error_that_redis_answers_is_raised_inside_of_the_flow(
 
 
 def test_flows_at_the_same_time_each_have_an_outcome(client: redis.Redis) -> None:
-    there = (GivenServer(client), wanting(call("a")))
-    fails = (GivenServer(client), wanting(Call(FAIL, (), ())))
+    there = (ClientServer(client), wanting(call("a")))
+    fails = (ClientServer(client), wanting(Call(FAIL, (), ())))
     first, second = run(client, each(there, fails))
     assert first == [b"a"]
     assert isinstance(second, ResponseError)
@@ -121,7 +121,7 @@ def test_a_pool_that_is_reset_meanwhile_costs_no_answer() -> None:
 def test_where_no_thread_can_be_started_the_caller_does_it_all(client: redis.Redis) -> None:
     for name in "abc":
         run(client, wanting(call(name)))
-    there = [(GivenServer(client), wanting(call(name))) for name in "abc"]
+    there = [(ClientServer(client), wanting(call(name))) for name in "abc"]
     with no_new_threads():
         with pytest.raises(RuntimeError):
             threading.Thread(target=print).start()

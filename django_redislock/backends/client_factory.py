@@ -1,0 +1,243 @@
+"""Make the Redis clients of a cache alias: from its backend, or from ``REDISLOCK_CLIENT``."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any, NamedTuple
+
+from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache.backends.redis import RedisCache
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from redis import ConnectionPool, Redis
+from redis.exceptions import RedisError
+
+from ..conf import conf
+from ..redaction import without_secrets
+from .async_client import async_client
+from .cluster import Nodes, known
+from .option_checks import check_location, check_options
+
+MISTAKES = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    AssertionError,
+    ImportError,
+    NotImplementedError,
+)
+"""What the libraries of the cache backends raise for invalid settings."""
+
+_UNKNOWN_OPTION = re.compile(r"\(\) got an unexpected keyword argument ('\w+')")
+
+
+class ClientFactory(NamedTuple):
+    """Two functions that make the clients of a cache alias. They do not connect.
+
+    Both raise `ImproperlyConfigured` if an option is invalid.
+    """
+
+    make: Callable[[], Any]
+    """Return a sync client, or `Nodes`."""
+
+    make_async: Callable[[], Any]
+    """Return a client of ``redis.asyncio``, or `Nodes`."""
+
+    has_nodes: bool = False
+    """Whether the locks can be spread over several servers."""
+
+
+def client_factory(alias: str) -> ClientFactory | None:
+    """Return the factory of a cache alias, or None if its backend cannot store locks.
+
+    Raises:
+        ImproperlyConfigured: The cache alias does not exist, or its backend or LOCATION is
+            invalid.
+    """
+    if uses_custom_client(alias):
+        return ClientFactory(
+            partial(_custom_client, "REDISLOCK_CLIENT", is_async=False),
+            partial(_custom_client, "REDISLOCK_ASYNC_CLIENT", is_async=True),
+            has_nodes=True,
+        )
+    with _naming(alias):
+        return _cache_factory(alias)
+
+
+def supports_locks(alias: str) -> bool:
+    """Return whether a cache alias can store locks. Does not connect.
+
+    Raises:
+        ImproperlyConfigured: An option of the cache alias is invalid.
+    """
+    factory = client_factory(alias)
+    if factory and not uses_custom_client(alias):
+        factory.make()
+    return factory is not None
+
+
+def unsupported_message(alias: str) -> str:
+    """Return why the backend of a cache alias cannot store locks."""
+    config = caches.settings[alias]
+    client_class = config.get("OPTIONS", {}).get("CLIENT_CLASS")
+    with_client = f" with CLIENT_CLASS {client_class}" if client_class else ""
+    return (
+        f"Cannot store locks in the cache alias {alias!r}: its backend {config.get('BACKEND')}"
+        f"{with_client} is not supported. Use django.core.cache.backends.redis.RedisCache, "
+        "django_redis.cache.RedisCache or django_valkey.cache.ValkeyCache."
+    )
+
+
+def uses_custom_client(alias: str) -> bool:
+    """Return whether ``REDISLOCK_CLIENT`` makes the client of a cache alias."""
+    return alias == conf.cache and conf.client is not None
+
+
+def _custom_client(setting: str, *, is_async: bool) -> Any:
+    make = conf.async_client if is_async else conf.client
+    if make is None:
+        raise ImproperlyConfigured(
+            f"{setting} is not set. Async code needs it if REDISLOCK_CLIENT is set: "
+            "use the dotted path of a callable that returns a redis.asyncio client."
+        )
+    try:
+        client = known(make)
+    except (RedisError, ImproperlyConfigured):
+        raise
+    except Exception as error:
+        text = without_secrets(repr(error))
+        raise ImproperlyConfigured(f"The callable in {setting} failed: {text}") from error
+    execute = getattr(client, "execute_command", None)
+    if execute is None or iscoroutinefunction(execute) != is_async:
+        kind = "redis.asyncio client" if is_async else "synchronous redis-py client"
+        raise ImproperlyConfigured(
+            f"The callable in {setting} must return a {kind}, got a {type(client).__name__}"
+        )
+    try:
+        check_options(client)
+    except MISTAKES as error:
+        text = f"The client of {setting} is invalid: {error}"
+        raise ImproperlyConfigured(without_secrets(text)) from error
+    return client
+
+
+@contextmanager
+def _naming(alias: str) -> Iterator[None]:
+    """Raise `ImproperlyConfigured`, with the cache alias, instead of the libraries' exceptions."""
+    try:
+        yield
+    except (InvalidCacheBackendError, ImproperlyConfigured, *MISTAKES) as error:
+        text = str(error)
+        if unknown := _UNKNOWN_OPTION.search(text):
+            text = f"OPTIONS or LOCATION has the unknown option {unknown[1]}."
+        # The alias itself can be an address with a password, by mistake. So a traceback must not
+        # show the original exception either.
+        raise ImproperlyConfigured(
+            without_secrets(f"Cannot store locks in the cache alias {alias!r}: {text}")
+        ) from None
+
+
+def _cache_factory(alias: str) -> ClientFactory | None:
+    backend = caches[alias]
+    config = caches.settings[alias]
+    if isinstance(backend, RedisCache):
+        check_location(_locations(config, "[;,]"), _options(config))
+        return _factory(alias, partial(_django_client, config))
+    django_redis = sys.modules.get("django_redis.cache")  # imported if the alias uses it
+    if django_redis and isinstance(backend, django_redis.RedisCache):
+        return _django_redis_factory(alias, config)
+    django_valkey = sys.modules.get("django_valkey.cache")
+    if django_valkey and isinstance(backend, django_valkey.ValkeyCache):
+        return _django_valkey_factory(alias, config)
+    return None
+
+
+def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool = False) -> ClientFactory:
+    def make_sync() -> Any:
+        with _naming(alias):
+            client = make()
+            for each in client.every() if has_nodes else [client]:
+                check_options(each)
+            return client
+
+    def make_async() -> Any:
+        client = make_sync()
+        with _naming(alias):
+            if not has_nodes:
+                return async_client(client)
+            copies = {each: async_client(each) for each in client.every()}
+            return Nodes([*copies.values()], lambda key: copies[client.at(key)])
+
+    return ClientFactory(make_sync, make_async, has_nodes)
+
+
+def _django_client(config: Mapping[str, Any]) -> Any:
+    """Make a client as Django's backend does. Its own client is not part of its public API."""
+    options = _options(config)
+    options.pop("serializer", None)
+    for name in ("pool_class", "parser_class"):
+        if isinstance(options.get(name), str):
+            options[name] = import_string(options[name])
+    pool_class = options.pop("pool_class", None) or ConnectionPool
+    url, *_ = _locations(config, "[;,]")
+    return Redis(connection_pool=pool_class.from_url(url, **options))
+
+
+def _django_redis_factory(alias: str, config: Mapping[str, Any]) -> ClientFactory | None:
+    from django_redis import get_redis_connection
+    from django_redis.client import DefaultClient, ShardClient
+
+    client_class = _client_class(config, DefaultClient)
+    if not issubclass(client_class, DefaultClient):
+        return None
+    check_location(_locations(config, ","), _options(config))
+    if not issubclass(client_class, ShardClient):
+        return _factory(alias, partial(get_redis_connection, alias))
+
+    def make_shards() -> Nodes:
+        cache: Any = caches[alias]
+        clients = cache.client.connect()
+        return Nodes([*clients.values()], lambda key: clients[cache.client.get_server_name(key)])
+
+    return _factory(alias, make_shards, has_nodes=True)
+
+
+def _django_valkey_factory(alias: str, config: Mapping[str, Any]) -> ClientFactory | None:
+    from django_valkey.client import DefaultClient, SentinelClient, ShardClient
+
+    client_class = _client_class(config, DefaultClient)
+    if not issubclass(client_class, DefaultClient):
+        return None
+    if issubclass(client_class, SentinelClient | ShardClient):
+        return None
+    valkey_url, *_ = [*_locations(config, ","), ""]
+    url = re.sub("^valkey", "redis", valkey_url)
+    check_location([url], {})
+
+    def make() -> Any:
+        # The errors of valkey-py are not those of redis-py. So locks have their own connections.
+        cache: Any = caches[alias]
+        connections = cache.client.connection_factory
+        options = connections.make_connection_params(url) | connections.pool_cls_kwargs
+        options.pop("parser_class", None)
+        return Redis(connection_pool=ConnectionPool.from_url(**options))
+
+    return _factory(alias, make)
+
+
+def _client_class(config: Mapping[str, Any], default: type) -> type:
+    path = _options(config).get("CLIENT_CLASS")
+    found: type = import_string(path) if path else default
+    return found
+
+
+def _options(config: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(config.get("OPTIONS") or {})
+
+
+def _locations(config: Mapping[str, Any], separator: str) -> list[str]:
+    location = config.get("LOCATION") or ""
+    return re.split(separator, location) if isinstance(location, str) else [*location]
