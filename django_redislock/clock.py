@@ -4,4 +4,4 @@ import time
 from functools import partial
 
 now = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-"""Monotonic seconds. They include the time in which the system was suspended, if it can tell."""
+"""Return monotonic seconds. On Linux they include the time in which the system was suspended."""

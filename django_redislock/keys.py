@@ -1,9 +1,9 @@
-"""The names of the keys in Redis. Nothing else knows them.
+"""The names of the keys in Redis. Only this module knows them.
 
-``<prefix>:{<bucket>}:<part>[:...]``: a lock's name picks one of 16 buckets, and
-the bucket is the hash tag, so that all of a lock, with its bucket's index and
-fencing counter, lies in one slot of a Cluster. `lua/_lock.lua` says what each
-part holds. Of all of them only the index and the history stay when a lock is free.
+A key is ``<prefix>:{<bucket>}:<part>[:...]``. The name of a lock determines one of 16 buckets, and
+the bucket is the hash tag. So all keys of a lock, and the index of its bucket, are in one slot of
+a Cluster. `lua/_lock.lua` describes what each part stores. If a lock is free, only the index and
+the history remain.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ BUCKETS = 16
 
 @dataclass(frozen=True, slots=True)
 class LockKeys:
+    """The keys of one lock."""
+
     name: str
     bucket: int
     lock: str
@@ -26,7 +28,7 @@ class LockKeys:
 
     @property
     def locks(self) -> str:
-        """The base of the lock keys of its bucket."""
+        """The prefix of the lock keys in its bucket."""
         return self.lock.removesuffix(self.name)
 
     @property
@@ -34,6 +36,7 @@ class LockKeys:
         return self.lock, self.queue, self.waiting, self.index, self.grants, self.history
 
     def grant(self, token: str) -> str:
+        """Return the key of the list in which a waiter gets its grant."""
         return f"{self.grants}{token}:{self.name}"
 
 
@@ -44,18 +47,19 @@ class Keys:
     prefix: str
 
     apart: bool = False
-    """Whether the buckets may be on several servers, so that no script sees more than one."""
+    """Whether the buckets can be on several servers. Then each script uses only one bucket."""
 
     def of(self, name: str) -> LockKeys:
+        """Return the keys of a lock."""
         return _of(self.prefix, name)
 
     def inspect(self, bucket: int) -> tuple[str, str, str, str]:
-        """The index, and the bases of the lock and waiting keys and of the history."""
+        """Return the index, and the prefixes of the lock, waiting and history keys."""
         base = _base(self.prefix, bucket)
         return f"{base}index", f"{base}lock:", f"{base}waiting:", f"{base}history:"
 
     def history(self, bucket: int) -> tuple[str, str, str]:
-        """The index, and the bases of the lock keys and of the history."""
+        """Return the index, and the prefixes of the lock and history keys."""
         index, lock, _, history = self.inspect(bucket)
         return index, lock, history
 

@@ -7,12 +7,13 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from fnmatch import translate
+from functools import lru_cache
 from inspect import Parameter, Signature
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-MAX_BYTES = 512
+MAX_NAME_BYTES = 512
 """The maximum length of a name in UTF-8."""
 
 _DIGEST_CHARACTERS = 32
@@ -23,61 +24,72 @@ _WILDCARDS = re.compile(r"[*?]*\*[*?]*")
 _WIDE = re.compile(r"\d{5}")
 
 
-class _Formatter(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        # The width can come from an argument of the call, and could exhaust the memory.
-        if _WIDE.search(format_spec) and not isinstance(value, date | time):
-            raise ValueError(f"the format width in {shown(format_spec)} is too large")
-        return super().format_field(value, format_spec)
-
-
-_FORMATTER = _Formatter()
-
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = 80
-
-
 def check_names(names: object) -> list[str]:
-    """Each of several names; see check_name()."""
+    """Return several lock names after `check_name()` of each."""
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"names must be an iterable of lock names, got {shown(names)}")
+        raise TypeError(f"names must be an iterable of lock names, got {short_repr(names)}")
     return [check_name(name, "each name in names") for name in names]
 
 
 def check_name(name: object, argument: str = "name") -> str:
-    """Return `name` if it can be a lock's, as a plain str.
+    """Return a lock name as a plain str.
 
     A name has 1 to 512 bytes in UTF-8 and no control characters.
-    Raises `TypeError` or `ValueError`, which call it `argument`.
+
+    Args:
+        name: The name.
+        argument: What to call it in the message of an exception.
+
+    Raises:
+        TypeError: The name is not a str.
+        ValueError: The name is empty or too long, or has control characters.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"{argument} must be a str, not {shown(name)} ({type(name).__name__})")
-    if not name:
-        raise ValueError(f"{argument} must not be empty, got {name!r}")
-    _refuse_unprintable(name, argument)
-    if len(name) * 4 > MAX_BYTES and (size := len(name.encode())) > MAX_BYTES:
+    if isinstance(name, str) and _is_valid(str.__str__(name)):
+        return str.__str__(name)
+    text = _check_text(name, argument)
+    raise ValueError(
+        f"{argument} must be at most {MAX_NAME_BYTES} bytes in UTF-8, "
+        f"got {len(text.encode())}: {short_repr(text)}"
+    )
+
+
+@lru_cache(maxsize=1024)
+def _is_valid(name: str) -> bool:
+    return bool(name) and not _UNPRINTABLE.search(name) and len(name.encode()) <= MAX_NAME_BYTES
+
+
+def _check_text(text: object, argument: str) -> str:
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise TypeError(f"{argument} must be a str, not {short_repr(text)} ({kind})")
+    if not text:
+        raise ValueError(f"{argument} must not be empty, got {text!r}")
+    if found := _UNPRINTABLE.search(text):
         raise ValueError(
-            f"{argument} must be at most {MAX_BYTES} bytes in UTF-8, got {size}: {shown(name)}"
+            f"{argument} must not contain control characters, got {found.group()!r}"
+            f" in {short_repr(text)}"
         )
-    return str.__str__(name)
+    return str.__str__(text)
 
 
 def could_match(pattern: str) -> bool:
     """Return whether any valid name can match a pattern."""
     literal = pattern.replace("*", "")
-    return len(literal) <= MAX_BYTES and not _UNPRINTABLE.search(literal)
+    return len(literal) <= MAX_NAME_BYTES and not _UNPRINTABLE.search(literal)
 
 
 def matcher(pattern: str | None) -> Callable[[str], bool]:
-    """Return a function that says whether a name matches `pattern`; None matches every name.
+    """Return a function that returns whether a name matches `pattern`.
 
-    ``*`` stands for any run of characters, ``?`` for one character. ``*?*?`` means the same as
-    ``??*``, and is replaced by it: a regular expression takes much longer for the former.
+    Args:
+        pattern: ``*`` matches any characters, ``?`` matches one character. None matches every
+            name.
     """
     if pattern is None:
         return lambda name: True
     if not could_match(pattern):
         return lambda name: False
+    # A regular expression takes much longer for "*?*?" than for "??*", which means the same.
     simple = _WILDCARDS.sub(lambda run: "?" * run.group().count("?") + "*", pattern)
     compiled = re.compile(translate(simple.replace("[", "[[]")))  # no character classes
     return lambda name: compiled.match(name) is not None
@@ -90,26 +102,28 @@ def fit_name(text: str) -> str:
     beginning and ends with ``:`` and a digest of the whole text. A text that looks like
     such a name is shortened too, so that it cannot be the name of another text.
     """
-    printable = _UNPRINTABLE.sub(_escape, text)
+    printable = _UNPRINTABLE.sub(lambda char: _escaped(char.group()), text)
     encoded = printable.encode()
-    if len(encoded) <= MAX_BYTES and not _looks_shortened(printable, len(encoded)):
+    # A shortened name can lack up to 3 bytes, if a character was cut.
+    looks_shortened = len(encoded) > MAX_NAME_BYTES - 4 and _SHORTENED.search(printable)
+    if len(encoded) <= MAX_NAME_BYTES and not looks_shortened:
         return printable
     digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_CHARACTERS]
-    beginning = encoded[: MAX_BYTES - _DIGEST_CHARACTERS - 1].decode(errors="ignore")
+    beginning = encoded[: MAX_NAME_BYTES - _DIGEST_CHARACTERS - 1].decode(errors="ignore")
     return f"{beginning}:{digest}"
 
 
-def _looks_shortened(name: str, size: int) -> bool:
-    # A shortened name can lack up to 3 bytes, if a character was cut.
-    return size > MAX_BYTES - 4 and _SHORTENED.search(name) is not None
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
 
 
 def arguments(
     signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Name the arguments of a call, with its defaults filled in.
+    """Return the arguments of a call by name, with the defaults filled in.
 
-    Raises the `TypeError` of the call itself if they don't fit `signature`.
+    Raises:
+        TypeError: The arguments do not fit the signature.
     """
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
@@ -120,8 +134,15 @@ class Template:
     """A name with fields that get their values from the arguments of a call.
 
     Fields have the syntax of `str.format`, with the names of the parameters:
-    ``"report:{account_id}"``, ``"user:{user.pk}"``. Errors refer to the text as `argument`. A
-    field that is not a parameter raises `ImproperlyConfigured` when the template is created.
+    ``"report:{account_id}"``, ``"user:{user.pk}"``.
+
+    Args:
+        text: The template.
+        signature: The signature of the function that is called.
+        argument: What to call the template in the message of an exception.
+
+    Raises:
+        ImproperlyConfigured: The template is invalid, or has a field that is not a parameter.
     """
 
     def __init__(self, text: str, signature: Signature, argument: str = "name") -> None:
@@ -129,104 +150,98 @@ class Template:
         self.argument = argument
         self._signature = signature
         self._parameters = signature.parameters
-        self._rest = _name_of_kind(signature, Parameter.VAR_KEYWORD)
-        self._fields = tuple(self._check_field(field) for field in self._parse(text))
+        self._var_keyword = next(
+            (p.name for p in self._parameters.values() if p.kind is Parameter.VAR_KEYWORD), None
+        )
+        self._fields = self._parse()
         self._has_specs = any(spec for _, _, spec, _ in _FORMATTER.parse(text))
         self._fixed = None if self._fields else check_name(text.format(), argument)
 
     def of_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the name for a call. Arguments that do not fit the signature raise `TypeError`,
-        if the template has fields. Raises the same errors as `fill()`."""
+        """Return the name for a call.
+
+        Raises:
+            TypeError: The template has fields, and the arguments do not fit the signature.
+            ValueError: As in `fill()`.
+        """
         return self._fixed or self.fill(arguments(self._signature, args, kwargs))
 
     def fill(self, arguments: Mapping[str, Any]) -> str:
-        """Return the name for `arguments` (of `arguments()`), always a valid one.
+        """Return the valid name for `arguments`, which `arguments()` returned.
 
-        Raises `ValueError` if an argument is missing or does not support the field, or if the name
-        would be empty.
+        Raises:
+            ValueError: An argument is missing or does not support the field, or the name would be
+                empty.
         """
-        values = {**arguments.get(self._rest, {}), **arguments} if self._rest else arguments
-        self._refuse_missing(values)
+        values = arguments
+        if self._var_keyword:
+            values = {**arguments.get(self._var_keyword, {}), **arguments}
+        for name in self._fields:
+            if name not in values:
+                raise ValueError(f"{self._label()} needs {name!r}, which this call does not have")
         try:
-            text = self._format(values)
+            # format_map() is faster, but does not limit the width of a field.
+            text = (
+                _FORMATTER.vformat(self.text, (), values)
+                if self._has_specs
+                else self.text.format_map(values)
+            )
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self._label()} cannot be filled from this call: {error}"
             ) from error
         return fit_name(text) or check_name("", f"{self._label()} as filled")
 
-    def _format(self, values: Mapping[str, Any]) -> str:
-        if self._has_specs:
-            return _FORMATTER.vformat(self.text, (), values)
-        return self.text.format_map(values)  # the same result, but faster
-
-    def _parse(self, text: str) -> Iterator[str]:
+    def _parse(self) -> tuple[str, ...]:
         try:
-            yield from _fields_of(text)
+            fields = tuple(_fields_of(self.text))
         except ValueError as error:
             raise ImproperlyConfigured(
                 f"{self._label()} is not a valid template: {error}"
             ) from error
+        return tuple(map(self._check_field, fields))
 
     def _check_field(self, field: str) -> str:
         name, *attributes = _INDEX.sub("", field).split(".")
         if not name or name.isdigit():
-            self._refuse_field(field, "a field must have a name")
-        if any(attribute.startswith("_") for attribute in attributes):
-            self._refuse_field(field, "attributes that begin with '_' are not allowed")
-        if name not in self._parameters and not self._rest:
-            self._refuse_field(field, "there is no such parameter")
-        return name
-
-    def _refuse_field(self, field: str, why: str) -> None:
+            reason = "a field must have a name"
+        elif any(attribute.startswith("_") for attribute in attributes):
+            reason = "attributes that begin with '_' are not allowed"
+        elif name not in self._parameters and not self._var_keyword:
+            reason = "there is no such parameter"
+        else:
+            return name
         known = ", ".join(self._parameters) or "none"
         raise ImproperlyConfigured(
-            f"{self._label()} has the field {{{field}}}: {why}"
+            f"{self._label()} has the field {{{field}}}: {reason}"
             f" (the function's parameters: {known})"
         )
 
-    def _refuse_missing(self, values: Mapping[str, Any]) -> None:
-        for name in self._fields:
-            if name not in values:
-                raise ValueError(f"{self._label()} needs {name!r}, which this call does not have")
-
     def _label(self) -> str:
-        return f"{self.argument}={shown(self.text)}"
-
-
-def shown(value: object) -> str:
-    """Return a short repr of an untrusted value, for an error's text."""
-    return _short.repr(value)
-
-
-def _check_text(text: object, argument: str) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"{argument} must be a str, not {shown(text)} ({type(text).__name__})")
-    if not text:
-        raise ValueError(f"{argument} must not be empty, got {text!r}")
-    _refuse_unprintable(text, argument)
-    return str.__str__(text)
-
-
-def _refuse_unprintable(text: str, argument: str) -> None:
-    if found := _UNPRINTABLE.search(text):
-        raise ValueError(
-            f"{argument} must not contain control characters, got {found.group()!r}"
-            f" in {shown(text)}"
-        )
+        return f"{self.argument}={short_repr(self.text)}"
 
 
 def _fields_of(text: str) -> Iterator[str]:
     for _, field, spec, _ in _FORMATTER.parse(text):
-        if field is None:
-            continue
-        yield field
-        yield from _fields_of(spec or "")
+        if field is not None:
+            yield field
+            yield from _fields_of(spec or "")
 
 
-def _name_of_kind(signature: Signature, kind: object) -> str | None:
-    return next((p.name for p in signature.parameters.values() if p.kind is kind), None)
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        # The width can come from an argument of the call, and could exhaust the memory.
+        if _WIDE.search(format_spec) and not isinstance(value, date | time):
+            raise ValueError(f"the format width in {short_repr(format_spec)} is too large")
+        return super().format_field(value, format_spec)
 
 
-def _escape(match: re.Match[str]) -> str:
-    return match.group().encode("unicode_escape").decode()
+_FORMATTER = _Formatter()
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 80
+
+
+def short_repr(value: object) -> str:
+    """Return a short repr of an untrusted value, for the message of an exception."""
+    return _short.repr(value)

@@ -18,4 +18,5 @@ _QUOTED = re.compile(
 
 
 def without_secrets(text: object) -> str:
+    """Return `text` with ``***`` instead of user names, passwords and clients."""
     return _QUOTED.sub(HIDDEN, str(text))

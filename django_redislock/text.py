@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from .conf import conf
 from .redaction import HIDDEN, without_secrets
-from .validators import DEEPEST_METADATA
+from .validators import MAX_METADATA_LEVELS
 
 if TYPE_CHECKING:  # An installed app does not import it.
     from .snapshots import Event, Holding, LockInfo, Waiter
+
+RENEWAL_DUE_FRACTION = 1 / 3
+"""The part of a lease after which its renewal is due."""
+
+RENEWAL_GRACE_SECONDS = 1.0
+RENEWAL_GRACE_FRACTION = 1 / 20
+"""A renewal is overdue if it is later than both: so many seconds, and this part of the lease. A
+busy machine can be that late."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -26,12 +34,14 @@ def printable(text: object) -> str:
     reach a terminal, reversed text cannot reach a reader, and lone surrogates cannot reach an
     encoder.
     """
-    shown = str(text)
-    if shown and not shown.strip(" "):
-        return shown.replace(" ", r"\x20")
-    if shown.isprintable():
-        return shown
-    return "".join(char if char.isprintable() else _escaped(char) for char in shown)
+    string = str(text)
+    if string and not string.strip(" "):
+        return string.replace(" ", r"\x20")
+    if string.isprintable():
+        return string
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in string
+    )
 
 
 def error_text(error: object) -> str:
@@ -58,7 +68,8 @@ def short_duration(seconds: float) -> str:
 def parse_duration(text: str) -> float:
     """Return the seconds of ``90``, ``90s``, ``5m``, ``2h`` or ``1d``.
 
-    Raises `ValueError` for anything else.
+    Raises:
+        ValueError: The text is not a duration.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
@@ -79,18 +90,9 @@ def read_at(holding: "Holding") -> datetime:
     return holding.expires_at - timedelta(seconds=holding.ttl)
 
 
-RENEWAL_DUE = 1 / 3
-"""The part of a lease after which its renewal is due."""
-
-GRACE_SECONDS = 1.0
-GRACE = 1 / 20
-"""How late a renewal can be before it counts as overdue. It is seconds or a part of the lease,
-whichever is more, because a busy machine explains that."""
-
-
 def renewal_interval(holding: "Holding") -> float:
     """Return the seconds between two renewals."""
-    return holding.timeout * RENEWAL_DUE
+    return holding.timeout * RENEWAL_DUE_FRACTION
 
 
 def overdue_for(holding: "Holding") -> float:
@@ -102,7 +104,7 @@ def is_overdue(holding: "Holding") -> bool:
     """Return whether a renewal is overdue. A holder that is stale is overdue, too."""
     if not holding.renewed or not holding.timeout:
         return False
-    grace = max(GRACE_SECONDS, holding.timeout * GRACE)
+    grace = max(RENEWAL_GRACE_SECONDS, holding.timeout * RENEWAL_GRACE_FRACTION)
     return holding.is_stale or overdue_for(holding) > grace
 
 
@@ -111,41 +113,47 @@ def was_extended(holding: "Holding") -> bool:
     return age(holding) > holding.timeout
 
 
-def shown_of(info: "LockInfo") -> "Holding | None":
-    """Return the holder that a line about the lock shows: the first that is stale, else the first
-    whose renewal is overdue, else the first that has not released it yet."""
+def primary_holder(info: "LockInfo") -> "Holding | None":
+    """Return the holder that a line about the lock shows.
+
+    It is the first stale holder, or else the first holder whose renewal is overdue, or else the
+    first holder that has not released the lock.
+    """
     stale = (each for each in info.holders if each.is_stale)
     overdue = (each for each in info.holders if is_overdue(each))
     held = (each for each in info.holders if each.timeout)
     return next(stale, next(overdue, next(held, info.first)))
 
 
-def holder_text(told: "Holding | Waiter | Event") -> str:
+def holder_text(record: "Holding | Waiter | Event") -> str:
     """Return ``host:pid``, and the thread if it is not the main one."""
-    holder = told.holder
+    holder = record.holder
     process = f"{holder.host or '?'}:{holder.pid or '?'}"
     if holder.thread in ("", "MainThread"):
         return printable(process)
     return printable(f"{process} ({holder.thread})")
 
 
-def task_text(told: "Holding | Waiter | Event") -> str:
+def task_text(record: "Holding | Waiter | Event") -> str:
     """Return the task's name and id, or an empty string outside a task."""
-    holder = told.holder
+    holder = record.holder
     if not holder.task_id:
         return printable(holder.task_name or "")
     return printable(f"{holder.task_name or '?'} [{holder.task_id}]")
 
 
-def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def redacted_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return `metadata` without the values that ``REDISLOCK_REDACT`` hides.
 
     The value of each key that matches, at any depth and in any case, becomes ``"***"``. All other
-    keys and values are unchanged, and still untrusted. Raises `ImproperlyConfigured` if the
-    setting is invalid.
+    keys and values are unchanged, and still untrusted.
+
+    Raises:
+        ImproperlyConfigured: The setting is invalid.
     """
     hidden = any_of(tuple(conf.redact), re.IGNORECASE)
-    return _shown_mapping(metadata, hidden, DEEPEST_METADATA)
+    redacted: dict[str, Any] = _redacted(metadata, hidden, MAX_METADATA_LEVELS)
+    return redacted
 
 
 @lru_cache(maxsize=16)
@@ -156,22 +164,14 @@ def any_of(patterns: tuple[str, ...], flags: re.RegexFlag = re.NOFLAG) -> re.Pat
     return re.compile("|".join(each) or "(?!)", flags)
 
 
-def _shown_mapping(
-    metadata: Mapping[str, Any], hidden: re.Pattern[str], deep: int
-) -> dict[str, Any]:
-    return {
-        key: HIDDEN if hidden.match(str(key)) else _shown(value, hidden, deep - 1)
-        for key, value in metadata.items()
-    }
-
-
-def _shown(value: Any, hidden: re.Pattern[str], deep: int) -> Any:
+def _redacted(value: Any, hidden: re.Pattern[str], levels: int) -> Any:
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if not levels:
+        return HIDDEN
     if isinstance(value, Mapping):
-        return _shown_mapping(value, hidden, deep) if deep else HIDDEN
-    if isinstance(value, list | tuple):
-        return [_shown(each, hidden, deep - 1) for each in value] if deep else HIDDEN
-    return value
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
+        return {
+            key: HIDDEN if hidden.match(str(key)) else _redacted(each, hidden, levels - 1)
+            for key, each in value.items()
+        }
+    return [_redacted(each, hidden, levels - 1) for each in value]

@@ -1,4 +1,8 @@
-"""Checks of arguments, each with an error that names the argument and the value."""
+"""Validators for arguments.
+
+Each has the argument's name and its value, returns the valid value, and raises `TypeError` or
+`ValueError` with a message that names both.
+"""
 
 import inspect
 import json
@@ -15,11 +19,11 @@ from django.db import DEFAULT_DB_ALIAS, connections
 Seconds: TypeAlias = float | timedelta
 """Seconds as int, float or `timedelta`."""
 
-SHORTEST_LEASE = 0.01
-LONGEST_LEASE = 10 * 365 * 24 * 3600.0
-LONGEST_METADATA = 4096
-DEEPEST_METADATA = 50
-LARGEST_COUNT = 1_000_000
+MIN_LEASE_SECONDS = 0.01
+MAX_LEASE_SECONDS = 10 * 365 * 24 * 3600.0
+MAX_METADATA_CHARACTERS = 4096
+MAX_METADATA_LEVELS = 50
+MAX_COUNT = 1_000_000
 
 _TOKEN = re.compile("[!-9;-~]{1,128}")
 
@@ -31,79 +35,79 @@ def seconds(argument: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{argument} must be a number of seconds or a timedelta, got {value!r}")
     try:
-        length = float(value)
+        number = float(value)
     except OverflowError:
-        length = math.inf
-    if not math.isfinite(length):
+        number = math.inf
+    if not math.isfinite(number):
         raise ValueError(f"{argument} must be finite, got {value!r}")
-    return length
+    return number
 
 
 def lease(argument: str, value: object) -> float:
     """Return the seconds of a lease, from 10 ms to 10 years."""
-    length = seconds(argument, value)
-    if not SHORTEST_LEASE <= length <= LONGEST_LEASE:
+    number = seconds(argument, value)
+    if not MIN_LEASE_SECONDS <= number <= MAX_LEASE_SECONDS:
         raise ValueError(f"{argument} must be from 10 ms to 10 years, got {value!r}")
-    return length
+    return number
 
 
 def extension(argument: str, value: object, left: float) -> float:
-    """Return the seconds of an extension of a lease, which can last up to 10 years in total."""
-    length = lease(argument, value)
-    if left + length > LONGEST_LEASE:
+    """Return the seconds by which a lease with `left` seconds is extended, to 10 years at most."""
+    number = lease(argument, value)
+    if left + number > MAX_LEASE_SECONDS:
         raise ValueError(f"{argument} must not extend the lease beyond 10 years, got {value!r}")
-    return length
+    return number
 
 
 def wait(argument: str, value: object) -> float | None:
     """Return the seconds to wait, or None for an unlimited wait."""
     if value is None:
         return None
-    length = seconds(argument, value)
-    if length < 0:
+    number = seconds(argument, value)
+    if number < 0:
         raise ValueError(f"{argument} must not be negative, got {value!r}")
-    return length
+    return number
 
 
 def at_least(argument: str, value: object) -> float:
     """Return the seconds, from 0 to 10 years."""
-    length = seconds(argument, value)
-    if not 0 <= length <= LONGEST_LEASE:
+    number = seconds(argument, value)
+    if not 0 <= number <= MAX_LEASE_SECONDS:
         raise ValueError(f"{argument} must be from 0 to 10 years, got {value!r}")
-    return length
+    return number
 
 
-def count(argument: str, value: object, *, least: int = 1, most: int = LARGEST_COUNT) -> int:
+def count(argument: str, value: object, *, least: int = 1, most: int = MAX_COUNT) -> int:
     """Return a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{argument} must be an int, got {value!r}")
     if not least <= value <= most:
         raise ValueError(f"{argument} must be from {least} to {most:,}, got {value!r}")
-    return int(value)  # An int subclass, such as an Enum, can have another text.
+    return int(value)  # A subclass such as an Enum can have another text.
 
 
 def replicas(argument: str, value: object) -> int:
-    """Return the value if it is a number of replicas, from 0 to 100."""
+    """Return a number of replicas, from 0 to 100."""
     return count(argument, value, least=0, most=100)
 
 
 def aliases(argument: str, value: object) -> list[str]:
     """Return the cache aliases of a quorum, sorted. Warns if their number is even or 1."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    found: list[Any] = [None]
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        found = list(value)
+    if not all(isinstance(alias, str) for alias in found):
         raise TypeError(f"{argument} must be a list of cache aliases, got {value!r}")
-    given = list(value)
-    if not all(isinstance(alias, str) for alias in given):
-        raise TypeError(f"{argument} must be a list of cache aliases, got {given!r}")
-    if not given or len(set(given)) < len(given):
-        raise ValueError(f"{argument} must be a list of different cache aliases, got {given!r}")
-    if len(given) % 2 == 0 or len(given) == 1:
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"{argument} must be a list of different cache aliases, got {found!r}")
+    if len(found) % 2 == 0 or len(found) == 1:
         warnings.warn(
-            f"{argument}={given!r}: a quorum of {len(given)} tolerates the failure of "
-            f"{(len(given) - 1) // 2} server(s). Use an odd number of servers, at least 3.",
+            f"{argument}={found!r}: a quorum of {len(found)} tolerates the failure of "
+            f"{(len(found) - 1) // 2} server(s). Use an odd number of servers, at least 3.",
             RuntimeWarning,
             stacklevel=3,
         )
-    return sorted(given)
+    return sorted(found)
 
 
 def check_options(call: str, options: Iterable[str], known: Container[str]) -> None:
@@ -114,6 +118,7 @@ def check_options(call: str, options: Iterable[str], known: Container[str]) -> N
 
 
 def flag(argument: str, value: object) -> bool:
+    """Return True or False."""
     if not isinstance(value, bool):
         raise TypeError(f"{argument} must be True or False, got {value!r}")
     return value
@@ -130,17 +135,19 @@ def database(argument: str, value: object) -> str | None:
 
 
 def callback(argument: str, value: Any) -> Callable[..., object] | None:
+    """Return a callable that is not a coroutine function, or None."""
     if value is None:
         return None
     if not callable(value):
         raise TypeError(f"{argument} must be callable, got {value!r}")
     if inspect.iscoroutinefunction(value):
         raise TypeError(f"{argument} must be a synchronous function, got the async {value!r}")
-    found: Callable[..., object] | None = value
-    return found
+    function: Callable[..., object] = value
+    return function
 
 
 def on_lost(argument: str, value: Any) -> Callable[..., object] | Literal["abort"] | None:
+    """Return a callback, ``"abort"`` or None."""
     if isinstance(value, str) and value != "abort":
         raise ValueError(f"{argument} must be a callable or 'abort', got {value!r}")
     return "abort" if value == "abort" else callback(argument, value)
@@ -163,12 +170,10 @@ def token(argument: str, value: object) -> str:
 def reported_token(argument: str, value: object) -> str:
     """Return a lock token that Redis reported.
 
-    Another program may write records, too, so the token can be any text. Such a record must still
-    be possible to release.
+    Another program can write records with any text as the token. An operator must still be able
+    to release such a record.
     """
-    if isinstance(value, str):
-        return str.__str__(value)
-    return token(argument, value)
+    return str.__str__(value) if isinstance(value, str) else token(argument, value)
 
 
 def metadata(argument: str, value: object) -> dict[str, Any]:
@@ -185,16 +190,18 @@ def metadata(argument: str, value: object) -> dict[str, Any]:
         raise type(error)(
             f"{argument} must be serializable as JSON ({error}), got {value!r}"
         ) from error
-    if len(text) > LONGEST_METADATA:
-        raise ValueError(f"{argument} must be at most {LONGEST_METADATA} characters as JSON")
-    told: dict[str, Any] = json.loads(text)
-    if is_deep(told):
-        raise ValueError(f"{argument} must have at most {DEEPEST_METADATA} nested levels")
-    return told
+    if len(text) > MAX_METADATA_CHARACTERS:
+        raise ValueError(
+            f"{argument} must be at most {MAX_METADATA_CHARACTERS} characters as JSON"
+        )
+    serialized: dict[str, Any] = json.loads(text)
+    if is_deep(serialized):
+        raise ValueError(f"{argument} must have at most {MAX_METADATA_LEVELS} nested levels")
+    return serialized
 
 
-def is_deep(value: object, levels: int = DEEPEST_METADATA) -> bool:
-    """Return whether a value has too many nested levels, which could break its reader."""
+def is_deep(value: object, levels: int = MAX_METADATA_LEVELS) -> bool:
+    """Return whether a value has too many nested levels. Such a value could break its reader."""
     if isinstance(value, dict):
         value = list(value.values())
     if not isinstance(value, list):

@@ -17,7 +17,7 @@ from ..manager import locks
 from ..models import ActiveLock
 from ..snapshots import Holding, LockInfo
 from ..text import age as age_of
-from ..text import holder_text, printable, short_duration, shown_of, task_text
+from ..text import holder_text, primary_holder, printable, short_duration, task_text
 from .states import LABELS, MARKS, state_of
 from .wording import fence_text
 
@@ -61,7 +61,7 @@ def state(row: ActiveLock) -> str:
 
 
 def _renewed(info: LockInfo, state: str) -> str:
-    holding = shown_of(info)
+    holding = primary_holder(info)
     if holding is None or state not in ("held", "overdue", "stale"):
         return ""
     before, after = gettext("renewed %(time)s ago").split("%(time)s")
@@ -75,7 +75,7 @@ def _renewed(info: LockInfo, state: str) -> str:
 
 @admin.display(description=pgettext_lazy("of a lock", "holder"), ordering="holder")
 def holder(row: ActiveLock) -> str | None:
-    holding, others = shown_of(row.info), len(row.info.holders) - 1
+    holding, others = primary_holder(row.info), len(row.info.holders) - 1
     if holding is None:
         return None
     text = holder_text(holding)
@@ -84,7 +84,7 @@ def holder(row: ActiveLock) -> str | None:
 
 @admin.display(description=pgettext_lazy("of a lock", "task"), ordering="task")
 def task(row: ActiveLock) -> str | None:
-    holding = shown_of(row.info)
+    holding = primary_holder(row.info)
     if holding is None or not task_text(holding):
         return None
     task_id = printable(holding.holder.task_id or "")
@@ -103,7 +103,7 @@ def _breakable(text: str) -> SafeString:
 
 @admin.display(description=pgettext_lazy("of a lock", "age"), ordering="age")
 def age(row: ActiveLock) -> str | None:
-    holding = shown_of(row.info)
+    holding = primary_holder(row.info)
     return _counted(age_of(holding)) if holding else None
 
 
@@ -114,7 +114,7 @@ def _counted(seconds: float) -> SafeString:
 
 @admin.display(description=pgettext_lazy("of a lock", "lease"), ordering="lease")
 def lease(row: ActiveLock) -> str | None:
-    holding = shown_of(row.info)
+    holding = primary_holder(row.info)
     return _lease(holding) if holding else None
 
 
@@ -150,7 +150,7 @@ def waiters(row: ActiveLock) -> int:
 
 @admin.display(description=_("fencing token"), ordering="fence")
 def fencing_token(row: ActiveLock) -> str | None:
-    holding = shown_of(row.info)
+    holding = primary_holder(row.info)
     return fence_text(holding) if holding else None
 
 

@@ -14,7 +14,7 @@ from django.utils.translation import pgettext
 from ..conf import conf
 from ..manager import LockManager
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
-from ..text import age, printable, read_at, short_duration, shown_metadata
+from ..text import age, printable, read_at, redacted_metadata, short_duration
 from . import timeline
 from .charts import Span
 from .outcomes import Outcome, outcome
@@ -167,7 +167,7 @@ def _ago_text(ago: float | None) -> str:
 def metadata_text(metadata: Mapping[str, Any]) -> str:
     if not metadata:
         return ""
-    text = json.dumps(shown_metadata(metadata), ensure_ascii=False, indent=2, default=str)
+    text = json.dumps(redacted_metadata(metadata), ensure_ascii=False, indent=2, default=str)
     return "\n".join(printable(line) for line in text.split("\n"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..models import ActiveLock
 from ..snapshots import Holding
-from ..text import holder_text, shown_of, task_text
+from ..text import holder_text, primary_holder, task_text
 from .states import RANKS, ends_at, state_of
 
 Key = Callable[[ActiveLock], Any]
@@ -19,7 +19,7 @@ def by_end(row: ActiveLock) -> tuple[float, str]:
 
 def _of_shown(value: Callable[[Holding], Any]) -> Key:
     def key(row: ActiveLock) -> Any:
-        holding = shown_of(row.info)
+        holding = primary_holder(row.info)
         return value(holding) if holding else None
 
     return key

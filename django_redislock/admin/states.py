@@ -6,7 +6,7 @@ from django.utils.functional import Promise
 from django.utils.translation import pgettext_lazy
 
 from ..snapshots import Holding, LockInfo
-from ..text import is_overdue, shown_of
+from ..text import is_overdue, primary_holder
 
 LABELS: dict[str, str | Promise] = {
     "stale": pgettext_lazy("of a lock", "stale"),
@@ -34,7 +34,7 @@ RANKS = {state: rank for rank, state in enumerate(LABELS)}
 
 def state_of(info: LockInfo) -> str:
     """Return a key of `LABELS`."""
-    holding = shown_of(info)
+    holding = primary_holder(info)
     if holding is None or info.state != "held":
         return info.state
     return state_of_holding(holding)

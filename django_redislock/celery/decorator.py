@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, ov
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock.introspection import is_async, is_generator, signature_of
-from django_redislock.names import shown
+from django_redislock.names import short_repr
 
 from . import ends, worker  # noqa: F401  they connect to signals
 from .call import Call, running_task
@@ -270,7 +270,7 @@ def _check_function(function: Any) -> None:
     named = callable(function) and hasattr(function, "__qualname__")
     if not named or isinstance(function, (type, staticmethod, classmethod)):
         raise TypeError(
-            f"single_instance decorates a function, not {shown(function)}"
+            f"single_instance decorates a function, not {short_repr(function)}"
             f" ({type(function).__name__}). Pass its options by keyword, for example"
             " @single_instance(unique_on=['account_id'])."
         )

@@ -16,7 +16,7 @@ from celery.states import REVOKED, SUCCESS
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError, LockNotOwnedError
-from django_redislock.introspection import has_run
+from django_redislock.introspection import reject_deferred_result
 from django_redislock.text import error_text
 
 from .abort import Abort
@@ -65,7 +65,9 @@ class Execution:
 
     def _call(self) -> Any:
         self._refuse_to_repeat()
-        return has_run(self.function, self.function(*self.call.args, **self.call.kwargs))
+        return reject_deferred_result(
+            self.function, self.function(*self.call.args, **self.call.kwargs)
+        )
 
     @property
     def _is_owed(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from django.conf import settings
 
 from django_redislock import validators
-from django_redislock.names import shown
+from django_redislock.names import short_repr
 from django_redislock.redaction import without_secrets
 from django_redislock.validators import Seconds
 
@@ -142,17 +142,17 @@ class Options:
     def _check_name(self) -> None:
         if self.unique_on is not None and self.key is not None:
             raise ValueError(
-                f"unique_on={shown(self.unique_on)} and key={shown(self.key)}"
+                f"unique_on={short_repr(self.unique_on)} and key={short_repr(self.key)}"
                 " cannot be combined: use one of them"
             )
         if self.key is not None and not (isinstance(self.key, str) or callable(self.key)):
             raise TypeError(
-                f"key must be a template (str) or a callable, not {shown(self.key)}"
+                f"key must be a template (str) or a callable, not {short_repr(self.key)}"
                 f" ({type(self.key).__name__})"
             )
         if self.how.apart and isinstance(self.key, str) and self.key.endswith(QUEUE_LOCK_SUFFIX):
             raise ValueError(
-                f"key={shown(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
+                f"key={short_repr(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
                 f" mode={self.mode!r} reserves for its queue locks"
             )
         if self.unique_on is not None and self.unique_on != "*":
@@ -161,7 +161,9 @@ class Options:
 
 def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
     if value not in choices:
-        raise ValueError(f"{option}={shown(value)} is not one of {', '.join(map(repr, choices))}")
+        raise ValueError(
+            f"{option}={short_repr(value)} is not one of {', '.join(map(repr, choices))}"
+        )
 
 
 def _check_using(alias: object) -> None:
@@ -170,12 +172,12 @@ def _check_using(alias: object) -> None:
         return
     known = ", ".join(map(repr, settings.CACHES))
     raise ValueError(
-        f"using={without_secrets(shown(alias))} is not a cache alias. CACHES has: {known}"
+        f"using={without_secrets(short_repr(alias))} is not a cache alias. CACHES has: {known}"
     )
 
 
 def _check_names(option: str, value: object) -> None:
-    wanted = f"{option} must be a list of argument names, or '*' for all, not {shown(value)}"
+    wanted = f"{option} must be a list of argument names, or '*' for all, not {short_repr(value)}"
     if isinstance(value, str):
         raise ValueError(wanted)
     if not isinstance(value, (list, tuple, set, frozenset)):
@@ -190,7 +192,9 @@ def _check_count(option: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{option} must be an int, not {shown(value)} ({type(value).__name__})")
+        raise TypeError(
+            f"{option} must be an int, not {short_repr(value)} ({type(value).__name__})"
+        )
     if value < 0:
         raise ValueError(f"{option} must be at least 0, got {value!r}")
 
@@ -198,5 +202,5 @@ def _check_count(option: str, value: object) -> None:
 def _check_type(option: str, value: object, kind: type) -> None:
     if value is not None and not isinstance(value, kind):
         raise TypeError(
-            f"{option} must be a {kind.__name__}, not {shown(value)} ({type(value).__name__})"
+            f"{option} must be a {kind.__name__}, not {short_repr(value)} ({type(value).__name__})"
         )

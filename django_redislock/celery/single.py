@@ -16,7 +16,7 @@ from django.utils.crypto import constant_time_compare, salted_hmac
 
 from django_redislock.lock_types import Place
 from django_redislock.manager import locks
-from django_redislock.names import fit_name, shown
+from django_redislock.names import fit_name, short_repr
 
 from .call import Call, layers
 from .options import QUEUE_LOCK_SUFFIX
@@ -78,7 +78,7 @@ class Single:
             return name
         if name.endswith(QUEUE_LOCK_SUFFIX):
             raise ValueError(
-                f"Lock name {shown(name)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
+                f"Lock name {short_repr(name)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
                 f" mode={self.options.mode!r} reserves for its queue locks"
             )
         return fit_name(name + QUEUE_LOCK_SUFFIX)

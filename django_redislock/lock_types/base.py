@@ -15,7 +15,7 @@ from ..engine.holds import Hold, Holds
 from ..engine.renewer import loop_book, thread_book
 from ..engine.runners import arun, run
 from ..identity import Owner
-from ..introspection import has_run, is_async, is_generator, signature_of
+from ..introspection import is_async, is_generator, reject_deferred_result, signature_of
 from ..names import Template, check_name
 from ..text import error_text
 from ..validators import Seconds
@@ -308,7 +308,7 @@ class BaseLock(Core):
         @wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             with lock(args, kwargs):
-                return has_run(function, function(*args, **kwargs))
+                return reject_deferred_result(function, function(*args, **kwargs))
 
         return locked
 

@@ -78,4 +78,4 @@ class Place:
         info = info_text(
             self.metadata, renewed=False, on_conflict=self.lock.on_conflict, task=self.task
         )
-        return self.lock._want(keys, self.token, min(seconds, validators.LONGEST_LEASE), info)
+        return self.lock._want(keys, self.token, min(seconds, validators.MAX_LEASE_SECONDS), info)

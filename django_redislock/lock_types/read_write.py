@@ -12,7 +12,7 @@ class ReadLock(BaseLock):
     """
 
     kind = "readwrite"
-    capacity = validators.LARGEST_COUNT
+    capacity = validators.MAX_COUNT
     weight = 1
 
 

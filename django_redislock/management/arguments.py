@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from django_redislock.names import check_name
 from django_redislock.redaction import without_secrets
 from django_redislock.text import parse_duration, printable
-from django_redislock.validators import LARGEST_COUNT
+from django_redislock.validators import MAX_COUNT
 
 NOT_DONE, USAGE = 1, 2
 """Exit statuses: what was named is not held, or refused; the call makes no sense."""
@@ -38,9 +38,9 @@ def pattern(text: str) -> str:
 
 
 def limit(text: str) -> int:
-    if not re.fullmatch("0*[1-9][0-9]{0,6}", text) or int(text) > LARGEST_COUNT:
+    if not re.fullmatch("0*[1-9][0-9]{0,6}", text) or int(text) > MAX_COUNT:
         raise ArgumentTypeError(
-            f"must be a whole number from 1 to {LARGEST_COUNT:,}, got {printable(repr(text))}"
+            f"must be a whole number from 1 to {MAX_COUNT:,}, got {printable(repr(text))}"
         )
     return int(text)
 

@@ -16,10 +16,10 @@ from django_redislock.text import (
     age,
     holder_text,
     is_overdue,
+    primary_holder,
     printable,
+    redacted_metadata,
     short_duration,
-    shown_metadata,
-    shown_of,
     task_text,
     was_extended,
 )
@@ -51,7 +51,7 @@ def as_rows(infos: Iterable[LockInfo], style: Style) -> Iterator[Row]:
 
 def cells(info: LockInfo) -> tuple[str, ...]:
     name, kind, waiters = printable(info.name), printable(info.kind), str(info.waiters)
-    held = shown_of(info)
+    held = primary_holder(info)
     if held is None:
         return name, printable(info.state), kind, "-", "-", "-", "-", waiters, "-"
     others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
@@ -73,7 +73,7 @@ def state_text(info: LockInfo) -> str:
         return "stale"
     if info.state != "held":
         return printable(info.state)
-    held = shown_of(info)
+    held = primary_holder(info)
     if held is None:
         return printable(info.state)
     if is_overdue(held):
@@ -137,7 +137,7 @@ def holding_facts(holding: Holding) -> dict[str, Any]:
 
 def told_facts(told: Holding | Waiter | Event) -> dict[str, Any]:
     """Return all that is known of it, but for metadata that are not to be shown."""
-    return asdict(told) | {"metadata": shown_metadata(told.metadata)}
+    return asdict(told) | {"metadata": redacted_metadata(told.metadata)}
 
 
 def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
@@ -185,7 +185,7 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
     """Return it on one line, or nothing if there is none."""
     if not metadata:
         return ""
-    return printable(json.dumps(shown_metadata(metadata), ensure_ascii=False, default=str))
+    return printable(json.dumps(redacted_metadata(metadata), ensure_ascii=False, default=str))
 
 
 def holding_text(name: str, holding: Holding) -> str:

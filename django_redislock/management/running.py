@@ -21,8 +21,8 @@ from django_redislock.lock_types import Mutex
 from django_redislock.manager import LockManager
 from django_redislock.signals import lock_waiting
 from django_redislock.snapshots import LockInfo
-from django_redislock.text import error_text, printable, short_duration, shown_of
-from django_redislock.validators import LONGEST_METADATA
+from django_redislock.text import error_text, primary_holder, printable, short_duration
+from django_redislock.validators import MAX_METADATA_CHARACTERS
 
 from . import launching
 from .catching import Catcher, Caught, Interrupted, TooLate, at_most, has_terminal, in_foreground
@@ -335,13 +335,13 @@ def shortened(text: str) -> str:
     """As much of `text` as fits into a lock's metadata; the rest of a command may be secret."""
     shown = printable(text)
     # A character takes 12 at most, and a key is around it.
-    longest = LONGEST_METADATA // 12 - 10
+    longest = MAX_METADATA_CHARACTERS // 12 - 10
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def told(name: str, info: LockInfo | None) -> str:
     """The lock, and who holds it."""
-    held = shown_of(info) if info else None
+    held = primary_holder(info) if info else None
     if held is None:
         return f"{printable(name)} (just changing hands)"
     if not held.timeout:

@@ -34,9 +34,9 @@ from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import (
     age,
     holder_text,
+    primary_holder,
     printable,
     short_duration,
-    shown_of,
     task_text,
 )
 
@@ -167,7 +167,7 @@ class Screen:
         return table
 
     def _cells(self, info: LockInfo, since: float) -> Iterator[Text]:
-        held = shown_of(info)
+        held = primary_holder(info)
         name_paint = self.style.ERROR if info.is_stale else plain
         yield self._text(printable(info.name), name_paint)
         yield self._text(f"({info.state})" if held is None else _holder(info, held))
@@ -268,7 +268,7 @@ def pressed(keys: int | None, seconds: float) -> bytes | None:
 
 
 def _has_task(info: LockInfo) -> bool:
-    held = shown_of(info)
+    held = primary_holder(info)
     return bool(held and task_text(held))
 
 

@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 from ..backends import server
 from ..conf import conf
 from ..engine.lease import held_here
-from ..names import shown
+from ..names import short_repr
 from .server import EmbeddedServer
 
 DATABASES = 64
@@ -109,7 +109,7 @@ class embedded_redis(TestContextDecorator):
 def _aliases(also: object) -> tuple[str, ...]:
     found = tuple(also) if isinstance(also, Iterable) and not isinstance(also, str) else (None,)
     if not all(isinstance(alias, str) for alias in found):
-        raise TypeError(f"also must be a list of cache aliases, got {shown(also)}")
+        raise TypeError(f"also must be a list of cache aliases, got {short_repr(also)}")
     return found
 
 

@@ -18,7 +18,7 @@ from ..identity import Renewal, SharedOwner, Task, info_text
 from ..keys import LockKeys
 from ..lock_types import AsyncLock, BaseLock
 from ..manager import locks
-from ..names import shown
+from ..names import short_repr
 from ..snapshots import LockInfo
 
 
@@ -50,7 +50,7 @@ def held_elsewhere(
         LockError: The lock is not free.
     """
     if holder_task_id is not None and not isinstance(holder_task_id, str):
-        raise TypeError(f"holder_task_id must be a str, got {shown(holder_task_id)}")
+        raise TypeError(f"holder_task_id must be a str, got {short_repr(holder_task_id)}")
     other = of_another(_lock(lock, using), (None, holder_task_id))
     if metadata is not None:
         other.metadata = validators.metadata("metadata", metadata)
@@ -62,7 +62,7 @@ def _lock(lock: object, using: str | None) -> BaseLock:
     if isinstance(lock, str):
         return locks.using(using).lock(lock)
     if not isinstance(lock, BaseLock) or isinstance(lock, AsyncLock):
-        raise TypeError(f"lock must be a lock name or a synchronous lock, got {shown(lock)}")
+        raise TypeError(f"lock must be a lock name or a synchronous lock, got {short_repr(lock)}")
     if using is not None:
         raise TypeError(f"using={using!r} requires a lock name: {lock!r} has its own alias")
     return lock

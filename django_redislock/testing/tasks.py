@@ -14,7 +14,7 @@ from .. import validators
 from ..celery.call import Call, layers
 from ..celery.single import MARK, Single, single_of
 from ..exceptions import AlreadyRunning
-from ..names import shown
+from ..names import short_repr
 from ..signals import task_skipped
 from ..text import printable
 from ..validators import Seconds
@@ -65,7 +65,7 @@ def _single_of(task: Any) -> Single:
     marked = (vars(each)[MARK] for each in layers(task) if MARK in getattr(each, "__dict__", ()))
     found = single_of(task) if _is_task(task) else next(marked, None)
     if found is None:
-        raise TypeError(f"task must be decorated with single_instance, got {shown(task)}")
+        raise TypeError(f"task must be decorated with single_instance, got {short_repr(task)}")
     return found
 
 

@@ -15,7 +15,7 @@ from django_redislock.management.presenting import (
 )
 from django_redislock.manager import LockManager
 from django_redislock.snapshots import Event
-from django_redislock.validators import LARGEST_COUNT
+from django_redislock.validators import MAX_COUNT
 
 HELP = "Show what became of locks lately, the latest first."
 
@@ -71,6 +71,6 @@ def latest(
     while True:
         events = manager.history(name, asked)
         wanted = [event for event in events if not outcomes or event.outcome in outcomes]
-        if len(wanted) >= limit or len(events) < asked or asked == LARGEST_COUNT:
+        if len(wanted) >= limit or len(events) < asked or asked == MAX_COUNT:
             return wanted[:limit]
-        asked = min(asked * 10, LARGEST_COUNT)
+        asked = min(asked * 10, MAX_COUNT)

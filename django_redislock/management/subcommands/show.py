@@ -23,10 +23,10 @@ from django_redislock.text import (
     holder_text,
     is_overdue,
     overdue_for,
+    primary_holder,
     printable,
     renewal_interval,
     short_duration,
-    shown_of,
     task_text,
     was_extended,
 )
@@ -119,7 +119,7 @@ def sentences(known: Known) -> Sequence[str]:
     if known.info is None:
         return [f"{shown} is free."]
     said = [f"{shown} {state_text(known.info)}"]
-    if known.info.state == "held" and (held := shown_of(known.info)):
+    if known.info.state == "held" and (held := primary_holder(known.info)):
         said.append(advice(held))
     waiters = known.info.waiters
     if known.queue and waiters:
@@ -130,7 +130,7 @@ def sentences(known: Known) -> Sequence[str]:
 
 
 def state_text(info: LockInfo) -> str:
-    held = shown_of(info)
+    held = primary_holder(info)
     if held is None:
         return f"({info.kind}) is between two holders."
     left = short_duration(held.ttl)

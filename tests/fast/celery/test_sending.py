@@ -20,7 +20,7 @@ from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token
 from django_redislock.lock_types import Place
-from django_redislock.validators import LONGEST_LEASE
+from django_redislock.validators import MAX_LEASE_SECONDS
 from tests.round_trips import RoundTrips
 from tests.tools import wait_until
 
@@ -403,7 +403,7 @@ LEASES = [
     ({"expires": 20, "countdown": 100}, 20),
     ({"expires": 10_000}, 3600),
     ({"expires": -5}, 1),
-    ({"eta": datetime(9999, 1, 1, tzinfo=UTC)}, LONGEST_LEASE),
+    ({"eta": datetime(9999, 1, 1, tzinfo=UTC)}, MAX_LEASE_SECONDS),
     ({"queue_timeout": timedelta(minutes=5)}, 300),
 ]
 

@@ -1,7 +1,7 @@
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from django_redislock.text import parse_duration, printable, short_duration, shown_metadata
+from django_redislock.text import parse_duration, printable, redacted_metadata, short_duration
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ METADATA = {
 
 
 def test_values_are_hidden_by_their_keys_at_any_depth_and_in_any_case(settings):
-    assert shown_metadata(METADATA) == METADATA
+    assert redacted_metadata(METADATA) == METADATA
 
     settings.REDISLOCK_REDACT = ["pass*", "*TOKEN"]
 
-    assert shown_metadata(METADATA) == {
+    assert redacted_metadata(METADATA) == {
         "why": "close",
         "Password": "***",
         "user": {"api_token": "***", "name": "Ada", "tags": [{"token": "***", "n": 1}]},
@@ -76,7 +76,7 @@ def test_deeply_nested_metadata_are_not_shown():
     for _ in range(10_000):
         deep = [{"x": deep}]
 
-    assert "bottom" not in str(shown_metadata({"x": deep}))
+    assert "bottom" not in str(redacted_metadata({"x": deep}))
 
 
 @pytest.mark.parametrize("wrong", ["password", [1], [""], None, {"password": 1}])
@@ -84,4 +84,4 @@ def test_wrong_patterns_show_nothing(settings, wrong):
     settings.REDISLOCK_REDACT = wrong
 
     with pytest.raises(ImproperlyConfigured, match="REDISLOCK_REDACT"):
-        shown_metadata(METADATA)
+        redacted_metadata(METADATA)

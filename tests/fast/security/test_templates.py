@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_redislock import locks
-from django_redislock.names import MAX_BYTES, Template, arguments, check_name
+from django_redislock.names import MAX_NAME_BYTES, Template, arguments, check_name
 from django_redislock.text import any_of
 from tests.stalls import seconds_in_scripts
 
@@ -146,7 +146,7 @@ LONG += ["?" * 511 + "b", "*?" * 250 + "b", "?" * 100_000, "a" * 100_000, "*?a" 
 
 def test_no_pattern_takes_long(tenant):
     """Neither among names, nor among what a tenant put there for names."""
-    name = "a" * MAX_BYTES
+    name = "a" * MAX_NAME_BYTES
     tenant.lock(name, tenant.holder(), beside=name)
     for long in (b"a" * 400_000, b"\xc3" + b"\x80" * 400_000):
         theirs = {long + b"%d" % at: 9e12 for at in range(4)}
@@ -162,8 +162,13 @@ def test_no_pattern_takes_long(tenant):
 
 
 def test_the_longest_name_is_found(tenant):
-    name = "é" * (MAX_BYTES // 2)
+    name = "é" * (MAX_NAME_BYTES // 2)
     tenant.lock(name, tenant.holder(), beside=name)
 
-    for pattern in ("?" * (MAX_BYTES // 2), "*" * MAX_BYTES, name, "é*" * (MAX_BYTES // 2)):
+    for pattern in (
+        "?" * (MAX_NAME_BYTES // 2),
+        "*" * MAX_NAME_BYTES,
+        name,
+        "é*" * (MAX_NAME_BYTES // 2),
+    ):
         assert [info.name for info in locks.page(pattern).infos] == [name]

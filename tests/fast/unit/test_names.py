@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_redislock.names import (
-    MAX_BYTES,
+    MAX_NAME_BYTES,
     Template,
     arguments,
     check_name,
@@ -60,7 +60,7 @@ class TestCheckName:
         fine = (
             text
             and not any(unicodedata.category(char) in ("Cc", "Cs") for char in text)
-            and len(text.encode()) <= MAX_BYTES
+            and len(text.encode()) <= MAX_NAME_BYTES
         )
         try:
             assert check_name(text) == text
@@ -87,7 +87,7 @@ class TestFitName:
         one, two = fit_name("report:" + "é" * 600 + "1"), fit_name("report:" + "é" * 600 + "2")
         assert one != two
         assert one.startswith("report:ééé")
-        assert len(one.encode()) in (MAX_BYTES - 1, MAX_BYTES)
+        assert len(one.encode()) in (MAX_NAME_BYTES - 1, MAX_NAME_BYTES)
         assert set(one.rpartition(":")[2]) <= set("0123456789abcdef")
 
 
@@ -159,8 +159,8 @@ class TestTemplate:
     [
         ("*", True),
         ("a*b?", True),
-        ("*" + "x" * MAX_BYTES, True),
-        ("x" * (MAX_BYTES + 1), False),
+        ("*" + "x" * MAX_NAME_BYTES, True),
+        ("x" * (MAX_NAME_BYTES + 1), False),
         ("\ud800*", False),
         ("a\n*", False),
     ],
