@@ -4,7 +4,7 @@ Each setting is read once. It is read again after `override_settings` has change
 """
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
@@ -19,120 +19,83 @@ T = TypeVar("T")
 
 
 class Setting(Generic[T]):
-    """``REDISLOCK_<NAME>``, or the default. Raises `ImproperlyConfigured` for another type."""
+    """A descriptor for ``REDISLOCK_<NAME>``. It raises `ImproperlyConfigured` if it is invalid.
 
-    expected = "a string"
-    """A description of a valid value, for the error."""
+    Args:
+        default: The value if the setting is not set.
+        validate: A function that has the name and value of the setting, and returns the valid
+            value. It raises `TypeError` or `ValueError`.
+    """
 
-    def __init__(self, default: T, *kinds: type) -> None:
+    def __init__(self, default: Any, validate: Callable[[str, Any], T]) -> None:
         self.default = default
-        self.kinds = kinds
+        self.validate = validate
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name, self._attribute = f"REDISLOCK_{name.upper()}", name
         setting_changed.connect(self._forget)
 
     def __get__(self, instance: object, owner: type) -> T:
-        # Python finds it there from now on, and asks no more here.
-        found = vars(instance)[self._attribute] = self._read()
-        return found
+        try:
+            value = self.validate(self.name, getattr(settings, self.name, self.default))
+        except (TypeError, ValueError) as error:
+            raise ImproperlyConfigured(without_secrets(error)) from None
+        vars(instance)[self._attribute] = value  # Python then finds it before this descriptor.
+        return value
 
-    def _forget(self, *, setting: str, **about: object) -> None:
+    def _forget(self, *, setting: str, **kwargs: object) -> None:
         if setting == self.name:
             vars(conf).pop(self._attribute, None)
 
-    def _read(self) -> T:
-        value: T = getattr(settings, self.name, self.default)
-        if not isinstance(value, self.kinds):
-            raise ImproperlyConfigured(
-                f"{self.name} must be {self.expected}, got {without_secrets(repr(value))}"
-            )
-        return value
+
+def _string(name: str, value: object, expected: str = "a string") -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be {expected}, got {value!r}")
+    return value
 
 
-class Lease(Setting[float]):
-    """``REDISLOCK_<NAME>``, in seconds."""
-
-    expected = "a number of seconds or a timedelta"
-
-    def _read(self) -> float:
-        found = super()._read()
-        try:
-            return lease(self.name, found)
-        except (TypeError, ValueError) as error:
-            raise ImproperlyConfigured(str(error)) from None
+def _patterns(name: str, value: Any) -> Sequence[str]:
+    is_list = isinstance(value, list | tuple)
+    if not (is_list and all(value) and all(type(pattern) is str for pattern in value)):
+        raise TypeError(f"{name} must be a list of patterns, got {value!r}")
+    found: Sequence[str] = value
+    return found
 
 
-class Count(Setting[int]):
-    """``REDISLOCK_<NAME>``, a whole number from 0 to 1,000,000."""
-
-    expected = "an int"
-
-    def _read(self) -> int:
-        found = super()._read()
-        try:
-            return count(self.name, found, least=0)
-        except (TypeError, ValueError) as error:
-            raise ImproperlyConfigured(str(error)) from None
-
-
-class Patterns(Setting[Sequence[str]]):
-    """``REDISLOCK_<NAME>``, a list of strings that are not empty."""
-
-    expected = "a list of patterns"
-
-    def _read(self) -> Sequence[str]:
-        patterns = super()._read()
-        if not all(patterns) or set(map(type, patterns)) - {str}:
-            raise ImproperlyConfigured(f"{self.name} must be {self.expected}, got {patterns!r}")
-        return patterns
-
-
-class Factory(Setting[Callable[[], Any] | None]):
-    """The callable that the dotted path in ``REDISLOCK_<NAME>`` names, or None."""
-
+def _imported(name: str, value: object) -> Callable[[], Any] | None:
+    if value is None:
+        return None
     expected = "the dotted path of a callable"
-
-    def _read(self) -> Callable[[], Any] | None:
-        path: Any = super()._read()
-        if path is None:
-            return None
-        try:
-            found: Any = import_string(path)
-        except ImportError as error:
-            raise ImproperlyConfigured(
-                f"{self.name} cannot be imported: {without_secrets(error)}"
-            ) from None
-        if not callable(found):
-            raise ImproperlyConfigured(f"{self.name} must be {self.expected}, got {path!r}")
-        made: Callable[[], Any] = found
-        return made
-
-
-class CacheAlias(Setting[str]):
-    expected = "the name of a cache alias (a string)"
+    try:
+        found = import_string(_string(name, value, expected))
+    except ImportError as error:
+        raise ValueError(f"{name} cannot be imported: {error}") from None
+    if not callable(found):
+        raise TypeError(f"{name} must be {expected}, got {value!r}")
+    function: Callable[[], Any] = found
+    return function
 
 
 class Conf:
-    cache = CacheAlias("default", str)
+    cache = Setting("default", partial(_string, expected="the name of a cache alias (a string)"))
     """The cache alias whose server stores the locks."""
 
-    prefix = Setting("redislock", str)
+    prefix = Setting("redislock", _string)
     """The prefix of every key. It follows the ``KEY_PREFIX`` of the cache alias."""
 
-    timeout = Lease(30.0, int, float, timedelta)
+    timeout = Setting(30.0, lease)
     """The default lease, in seconds."""
 
-    history = Count(1000, int)
+    history = Setting(1000, partial(count, least=0))
     """How many events of each type each of the 16 buckets keeps. 0 keeps no history."""
 
-    client = Factory(None, str, type(None))
+    client = Setting(None, _imported)
     """The dotted path of a callable that returns the client to use instead of the cache's."""
 
-    async_client = Factory(None, str, type(None))
+    async_client = Setting(None, _imported)
     """The dotted path of a callable that returns a ``redis.asyncio`` client."""
 
-    redact = Patterns((), list, tuple)
+    redact = Setting((), _patterns)
     """Patterns of metadata keys whose values are hidden."""
 
 

@@ -3,12 +3,11 @@ written the row. The idea is from Kleppmann, 2016: *How to do distributed lockin
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, models, router, transaction
-from django.db.models.expressions import Combinable, RawSQL
+from django.db.models.expressions import Col, Combinable, RawSQL
 from django.db.models.manager import BaseManager
 from django.db.models.sql import Query
 from django.db.models.sql.where import ExtraWhere
@@ -19,10 +18,10 @@ M = TypeVar("M", bound=models.Model)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-GREATEST = 2**63 - 1
+MAX_FENCE_TOKEN = 2**63 - 1
 
 
-class Held(Protocol):
+class HeldLock(Protocol):
     """The part of a lock that fenced writes need."""
 
     @property
@@ -31,7 +30,7 @@ class Held(Protocol):
     def assert_held(self) -> None: ...
 
 
-LockOrToken: TypeAlias = Held | int
+LockOrToken: TypeAlias = HeldLock | int
 
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ class FencedRows(Generic[M]):
         # The new values can change which rows match. Then an update that changes nothing locks the
         # rows first.
         unchanged = {self.fence.name: models.F(self.fence.name)}
-        at_first = unchanged if _sees_other_rows(rows) else written
+        at_first = unchanged if _reads_other_rows(rows) else written
         with transaction.atomic(using=rows.db, savepoint=False):
             updated = guarded.update(**at_first)
             _refuse_newer(rows, self.fence, self.lock, token)
@@ -346,8 +345,8 @@ def token_of(lock: LockOrToken) -> int:
 def _checked(name: str, token: Any) -> int:
     if not isinstance(token, int) or isinstance(token, bool):
         raise TypeError(f"{name} must be an int, got {token!r}")
-    if not 0 < token <= GREATEST:
-        raise ValueError(f"{name} must be from 1 to {GREATEST}, got {token!r}")
+    if not 0 < token <= MAX_FENCE_TOKEN:
+        raise ValueError(f"{name} must be from 1 to {MAX_FENCE_TOKEN}, got {token!r}")
     return token
 
 
@@ -393,27 +392,29 @@ def _needs_other_tables(rows: models.QuerySet[Any]) -> bool:
     return rows.query.count_active_tables() > 1 or rows.query.group_by is not None
 
 
-CAN_SEE_OTHERS = Query, RawSQL, ExtraWhere
+READS_OTHER_ROWS = Query, RawSQL, ExtraWhere
 """The parts of a condition that can read other rows."""
 
 
-def _sees_other_rows(rows: models.QuerySet[Any]) -> bool:
-    """Whether other rows, possibly of the same table, decide which rows match."""
-    where: Any = rows.query.where
-    parts = chain.from_iterable(map(_parts, where.leaves()))
-    return _needs_other_tables(rows) or any(isinstance(part, CAN_SEE_OTHERS) for part in parts)
+def _reads_other_rows(rows: models.QuerySet[Any]) -> bool:
+    """Return whether other rows, possibly of the same table, decide which rows match."""
+    parts = _parts(rows.query.where)
+    return _needs_other_tables(rows) or any(isinstance(part, READS_OTHER_ROWS) for part in parts)
 
 
-def _parts(condition: Any) -> Iterable[Any]:
-    return condition.flatten() if hasattr(condition, "flatten") else [condition]
+def _parts(expression: Any) -> Iterator[Any]:
+    """Return an expression and all expressions in it."""
+    yield expression
+    for source in getattr(expression, "get_source_expressions", list)():
+        yield from _parts(source)
 
 
 def _annotations_of(tables: Set[str], query: Any) -> dict[str, Any]:
-    """Those that need no other tables: an update may name them."""
+    """Return the annotations that need no other tables. An update can use them."""
     return {
         name: annotation
         for name, annotation in query.annotations.items()
-        if tables >= {*query._gen_col_aliases([annotation])}
+        if tables >= {part.alias for part in _parts(annotation) if isinstance(part, Col)}
     }
 
 
@@ -421,7 +422,7 @@ def _refuse_newer(
     rows: models.QuerySet[Any], fence: FenceField, lock: LockOrToken, token: int
 ) -> None:
     newer = rows.filter(**{f"{fence.name}__gt": token}).order_by(f"-{fence.name}")
-    newer.query.select_for_update = False  # else it might skip those that others have locked
+    newer.query.select_for_update = False  # It could skip rows that others have locked.
     found = newer.values_list("pk", fence.name).first()
     if found:
         raise _stale(fence, lock, token, *found)
