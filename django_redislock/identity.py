@@ -16,7 +16,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
-from copy import deepcopy
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -30,9 +29,6 @@ MAX_PAYLOAD_CHARACTERS = 16_384
 
 MAX_FIELD_CHARACTERS = 255
 """The length of a host name, thread name or task id in Redis."""
-
-MAX_CACHED_CHARACTERS = 512
-"""A longer holder payload is not cached."""
 
 _DIGEST_CHARACTERS = 32
 
@@ -80,9 +76,11 @@ Owner: TypeAlias = "asyncio.Task[Any] | threading.Thread | SharedOwner"
 
 def current_owner() -> "asyncio.Task[Any] | threading.Thread":
     """Return the asyncio task that runs, or else the thread (under gevent: the greenlet)."""
-    loop = running_loop()
-    task = asyncio.current_task(loop) if loop else None
-    if task:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # No event loop runs.
+        task = None
+    if task and (_threads_are_real() or _is_on_stack(task)):
         return task
     thread = threading.current_thread()
     if not hasattr(_local, "sentinel"):
@@ -97,17 +95,20 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return None
-    if inspect.isbuiltin(threading.get_ident):
-        return loop
-    # gevent has replaced threads by greenlets. All greenlets of a system thread see its loop.
     task = asyncio.current_task(loop)
-    return loop if task and _is_on_stack(task.get_coro()) else None
+    return loop if _threads_are_real() or (task and _is_on_stack(task)) else None
 
 
-def _is_on_stack(coroutine: Any) -> bool:
-    own_frame = getattr(coroutine, "cr_frame", None)
+def _threads_are_real() -> bool:
+    # gevent and eventlet replace this function by their own. Then the threads are greenlets, and
+    # all greenlets of a system thread see its event loop and its asyncio task.
+    return inspect.isbuiltin(threading.get_ident)
+
+
+def _is_on_stack(task: "asyncio.Task[Any]") -> bool:
+    task_frame = getattr(task.get_coro(), "cr_frame", None)
     frame = inspect.currentframe()
-    while frame and frame is not own_frame:
+    while frame and frame is not task_frame:
         frame = frame.f_back
     return frame is not None
 
@@ -178,42 +179,35 @@ def info_text(
     """
     owner = current_owner()
     thread = owner.get_name() if isinstance(owner, asyncio.Task) else owner.name
-    task_name, task_id = task or _celery_task()
-    identity = _identity_json(os.getpid(), thread[:MAX_FIELD_CHARACTERS], task_name)
-    # Each task id is new, so it would fill the cache of _identity_json().
-    task_json = "null" if task_id is None else _to_json(recorded_id(task_id))
-    options = _options_json(_to_json(metadata) if metadata else "{}", renewed, on_conflict)
-    return f'{identity},"task_id":{task_json}{options}'
+    celery = sys.modules.get("celery")  # If the project has not imported Celery, no task runs.
+    if task is None and celery and (running := celery.current_task):
+        # The sender can choose an id that is not a str, such as a UUID.
+        task = running.name, None if running.request.id is None else str(running.request.id)
+    metadata_json = _to_json(metadata) if metadata else "{}"
+    return _info_json(
+        os.getpid(), thread, task or (None, None), metadata_json, renewed, on_conflict
+    )
 
 
 @lru_cache(maxsize=64)
-def _identity_json(pid: int, thread: str, task_name: str | None) -> str:
-    identity = {
+def _info_json(
+    pid: int, thread: str, task: Task, metadata_json: str, renewed: Renewal, on_conflict: str
+) -> str:
+    task_name, task_id = task
+    holder = {
         "host": host()[:MAX_FIELD_CHARACTERS],
         "pid": pid,
         "process": process_id(),
-        "thread": thread,
+        "thread": thread[:MAX_FIELD_CHARACTERS],
         "task_name": task_name,
+        "task_id": task_id and recorded_id(task_id),
     }
-    return _to_json(identity)[:-1]
-
-
-@lru_cache(maxsize=64)
-def _options_json(metadata: str, renewed: Renewal, on_conflict: str) -> str:
-    options = _to_json({"renewed": renewed, "on_conflict": on_conflict})
-    return f',"metadata":{metadata},{options[1:]}'
+    options = {"renewed": renewed, "on_conflict": on_conflict}
+    # history.lua finds the metadata by this order.
+    return f'{_to_json(holder)[:-1]},"metadata":{metadata_json},{_to_json(options)[1:]}'
 
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def _celery_task() -> Task:
-    celery = sys.modules.get("celery")  # If the project has not imported Celery, no task runs.
-    task = celery.current_task if celery else None
-    if not task:
-        return None, None
-    task_id = task.request.id
-    return task.name, None if task_id is None else str(task_id)  # The sender can choose a UUID.
 
 
 def recorded_id(task_id: str) -> str:
@@ -236,14 +230,6 @@ def complete_id(recorded: str | None) -> str | None:
 
 def read_info(text: str) -> HolderPayload:
     """Parse a holder payload. A part that `info_text` would not have written is left out."""
-    cached = len(text) <= MAX_CACHED_CHARACTERS
-    payload = _parse(text) if cached else _parse.__wrapped__(text)
-    # A caller can change its metadata without changing the cache.
-    return payload._replace(metadata=deepcopy(payload.metadata) if payload.metadata else {})
-
-
-@lru_cache(maxsize=256)
-def _parse(text: str) -> HolderPayload:
     try:
         found = _from_json(text) if len(text) <= MAX_PAYLOAD_CHARACTERS else None
     except (ValueError, RecursionError):
@@ -287,7 +273,7 @@ _from_json = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite).decod
 
 
 def _after_fork() -> None:
-    _identity_json.cache_clear()
+    _info_json.cache_clear()
     process_id()
 
 

@@ -6,8 +6,9 @@ a Cluster. `lua/_lock.lua` describes what each part stores. If a lock is free, o
 the history remain.
 """
 
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from zlib import crc32
 
 BUCKETS = 16
@@ -25,15 +26,13 @@ class LockKeys:
     index: str
     grants: str
     history: str
+    all: tuple[str, ...]
+    """All of these keys, in the order in which the scripts have them."""
 
     @property
     def locks(self) -> str:
         """The prefix of the lock keys in its bucket."""
         return self.lock.removesuffix(self.name)
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return self.lock, self.queue, self.waiting, self.index, self.grants, self.history
 
     def grant(self, token: str) -> str:
         """Return the key of the list in which a waiter gets its grant."""
@@ -49,9 +48,11 @@ class Keys:
     apart: bool = False
     """Whether the buckets can be on several servers. Then each script uses only one bucket."""
 
-    def of(self, name: str) -> LockKeys:
-        """Return the keys of a lock."""
-        return _of(self.prefix, name)
+    of: Callable[[str], LockKeys] = field(init=False, repr=False, compare=False)
+    """Return the keys of a lock, which are cached."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of", partial(_keys_of, self.prefix))
 
     def inspect(self, bucket: int) -> tuple[str, str, str, str]:
         """Return the index, and the prefixes of the lock, waiting and history keys."""
@@ -73,12 +74,10 @@ def _base(prefix: str, bucket: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def _of(prefix: str, name: str) -> LockKeys:
+def _keys_of(prefix: str, name: str) -> LockKeys:
     bucket = crc32(name.encode()) % BUCKETS
     base = _base(prefix, bucket)
-    return LockKeys(
-        name,
-        bucket,
+    keys = (
         f"{base}lock:{name}",
         f"{base}queue:{name}",
         f"{base}waiting:{name}",
@@ -86,3 +85,4 @@ def _of(prefix: str, name: str) -> LockKeys:
         f"{base}grant:",
         f"{base}history:",
     )
+    return LockKeys(name, bucket, *keys, keys)

@@ -101,6 +101,9 @@ class LockManager:
                 released as often as it was acquired.
             at_least_for: The seconds for which the lock is held at least, even if it is released
                 earlier. Use it for a job that several machines start at the same time.
+            max_hold: Stop renewing after this many seconds from acquisition. Then the lock counts
+                as lost, and its lease expires. It must be greater than `timeout`, and it needs
+                `auto_renewal`. None means no limit.
             min_replicas: The number of replicas, from 0 to 100, that must confirm an acquisition
                 or a renewal. A failover to one of these replicas keeps the lock. It costs one more
                 round trip for ``WAIT``. If too few replicas confirm within 1 second, `acquire()`
@@ -121,7 +124,8 @@ class LockManager:
             TypeError: An option has the wrong type or is unknown.
             ValueError: An option has an invalid value.
         """
-        validators.check_options("lock", options, OPTION_NAMES)
+        if options:
+            validators.check_options("lock", options, OPTION_NAMES)
         return Mutex(self._server, name, **options)
 
     def read_lock(self, name: str, **options: Unpack[Options]) -> ReadLock:
@@ -137,7 +141,8 @@ class LockManager:
             name: The lock's name, the same as for `write_lock()`.
             **options: The options of `lock()`.
         """
-        validators.check_options("read_lock", options, OPTION_NAMES)
+        if options:
+            validators.check_options("read_lock", options, OPTION_NAMES)
         return ReadLock(self._server, name, **options)
 
     def write_lock(self, name: str, **options: Unpack[Options]) -> WriteLock:
@@ -147,7 +152,8 @@ class LockManager:
             name: The lock's name, the same as for `read_lock()`.
             **options: The options of `lock()`.
         """
-        validators.check_options("write_lock", options, OPTION_NAMES)
+        if options:
+            validators.check_options("write_lock", options, OPTION_NAMES)
         return WriteLock(self._server, name, **options)
 
     def semaphore(
@@ -164,7 +170,8 @@ class LockManager:
             weight: How much of the limit this holder takes, from 1 to `limit`.
             **options: The options of `lock()`.
         """
-        validators.check_options("semaphore", options, OPTION_NAMES)
+        if options:
+            validators.check_options("semaphore", options, OPTION_NAMES)
         return Semaphore(self._server, name, limit, weight=weight, **options)
 
     def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> Many:
@@ -177,7 +184,8 @@ class LockManager:
             names: The names of the mutexes, in any order.
             **options: The options of `lock()`. `blocking_timeout` limits the total wait.
         """
-        validators.check_options("lock_many", options, OPTION_NAMES)
+        if options:
+            validators.check_options("lock_many", options, OPTION_NAMES)
         return Many(self._server, names, **options)
 
     def quorum(self, name: str, using: Iterable[str], **options: Unpack[Options]) -> Quorum:
@@ -193,7 +201,8 @@ class LockManager:
                 number, or one, causes a `RuntimeWarning`.
             **options: The options of `lock()`.
         """
-        validators.check_options("quorum", options, OPTION_NAMES)
+        if options:
+            validators.check_options("quorum", options, OPTION_NAMES)
         servers = [partial(server, alias) for alias in validators.aliases("using", using)]
         return Quorum(servers, name, **options)
 
@@ -233,8 +242,9 @@ class LockManager:
         """
         leases = held_by(current_owner(), self._server(), check_name(name))
         if not leases:
-            text = f"Lock {name!r} is not held by this thread or task"
-            raise LockNotOwnedError(text, lock_name=name)
+            raise LockNotOwnedError(
+                f"Lock {name!r} is not held by this thread or task", lock_name=name
+            )
         if all(lease.lost for lease in leases):
             raise LockLost(
                 f"Lock {name!r} was lost while it was held ({LOSS}). Another holder may be "
@@ -274,11 +284,11 @@ class LockManager:
         """
         return self._active(_filter(pattern, kind))
 
-    def _active(self, wanted: Callable[[LockInfo], bool]) -> Iterator[LockInfo]:
+    def _active(self, matches: Callable[[LockInfo], bool]) -> Iterator[LockInfo]:
         cursors = queries.beginning()
         while cursors:
             infos, cursors = self._run(queries.page(self._keys, cursors))
-            yield from filter(wanted, infos)
+            yield from filter(matches, infos)
 
     def aactive(
         self, pattern: str | None = None, *, kind: str | None = None
@@ -286,11 +296,11 @@ class LockManager:
         """Async version of `active()`."""
         return self._aactive(_filter(pattern, kind))
 
-    async def _aactive(self, wanted: Callable[[LockInfo], bool]) -> AsyncIterator[LockInfo]:
+    async def _aactive(self, matches: Callable[[LockInfo], bool]) -> AsyncIterator[LockInfo]:
         cursors = queries.beginning()
         while cursors:
             infos, cursors = await self._arun(queries.page(self._keys, cursors))
-            for info in filter(wanted, infos):
+            for info in filter(matches, infos):
                 yield info
 
     def page(self, pattern: str | None = None, *, start: int = 0, stop: int = 100) -> Page:
@@ -378,15 +388,14 @@ class LockManager:
                 holders.
             user: The user who releases the lock, for the signal `lock_force_released`.
         """
-        gone = self._run(self._force(name, token))
-        return self._tell_forced(name, gone, user)
+        return self._send_force_released(name, self._run(self._force(name, token)), user)
 
     async def aforce_release(
         self, name: str, token: str | None = None, *, user: object = None
     ) -> int:
         """Async version of `force_release()`."""
-        gone = await self._arun(self._force(name, token))
-        return self._tell_forced(name, gone, user)
+        tokens = await self._arun(self._force(name, token))
+        return self._send_force_released(name, tokens, user)
 
     def release_for(self, name: str, token: str, *, at_least_for: Seconds = 0) -> bool:
         """Release a lock on behalf of a holder that is known to be dead.
@@ -399,20 +408,17 @@ class LockManager:
         Returns:
             Whether the holder still had the lock.
         """
-        keys, stays = (
-            self._keys.of(check_name(name)),
-            validators.at_least("at_least_for", at_least_for),
-        )
-        return self._run(
-            protocol.release(keys, validators.reported_token("token", token), at_least_for=stays)
-        )
+        keys = self._keys.of(check_name(name))
+        token = validators.reported_token("token", token)
+        cooldown = validators.at_least("at_least_for", at_least_for)
+        return self._run(protocol.release(keys, token, at_least_for=cooldown))
 
     def _force(self, name: str, token: str | None) -> Flow[tuple[str, ...]]:
         keys = self._keys.of(check_name(name))
         chosen = None if token is None else validators.reported_token("token", token)
         return protocol.force_release(keys, chosen)
 
-    def _tell_forced(self, name: str, tokens: tuple[str, ...], user: object) -> int:
+    def _send_force_released(self, name: str, tokens: tuple[str, ...], user: object) -> int:
         if tokens:
             lock_force_released.send_robust(
                 sender=type(self), using=self.alias, name=name, tokens=tokens, user=user
@@ -420,7 +426,7 @@ class LockManager:
         return len(tokens)
 
     def _server(self) -> Server:
-        return server(self.alias)
+        return server(self._alias or conf.cache)
 
     @property
     def _keys(self) -> Keys:
@@ -463,7 +469,7 @@ class LockManager:
         server, limit = self._server(), validators.lease("timeout", timeout)
         try:
             return run(server.client, examine(server, thread_book, limit))
-        # A Cluster's client asks for its nodes when it is made, and some can't be made at all.
+        # A Cluster's client connects when it is made. Some clients cannot be made.
         except (ConnectionError, ImproperlyConfigured) as error:
             return unreached(server, error)
 

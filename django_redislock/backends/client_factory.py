@@ -21,15 +21,8 @@ from .async_client import async_client
 from .cluster import Nodes, known
 from .option_checks import check_location, check_options
 
-MISTAKES = (
-    TypeError,
-    ValueError,
-    AttributeError,
-    AssertionError,
-    ImportError,
-    NotImplementedError,
-)
-"""What the libraries of the cache backends raise for invalid settings."""
+MISTAKES = TypeError, ValueError, AttributeError, AssertionError, ImportError, NotImplementedError
+"""The exceptions of redis-py and the cache backends for invalid settings."""
 
 _UNKNOWN_OPTION = re.compile(r"\(\) got an unexpected keyword argument ('\w+')")
 
@@ -119,8 +112,8 @@ def _custom_client(setting: str, *, is_async: bool) -> Any:
     try:
         check_options(client)
     except MISTAKES as error:
-        text = f"The client of {setting} is invalid: {error}"
-        raise ImproperlyConfigured(without_secrets(text)) from error
+        text = without_secrets(error)
+        raise ImproperlyConfigured(f"The client of {setting} is invalid: {text}") from error
     return client
 
 
@@ -146,7 +139,8 @@ def _cache_factory(alias: str) -> ClientFactory | None:
     if isinstance(backend, RedisCache):
         check_location(_locations(config, "[;,]"), _options(config))
         return _factory(alias, partial(_django_client, config))
-    django_redis = sys.modules.get("django_redis.cache")  # imported if the alias uses it
+    # If the alias uses one of these backends, its module has been imported.
+    django_redis = sys.modules.get("django_redis.cache")
     if django_redis and isinstance(backend, django_redis.RedisCache):
         return _django_redis_factory(alias, config)
     django_valkey = sys.modules.get("django_valkey.cache")
@@ -209,19 +203,17 @@ def _django_valkey_factory(alias: str, config: Mapping[str, Any]) -> ClientFacto
     from django_valkey.client import DefaultClient, SentinelClient, ShardClient
 
     client_class = _client_class(config, DefaultClient)
-    if not issubclass(client_class, DefaultClient):
+    unsupported = issubclass(client_class, SentinelClient | ShardClient)
+    if unsupported or not issubclass(client_class, DefaultClient):
         return None
-    if issubclass(client_class, SentinelClient | ShardClient):
-        return None
-    valkey_url, *_ = [*_locations(config, ","), ""]
-    url = re.sub("^valkey", "redis", valkey_url)
-    check_location([url], {})
+    urls = [re.sub("^valkey", "redis", url) for url in _locations(config, ",")]
+    check_location(urls, {})
 
     def make() -> Any:
-        # The errors of valkey-py are not those of redis-py. So locks have their own connections.
+        # valkey-py has other exceptions than redis-py. So locks have their own connections.
         cache: Any = caches[alias]
         connections = cache.client.connection_factory
-        options = connections.make_connection_params(url) | connections.pool_cls_kwargs
+        options = connections.make_connection_params(urls[0]) | connections.pool_cls_kwargs
         options.pop("parser_class", None)
         return Redis(connection_pool=ConnectionPool.from_url(**options))
 

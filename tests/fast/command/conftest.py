@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from celery import Celery
 
 from django_redislock import locks
 from tests.commands import call
@@ -43,8 +44,12 @@ def acquire_and_release(lock) -> bool:
 @contextmanager
 def held_by_task(name: str) -> Iterator[None]:
     """A lock whose holder is a task of the name "sync"."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("django_redislock.identity._celery_task", lambda: ("sync", "id-1"))
-        with locks.lock(name, timeout=90, auto_renewal=False):
-            patch.undo()
-            yield
+    lock = locks.lock(name, timeout=90, auto_renewal=False)
+
+    @Celery(set_as_current=False).task(name="sync")
+    def acquire() -> None:
+        lock.acquire()
+
+    acquire.apply(task_id="id-1").get()
+    yield
+    lock.release()

@@ -15,7 +15,6 @@ import pytest
 from celery import Celery, Task
 
 from django_redislock.identity import (
-    MAX_CACHED_CHARACTERS,
     SharedOwner,
     info_text,
     is_alive,
@@ -43,18 +42,6 @@ def test_what_is_told_is_read_again() -> None:
         host=socket.gethostname(), pid=os.getpid(), thread=thread, process=process_id()
     )
     assert said == (holder, {"order": [1, "ä"]}, True, "skip", False)
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [{}, {"orders": {"a": [1]}}, {"note": "x" * MAX_CACHED_CHARACTERS}],
-    ids=["no", "own", "long"],
-)
-def test_changes_of_what_was_read_are_not_remembered(metadata: dict[str, Any]) -> None:
-    text = info_text(metadata, renewed=True)
-    said: Any = read_info(text).metadata
-    said.setdefault("orders", {})["b"] = 2
-    assert read_info(text).metadata == metadata
 
 
 async def test_an_asyncio_task_is_identified_by_its_name() -> None:
