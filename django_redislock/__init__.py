@@ -2,8 +2,8 @@
 
 >>> from django_redislock import locks, single_instance
 
-Importing this package imports neither Redis nor Celery: each name below
-arrives when it is first asked for.
+Importing this package imports neither redis-py nor Celery: each name is imported when it is first
+used.
 """
 
 from importlib import import_module
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The package has fixtures: pytest warns if it is imported before pytest, and this is not said.
+# pytest warns if a package with fixtures is imported before pytest. This text prevents that.
 __doc__ = f"{__doc__}\nPYTEST_DONT_REWRITE"
 
 __all__ = [  # noqa: RUF022  grouped by use, not by letter
@@ -31,7 +31,7 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
     "AsyncLock",
     # Celery
     "single_instance",
-    # What is listed
+    # Snapshots
     "LockInfo",
     "Holding",
     "Holder",
@@ -43,30 +43,21 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
     "StaleLock",
 ]
 
-_HOMES = {
-    "locks": ".manager",
-    "LockManager": ".manager",
-    "BaseLock": ".lock_types",
-    "Lock": ".lock_types",
-    "AsyncLock": ".lock_types",
-    "single_instance": ".celery",
-    "LockInfo": ".snapshots",
-    "Holding": ".snapshots",
-    "Holder": ".snapshots",
-    "LockError": ".exceptions",
-    "LockNotOwnedError": ".exceptions",
-    "LockLost": ".exceptions",
-    "AlreadyRunning": ".exceptions",
-    "StaleLock": ".exceptions",
+_MODULES = {
+    ".manager": ("locks", "LockManager"),
+    ".lock_types": ("BaseLock", "Lock", "AsyncLock"),
+    ".celery": ("single_instance",),
+    ".snapshots": ("LockInfo", "Holding", "Holder"),
+    ".exceptions": ("LockError", "LockNotOwnedError", "LockLost", "AlreadyRunning", "StaleLock"),
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-
-if not TYPE_CHECKING:  # or checkers would believe that any name is there
+if not TYPE_CHECKING:  # A type checker would accept any name.
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name], __name__), name)
+        return getattr(import_module(_MODULE_OF[name], __name__), name)
 
 
 def __dir__() -> list[str]:

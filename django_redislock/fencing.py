@@ -149,7 +149,9 @@ class FencedRows(Generic[M]):
             LockNotOwnedError: The caller does not hold the lock.
         """
         token = token_of(self.lock)
-        row = self._locking().get(*conditions, **lookups)
+        is_locking = self.queryset.query.select_for_update
+        rows = self.queryset if is_locking else self.queryset.select_for_update()
+        row = rows.get(*conditions, **lookups)
         if not isinstance(row, models.Model):
             raise TypeError(f"get() needs a queryset of instances, got a row of {type(row)!r}")
         found: int = getattr(row, self.fence.attname)
@@ -157,25 +159,7 @@ class FencedRows(Generic[M]):
             raise _stale(self.fence, self.lock, token, row.pk, found)
         return row
 
-    def _locking(self) -> models.QuerySet[M]:
-        chosen = self.queryset.query.select_for_update
-        return self.queryset if chosen else self.queryset.select_for_update()
-
     def _update(self, token: int, values: dict[str, Any]) -> int:
-        self._refuse(values)
-        rows = self._for_write()
-        guarded = _guarded(rows, self.fence, token)
-        written = values | {self.fence.name: token}
-        # The new values can change which rows match. Then an update that changes nothing locks the
-        # rows first.
-        unchanged = {self.fence.name: models.F(self.fence.name)}
-        at_first = unchanged if _reads_other_rows(rows) else written
-        with transaction.atomic(using=rows.db, savepoint=False):
-            updated = guarded.update(**at_first)
-            _refuse_newer(rows, self.fence, self.lock, token)
-            return updated if at_first is written else guarded.update(**written)
-
-    def _refuse(self, values: dict[str, Any]) -> None:
         if self.fence.name in values:
             raise ValueError(f"update() cannot set {self.fence}: fenced() does that")
         if _concrete(self.queryset.model)._meta.parents:
@@ -183,10 +167,18 @@ class FencedRows(Generic[M]):
                 f"{self.queryset.model._meta.label} has several tables (multi-table inheritance): "
                 "fenced() can save its instances, but cannot update() its querysets"
             )
-
-    def _for_write(self) -> models.QuerySet[M]:
         # A plain queryset's `db` is the router's choice for reading.
-        return self.queryset.using(self.queryset.select_for_update().db)
+        rows = self.queryset.using(self.queryset.select_for_update().db)
+        guarded = _guarded(rows, self.fence, token)
+        written = values | {self.fence.name: token}
+        # The new values can change which rows match. Then an update that changes nothing locks the
+        # rows first.
+        unchanged = {self.fence.name: models.F(self.fence.name)}
+        first_values = unchanged if _reads_other_rows(rows) else written
+        with transaction.atomic(using=rows.db, savepoint=False):
+            updated = guarded.update(**first_values)
+            _refuse_newer(rows, self.fence, self.lock, token)
+            return updated if first_values is written else guarded.update(**written)
 
 
 class FencedInstance(Generic[M]):

@@ -38,7 +38,7 @@ def check_name(name: object, argument: str = "name") -> str:
 
     Args:
         name: The name.
-        argument: What to call it in the message of an exception.
+        argument: The argument's name, for the message of an exception.
 
     Raises:
         TypeError: The name is not a str.
@@ -139,7 +139,7 @@ class Template:
     Args:
         text: The template.
         signature: The signature of the function that is called.
-        argument: What to call the template in the message of an exception.
+        argument: The argument's name, for the message of an exception.
 
     Raises:
         ImproperlyConfigured: The template is invalid, or has a field that is not a parameter.
@@ -208,7 +208,7 @@ class Template:
         elif any(attribute.startswith("_") for attribute in attributes):
             reason = "attributes that begin with '_' are not allowed"
         elif name not in self._parameters and not self._var_keyword:
-            reason = "there is no such parameter"
+            reason = "the function does not have this parameter"
         else:
             return name
         known = ", ".join(self._parameters) or "none"

@@ -20,8 +20,8 @@ RENEWAL_DUE_FRACTION = 1 / 3
 
 RENEWAL_GRACE_SECONDS = 1.0
 RENEWAL_GRACE_FRACTION = 1 / 20
-"""A renewal is overdue if it is later than both: so many seconds, and this part of the lease. A
-busy machine can be that late."""
+"""A renewal is overdue if it is late by more than both: these seconds, and this part of the lease.
+A busy machine can be that late."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)

@@ -61,10 +61,8 @@ def extension(argument: str, value: object, left: float) -> float:
 
 def wait(argument: str, value: object) -> float | None:
     """Return the seconds to wait, or None for an unlimited wait."""
-    if value is None:
-        return None
-    number = seconds(argument, value)
-    if number < 0:
+    number = None if value is None else seconds(argument, value)
+    if number is not None and number < 0:
         raise ValueError(f"{argument} must not be negative, got {value!r}")
     return number
 

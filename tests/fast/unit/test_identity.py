@@ -35,13 +35,13 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_what_is_told_is_read_again() -> None:
-    said = read_info(info_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
+def test_a_payload_is_parsed_as_it_was_written() -> None:
+    payload = read_info(info_text({"order": [1, "ä"]}, renewed=True, on_conflict="skip"))
     thread = threading.current_thread().name
     holder = Holder(
         host=socket.gethostname(), pid=os.getpid(), thread=thread, process=process_id()
     )
-    assert said == (holder, {"order": [1, "ä"]}, True, "skip", False)
+    assert payload == (holder, {"order": [1, "ä"]}, True, "skip", False)
 
 
 async def test_an_asyncio_task_is_identified_by_its_name() -> None:
@@ -51,20 +51,20 @@ async def test_an_asyncio_task_is_identified_by_its_name() -> None:
     assert read_info(info_text({}, renewed=True)).holder.thread == "import"
 
 
-def test_a_task_of_celery_is_told() -> None:
+def test_the_payload_names_the_celery_task() -> None:
     app = Celery("own", set_as_current=False)
 
-    @app.task(name="own.tell", bind=True)
-    def tell(self: "Task[Any, Any]") -> tuple[str, str]:
+    @app.task(name="own.payload", bind=True)
+    def payload_of_task(self: "Task[Any, Any]") -> tuple[str, str]:
         return self.request.id, info_text({}, renewed=True)
 
-    task_id, text = tell.apply().get()
+    task_id, text = payload_of_task.apply().get()
     holder = read_info(text).holder
-    assert (holder.task_name, holder.task_id) == ("own.tell", task_id)
+    assert (holder.task_name, holder.task_id) == ("own.payload", task_id)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '"h"', "[" * 100_000])
-def test_what_is_no_object_tells_of_nobody(text: str) -> None:
+def test_a_text_that_is_no_json_object_is_an_empty_payload(text: str) -> None:
     assert read_info(text) == (Holder(), {}, False, "", False)
 
 
@@ -78,13 +78,13 @@ def test_what_is_no_object_tells_of_nobody(text: str) -> None:
         ("metadata", [1]),
     ],
 )
-def test_a_part_of_another_type_is_left_out(part: str, value: object) -> None:
+def test_a_field_of_another_type_is_left_out(part: str, value: object) -> None:
     info = read_info(json.dumps(GOOD | {part: value}))
-    parts = {name: told for name, told in GOOD.items() if name not in (part, "metadata")}
+    parts = {name: good for name, good in GOOD.items() if name not in (part, "metadata")}
     assert info == (Holder(**parts), {}, False, "", False)
 
 
-def test_a_thread_lives_until_it_ends() -> None:
+def test_a_thread_is_alive_until_it_ends() -> None:
     go = threading.Event()
     thread = threading.Thread(target=go.wait)
     thread.start()
@@ -94,7 +94,7 @@ def test_a_thread_lives_until_it_ends() -> None:
     assert not is_alive(weakref.ref(thread))
 
 
-async def test_a_task_lives_until_it_is_done() -> None:
+async def test_an_asyncio_task_is_alive_until_it_is_done() -> None:
     task = asyncio.create_task(asyncio.sleep(0))
     assert is_alive(weakref.ref(task))
     await task
@@ -122,19 +122,19 @@ say(f"parent {is_alive(weakref.ref(owners[0]))}")
 """
 
 
-def test_a_thread_that_python_did_not_start_does_not_live_on_in_a_fork() -> None:
+def test_a_thread_that_python_did_not_start_is_not_alive_in_a_forked_child() -> None:
     with Child(FORKED, PYTHONWARNINGS="ignore") as parent:
         assert parent.expect("child") == "False"
         assert parent.expect("parent") == "True"
 
 
-def test_whoever_has_the_object_lives_as_long_as_it() -> None:
-    anybody = SharedOwner()
-    found = weakref.ref(anybody)
-    assert is_alive(found)
-    del anybody
+def test_a_shared_owner_is_alive_as_long_as_its_object() -> None:
+    owner = SharedOwner()
+    reference = weakref.ref(owner)
+    assert is_alive(reference)
+    del owner
     gc.collect()
-    assert not is_alive(found)
+    assert not is_alive(reference)
 
 
 PROCESS_IDS = """
