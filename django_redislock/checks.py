@@ -21,53 +21,6 @@ SETTINGS = tuple(
     name for name, each in vars(Conf).items() if isinstance(each, Setting) and name != "cache"
 )
 
-
-@register(Tags.caches)
-def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
-    """E001: The cache alias does not exist. E002: The cache alias cannot store locks."""
-    known = ", ".join(map(repr, caches.settings))
-    try:
-        alias = conf.cache
-    except ImproperlyConfigured as error:
-        hint = f"Set REDISLOCK_CACHE to one of the cache aliases: {known}."
-        return [Error(_sentence(error), hint=hint, id="redislock.E001")]
-    if alias not in caches.settings:
-        return [
-            Error(
-                f"REDISLOCK_CACHE is {without_secrets(repr(alias))}, which is not in CACHES.",
-                hint=f"Add the alias to CACHES, or set REDISLOCK_CACHE to one of: {known}.",
-                id="redislock.E001",
-            )
-        ]
-    return _check_alias(alias)
-
-
-def _check_alias(alias: str) -> list[CheckMessage]:
-    if _refusal_of("client"):
-        return []  # check_settings reports it as E003.
-    from .backends import supports_locks, unsupported_message
-
-    try:
-        if supports_locks(alias):
-            return []
-    except ImproperlyConfigured as error:
-        return [Error(_sentence(error), hint=_hint(alias, error), id="redislock.E002")]
-    hint = (
-        "Set REDISLOCK_CACHE to a cache alias with one of these backends. Your other caches are "
-        "not affected. Or set REDISLOCK_CLIENT to a callable that returns a redis-py client."
-    )
-    return [Error(unsupported_message(alias), hint=hint, id="redislock.E002")]
-
-
-def _hint(alias: str, error: ImproperlyConfigured) -> str:
-    where = f"CACHES[{without_secrets(repr(alias))}]"
-    if isinstance(error.__context__, InvalidCacheBackendError):
-        return f"Correct BACKEND in {where}, or install the package of the backend."
-    if "LOCATION" in str(error) and "OPTIONS" not in str(error):
-        return f"Correct LOCATION in {where}."
-    return f"Correct OPTIONS in {where}, or the query string of an address in LOCATION."
-
-
 SETTING_HINTS = {
     "prefix": 'Example: REDISLOCK_PREFIX = "redislock".',
     "timeout": "Example: REDISLOCK_TIMEOUT = 30 (seconds).",
@@ -85,47 +38,86 @@ SETTING_HINTS = {
 
 
 @register(Tags.caches)
+def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
+    """E001: The cache alias does not exist. E002: The cache alias cannot store locks."""
+    known = ", ".join(map(repr, caches.settings))
+    try:
+        alias = conf.cache
+    except ImproperlyConfigured as error:
+        return [
+            _error(
+                "redislock.E001",
+                error,
+                f"Set REDISLOCK_CACHE to one of the cache aliases: {known}.",
+            )
+        ]
+    if alias not in caches.settings:
+        text = f"REDISLOCK_CACHE is {without_secrets(repr(alias))}, which is not in CACHES."
+        hint = f"Add the alias to CACHES, or set REDISLOCK_CACHE to one of: {known}."
+        return [_error("redislock.E001", text, hint)]
+    if _setting_error("client"):
+        return []  # check_settings reports it as E003.
+    from .backends import supports_locks, unsupported_message
+
+    try:
+        if supports_locks(alias):
+            return []
+    except ImproperlyConfigured as error:
+        return [_error("redislock.E002", error, _backend_hint(alias, error))]
+    hint = (
+        "Set REDISLOCK_CACHE to a cache alias with one of these backends. Your other caches are "
+        "not affected. Or set REDISLOCK_CLIENT to a callable that returns a redis-py client."
+    )
+    return [_error("redislock.E002", unsupported_message(alias), hint)]
+
+
+def _backend_hint(alias: str, error: ImproperlyConfigured) -> str:
+    where = f"CACHES[{without_secrets(repr(alias))}]"
+    if isinstance(error.__context__, InvalidCacheBackendError):
+        return f"Correct BACKEND in {where}, or install the package of the backend."
+    if "LOCATION" in str(error) and "OPTIONS" not in str(error):
+        return f"Correct LOCATION in {where}."
+    return f"Correct OPTIONS in {where}, or the query string of an address in LOCATION."
+
+
+@register(Tags.caches)
 def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """E003: A setting other than ``REDISLOCK_CACHE`` has an invalid value."""
     return [
-        Error(
-            _sentence(refusal),
-            hint=f"{SETTING_HINTS[setting]} Remove the setting to use the default.",
-            id="redislock.E003",
+        _error(
+            "redislock.E003",
+            error,
+            f"{SETTING_HINTS[name]} Remove the setting to use the default.",
         )
-        for setting in SETTINGS
-        if (refusal := _refusal_of(setting))
+        for name in SETTINGS
+        if (error := _setting_error(name))
     ]
 
 
-def _sentence(error: object) -> str:
-    return f"{str(error).rstrip('.')}."
-
-
-def _refusal_of(setting: str) -> str:
-    """Return why the value of a setting is refused, or an empty string."""
+def _setting_error(name: str) -> ImproperlyConfigured | None:
     try:
-        getattr(conf, setting)
+        getattr(conf, name)
     except ImproperlyConfigured as error:
-        return str(error)
-    return ""
+        return error
+    return None
+
+
+def _is_misconfigured(app_configs: Apps) -> bool:
+    """Return whether the first two checks report an error, so that the others cannot run."""
+    return bool(check_backend(app_configs) or check_settings(app_configs))
 
 
 @register(Tags.caches)
 def check_key_function(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W004: The cache alias has a ``KEY_FUNCTION``, which locks do not call."""
-    if check_backend(app_configs) or check_settings(app_configs):
+    if _is_misconfigured(app_configs) or caches[conf.cache].key_func is default_key_func:
         return []
-    if caches[conf.cache].key_func is default_key_func:
-        return []
-    return [
-        Warning(
-            f"The cache alias {conf.cache!r} has a KEY_FUNCTION, which locks do not call: sites "
-            "or tenants that it separates share their locks.",
-            hint="Put the tenant into the name of each lock, and silence this check.",
-            id="redislock.W004",
-        )
-    ]
+    text = (
+        f"The cache alias {conf.cache!r} has a KEY_FUNCTION, which locks do not call: sites "
+        "or tenants that it separates share their locks."
+    )
+    hint = "Put the tenant into the name of each lock, and silence this check."
+    return [_warning("redislock.W004", text, hint)]
 
 
 @register(Tags.caches, deploy=True)
@@ -143,56 +135,48 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             for each in server(conf.cache).members()
         ]
     except ImproperlyConfigured as error:
-        if check_backend(app_configs) or check_settings(app_configs):
-            return []  # These checks report the error.
-        hint = SETTING_HINTS["client"]
-        return [Error(_sentence(error), hint=hint, id="redislock.E003")]
+        is_reported = _is_misconfigured(app_configs)
+        return [] if is_reported else [_error("redislock.E003", error, SETTING_HINTS["client"])]
     except RedisError as error:
-        return [
-            Warning(
-                f"Could not read the eviction policy of the Redis server of the cache alias "
-                f"{conf.cache!r}: {type(error).__name__}.",
-                hint="Check that the server is reachable and that the user may run INFO.",
-                id="redislock.W002",
-            )
-        ]
+        text = (
+            f"Could not read the eviction policy of the Redis server of the cache alias "
+            f"{conf.cache!r}: {type(error).__name__}."
+        )
+        hint = "Check that the server is reachable and that the user may run INFO."
+        return [_warning("redislock.W002", text, hint)]
     policy = next((each for each in policies if each != "noeviction"), None)
     if policy is None:
         return []
-    return [
-        Warning(
-            f"The Redis server of the cache alias {conf.cache!r} uses maxmemory-policy "
-            f"{policy!r}: it can delete held locks when its memory is full.",
-            hint="Use a separate server with maxmemory-policy noeviction for locks.",
-            id="redislock.W001",
-        )
-    ]
+    text = (
+        f"The Redis server of the cache alias {conf.cache!r} uses maxmemory-policy "
+        f"{policy!r}: it can delete held locks when its memory is full."
+    )
+    hint = "Use a separate server with maxmemory-policy noeviction for locks."
+    return [_warning("redislock.W001", text, hint)]
 
 
 @register(Tags.caches, deploy=True)
 def check_own_database(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W003: Locks share a Redis database with a cache."""
-    if check_backend(app_configs) or check_settings(app_configs):
+    if _is_misconfigured(app_configs):
         return []
-    of_the_site = conf.cache == "default" and conf.client is None
-    shared = "default" if of_the_site else _alias_in_the_same_database()
+    if conf.cache == "default" and conf.client is None:
+        shared: str | None = "default"
+    else:
+        own = _database(conf.cache)
+        others = (alias for alias in caches.settings if alias != conf.cache)
+        shared = next((alias for alias in others if own and _database(alias) == own), None)
     if shared is None:
         return []
-    return [
-        Warning(
-            f"Locks share a Redis database with the cache {shared!r}: cache.clear() sends "
-            "FLUSHDB, which deletes every lock.",
-            hint="Add a cache alias with its own database number or server, and set "
-            "REDISLOCK_CACHE to it. Silence this check if you never call cache.clear().",
-            id="redislock.W003",
-        )
-    ]
-
-
-def _alias_in_the_same_database() -> str | None:
-    own = _database(conf.cache)
-    others = (alias for alias in caches.settings if alias != conf.cache)
-    return next((alias for alias in others if own and _database(alias) == own), None)
+    text = (
+        f"Locks share a Redis database with the cache {shared!r}: cache.clear() sends "
+        "FLUSHDB, which deletes every lock."
+    )
+    hint = (
+        "Add a cache alias with its own database number or server, and set "
+        "REDISLOCK_CACHE to it. Silence this check if you never call cache.clear()."
+    )
+    return [_warning("redislock.W003", text, hint)]
 
 
 def _database(alias: str) -> tuple[str, int] | None:
@@ -202,3 +186,11 @@ def _database(alias: str) -> tuple[str, int] | None:
         return server(alias).database
     except ImproperlyConfigured:
         return None
+
+
+def _error(check_id: str, text: object, hint: str) -> Error:
+    return Error(f"{str(text).rstrip('.')}.", hint=hint, id=check_id)
+
+
+def _warning(check_id: str, text: str, hint: str) -> Warning:
+    return Warning(text, hint=hint, id=check_id)

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import iscoroutinefunction
@@ -134,22 +134,46 @@ def _naming(alias: str) -> Iterator[None]:
 
 
 def _cache_factory(alias: str) -> ClientFactory | None:
-    backend = caches[alias]
-    config = caches.settings[alias]
-    if isinstance(backend, RedisCache):
-        check_location(_locations(config, "[;,]"), _options(config))
-        return _factory(alias, partial(_django_client, config))
-    # If the alias uses one of these backends, its module has been imported.
+    backend, config = caches[alias], caches.settings[alias]
+    options = config.get("OPTIONS") or {}
+    location = config.get("LOCATION") or ""
+    urls = re.split("[;,]", location) if isinstance(location, str) else [*location]
+    make: Callable[[], Any] | None = None
+    has_nodes = False
+    # If the alias uses one of the other backends, its module has been imported.
     django_redis = sys.modules.get("django_redis.cache")
-    if django_redis and isinstance(backend, django_redis.RedisCache):
-        return _django_redis_factory(alias, config)
     django_valkey = sys.modules.get("django_valkey.cache")
-    if django_valkey and isinstance(backend, django_valkey.ValkeyCache):
-        return _django_valkey_factory(alias, config)
-    return None
+    if isinstance(backend, RedisCache):
+        make = partial(_django_client, urls, options)
+    elif django_redis and isinstance(backend, django_redis.RedisCache):
+        from django_redis import client, get_redis_connection
+
+        client_class = _client_class(options, client.DefaultClient)
+        has_nodes = issubclass(client_class, client.ShardClient)
+        if issubclass(client_class, client.DefaultClient):
+            make = partial(_shards if has_nodes else get_redis_connection, alias)
+    elif django_valkey and isinstance(backend, django_valkey.ValkeyCache):
+        from django_valkey import client
+
+        client_class = _client_class(options, client.DefaultClient)
+        if issubclass(client_class, client.DefaultClient) and not issubclass(
+            client_class, client.SentinelClient | client.ShardClient
+        ):
+            urls = [re.sub("^valkey", "redis", url) for url in urls]
+            make = partial(_valkey_client, alias, urls)
+    if make is None:
+        return None
+    check_location(urls, options)
+    return _factory(alias, make, has_nodes=has_nodes)
 
 
-def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool = False) -> ClientFactory:
+def _client_class(options: Mapping[str, Any], default: type) -> type:
+    path = options.get("CLIENT_CLASS")
+    found: type = import_string(path) if path else default
+    return found
+
+
+def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool) -> ClientFactory:
     def make_sync() -> Any:
         with _naming(alias):
             client = make()
@@ -168,68 +192,26 @@ def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool = False) ->
     return ClientFactory(make_sync, make_async, has_nodes)
 
 
-def _django_client(config: Mapping[str, Any]) -> Any:
-    """Make a client as Django's backend does. Its own client is not part of its public API."""
-    options = _options(config)
-    options.pop("serializer", None)
+def _django_client(urls: Sequence[str], options: Mapping[str, Any]) -> Any:
+    """Make a client as Django's backend does. The backend's own client has no public API."""
+    options = {name: value for name, value in options.items() if name != "serializer"}
     for name in ("pool_class", "parser_class"):
         if isinstance(options.get(name), str):
             options[name] = import_string(options[name])
     pool_class = options.pop("pool_class", None) or ConnectionPool
-    url, *_ = _locations(config, "[;,]")
-    return Redis(connection_pool=pool_class.from_url(url, **options))
+    return Redis(connection_pool=pool_class.from_url(urls[0], **options))
 
 
-def _django_redis_factory(alias: str, config: Mapping[str, Any]) -> ClientFactory | None:
-    from django_redis import get_redis_connection
-    from django_redis.client import DefaultClient, ShardClient
-
-    client_class = _client_class(config, DefaultClient)
-    if not issubclass(client_class, DefaultClient):
-        return None
-    check_location(_locations(config, ","), _options(config))
-    if not issubclass(client_class, ShardClient):
-        return _factory(alias, partial(get_redis_connection, alias))
-
-    def make_shards() -> Nodes:
-        cache: Any = caches[alias]
-        clients = cache.client.connect()
-        return Nodes([*clients.values()], lambda key: clients[cache.client.get_server_name(key)])
-
-    return _factory(alias, make_shards, has_nodes=True)
+def _shards(alias: str) -> Nodes:
+    cache: Any = caches[alias]
+    clients = cache.client.connect()
+    return Nodes([*clients.values()], lambda key: clients[cache.client.get_server_name(key)])
 
 
-def _django_valkey_factory(alias: str, config: Mapping[str, Any]) -> ClientFactory | None:
-    from django_valkey.client import DefaultClient, SentinelClient, ShardClient
-
-    client_class = _client_class(config, DefaultClient)
-    unsupported = issubclass(client_class, SentinelClient | ShardClient)
-    if unsupported or not issubclass(client_class, DefaultClient):
-        return None
-    urls = [re.sub("^valkey", "redis", url) for url in _locations(config, ",")]
-    check_location(urls, {})
-
-    def make() -> Any:
-        # valkey-py has other exceptions than redis-py. So locks have their own connections.
-        cache: Any = caches[alias]
-        connections = cache.client.connection_factory
-        options = connections.make_connection_params(urls[0]) | connections.pool_cls_kwargs
-        options.pop("parser_class", None)
-        return Redis(connection_pool=ConnectionPool.from_url(**options))
-
-    return _factory(alias, make)
-
-
-def _client_class(config: Mapping[str, Any], default: type) -> type:
-    path = _options(config).get("CLIENT_CLASS")
-    found: type = import_string(path) if path else default
-    return found
-
-
-def _options(config: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(config.get("OPTIONS") or {})
-
-
-def _locations(config: Mapping[str, Any], separator: str) -> list[str]:
-    location = config.get("LOCATION") or ""
-    return re.split(separator, location) if isinstance(location, str) else [*location]
+def _valkey_client(alias: str, urls: Sequence[str]) -> Any:
+    """Make a client of redis-py, because valkey-py has other exceptions."""
+    cache: Any = caches[alias]
+    connections = cache.client.connection_factory
+    options = connections.make_connection_params(urls[0]) | connections.pool_cls_kwargs
+    options.pop("parser_class", None)
+    return Redis(connection_pool=ConnectionPool.from_url(**options))

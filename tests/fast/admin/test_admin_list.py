@@ -176,7 +176,8 @@ def test_filter_by_task_and_host(hold, viewer):
         hold(name)
 
     for name, task in (("a", "shop.pay"), ("b", "<b>\u202e")):
-        Celery(set_as_current=False).task(acquire, name=task).apply((name,)).get()
+        in_task = Celery(set_as_current=False).task(acquire, name=task, shared=False)
+        in_task.apply((name,)).get()
     hold("c")
     host = locks.get("a").holder.host
 

@@ -46,7 +46,7 @@ def held_by_task(name: str) -> Iterator[None]:
     """A lock whose holder is a task of the name "sync"."""
     lock = locks.lock(name, timeout=90, auto_renewal=False)
 
-    @Celery(set_as_current=False).task(name="sync")
+    @Celery(set_as_current=False).task(name="sync", shared=False)
     def acquire() -> None:
         lock.acquire()
 
