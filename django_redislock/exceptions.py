@@ -14,7 +14,9 @@ class LockError(redis.LockError):
     """A lock was not acquired, or does not support the operation.
 
     It is a subclass of redis-py's `LockError`, so that code for ``cache.lock()`` catches it.
-    `lock_name` is the lock's name.
+
+    Attributes:
+        lock_name: The lock's name.
     """
 
     held_as = ""
@@ -39,11 +41,13 @@ class LockLost(LockNotOwnedError):
 class AlreadyRunning(LockError):
     """The lock that a single-instance task needs is already held, or is in cooldown.
 
-    `name` is the lock's name. `task_id` is the holder's Celery task id (None if the
-    holder is not a task, or is unknown). `held_by` is the holder's ``host:pid`` (None if
-    unknown). `in_cooldown` says whether the holder has released the lock and only
-    `at_least_for` keeps it. `expires_in` is the number of seconds until the lease or the
-    cooldown ended, at the time of the conflict (None if unknown).
+    Attributes:
+        name: The lock's name.
+        task_id: The holder's Celery task id. None if the holder is not a task, or is unknown.
+        expires_in: The seconds until the lease or the cooldown ended, at the time of the conflict.
+            None if unknown.
+        held_by: The holder's ``host:pid``. None if unknown.
+        in_cooldown: Whether the holder has released the lock and only `at_least_for` keeps it.
     """
 
     def __init__(
@@ -79,9 +83,11 @@ class AlreadyRunning(LockError):
 class StaleLock(LockError):
     """A fenced write was rejected, because a newer holder has already written the row.
 
-    `token` is the fencing token of the write, and `found` is the larger fencing token in the row
-    (None if unknown). `model` is the label of the model, such as ``"bank.Account"``, and `pk` is
-    the primary key of the row.
+    Attributes:
+        model: The label of the model, such as ``"bank.Account"``.
+        pk: The primary key of the row.
+        token: The fencing token of the write.
+        found: The larger fencing token in the row. None if unknown.
     """
 
     def __init__(

@@ -181,26 +181,37 @@ def info_text(
     thread = owner.get_name() if isinstance(owner, asyncio.Task) else owner.name
     celery = sys.modules.get("celery")  # If the project has not imported Celery, no task runs.
     if task is None and celery and (running := celery.current_task):
-        # The sender can choose an id that is not a str, such as a UUID.
-        task = running.name, None if running.request.id is None else str(running.request.id)
-    metadata_json = _to_json(metadata) if metadata else "{}"
+        task = running.name, running.request.id
+    task_name, task_id = task or (None, None)
     return _info_json(
-        os.getpid(), thread, task or (None, None), metadata_json, renewed, on_conflict
+        os.getpid(),
+        thread[:MAX_FIELD_CHARACTERS],
+        task_name,
+        # The sender can choose an id that is not a str, such as a UUID.
+        None if task_id is None else recorded_id(str(task_id)),
+        _to_json(metadata) if metadata else "{}",
+        renewed,
+        on_conflict,
     )
 
 
 @lru_cache(maxsize=64)
 def _info_json(
-    pid: int, thread: str, task: Task, metadata_json: str, renewed: Renewal, on_conflict: str
+    pid: int,
+    thread: str,
+    task_name: str | None,
+    task_id: str | None,
+    metadata_json: str,
+    renewed: Renewal,
+    on_conflict: str,
 ) -> str:
-    task_name, task_id = task
     holder = {
         "host": host()[:MAX_FIELD_CHARACTERS],
         "pid": pid,
         "process": process_id(),
-        "thread": thread[:MAX_FIELD_CHARACTERS],
+        "thread": thread,
         "task_name": task_name,
-        "task_id": task_id and recorded_id(task_id),
+        "task_id": task_id,
     }
     options = {"renewed": renewed, "on_conflict": on_conflict}
     # history.lua finds the metadata by this order.

@@ -44,7 +44,8 @@ def check_name(name: object, argument: str = "name") -> str:
         TypeError: The name is not a str.
         ValueError: The name is empty or too long, or has control characters.
     """
-    if isinstance(name, str) and _is_valid(str.__str__(name)):
+    # A long text must not get into the cache.
+    if isinstance(name, str) and len(name) <= MAX_NAME_BYTES and _is_valid(str.__str__(name)):
         return str.__str__(name)
     text = _check_text(name, argument)
     raise ValueError(

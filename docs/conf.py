@@ -40,7 +40,7 @@ nitpick_ignore_regex = [
     # Type variables and aliases, which autodoc knows only by their names.
     (r"py:class", r"([\w.]+\.)?[FMPR]"),
     (r"py:class", r"Seconds"),
-    (r"py:class", r"django_redislock\.fencing\.Held"),
+    (r"py:class", r"django_redislock\.fencing\.HeldLock"),
     (r"py:class", r"django_redislock\.lock_types\.redis_py\.MoreOptions"),
 ]
 
