@@ -1,4 +1,4 @@
-"""What `manage.py check` says of a project's configuration."""
+"""The system checks of `manage.py check`."""
 
 import re
 
@@ -20,31 +20,29 @@ from tests.lock_fixtures import CORE, DJANGO_REDIS
 from .test_connection import MISTAKEN, MISTAKEN_RETRIES, UNFIT, UNREADABLE
 
 
-def told(*, deploy=False):
-    """Our messages, by id."""
-    messages = run_checks(include_deployment_checks=deploy)
-    return {
-        message.id: message for message in messages if (message.id or "").startswith("redislock")
-    }
+def messages(*, deploy=False):
+    """Return the messages of the package by id."""
+    found = run_checks(include_deployment_checks=deploy)
+    return {message.id: message for message in found if (message.id or "").startswith("redislock")}
 
 
-def test_a_sound_configuration_is_quiet():
-    assert told() == {}
+def test_a_valid_configuration_has_no_message():
+    assert messages() == {}
 
 
 def test_a_missing_alias_is_E001(settings):
     settings.REDISLOCK_CACHE = "nope"
-    assert set(told(deploy=True)) == {"redislock.E001"}
-    assert "'nope'" in told()["redislock.E001"].msg
-    assert "'default'" in told()["redislock.E001"].hint
+    assert set(messages(deploy=True)) == {"redislock.E001"}
+    assert "'nope'" in messages()["redislock.E001"].msg
+    assert "'default'" in messages()["redislock.E001"].hint
 
 
 @pytest.mark.parametrize("alias", UNFIT)
 def test_another_backend_is_E002(settings, alias):
     settings.CACHES = {**settings.CACHES, **UNFIT}
     settings.REDISLOCK_CACHE = alias
-    assert set(told(deploy=True)) == {"redislock.E002"}
-    [message] = told().values()
+    assert set(messages(deploy=True)) == {"redislock.E002"}
+    [message] = messages().values()
     assert repr(alias) in message.msg
     assert UNFIT[alias]["BACKEND"] in message.msg
     assert "REDISLOCK_CACHE" in message.hint
@@ -70,9 +68,7 @@ ALL_MISTAKEN = {**MISTAKEN, **MISTAKEN_RETRIES}
 @pytest.mark.parametrize(
     ("backend", "options", "mistake"), ALL_MISTAKEN.values(), ids=ALL_MISTAKEN
 )
-def test_an_alias_whose_options_are_mistaken_is_E002(
-    settings, alias_on, backend, options, mistake
-):
+def test_invalid_options_are_E002(settings, alias_on, backend, options, mistake):
     alias_on("redis://mistaken", backend=backend, **options)
     settings.REDISLOCK_CACHE = "own"
 
@@ -87,13 +83,13 @@ def test_an_alias_whose_options_are_mistaken_is_E002(
 
 
 @pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
-def test_an_address_that_leads_nowhere_is_E002(settings, alias_on, location):
+def test_an_invalid_address_is_E002(settings, alias_on, location):
     alias_on(location)
     settings.REDISLOCK_CACHE = "own"
-    assert set(told(deploy=True)) == {"redislock.E002"}
-    assert "'own': " in told()["redislock.E002"].msg
-    assert "LOCATION" in told()["redislock.E002"].hint
-    assert "REDISLOCK_CACHE" not in told()["redislock.E002"].hint
+    assert set(messages(deploy=True)) == {"redislock.E002"}
+    assert "'own': " in messages()["redislock.E002"].msg
+    assert "LOCATION" in messages()["redislock.E002"].hint
+    assert "REDISLOCK_CACHE" not in messages()["redislock.E002"].hint
 
 
 @pytest.mark.parametrize("path", ["no.such.module", "os.environ", 5])
@@ -106,10 +102,10 @@ def test_a_client_setting_that_is_wrong_is_E003_alone(settings, path):
         assert "REDISLOCK_CLIENT" in found[0].msg
 
 
-def test_an_alias_beside_that_is_mistaken_is_nobodys_database(settings, alias_on):
+def test_another_alias_that_is_invalid_shares_no_database(settings, alias_on):
     alias_on("redis://mistaken/1", socket_timeoutt=5)
     settings.REDISLOCK_CACHE = "django_redis"
-    assert set(told(deploy=True)) == {"redislock.W003"}
+    assert set(messages(deploy=True)) == {"redislock.W003"}
 
 
 @pytest.mark.parametrize(
@@ -120,11 +116,11 @@ def test_an_alias_beside_that_is_mistaken_is_nobodys_database(settings, alias_on
         (f"{__name__}.no_client", "callable in REDISLOCK_CLIENT failed: KeyError('REDIS')"),
     ],
 )
-def test_what_makes_no_client_is_E003_when_it_is_tried(settings, path, wrong):
+def test_a_callable_that_returns_no_client_is_E003(settings, path, wrong):
     settings.REDISLOCK_CLIENT = path
-    assert told() == {}
+    assert messages() == {}
 
-    found = told(deploy=True)
+    found = messages(deploy=True)
 
     assert set(found) == {"redislock.E003"}
     assert wrong in found["redislock.E003"].msg
@@ -167,32 +163,32 @@ def test_another_setting_that_is_wrong_is_E003(settings, setting, wrong):
 
 def test_a_server_that_evicts_is_W001(settings, own_locks, own_redis):
     settings.REDISLOCK_CACHE = "own"
-    assert told(deploy=True) == {}
+    assert messages(deploy=True) == {}
     own_redis.config_set("maxmemory-policy", "volatile-ttl")
-    assert told() == {}
-    assert set(told(deploy=True)) == {"redislock.W001"}
-    [message] = told(deploy=True).values()
+    assert messages() == {}
+    assert set(messages(deploy=True)) == {"redislock.W001"}
+    [message] = messages(deploy=True).values()
     assert "'own'" in message.msg
     assert "volatile-ttl" in message.msg
     assert "noeviction" in message.hint
 
 
-def test_a_server_that_can_not_be_asked_is_W002(settings, alias_on, either_backend):
+def test_an_unreachable_server_is_W002(settings, alias_on, either_backend):
     alias_on("redis://127.0.0.1:1/0", backend=either_backend)
     settings.REDISLOCK_CACHE = "own"
-    assert told() == {}
-    assert set(told(deploy=True)) == {"redislock.W002"}
-    assert "'own'" in told(deploy=True)["redislock.W002"].msg
+    assert messages() == {}
+    assert set(messages(deploy=True)) == {"redislock.W002"}
+    assert "'own'" in messages(deploy=True)["redislock.W002"].msg
 
 
-def test_the_sites_ordinary_cache_is_W003():
-    assert set(told(deploy=True)) == {"redislock.W003"}
-    assert "clear()" in told(deploy=True)["redislock.W003"].msg
+def test_the_default_cache_is_W003():
+    assert set(messages(deploy=True)) == {"redislock.W003"}
+    assert "clear()" in messages(deploy=True)["redislock.W003"].msg
 
 
 def test_an_alias_in_the_same_database_as_another_is_W003_too():
     with override_settings(REDISLOCK_CACHE="django_redis"):
-        [message] = told(deploy=True).values()
+        [message] = messages(deploy=True).values()
     assert message.id == "redislock.W003"
     assert "'default'" in message.msg
 
@@ -201,17 +197,17 @@ def test_an_alias_in_the_same_database_as_another_is_W003_too():
 def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
     alias_on(own_server.url, backend=backend)
     settings.REDISLOCK_CACHE = "own"
-    assert told() == {}
+    assert messages() == {}
     default = "django.core.cache.backends.base.default_key_func"
     settings.CACHES = {
         **settings.CACHES,
         "own": settings.CACHES["own"] | {"KEY_FUNCTION": default},
     }
-    assert told() == {}
+    assert messages() == {}
     own = settings.CACHES["own"] | {"KEY_FUNCTION": f"{__name__}.key_of_a_tenant"}
     settings.CACHES = {**settings.CACHES, "own": own}
-    assert set(told()) == {"redislock.W004"}
-    [message] = told().values()
+    assert set(messages()) == {"redislock.W004"}
+    [message] = messages().values()
     assert "'own'" in message.msg
     assert "KEY_FUNCTION" in message.msg
     assert "name of each lock" in message.hint
@@ -222,8 +218,8 @@ def key_of_a_tenant(key, key_prefix, version):
 
 
 @pytest.mark.parametrize("value", [None, 5, ["default"], {}])
-def test_an_alias_that_is_no_text_is_E001(settings, value):
+def test_an_alias_that_is_not_a_str_is_E001(settings, value):
     settings.REDISLOCK_CACHE = value
-    assert set(told(deploy=True)) == {"redislock.E001"}
+    assert set(messages(deploy=True)) == {"redislock.E001"}
     with pytest.raises(ImproperlyConfigured, match="REDISLOCK_CACHE"):
         locks.count()

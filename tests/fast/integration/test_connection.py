@@ -1,4 +1,4 @@
-"""Over the caches of a project: their prefixes, options and pools, and the settings, live."""
+"""Cache aliases as the servers of locks: prefixes, options, pools, and changed settings."""
 
 import asyncio
 from datetime import timedelta
@@ -32,17 +32,19 @@ UNFIT = {
 
 @pytest.fixture
 def empty_server(redis_server):
-    """What ran out stays for a while, also what a former test left."""
+    """A server without keys. Expired keys and keys of earlier tests can remain for a while."""
     redis_server.flushdb()
     return redis_server
 
 
 def prefixes(client):
-    """What the keys of locks begin with."""
+    """Return the prefixes of the keys of locks."""
     return {key.partition(":{")[0] for key in client.scan_iter() if ":lock:" in key}
 
 
-def test_an_alias_without_a_prefix_has_only_the_products(settings, empty_server, either_backend):
+def test_keys_of_an_alias_without_a_prefix_have_the_prefix_of_the_package(
+    settings, empty_server, either_backend
+):
     entry = {"BACKEND": either_backend, "LOCATION": settings.CACHES["default"]["LOCATION"]}
     settings.CACHES = {**settings.CACHES, "bare": entry}
     with locks.using("bare").lock("a"):
@@ -69,7 +71,7 @@ def test_a_lock_is_released_where_it_was_acquired(redis_server):
     assert locks.get("a") is None
 
 
-def test_the_default_lease_is_read_live():
+def test_a_change_of_the_default_lease_applies_at_once():
     assert locks.lock("a").timeout == 30.0
     with override_settings(REDISLOCK_TIMEOUT=7):
         assert locks.lock("a").timeout == 7.0
@@ -79,7 +81,7 @@ def test_the_default_lease_is_read_live():
     assert locks.lock("a").timeout == 30.0
 
 
-def test_the_alias_is_read_live(alias_on, own_server, own_redis):
+def test_a_change_of_the_alias_applies_at_once(alias_on, own_server, own_redis):
     alias_on(own_server.url)
     assert locks.alias == "default"
     with override_settings(REDISLOCK_CACHE="own"):
@@ -98,7 +100,7 @@ def test_aliases_on_other_servers_are_kept_apart(own_locks):
 
 
 @pytest.mark.parametrize("alias", UNFIT)
-def test_other_backends_are_refused_by_name(settings, alias):
+def test_an_error_names_an_unsupported_backend(settings, alias):
     settings.CACHES = {**settings.CACHES, **UNFIT}
     unfit = locks.using(alias)
     backend = UNFIT[alias]["BACKEND"]
@@ -152,14 +154,14 @@ MISTAKEN = {
     "django-redis's client": (DJANGO_REDIS, {"CLIENT_CLASS": "nowhere.Client"}, "nowhere"),
 }
 
-MISTAKEN_RETRIES = {  # which asyncio does not take over
+MISTAKEN_RETRIES = {  # asyncio connections do not get them
     "retry": (CORE, {"retry": 3}, "retry must be a Retry|'int' object has no"),
     "retry on errors": (CORE, {"retry": 3, "retry_on_error": [OSError]}, "'int' object has no"),
 }
 
 
-@pytest.mark.parametrize(("backend", "options", "told"), MISTAKEN.values(), ids=MISTAKEN)
-def test_an_alias_whose_options_are_mistaken_is_refused_by_name(alias_on, backend, options, told):
+@pytest.mark.parametrize(("backend", "options", "text"), MISTAKEN.values(), ids=MISTAKEN)
+def test_an_error_names_an_alias_with_invalid_options(alias_on, backend, options, text):
     mistaken = alias_on("redis://mistaken", backend=backend, **options)
 
     for use in (
@@ -167,7 +169,7 @@ def test_an_alias_whose_options_are_mistaken_is_refused_by_name(alias_on, backen
         mistaken.count,
         lambda: asyncio.run(mistaken.acount()),
     ):
-        with pytest.raises(ImproperlyConfigured, match=f"'own': .*{told}"):
+        with pytest.raises(ImproperlyConfigured, match=f"'own': .*{text}"):
             use()
 
 
@@ -204,7 +206,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("location", UNREADABLE.values(), ids=UNREADABLE)
-def test_an_address_that_leads_nowhere_is_refused_by_name(alias_on, location):
+def test_an_error_names_an_alias_with_an_invalid_address(alias_on, location):
     unreadable = alias_on(location)
 
     with pytest.raises(ImproperlyConfigured, match="'own': "):
@@ -212,7 +214,7 @@ def test_an_address_that_leads_nowhere_is_refused_by_name(alias_on, location):
     assert "own" not in [each.alias for each in locks.everywhere()]
 
 
-def test_sentinels_know_a_service_by_a_name_that_is_no_hosts(alias_on):
+def test_the_service_name_of_sentinels_need_not_be_a_valid_host_name(alias_on):
     service = f"redis://{'orders-' * 10}/0"
     sentinels = {
         "CONNECTION_POOL_CLASS": "redis.sentinel.SentinelConnectionPool",
@@ -229,7 +231,7 @@ def test_sentinels_know_a_service_by_a_name_that_is_no_hosts(alias_on):
     assert client.connection_pool.service_name == "orders-" * 10
 
 
-def test_an_alias_that_is_missing_is_refused_by_name():
+def test_an_error_names_an_alias_that_does_not_exist():
     with pytest.raises(ImproperlyConfigured, match="'nope'"):
         locks.using("nope").get("a")
     with (
@@ -239,14 +241,14 @@ def test_an_alias_that_is_missing_is_refused_by_name():
         locks.count()
 
 
-def test_making_a_lock_asks_nothing(alias_on):
+def test_making_a_lock_sends_no_request(alias_on):
     nowhere = alias_on("redis://127.0.0.1:1/0")
     lock = nowhere.lock("a", timeout=5)
     assert (lock.token, lock.fence_token, lock.lost) == (None, None, False)
     nowhere.lock("a:{x}")(lambda x: None)
 
 
-def test_clients_that_decode_answers_do_as_well(alias_on, either_backend, own_server):
+def test_clients_can_decode_replies(alias_on, either_backend, own_server):
     options = _pool(either_backend, decode_responses=True)
     own = alias_on(own_server.url, backend=either_backend, **options)
     with own.lock("ä", metadata={"é": "è"}) as lock:
@@ -264,7 +266,7 @@ def _pool(backend, **options):
     return {"CONNECTION_POOL_KWARGS": options} if backend == DJANGO_REDIS else options
 
 
-def test_waiting_is_longer_than_a_socket_may_be_silent(alias_on, either_backend, own_server):
+def test_a_wait_can_be_longer_than_socket_timeout(alias_on, either_backend, own_server):
     options = _pool(either_backend, socket_timeout=0.2)
     own = alias_on(own_server.url, backend=either_backend, **options)
     with own.lock("a"):
@@ -287,7 +289,7 @@ async def _ahold(manager, name="a"):
         return True
 
 
-def test_the_pool_is_that_of_django_redis(alias_on, own_server, own_redis):
+def test_locks_use_the_pool_of_django_redis(alias_on, own_server, own_redis):
     own = alias_on(own_server.url, backend=DJANGO_REDIS)
     caches["own"].set("a", 1)
     before = own_redis.info("stats")["total_connections_received"]
@@ -308,12 +310,12 @@ def test_the_pool_is_that_of_django_redis(alias_on, own_server, own_redis):
     ],
     ids=["default", "localhost", "url", "unix socket", "sentinel", "cluster"],
 )
-def test_a_server_is_where_its_client_is_told(client, address):
-    # Nobody is asked, so whether there is a server makes no difference.
+def test_the_address_of_a_server_comes_from_its_client(client, address):
+    # It sends no request, so it makes no difference whether there is a server.
     assert ClientServer(client).address == address
 
 
-def test_of_several_addresses_the_first_is_the_servers(settings, own_server, either_backend):
+def test_the_first_of_several_addresses_is_used(settings, own_server, either_backend):
     location = [own_server.url, "redis://127.0.0.1:1/0"]
     entry = {"BACKEND": either_backend, "LOCATION": location}
     settings.CACHES = {**settings.CACHES, "replicated": entry}
@@ -324,7 +326,7 @@ def test_of_several_addresses_the_first_is_the_servers(settings, own_server, eit
     asyncio.run(_ahold(own))
 
 
-def test_shards_keep_a_part_of_the_locks_each(alias_on, own_server, own_redis):
+def test_each_shard_stores_a_part_of_the_locks(alias_on, own_server, own_redis):
     with EmbeddedServer() as second:
         shards = [own_server.url, second.url]
         options = {"CLIENT_CLASS": "django_redis.client.ShardClient"}
@@ -339,9 +341,7 @@ def test_shards_keep_a_part_of_the_locks_each(alias_on, own_server, own_redis):
         assert len(own.health().get("eviction").facts["servers"]) == 2
 
 
-def test_a_server_is_asked_whether_it_is_there_as_often_as_its_alias_says(
-    alias_on, own_server, own_redis
-):
+def test_the_health_check_interval_of_the_alias_is_used(alias_on, own_server, own_redis):
     own = alias_on(own_server.url, health_check_interval=1e-9)
     lock = own.lock("a", blocking=False, auto_renewal=False)
     lock.acquire()
@@ -352,7 +352,7 @@ def test_a_server_is_asked_whether_it_is_there_as_often_as_its_alias_says(
     assert called["ping"] == 2
 
 
-def test_tls_by_the_class_of_connections_does_as_well(alias_on):
+def test_tls_by_the_connection_class(alias_on):
     certificates = Certificates()
     with Node(tls=certificates, tls_auth_clients="yes") as node:
         url = node.url.replace("rediss:", "redis:")
@@ -364,9 +364,11 @@ def test_tls_by_the_class_of_connections_does_as_well(alias_on):
 
 if find_spec("redis.cache"):  # not in redis-py 5.0
 
-    def test_a_client_side_cache_does_as_well(alias_on, own_server, own_redis, monkeypatch):
+    def test_a_client_with_a_client_side_cache(alias_on, own_server, own_redis, monkeypatch):
         config = import_module("redis.cache").CacheConfig()
-        proxy = redis.connection.CacheProxyConnection  # which is for what is newer than is at hand
+        proxy = (
+            redis.connection.CacheProxyConnection
+        )  # It requires a newer server than the tests have.
         monkeypatch.setattr(proxy, "MIN_ALLOWED_VERSION", "6.0.0")
         its_name = "valkey" if "valkey_version" in own_redis.info("server") else "redis"
         monkeypatch.setattr(proxy, "DEFAULT_SERVER_NAME", its_name)
@@ -379,7 +381,7 @@ if find_spec("redis.cache"):  # not in redis-py 5.0
         assert asyncio.run(_ahold(own))
 
 
-def test_who_finds_no_connection_free_asks_again_in_async(alias_on, own_server):
+def test_async_callers_wait_for_a_connection_of_an_exhausted_pool(alias_on, own_server):
     own = alias_on(own_server.url, max_connections=1)
 
     async def all_use():
@@ -388,7 +390,7 @@ def test_who_finds_no_connection_free_asks_again_in_async(alias_on, own_server):
     assert asyncio.run(all_use()) == [True] * 5
 
 
-def test_a_blocking_pool_blocks_in_async_too(alias_on, either_backend, own_server):
+def test_a_blocking_pool_blocks_in_asyncio(alias_on, either_backend, own_server):
     options = {"max_connections": 3, "timeout": 20}
     if either_backend == CORE:
         options |= {"pool_class": "redis.BlockingConnectionPool"}

@@ -1,5 +1,5 @@
-"""What it takes to get into a server is told nowhere: neither where its address is well formed,
-nor where a password that was not percent-encoded ends up in another part of it."""
+"""No output contains credentials: not if the address of the server is well formed, and not if a
+password that is not percent-encoded is parsed as another part of the address."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ SENTINELS = {
     "SENTINEL_KWARGS": {"password": "p4ss"},
     "CONNECTION_POOL_CLASS_KWARGS": {"password": "w0rd"},
 }
-AWAY = {
+UNREACHABLE = {
     "a URL": ("redis://us3r:p4ss%40%2Fw0rd@127.0.0.1:1/0", CORE, {}),
     "an @ in a URL": ("redis://us3r:p4ss@w0rd@127.0.0.1:1/0", CORE, {}),
     "a query": ("redis://127.0.0.1:1/0?username=us3r&password=p4ss", CORE, {}),
@@ -68,8 +68,8 @@ MALFORMED = [
 SECRETS = ("us3r", "p4ss", "w0rd", "61904")
 
 
-class Told:
-    """All that is told meanwhile, in whatever way."""
+class Output:
+    """All texts that the package produces: results, errors, signals, warnings and logs."""
 
     def __init__(self, caplog):
         self.parts = []
@@ -78,15 +78,15 @@ class Told:
 
     @contextmanager
     def listening(self):
-        told = [signal for signal in vars(signals).values() if isinstance(signal, signals.Signal)]
-        for signal in told:
+        ours = [signal for signal in vars(signals).values() if isinstance(signal, signals.Signal)]
+        for signal in ours:
             signal.connect(self._hear)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
                 yield
             finally:
-                for signal in told:
+                for signal in ours:
                     signal.disconnect(self._hear)
         self.parts += map(str, warned)
 
@@ -94,7 +94,7 @@ class Told:
         self.parts.append(repr({name: value for name, value in about.items() if name != "error"}))
 
     def by(self, do):
-        """What `do` answers, or the error that it ends with, as Python would print it."""
+        """Record the result of `do`, or its exception as Python prints it."""
         try:
             self.parts.append(str(do()))
         except Exception as error:
@@ -109,27 +109,27 @@ class Told:
 
 
 def _is_ours(error):
-    """Whether we say it. What redis-py raises is passed on as it is."""
+    """Return whether the package made the text. It passes exceptions of redis-py on unchanged."""
     return not isinstance(error, redis.RedisError) or "Lock " in str(error)
 
 
 @pytest.fixture
-def tell(settings, caplog, operator):
-    """Use an alias in all ways, and return what was told."""
+def output_of_uses(settings, caplog, operator):
+    """Use an alias in all ways, and return the output."""
 
-    def told_of(location, backend=CORE, options=None):
+    def output_of(location, backend=CORE, options=None):
         settings.CACHES = {
             **settings.CACHES,
             "secret": {"BACKEND": backend, "LOCATION": location, "OPTIONS": options or {}},
         }
         settings.REDISLOCK_CACHE = "secret"
-        told = Told(caplog)
-        with told.listening():
+        output = Output(caplog)
+        with output.listening():
             for do in ways(operator):
-                told.by(do)
-        return told.text
+                output.by(do)
+        return output.text
 
-    return told_of
+    return output_of
 
 
 def ways(operator):
@@ -170,9 +170,9 @@ def assert_no_secret(text):
         assert secret not in text, text[max(text.index(secret) - 300, 0) :][:400]
 
 
-@pytest.mark.parametrize("what", AWAY)
-def test_of_a_server_that_is_away(tell, what):
-    text = tell(*AWAY[what])
+@pytest.mark.parametrize("what", UNREACHABLE)
+def test_output_about_an_unreachable_server(output_of_uses, what):
+    text = output_of_uses(*UNREACHABLE[what])
 
     assert_no_secret(text)
     assert "onnect" in text or "MasterNotFound" in text, "else nothing was tried"
@@ -190,16 +190,16 @@ def test_of_a_server_that_is_away(tell, what):
         "redis://one:6379/0;redis://:p4ss@two:6379/0",
     ],
 )
-def test_an_address_that_is_well_formed_is_taken(settings, location):
+def test_a_well_formed_address_is_accepted(settings, location):
     settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
 
     assert server("secret").address
     assert_no_secret(repr(server("secret")) + repr(vars(server("secret"))))
 
 
-def test_of_an_address_that_is_malformed(tell):
+def test_output_about_a_malformed_address(output_of_uses):
     for location, backend in [(MALFORMED[0], CORE), (MALFORMED[-1], DJANGO_REDIS)]:
-        text = tell(location, backend)
+        text = output_of_uses(location, backend)
         assert_no_secret(text)
         assert "percent-encoded" in text, location
         assert "redislock.E002" in text, location
@@ -215,40 +215,40 @@ def test_the_error_of_a_malformed_address(settings, location):
     assert_no_secret("".join(traceback.format_exception(caught.value)))
 
 
-def test_of_a_server_that_repeats_what_it_was_sent(tell):
+def test_output_about_a_server_that_repeats_its_requests(output_of_uses):
     for command, protocol in ("AUTH", 2), ("HELLO", 3):
         with Node(rename_command=f'{command} ""') as node:
             url = f"redis://us3r:p4ss@127.0.0.1:{node.port}/0"
             client = redis.Redis.from_url(url, protocol=protocol)
             with client, pytest.raises(redis.RedisError):
                 client.ping()
-            assert_no_secret(tell(url, CORE, {"protocol": protocol}))
+            assert_no_secret(output_of_uses(url, CORE, {"protocol": protocol}))
 
 
-def test_of_a_server_that_refuses_the_password_or_the_command(tell):
+def test_output_about_a_server_that_refuses_the_password_or_the_command(output_of_uses):
     with Node() as node:
         client = node.client()
         client.acl_setuser("us3r", enabled=True, passwords=["+p4ss"], keys=["*"], categories=[])
         for password in ("p4ss", "w0rd"):
-            assert_no_secret(tell(f"redis://us3r:{password}@127.0.0.1:{node.port}/0"))
+            assert_no_secret(output_of_uses(f"redis://us3r:{password}@127.0.0.1:{node.port}/0"))
 
 
 @pytest.mark.parametrize("setting", ["REDISLOCK_CACHE", "REDISLOCK_CLIENT"])
-def test_of_an_address_that_is_put_into_another_setting(settings, caplog, operator, setting):
+def test_output_about_an_address_in_another_setting(settings, caplog, operator, setting):
     setattr(settings, setting, "redis://us3r:p4ss@127.0.0.1:1/0")
-    told = Told(caplog)
+    output = Output(caplog)
 
     for do in (lambda: locks.get("a"), lambda: repr(locks), *list(ways(operator))[3:]):
-        told.by(do)
+        output.by(do)
 
-    assert_no_secret(told.text)
+    assert_no_secret(output.text)
 
 
-def test_of_a_client_that_is_put_where_none_fits(settings, caplog):
+def test_output_about_a_client_as_the_wrong_argument(settings, caplog):
     client = redis.Redis.from_url("redis://us3r:p4ss@127.0.0.1:1/0")
     twin = redis.asyncio.Redis.from_url("redis://us3r:p4ss@127.0.0.1:1/0")
     settings.REDISLOCK_CLIENT = client
-    told = Told(caplog)
+    output = Output(caplog)
 
     for do in (
         lambda: AsyncLock(client, "a"),
@@ -257,10 +257,10 @@ def test_of_a_client_that_is_put_where_none_fits(settings, caplog):
         lambda: locks.get("a"),
         lambda: printed("check", "--tag=caches"),
     ):
-        told.by(do)
+        output.by(do)
 
-    assert_no_secret(told.text)
-    assert len(told.parts) > 5
+    assert_no_secret(output.text)
+    assert len(output.parts) > 5
 
 
 OF_REDIS_PY_7 = (
@@ -283,16 +283,16 @@ OF_REDIS_PY_7 = (
         ("two\nlines \x1b[31m", "two\\nlines \\x1b[31m"),
     ],
 )
-def test_an_error_is_shown_without_what_it_quotes(said, shown):
+def test_an_error_is_shown_without_its_quotes(said, shown):
     text = error_text(ResponseError(said))
 
     assert shown in text
     assert_no_secret(text)
 
 
-def test_the_caches_themselves_are_left_alone(tell):
+def test_the_caches_themselves_do_not_change(output_of_uses):
     """A malformed alias harms nobody but who uses it."""
-    tell(MALFORMED[0])
+    output_of_uses(MALFORMED[0])
 
     assert "secret" not in [manager.alias for manager in locks.using("default").everywhere()]
     with locks.using("default").lock("a"):

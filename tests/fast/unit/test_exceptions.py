@@ -1,4 +1,4 @@
-"""What the errors say of themselves."""
+"""The texts of the exceptions."""
 
 import pytest
 
