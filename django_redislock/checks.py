@@ -131,8 +131,8 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
     try:
         policies = [
-            run(each.whole.client, eviction_policy(each.key))
-            for each in server(conf.cache).members()
+            run(each.parent.client, eviction_policy(each.routing_key))
+            for each in server(conf.cache).node_servers()
         ]
     except ImproperlyConfigured as error:
         is_reported = _is_misconfigured(app_configs)

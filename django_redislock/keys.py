@@ -45,7 +45,7 @@ class Keys:
 
     prefix: str
 
-    apart: bool = False
+    has_nodes: bool = False
     """Whether the buckets can be on several servers. Then each script uses only one bucket."""
 
     of: Callable[[str], LockKeys] = field(init=False, repr=False, compare=False)

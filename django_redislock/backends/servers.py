@@ -35,12 +35,12 @@ AsyncClient: TypeAlias = "redis.asyncio.Redis | Nodes"
 class Server:
     """The clients and key names of one server, or of several servers that share the buckets."""
 
-    key = ""
+    routing_key = ""
     """A key that this server stores, if it is one of several. `RawCommands` uses it."""
 
     def __init__(self, alias: str, prefix: str, factory: ClientFactory) -> None:
         self.alias = alias
-        self.keys = Keys(prefix, apart=factory.has_nodes)
+        self.keys = Keys(prefix, has_nodes=factory.has_nodes)
         self._factory = factory
         self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = (
             WeakKeyDictionary()
@@ -91,11 +91,11 @@ class Server:
         return self.keys.of(name).bucket if self._factory.has_nodes else None
 
     @property
-    def whole(self) -> "Server":
+    def parent(self) -> "Server":
         """The server that this one is a node of, or itself."""
         return self
 
-    def members(self) -> "list[Server]":
+    def node_servers(self) -> "list[Server]":
         """Return the servers that share the buckets, or only this one."""
         if not isinstance(self.client, Nodes):
             return [self]
@@ -105,7 +105,7 @@ class Server:
             buckets.setdefault(client, []).append(bucket)
         return [ClusterNodeServer(self, client, stored) for client, stored in buckets.items()]
 
-    def keeps(self, name: str) -> bool:
+    def stores(self, name: str) -> bool:
         """Return whether the lock is on this server."""
         return True
 
@@ -146,23 +146,23 @@ class ClusterNodeServer(Server):
     """One of several servers that share the buckets.
 
     Args:
-        whole: The server of all nodes.
+        parent: The server of all nodes.
         client: The sync client of this node.
         buckets: The buckets that this node stores.
     """
 
-    def __init__(self, whole: Server, client: Any, buckets: list[int]) -> None:
-        factory = whole._factory._replace(make=lambda: client)
-        super().__init__(whole.alias, whole.keys.prefix, factory)
-        self.key = self.keys.inspect(buckets[0])[0]
-        self._whole = whole
+    def __init__(self, parent: Server, client: Any, buckets: list[int]) -> None:
+        factory = parent._factory._replace(make=lambda: client)
+        super().__init__(parent.alias, parent.keys.prefix, factory)
+        self.routing_key = self.keys.inspect(buckets[0])[0]
+        self._parent = parent
         self._buckets = buckets
 
     @property
-    def whole(self) -> Server:
-        return self._whole
+    def parent(self) -> Server:
+        return self._parent
 
-    def keeps(self, name: str) -> bool:
+    def stores(self, name: str) -> bool:
         return self.keys.of(name).bucket in self._buckets
 
 

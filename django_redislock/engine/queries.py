@@ -97,7 +97,7 @@ def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow
 
 
 def _ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
-    if pattern is not None or stop > MOST or keys.apart:
+    if pattern is not None or stop > MOST or keys.has_nodes:
         return (yield from _first_by_name(keys, pattern, start, stop))
     buckets = tuple(chain.from_iterable(map(keys.inspect, range(BUCKETS))))
     answer = yield Call(PAGE, buckets, (start, stop, conf.history), limit=LONGEST)
@@ -141,7 +141,7 @@ def _names(keys: Keys, cursors: Sequence[Cursor], limit: int) -> Flow[list[tuple
     """Read the next names of some buckets in one round trip. Return of each bucket how many locks
     are held, and the names with the ends of their leases."""
     calls = []
-    for some in _in_parts(cursors, 1 if keys.apart else BUCKETS):
+    for some in _in_parts(cursors, 1 if keys.has_nodes else BUCKETS):
         buckets = chain.from_iterable(keys.history(cursor.bucket) for cursor in some)
         pages = chain.from_iterable((cursor.start, cursor.ended) for cursor in some)
         calls.append(Call(NAMES, tuple(buckets), (limit, *pages, conf.history)))
@@ -159,9 +159,9 @@ def _in_one_call_or_many(keys: Keys, read: Callable[[Keys], Flow[T]]) -> Flow[T]
     try:
         return (yield from read(keys))
     except ResponseError as error:
-        if keys.apart or not _tells_of_slots(error):
+        if keys.has_nodes or not _tells_of_slots(error):
             raise
-    return (yield from read(replace(keys, apart=True)))
+    return (yield from read(replace(keys, has_nodes=True)))
 
 
 def _tells_of_slots(error: ResponseError) -> bool:
@@ -179,7 +179,7 @@ def _several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
     for some in _in_parts(list(map(keys.of, names)), ROWS_PER_ROUND_TRIP):
         by_bucket: dict[int, list[LockKeys]] = {}
         for each in some:
-            by_bucket.setdefault(each.bucket if keys.apart else 0, []).append(each)
+            by_bucket.setdefault(each.bucket if keys.has_nodes else 0, []).append(each)
         parts = [part for there in by_bucket.values() for part in _in_parts(there, MOST)]
         answers = yield Batch(tuple(map(_rows, parts)), LONGEST)
         infos += [info for answer in answers for info in _lock_infos(*parsed(answer))]

@@ -58,7 +58,7 @@ class Sample:
 def examine(server: Server, book: BookOf, timeout: float) -> Flow[Health]:
     """All findings; what could not be asked by then is unknown or failed."""
     until = clock.now() + timeout
-    members = server.members()
+    members = server.node_servers()
     found_of: list[tuple[Finding, ...]] = []
     for member in members:
         found_of += [(yield from _findings(member, book, until))]
@@ -96,13 +96,13 @@ def _together(addresses: Sequence[str | None], findings: Sequence[Finding]) -> F
 def _findings(server: Server, book: BookOf, until: float) -> Flow[tuple[Finding, ...]]:
     findings = [client(server)]
     try:
-        samples = yield from _samples(server.key, until)
+        samples = yield from _samples(server.routing_key, until)
     except Exception as error:  # noqa: BLE001  whatever it is, every lock would meet it
         findings.append(_unreached(server, error))
     else:
         findings += [_connected(server), _round_trip(samples), _judge("clock", _clock, samples)]
         findings += yield from _locking(server, book, until)
-        findings += _judged((yield from told.ask(_left(until), server.key)))
+        findings += _judged((yield from told.ask(_left(until), server.routing_key)))
     return _all_of(findings)
 
 
@@ -188,7 +188,7 @@ def _locking(server: Server, book: BookOf, until: float) -> Flow[list[Finding]]:
 
 def _scripts(server: Server, book: BookOf, until: float, works: bool) -> Flow[Finding]:
     try:
-        refused = yield from _refused(server.key, until)
+        refused = yield from _refused(server.routing_key, until)
         if works and "EVALSHA" not in refused:
             return (yield from _rehearsed(server, book, until, refused))
     except RedisError as error:

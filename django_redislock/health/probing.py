@@ -104,7 +104,7 @@ class Rehearsal:
 
 
 def _want(server: Server, limit: float, name: str | None = None) -> protocol.Want:
-    name = name or next(filter(server.keeps, iter(_probe_name, None)))
+    name = name or next(filter(server.stores, iter(_probe_name, None)))
     return protocol.Want(
         keys=server.keys.of(name),
         token=uuid.uuid4().hex,
@@ -165,7 +165,7 @@ def _tidy(
     for want in wants:
         gone = yield from protocol.give_up(want, error)
         if not gone and isinstance(error, ConnectionError | TimeoutError):
-            of_name = book(server.whole, want.keys.name)
+            of_name = book(server.parent, want.keys.name)
             of_name.give_back(_lease(of_name, want))
 
 
