@@ -136,7 +136,7 @@ def _naming(alias: str) -> Iterator[None]:
 def _cache_factory(alias: str) -> ClientFactory | None:
     backend, config = caches[alias], caches.settings[alias]
     options = config.get("OPTIONS") or {}
-    location = config.get("LOCATION") or ""
+    location = config.get("LOCATION", "")
     urls = re.split("[;,]", location) if isinstance(location, str) else [*location]
     make: Callable[[], Any] | None = None
     has_nodes = False

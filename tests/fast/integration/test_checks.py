@@ -112,7 +112,11 @@ def test_another_alias_that_is_invalid_shares_no_database(settings, alias_on):
     ("path", "wrong"),
     [
         ("os.getcwd", "got a str"),
-        (f"{__name__}.mistaken_client", "timeoutt"),
+        (f"{__name__}.client_with_unknown_option", "timeoutt"),
+        (
+            f"{__name__}.client_with_wrong_option",
+            "client of REDISLOCK_CLIENT is invalid: socket_t",
+        ),
         (f"{__name__}.no_client", "callable in REDISLOCK_CLIENT failed: KeyError('REDIS')"),
     ],
 )
@@ -127,8 +131,12 @@ def test_a_callable_that_returns_no_client_is_E003(settings, path, wrong):
     assert locks.health().get("client").status == "failed"
 
 
-def mistaken_client():
+def client_with_unknown_option():
     return Redis(socket_timeoutt=5)
+
+
+def client_with_wrong_option():
+    return Redis(socket_timeout="5")
 
 
 def no_client():

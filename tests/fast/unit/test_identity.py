@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 from celery import Celery, Task
+from greenlet import greenlet
 
 from django_redislock.identity import (
     SharedOwner,
+    current_owner,
     info_text,
     is_alive,
     process_id,
     read_info,
+    running_loop,
 )
 from django_redislock.snapshots import Holder
 from tests.tools import Child
@@ -99,6 +102,16 @@ async def test_an_asyncio_task_is_alive_until_it_is_done() -> None:
     assert is_alive(weakref.ref(task))
     await task
     assert not is_alive(weakref.ref(task))
+
+
+async def test_another_greenlet_is_not_the_asyncio_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    # gevent replaces this function, too. Each greenlet of a thread sees its event loop and task.
+    get_ident = threading.get_ident
+    monkeypatch.setattr(threading, "get_ident", lambda: get_ident())
+    assert current_owner() is asyncio.current_task()
+    assert running_loop() is asyncio.get_running_loop()
+    assert greenlet(current_owner).switch() is threading.current_thread()
+    assert greenlet(running_loop).switch() is None
 
 
 FORKED = """
