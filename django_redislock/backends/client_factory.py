@@ -56,7 +56,7 @@ def client_factory(alias: str) -> ClientFactory | None:
             partial(_custom_client, "REDISLOCK_ASYNC_CLIENT", is_async=True),
             has_nodes=True,
         )
-    with _naming(alias):
+    with _alias_in_errors(alias):
         return _cache_factory(alias)
 
 
@@ -118,8 +118,8 @@ def _custom_client(setting: str, *, is_async: bool) -> Any:
 
 
 @contextmanager
-def _naming(alias: str) -> Iterator[None]:
-    """Raise `ImproperlyConfigured`, with the cache alias, instead of the libraries' exceptions."""
+def _alias_in_errors(alias: str) -> Iterator[None]:
+    """Replace the exceptions of the libraries by `ImproperlyConfigured` with the cache alias."""
     try:
         yield
     except (InvalidCacheBackendError, ImproperlyConfigured, *MISTAKES) as error:
@@ -175,7 +175,7 @@ def _client_class(options: Mapping[str, Any], default: type) -> type:
 
 def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool) -> ClientFactory:
     def make_sync() -> Any:
-        with _naming(alias):
+        with _alias_in_errors(alias):
             client = make()
             for each in client.every() if has_nodes else [client]:
                 check_options(each)
@@ -183,7 +183,7 @@ def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool) -> ClientF
 
     def make_async() -> Any:
         client = make_sync()
-        with _naming(alias):
+        with _alias_in_errors(alias):
             if not has_nodes:
                 return async_client(client)
             copies = {each: async_client(each) for each in client.every()}
