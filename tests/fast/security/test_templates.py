@@ -162,13 +162,9 @@ def test_no_pattern_takes_long(tenant):
 
 
 def test_the_longest_name_is_found(tenant):
-    name = "é" * (MAX_NAME_BYTES // 2)
+    half = MAX_NAME_BYTES // 2
+    name = "é" * half
     tenant.lock(name, tenant.holder(), beside=name)
 
-    for pattern in (
-        "?" * (MAX_NAME_BYTES // 2),
-        "*" * MAX_NAME_BYTES,
-        name,
-        "é*" * (MAX_NAME_BYTES // 2),
-    ):
+    for pattern in ("?" * half, "*" * MAX_NAME_BYTES, name, "é*" * half):
         assert [info.name for info in locks.page(pattern).infos] == [name]
