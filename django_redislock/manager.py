@@ -285,10 +285,9 @@ class LockManager:
         return self._active(_filter(pattern, kind))
 
     def _active(self, matches: Callable[[LockInfo], bool]) -> Iterator[LockInfo]:
-        cursors = queries.beginning()
-        while cursors:
-            infos, cursors = self._run(queries.page(self._keys, cursors))
-            yield from filter(matches, infos)
+        stream = queries.LockStream(self._keys)
+        while not stream.is_done:
+            yield from filter(matches, self._run(stream.read()))
 
     def aactive(
         self, pattern: str | None = None, *, kind: str | None = None
@@ -297,10 +296,9 @@ class LockManager:
         return self._aactive(_filter(pattern, kind))
 
     async def _aactive(self, matches: Callable[[LockInfo], bool]) -> AsyncIterator[LockInfo]:
-        cursors = queries.beginning()
-        while cursors:
-            infos, cursors = await self._arun(queries.page(self._keys, cursors))
-            for info in filter(matches, infos):
+        stream = queries.LockStream(self._keys)
+        while not stream.is_done:
+            for info in filter(matches, await self._arun(stream.read())):
                 yield info
 
     def page(self, pattern: str | None = None, *, start: int = 0, stop: int = 100) -> Page:
@@ -327,16 +325,16 @@ class LockManager:
         validators.count("stop", stop, least=0)
         if validators.count("start", start, least=0) > stop:
             raise ValueError(f"start must be from 0 to stop={stop!r}, got {start!r}")
-        return queries.ending_first(self._keys, pattern, start, stop)
+        return queries.page(self._keys, pattern, start, stop)
 
     def get_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
         """Return a snapshot of each lock by name. A lock that is free is left out."""
-        infos = self._run(queries.several(self._keys, check_names(names)))
+        infos = self._run(queries.get_many(self._keys, check_names(names)))
         return {info.name: info for info in infos}
 
     async def aget_many(self, names: Iterable[str]) -> dict[str, LockInfo]:
         """Async version of `get_many()`."""
-        flow = queries.several(self._keys, check_names(names))
+        flow = queries.get_many(self._keys, check_names(names))
         return {info.name: info for info in await self._arun(flow)}
 
     def queue(self, name: str, limit: int = 100) -> tuple[Waiter, ...]:

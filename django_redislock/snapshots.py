@@ -99,7 +99,7 @@ class LockInfo:
     """A snapshot of one lock.
 
     The attributes of `Holding` also exist here, with the values of the first holder. They are None
-    if there is no holder.
+    without a holder.
     """
 
     name: str

@@ -128,7 +128,7 @@ def look(manager: LockManager, minutes: int) -> Look:
 
 def _recent(manager: LockManager, minutes: int) -> Recent:
     there = server(manager.alias)
-    age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.MINUTES))
+    age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
     return run(there.client, history.recent(there.keys, age, hour, EVENTS))
 
 
@@ -285,7 +285,7 @@ def chart(seen: Look, address: Address) -> tuple[Timeline | None, list[NameRow]]
         return None, []
     rows = [_row(story, seen, address) for story in stories]
     drawn = timeline.draw(rows, seen.scale, waits=BELOW)
-    reach = seen.recent.reach
+    reach = seen.recent.complete_since
     if reach and reach > seen.scale.start:
         drawn.unknown = seen.scale.x(reach)
     return drawn, [_name_row(story, seen, address) for story in stories]
@@ -499,7 +499,7 @@ def reach_text(seen: Look) -> str:
         return ""
     if seen.recent.oldest is None:
         return _("No events are kept yet.")
-    reach = seen.recent.reach
+    reach = seen.recent.complete_since
     since = clock(reach or seen.recent.oldest, seen.now)
     if reach is None:
         return _("The events kept go back to %(time)s; none was dropped yet.") % {"time": since}

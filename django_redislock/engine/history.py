@@ -1,10 +1,10 @@
-"""Read the history: holds that ended, acquisitions that were refused, and how often."""
+"""Read the history: holds that ended, acquisitions that were refused, and event rates."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..conf import conf
 from ..identity import read_info
@@ -14,72 +14,99 @@ from ..names import check_name
 from ..snapshots import Event, Rates
 from ..text import printable
 from .operations import Batch, Call, Flow
-from .parsing import moment, number, ours, pairs, parsed, read_record, seconds
-from .queries import LONGEST
+from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_reply, seconds
+from .queries import REPLY_TIMEOUT_SECONDS
 
-ENDING = {"name", "kind", "token", "how", "at", "holder"}
-"""The fields of an event that is no refusal."""
+RATES = ("acquired", "refused", "expired", "forced", "lost")
+RATE_MINUTES = 60
+MINUTE_MS = 60_000
 
-COUNTED = ("acquired", "refused", "expired", "forced", "lost")
-MINUTES = 60
+MIN_ENTRIES = 10
+"""Entries of a stream that the first round trip reads, even if fewer are needed."""
 
-STREAMS = ("ended", "broken", "refused")
-
-FIRST_PAGE = 10
-"""Entries of a stream that are read at once even if fewer are needed."""
-
-Fields = dict[str, str]
-
-ENTRIES_PER_ROUND_TRIP = 192
-"""Entries of the history that one round trip reads at most. The server runs all calls of a round
-trip before it serves other clients, so this limits how long they wait."""
+MAX_ENTRIES = 192
+"""Entries that one round trip reads at most. The server serves no other client during a script."""
 
 FULL = 0.9
 """The part of ``REDISLOCK_HISTORY`` from which a stream may have dropped entries."""
 
+Entry: TypeAlias = dict[str, str]
+"""The fields of one entry of a stream."""
+
+Hold: TypeAlias = tuple[str, str | None]
+"""The name of a lock and the token of its holder."""
+
 
 @dataclass(slots=True)
-class Stream:
-    """How far the reading of one stream of a bucket has come."""
+class EventStream:
+    """The events of one stream of a bucket, as far as they were read."""
 
-    age: int | None
-    """Milliseconds: older entries are not needed. None: all are."""
+    parse: Callable[[Entry], Event]
 
-    most: int
-    """Endings that are needed at most."""
+    max_age_ms: int | None
+    """Older events are not needed. None: all are."""
 
-    before: str = "+"
+    max_events: int
+    """The number of events that are needed."""
+
+    cursor: str = "+"
     """The script's cursor of the next entries. Empty if no more are needed."""
 
-    entries: list[Fields] = field(default_factory=list)
-    endings: int = 0
-    losses: set[tuple[str | None, str | None]] = field(default_factory=set)
-    """Losses whose ending is still to be read. A loss is noted without a record when its holder
-    comes to release the lock, which may be long after the lease expired."""
+    found: list[tuple[Hold, Event]] = field(default_factory=list)
+    """The events, the newest first."""
+
+    count: int = 0
+    """How many events there are. A loss without its hold does not count."""
+
+    open_losses: set[Hold] = field(default_factory=set)
+    """The losses whose hold is still to be read. A holder that releases a lost lock records the
+    loss only, perhaps long after the lease expired."""
 
     length: int = 0
     """How many entries the server has."""
 
-    oldest: Fields = field(default_factory=dict)
-    """The first of them."""
+    oldest: datetime | None = None
+    """When the oldest event happened that the server has."""
 
-    def take(self, answer: Any) -> None:
-        more, before, entries, self.length, oldest = answer
-        self.oldest = pairs(oldest)
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.max_events
+
+    def add(self, reply: Any) -> None:
+        """Add the part of the stream that a script returned."""
+        has_more, cursor, entries, self.length, oldest = reply
+        self.oldest = parse_or_none(_time, pairs(oldest))
         for entry in map(pairs, entries):
-            which = entry.get("name"), entry.get("token")
-            if self.endings >= self.most and which not in self.losses:
-                continue
-            self.entries.append(entry)
-            if entry.get("holder") == "":
-                self.losses.add(which)
-            else:
-                self.losses.discard(which)
-                self.endings += 1
-        if not more and self.losses and self.age is not None:
-            self.age, more = None, True
-        is_done = not more or (self.endings >= self.most and not self.losses)
-        self.before = "" if is_done else before
+            if event := parse_or_none(self.parse, entry):
+                self._add((event.name, entry.get("token")), event)
+        if not has_more and self.open_losses and self.max_age_ms is not None:
+            self.max_age_ms, has_more = None, True
+        is_done = not has_more or (self.is_full and not self.open_losses)
+        self.cursor = "" if is_done else cursor
+
+    def _add(self, hold: Hold, event: Event) -> None:
+        if self.is_full and hold not in self.open_losses:
+            return
+        self.found.append((hold, event))
+        if _is_bare_loss(event):
+            self.open_losses.add(hold)
+        else:
+            self.open_losses.discard(hold)
+            self.count += 1
+
+    def events(self) -> list[Event]:
+        """Return the events, the newest first. A loss is joined with its hold, which ended before
+        the holder noticed."""
+        events: list[Event] = []
+        places: dict[Hold, int] = {}
+        for hold, event in reversed(self.found):
+            place = places.get(hold)
+            if place is None or not _is_bare_loss(event):
+                places[hold] = len(events)
+                events.append(event)
+            elif events[place].outcome == "expired":
+                events[place] = replace(events[place], outcome="lost")
+        return events[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,149 +114,148 @@ class Recent:
     """Recent events of all locks."""
 
     events: tuple[Event, ...]
-    """The latest first, without metadata."""
+    """The events without metadata, the newest first."""
 
     oldest: datetime | None
-    """When the oldest of all events that are kept happened, also of those that were not read."""
+    """When the oldest of all stored events happened, also of those that were not read."""
 
-    reach: datetime | None
-    """Since when no event was dropped or left out; None if none ever was."""
+    complete_since: datetime | None
+    """No event since then was dropped or left out. None if none ever was."""
 
 
 def history(keys: Keys, name: str | None, limit: int) -> Flow[tuple[Event, ...]]:
-    """Read the latest events, the latest first."""
+    """Return the latest events, the newest first."""
     events: list[Event] = []
 
-    def take(ended: Stream, broken: Stream, refused: Stream) -> None:
-        events[:] = _in_order([*events, *_events(ended, broken, refused)])[:limit]
+    def add(stream: EventStream) -> None:
+        events[:] = _newest_first([*events, *stream.events()])[:limit]
 
     buckets = range(BUCKETS) if name is None else [keys.of(name).bucket]
-    streams = {bucket: [Stream(None, limit) for _ in STREAMS] for bucket in buckets}
-    yield from _read(keys, streams, take, name=name or "", most=max(limit, FIRST_PAGE))
+    streams = {
+        bucket: [EventStream(parse, None, limit) for parse in STREAMS.values()]
+        for bucket in buckets
+    }
+    yield from _read(keys, streams, add, name=name or "", max_entries=max(limit, MIN_ENTRIES))
     return tuple(events)
 
 
-def recent(keys: Keys, age: timedelta, broken_age: timedelta, most: int) -> Flow[Recent]:
-    """Read the events of all locks that are not older than `age`, or `broken_age` if a holding did
-    not end as it should: of each stream of a bucket the latest `most`."""
+def recent(keys: Keys, age: timedelta, broken_age: timedelta, max_events: int) -> Flow[Recent]:
+    """Return the events of all locks up to an age.
+
+    Args:
+        keys: The keys.
+        age: The age of the oldest events.
+        broken_age: The same for holds that did not end as intended.
+        max_events: The number of events to read from each stream of a bucket, the newest first.
+    """
     events: list[Event] = []
     oldest: list[datetime] = []
-    reach: list[datetime] = []
+    complete_since: list[datetime] = []
 
-    def take(*streams: Stream) -> None:
-        for stream in streams:
-            first = ours(_at, stream.oldest)
-            if first:
-                oldest.append(first)
-                if stream.length >= conf.history * FULL:
-                    reach.append(first)
-            if stream.endings >= most and (last := ours(_at, stream.entries[-1])):
-                reach.append(last)
-        events.extend(_events(*streams))
+    def add(stream: EventStream) -> None:
+        if stream.oldest:
+            oldest.append(stream.oldest)
+            if stream.length >= conf.history * FULL:
+                complete_since.append(stream.oldest)
+        if stream.is_full:
+            _, last = stream.found[-1]
+            complete_since.append(last.at)
+        events.extend(stream.events())
 
-    ages = [round(each.total_seconds() * 1000) for each in (age, broken_age, age)]
-    read = {bucket: [Stream(each, most) for each in ages] for bucket in range(BUCKETS)}
-    yield from _read(keys, read, take, brief=True)
-    return Recent(tuple(_in_order(events)), min(oldest, default=None), max(reach, default=None))
-
-
-def _at(entry: Fields) -> datetime:
-    return moment(number(entry["at"]))
-
-
-def _read(
-    keys: Keys,
-    read: dict[int, list[Stream]],
-    take: Callable[..., None],
-    *,
-    name: str = "",
-    most: int = ENTRIES_PER_ROUND_TRIP,
-    brief: bool = False,
-) -> Flow[None]:
-    """Read the streams of some buckets: a part of each in the first round trip, then one bucket
-    after the other. `take` gets the streams of a bucket once they are read; then they are let go,
-    as all of them take much memory."""
-
-    def read_next(some: dict[int, list[Stream]]) -> Flow[None]:
-        count = min(ENTRIES_PER_ROUND_TRIP // (len(STREAMS) * len(some)), most)
-        calls = []
-        for bucket, streams in some.items():
-            wanted = [(each.before, "" if each.age is None else each.age) for each in streams]
-            args = (name, count, int(brief), *chain(*wanted), conf.history)
-            calls.append(Call(HISTORY, keys.history(bucket), args))
-        answers = yield Batch(tuple(calls), LONGEST)
-        for streams, answer in zip(some.values(), answers, strict=True):
-            _, *parts, _ = parsed(answer)
-            for stream, part in zip(streams, parts, strict=True):
-                if stream.before:
-                    stream.take(part)
-
-    yield from read_next(read)
-    for bucket in [*read]:
-        streams = read.pop(bucket)
-        while any(stream.before for stream in streams):
-            yield from read_next({bucket: streams})
-        take(*streams)
-
-
-def _events(ended: Stream, broken: Stream, refused: Stream) -> list[Event]:
-    found = (
-        *(ours(_ending, entry) for entry in ended.entries),
-        *_breaks(broken.entries),
-        *(ours(_refusal, entry) for entry in refused.entries),
+    ages = {"ended": age, "broken": broken_age, "refused": age}
+    streams = {
+        bucket: [
+            EventStream(parse, round(ages[name].total_seconds() * 1000), max_events)
+            for name, parse in STREAMS.items()
+        ]
+        for bucket in range(BUCKETS)
+    }
+    yield from _read(keys, streams, add, is_brief=True)
+    return Recent(
+        tuple(_newest_first(events)),
+        min(oldest, default=None),
+        max(complete_since, default=None),
     )
-    return [event for event in found if event]
-
-
-def _in_order(events: Iterable[Event]) -> list[Event]:
-    return sorted(events, key=_moment_of, reverse=True)
 
 
 def rates(keys: Keys) -> Flow[Rates]:
-    """Of all locks, in each of the last 60 minutes."""
-    no_streams = [""] * (2 * len(STREAMS))
-    args: tuple[str | int, ...] = ("", 0, 0, *no_streams, conf.history)
+    """Return the number of events of all locks in each of the last 60 minutes."""
+    skipped = [""] * (2 * len(STREAMS))
+    args: tuple[str | int, ...] = ("", 0, 0, *skipped, conf.history)
     calls = [Call(HISTORY, keys.history(bucket), args) for bucket in range(BUCKETS)]
-    answers = [parsed(answer) for answer in (yield Batch(tuple(calls), LONGEST))]
-    last = max(int(now) for now, *_ in answers) // 60_000
-    counts = {what: [0] * MINUTES for what in COUNTED}
-    for *_, flat in answers:
-        for counted, times in pairs(flat).items():
-            minute, _, what = counted.partition(" ")
-            place = (ours(number, minute) or 0) - last + MINUTES - 1
-            if what in counts and 0 <= place < MINUTES:
-                counts[what][place] += ours(number, times) or 0
-    first = moment((last - MINUTES + 1) * 60_000)
+    replies = list(map(parse_reply, (yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS))))
+    first = max(int(now) for now, *_ in replies) // MINUTE_MS - RATE_MINUTES + 1
+    counts = {what: [0] * RATE_MINUTES for what in RATES}
+    for *_, flat in replies:
+        for key, times in pairs(flat).items():
+            minute, _, what = key.partition(" ")
+            place = (parse_or_none(number, minute) or 0) - first
+            if what in counts and 0 <= place < RATE_MINUTES:
+                counts[what][place] += parse_or_none(number, times) or 0
+    start = moment(first * MINUTE_MS)
     return Rates(
-        minutes=tuple(first + timedelta(minutes=number) for number in range(MINUTES)),
+        minutes=tuple(start + timedelta(minutes=place) for place in range(RATE_MINUTES)),
         counts={what: tuple(each) for what, each in counts.items()},
     )
 
 
-def _breaks(told: Sequence[Fields]) -> list[Event | None]:
-    """How holdings ended that did not end as they should, of entries that have the latest first.
-    A holder that came to release what it no longer had tells that its holding, which had ended
-    before, was lost."""
-    last: dict[tuple[str, str], Fields] = {}
-    endings = []
-    for entry in reversed([entry for entry in told if entry.keys() >= ENDING]):
-        before = last.get(_which(entry))
-        if entry["holder"] or not before:
-            last[_which(entry)] = entry
-            endings.append(entry)
-        elif before["how"] == "expired":
-            before["how"] = "lost"
-    return [ours(_ending if entry["holder"] else _bare_loss, entry) for entry in endings]
+def _read(
+    keys: Keys,
+    streams: dict[int, list[EventStream]],
+    add: Callable[[EventStream], None],
+    *,
+    name: str = "",
+    max_entries: int = MAX_ENTRIES,
+    is_brief: bool = False,
+) -> Flow[None]:
+    """Read the streams of each bucket: a part of all buckets in the first round trip, then bucket
+    by bucket. `add` gets each stream after it was read. The stream is deleted then, because all of
+    them together take much memory."""
+
+    def read_next(some: dict[int, list[EventStream]]) -> Flow[None]:
+        limit = min(MAX_ENTRIES // (len(STREAMS) * len(some)), max_entries)
+        calls = []
+        for bucket, its_streams in some.items():
+            wanted = chain.from_iterable(
+                (stream.cursor, "" if stream.max_age_ms is None else stream.max_age_ms)
+                for stream in its_streams
+            )
+            args = (name, limit, int(is_brief), *wanted, conf.history)
+            calls.append(Call(HISTORY, keys.history(bucket), args))
+        replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
+        for its_streams, reply in zip(some.values(), replies, strict=True):
+            _, *parts, _ = parse_reply(reply)
+            for stream, part in zip(its_streams, parts, strict=True):
+                if stream.cursor:
+                    stream.add(part)
+
+    yield from read_next(streams)
+    for bucket in [*streams]:
+        of_bucket = streams.pop(bucket)
+        while any(stream.cursor for stream in of_bucket):
+            yield from read_next({bucket: of_bucket})
+        for stream in of_bucket:
+            add(stream)
 
 
-def _which(entry: Fields) -> tuple[str, str]:
-    return entry["name"], entry["token"]
+def _newest_first(events: Iterable[Event]) -> list[Event]:
+    return sorted(events, key=lambda event: (event.at, event.fence_token or 0), reverse=True)
 
 
-def _ending(entry: Fields) -> Event:
-    record = read_record(entry["holder"])
-    said = read_info(record.info)
-    at, acquired_at = moment(number(entry["at"])), moment(record.acquired)
+def _is_bare_loss(event: Event) -> bool:
+    return event.outcome == "lost" and event.acquired_at is None
+
+
+def _time(entry: Entry) -> datetime:
+    return moment(number(entry["at"]))
+
+
+def _ended(entry: Entry) -> Event:
+    if not entry["holder"]:  # a loss whose hold is not known
+        return _without_hold(entry, "lost")
+    record = parse_holder(entry["holder"])
+    info = read_info(record.info)
+    at, acquired_at = _time(entry), moment(record.acquired)
     return Event(
         name=check_name(entry["name"]),
         kind=printable(entry["kind"]),
@@ -240,37 +266,44 @@ def _ending(entry: Fields) -> Event:
         held=(at - acquired_at).total_seconds(),
         fence_token=record.fence_token,
         weight=record.weight,
-        holder=said.holder,
-        metadata=said.metadata,
+        holder=info.holder,
+        metadata=info.metadata,
     )
 
 
-def _bare_loss(entry: Fields) -> Event:
-    return _unheld(entry, "lost", 0, 0.0, "")
+def _refused(entry: Entry) -> Event:
+    is_skipped = read_info(entry["info"]).on_conflict == "skip"
+    return _without_hold(
+        entry,
+        "skipped" if is_skipped else "refused",
+        weight=number(entry["weight"]),
+        waited=seconds(number(entry["waited"])),
+        info_text=entry["info"],
+    )
 
 
-def _refusal(entry: Fields) -> Event:
-    skipped = read_info(entry["info"]).on_conflict == "skip"
-    outcome, waited = "skipped" if skipped else "refused", seconds(number(entry["waited"]))
-    return _unheld(entry, outcome, number(entry["weight"]), waited, entry["info"])
-
-
-def _unheld(entry: Fields, outcome: str, weight: int, waited: float, told: str) -> Event:
-    said = read_info(told)
+def _without_hold(
+    entry: Entry, outcome: str, *, weight: int = 0, waited: float = 0.0, info_text: str = ""
+) -> Event:
+    info = read_info(info_text)
     return Event(
         name=check_name(entry["name"]),
         kind=printable(entry["kind"]),
         outcome=outcome,
-        at=moment(number(entry["at"])),
+        at=_time(entry),
         acquired_at=None,
         waited=waited,
         held=0.0,
         fence_token=None,
         weight=weight,
-        holder=said.holder,
-        metadata=said.metadata,
+        holder=info.holder,
+        metadata=info.metadata,
     )
 
 
-def _moment_of(event: Event) -> tuple[Any, int]:
-    return event.at, event.fence_token or 0
+STREAMS: dict[str, Callable[[Entry], Event]] = {
+    "ended": _ended,
+    "broken": _ended,
+    "refused": _refused,
+}
+"""The streams of a bucket, in the order in which the script returns them."""

@@ -1,5 +1,8 @@
-"""Reading what stands in Redis. Others may write there too: what is not as our scripts write it
-is left out, and hides nothing else."""
+"""Parse what Redis returns.
+
+Other programs can write to the same keys. There is one rule: a record that does not parse is
+skipped, and hides no other record. `parse_or_none()` applies it.
+"""
 
 import json
 import re
@@ -11,26 +14,26 @@ from .runners import text
 
 T = TypeVar("T")
 
-DIGITS = 17
-"""No number has more: a fencing token has 16."""
+MAX_DIGITS = 17
+"""The digits of a stored number. A fencing token has 16."""
 
-LAST_MOMENT = 10**14
-"""No time comes so late, in milliseconds: the index takes such a score for a fencing token."""
+MAX_TIME_MS = 10**14
+"""Times are earlier, in milliseconds since the epoch. A larger score is a fencing token."""
 
-LONGEST = 10**12
-"""No duration is that long, in milliseconds: it would be 31 years."""
+MAX_DURATION_MS = 10**12
+"""Durations are shorter, in milliseconds (31 years)."""
 
 
-def ours(read: Callable[..., T], *told: Any) -> T | None:
-    """What `read` makes of a record, or None where it can make nothing of it."""
+def parse_or_none(parse: Callable[..., T], *values: Any) -> T | None:
+    """Return what `parse` makes of the values, or None if they do not parse."""
     try:
-        return read(*told)
+        return parse(*values)
     except (ValueError, KeyError, OverflowError):
         return None
 
 
-class Record(NamedTuple):
-    """What is noted of a holding; times in milliseconds."""
+class HolderRecord(NamedTuple):
+    """The record of a holder. Times and durations are in milliseconds."""
 
     weight: int
     expires: int
@@ -41,46 +44,46 @@ class Record(NamedTuple):
     info: str
 
 
-_NUMBERS = re.compile(rf"\d{{1,{DIGITS}}} " * 6, re.ASCII)
+_NUMBERS = re.compile(rf"\d{{1,{MAX_DIGITS}}} " * 6, re.ASCII)
 
 
-def read_record(told: str) -> Record:
-    """Raises `ValueError` if it is none that the scripts write."""
-    if not _NUMBERS.match(told):
-        raise ValueError(f"{told[:80]!r} is not a lock record")
-    *numbers, info = told.split(" ", 6)
+def parse_holder(record: str) -> HolderRecord:
+    """Parse the record of a holder. Raises `ValueError` if it is not one."""
+    if not _NUMBERS.match(record):
+        raise ValueError(f"{record[:80]!r} is not a lock record")
+    *numbers, info = record.split(" ", 6)
     weight, expires, fence_token, acquired, waited, lease = map(int, numbers)
-    return Record(weight, expires, fence_token, acquired, waited, lease, info)
+    return HolderRecord(weight, expires, fence_token, acquired, waited, lease, info)
 
 
-def parsed(answer: str | bytes) -> Any:
-    """What a script tells, which is JSON."""
-    return json.loads(text(answer))
+def parse_reply(reply: str | bytes) -> Any:
+    """Parse the JSON that a script replied with."""
+    return json.loads(text(reply))
 
 
 def pairs(flat: Iterable[str]) -> dict[str, str]:
-    """A hash, as a script tells it."""
+    """Make a dict of alternating names and values."""
     each = iter(flat)
     return dict(zip(each, each, strict=True))
 
 
-def number(told: str | bytes) -> int:
-    """Raises `ValueError` if it is none that the scripts write."""
-    found = int(told)
-    if not 0 <= found < 10**DIGITS:
+def number(value: str | bytes) -> int:
+    """Parse a number. Raises `ValueError` if no script can have written it."""
+    found = int(value)
+    if not 0 <= found < 10**MAX_DIGITS:
         raise ValueError(f"{found} is not a valid number in a lock record")
     return found
 
 
 def moment(ms: int) -> datetime:
-    """Return the time. Raises `ValueError` if Redis cannot have written it."""
-    if not 0 <= ms < LAST_MOMENT:
+    """Convert a time. Raises `ValueError` if no script can have written it."""
+    if not 0 <= ms < MAX_TIME_MS:
         raise ValueError(f"{ms} is not a valid time in a lock record")
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def seconds(ms: int) -> float:
-    """Return the seconds. Raises `ValueError` if Redis cannot have written them."""
-    if not 0 <= ms < LONGEST:
+    """Convert a duration. Raises `ValueError` if no script can have written it."""
+    if not 0 <= ms < MAX_DURATION_MS:
         raise ValueError(f"{ms} is not a valid duration in a lock record")
     return ms / 1000

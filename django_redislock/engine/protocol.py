@@ -30,7 +30,7 @@ from .operations import (
     Flow,
     Sleep,
 )
-from .parsing import number, ours
+from .parsing import number, parse_or_none
 from .pools import PAUSE
 from .runners import text
 
@@ -195,7 +195,7 @@ def _wait_turn(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     fresh = clock.now() - asked < want.claim / 2
     if fence is None or want.min_replicas or not (fresh and want.renewed):
         return None
-    given = ours(number, fence)
+    given = parse_or_none(number, fence)
     return Granted(given, asked + want.claim, confirmed=False) if given else None
 
 

@@ -1,9 +1,13 @@
-"""Reading what is held: one lock by name, or all of them, a page of each bucket at a time."""
+"""Read the locks that are held: one, several, a page of them, or all.
+
+The server serves no other client while it runs a script, so each round trip reads a limited
+number of locks.
+"""
 
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TypeAlias, TypeVar
@@ -13,176 +17,238 @@ from redis.exceptions import ClusterCrossSlotError, ResponseError
 from ..conf import conf
 from ..identity import read_info
 from ..keys import BUCKETS, Keys, LockKeys
-from ..lua import INSPECT, NAMES, PAGE, QUEUE, ROWS
+from ..lua import NAMES, PAGE, QUEUE, ROWS
 from ..names import check_name, could_match, matcher
 from ..snapshots import Holding, LockInfo, Page, Waiter
 from ..text import printable
 from .operations import Batch, Call, Flow
-from .parsing import moment, number, ours, pairs, parsed, read_record, seconds
+from .parsing import moment, number, pairs, parse_holder, parse_or_none, parse_reply, seconds
 
 T = TypeVar("T")
 
-MOST = 200
-"""Locks that one call tells of at most."""
+MAX_ROWS = 200
+"""The locks that one round trip reads at most."""
 
-FIRST_PAGE = 10
-"""The same of the first call: each of the next ones answers four times as many as the one
-before."""
+MAX_NAMES = 2000
+"""The names that one round trip reads at most."""
 
-ROWS_PER_ROUND_TRIP = 200
-"""Locks that one round trip reads at most. The server runs all calls of a round trip before it
-serves other clients, so this limits how long they wait."""
+REPLY_TIMEOUT_SECONDS = 5.0
+"""How long to wait for a reply. A listing may have other servers to read."""
 
-NAMES_PER_ROUND_TRIP = 2000
-"""Names that one round trip reads at most, for the same reason."""
-
-LONGEST = 5.0
-"""Seconds to wait for an answer: whoever looks on has other servers to look at."""
+IndexEntry: TypeAlias = tuple[float, int, str]
+"""When the last lease of a lock expires (ms), its bucket and its name. Pages have this order."""
 
 
-@dataclass(slots=True)
-class Cursor:
-    """How far the reading of one bucket has come."""
-
-    bucket: int
-    start: str = "-inf"
-    ended: str = ""
-    """What the script has to know of those that end just then."""
-
-    limit: int = FIRST_PAGE
-    told: "array[int]" = field(default_factory=partial(array, "q"))
-    """Hashes of the names so far, in order: a renewal moves a lock ahead of the cursor again. Of
-    8 bytes each, where a set of names would take a hundred."""
-
-    def tell(self, name: str) -> bool:
-        """Whether it was not told yet."""
-        found = hash(name)
-        place = bisect_left(self.told, found)
-        is_new = self.told[place : place + 1] != array("q", [found])
-        if is_new:
-            self.told.insert(place, found)
-        return is_new
-
-
-Ends: TypeAlias = dict[str, str]
-"""The names of locks, and in ms the ends of their last leases."""
-
-End: TypeAlias = tuple[float, int, str]
-"""When the last lease of a lock ends, in ms, its bucket and its name: in that order."""
-
-
-def get(keys: Keys, name: str, limit: float | None = None) -> Flow[LockInfo | None]:
-    infos = _lock_infos(*parsed((yield _rows([keys.of(name)], limit))))
+def get(keys: Keys, name: str, reply_timeout: float | None = None) -> Flow[LockInfo | None]:
+    """Return a snapshot of a lock, or None if it has no holder and no waiter."""
+    reply = yield _rows([keys.of(name)], reply_timeout)
+    infos = _lock_infos(*parse_reply(reply))
     return infos[0] if infos else None
 
 
-def holds(keys: Keys, name: str, token: str, limit: float | None = None) -> Flow[bool]:
-    """Whether that token holds that lock."""
-    info = yield from get(keys, name, limit)
+def is_held_by(
+    keys: Keys, name: str, token: str, reply_timeout: float | None = None
+) -> Flow[bool]:
+    """Return whether a token holds a lock."""
+    info = yield from get(keys, name, reply_timeout)
     return bool(info and any(holding.token == token for holding in info.holders))
 
 
+def get_many(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
+    """Return snapshots of several locks, in no order. A lock that is free is left out."""
+    return (yield from _across_buckets(keys, partial(_get_many, names=names)))
+
+
 def count(keys: Keys) -> Flow[int]:
-    pages = yield from _in_one_call_or_many(keys, partial(_names, cursors=beginning(""), limit=0))
-    return sum(held for held, _ in pages)
+    """Return how many locks are held."""
+    total, _, _ = yield from _across_buckets(keys, partial(_first, start=0, stop=0))
+    return total
 
 
-def ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
-    """Return the locks from `start` to `stop` whose names match, in the order in which their
-    leases end. Take one round trip if no pattern is given and `stop` is small."""
+def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
+    """Return the locks from `start` to `stop` whose names match, sorted by when they expire.
+
+    This takes one round trip if no pattern is given, `stop` is at most 2,000 and the page has at
+    most 200 locks. With a pattern it reads all names, because the result has their number.
+    """
     if pattern is not None and not could_match(pattern):
         return Page((), 0)
-    read = partial(_ending_first, pattern=pattern, start=start, stop=stop)
-    return (yield from _in_one_call_or_many(keys, read))
+    read = partial(_page, pattern=pattern, start=start, stop=stop)
+    return (yield from _across_buckets(keys, read))
 
 
-def _ending_first(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
-    if pattern is not None or stop > MOST or keys.has_nodes:
-        return (yield from _first_by_name(keys, pattern, start, stop))
-    buckets = tuple(chain.from_iterable(map(keys.inspect, range(BUCKETS))))
-    answer = yield Call(PAGE, buckets, (start, stop, conf.history), limit=LONGEST)
-    now, total, rows = parsed(answer)
-    return Page(tuple(_lock_infos(now, rows)), total)
+def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
+    """Return the waiters of a lock, the first in the queue first."""
+    lock = keys.of(name)
+    wanted = (lock.queue, lock.waiting, lock.history)
+    reply = yield Call(QUEUE, wanted, (limit, conf.history), limit=REPLY_TIMEOUT_SECONDS)
+    now, members = parse_reply(reply)
+    waiters = [parse_or_none(_waiter, *member, int(now)) for member in members]
+    return tuple(waiter for waiter in waiters if waiter)
 
 
-def _first_by_name(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
-    """Read names until the first `stop` are known, or all names if a pattern is given, because
-    all that match are counted. Then read the locks."""
-    matches, cursors, total = matcher(pattern), beginning(""), 0
-    first: list[End] = []
-    while cursors:
-        limit = NAMES_PER_ROUND_TRIP // len(cursors)
-        if pattern is None:  # names are spread evenly over the buckets
-            limit = min(limit, stop // BUCKETS * 2 + FIRST_PAGE)
-        is_start = not any(cursor.start for cursor in cursors)
-        pages = yield from _names(keys, cursors, limit)
-        found = [
-            (float(end), cursor.bucket, name)
-            for cursor, (_, ends) in zip(cursors, pages, strict=True)
-            for name, end in ends.items()
-            if matches(name) and cursor.tell(name)
-        ]
-        if pattern is not None:
-            total += len(found)
-        elif is_start:
-            total = sum(held for held, _ in pages)
-        first = sorted(first + found)[:stop]
-        cursors = [cursor for cursor in cursors if cursor.start]
-        if pattern is None and len(first) == stop:
-            last = first[-1][:2] if first else (0.0, 0)
-            cursors = [each for each in cursors if (float(each.start), each.bucket) < last]
-    names = [name for _, _, name in first[start:]]
-    infos = yield from _several(keys, names)
-    order = {name: place for place, name in enumerate(names)}
-    return Page(tuple(sorted(infos, key=lambda info: order[info.name])), total)
+class LockStream:
+    """Reads all held locks in parts, each lock once and in no order.
+
+    A lock that is held all the while is found: the first part is the locks that expire first, and
+    the others are found by a scan.
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._cursors: dict[int, str] | None = None
+        self._names: list[str] = []
+        self._seen = _SeenNames()
+
+    @property
+    def is_done(self) -> bool:
+        return self._cursors == {} and not self._names
+
+    def read(self) -> Flow[list[LockInfo]]:
+        """Read the next locks, at most `MAX_ROWS`. Until `is_done`, there may be more."""
+        return (yield from _across_buckets(self._keys, self._read))
+
+    def _read(self, keys: Keys) -> Flow[list[LockInfo]]:
+        if self._cursors is None:
+            total, names, infos = yield from _first(keys, 0, MAX_ROWS)
+            self._keys = keys  # as it worked
+            self._cursors = _cursors() if total > len(names) else {}
+            for name in names:
+                self._seen.add(name)
+            return (yield from _get_many(keys, names)) if infos is None else infos
+        if not self._names:
+            entries = yield from _scan(keys, self._cursors)
+            self._names = [name for _, _, name in entries if self._seen.add(name)]
+        names, self._names = self._names[:MAX_ROWS], self._names[MAX_ROWS:]
+        return (yield from _get_many(keys, names))
 
 
-def _names(keys: Keys, cursors: Sequence[Cursor], limit: int) -> Flow[list[tuple[int, Ends]]]:
-    """Read the next names of some buckets in one round trip. Return of each bucket how many locks
-    are held, and the names with the ends of their leases."""
-    calls = []
-    for some in _in_parts(cursors, 1 if keys.has_nodes else BUCKETS):
-        buckets = chain.from_iterable(keys.history(cursor.bucket) for cursor in some)
-        pages = chain.from_iterable((cursor.start, cursor.ended) for cursor in some)
-        calls.append(Call(NAMES, tuple(buckets), (limit, *pages, conf.history)))
-    answers = yield Batch(tuple(calls), LONGEST)
-    found = []
-    for cursor, page in zip(cursors, chain.from_iterable(map(parsed, answers)), strict=True):
-        held, cursor.start, cursor.ended, flat = page
-        found.append((held, pairs(flat)))
-    return found
+class _SeenNames:
+    """A set of names that keeps only their hashes, of 8 bytes each. A listing may have 100,000.
+
+    The hashes are sorted. They are in several arrays, because an insertion moves those behind it.
+    """
+
+    def __init__(self) -> None:
+        self._arrays = [array("q") for _ in range(256)]
+
+    def add(self, name: str) -> bool:
+        """Add a name, and return whether it is new."""
+        found = hash(name)
+        hashes = self._arrays[found % len(self._arrays)]
+        place = bisect_left(hashes, found)
+        is_new = place == len(hashes) or hashes[place] != found
+        if is_new:
+            hashes.insert(place, found)
+        return is_new
 
 
-def _in_one_call_or_many(keys: Keys, read: Callable[[Keys], Flow[T]]) -> Flow[T]:
-    """Read several buckets in each call, or one bucket in each if the server refuses that. A
-    server of a Cluster allows one slot in a call, even if its client does not know the Cluster."""
+def _across_buckets(keys: Keys, read: Callable[[Keys], Flow[T]]) -> Flow[T]:
+    """Read several buckets in a call. If the server refuses that, read one bucket in each.
+
+    A server of a Cluster allows one slot in a call, even if the client does not know the Cluster.
+    """
     try:
         return (yield from read(keys))
     except ResponseError as error:
-        if keys.has_nodes or not _tells_of_slots(error):
+        # Before redis-py 6 only the client of a Cluster knows the class.
+        is_refused = isinstance(error, ClusterCrossSlotError) or str(error).startswith("CROSSSLOT")
+        if keys.has_nodes or not is_refused:
             raise
     return (yield from read(replace(keys, has_nodes=True)))
 
 
-def _tells_of_slots(error: ResponseError) -> bool:
-    # Before redis-py 6 only a Cluster's client knows the class.
-    return isinstance(error, ClusterCrossSlotError) or str(error).startswith("CROSSSLOT")
+def _page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
+    infos: list[LockInfo] | None = None
+    if pattern is None and stop <= MAX_NAMES:
+        total, names, infos = yield from _first(keys, start, stop)
+    else:
+        total, names = yield from _matching(keys, pattern, start, stop)
+    if infos is None:
+        infos = yield from _get_many(keys, names)
+        order = {name: place for place, name in enumerate(names)}
+        infos.sort(key=lambda info: order[info.name])
+    return Page(tuple(infos), total)
 
 
-def several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
-    """What is known of these locks, in no order."""
-    return (yield from _in_one_call_or_many(keys, partial(_several, names=names)))
+def _first(
+    keys: Keys, start: int, stop: int
+) -> Flow[tuple[int, list[str], list[LockInfo] | None]]:
+    """Return how many locks are held, the names from `start` to `stop` of those that expire first,
+    and the locks themselves if one call can read them."""
+    if not keys.has_nodes:
+        buckets = chain.from_iterable(map(keys.inspect, range(BUCKETS)))
+        with_rows = stop - start <= MAX_ROWS
+        args = (start, stop, int(with_rows), conf.history)
+        reply = yield Call(PAGE, tuple(buckets), args, limit=REPLY_TIMEOUT_SECONDS)
+        now, total, flat, rows = parse_reply(reply)
+        return total, [*pairs(flat)], _lock_infos(now, rows) if with_rows else None
+
+    total = 0
+    entries: list[IndexEntry] = []
+    for some in _in_parts(range(BUCKETS), MAX_NAMES // max(stop, 1) or 1):
+        args = (0, stop, 0, conf.history)
+        calls = [Call(PAGE, keys.inspect(bucket), args) for bucket in some]
+        replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
+        for bucket, (_, held, flat, _) in zip(some, map(parse_reply, replies), strict=True):
+            total += held
+            entries += _entries(bucket, flat)
+    return total, [name for _, _, name in sorted(entries)[start:stop]], None
 
 
-def _several(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
+def _matching(
+    keys: Keys, pattern: str | None, start: int, stop: int
+) -> Flow[tuple[int, list[str]]]:
+    """Return how many held locks match, and the names from `start` to `stop` of those that expire
+    first."""
+    matches, cursors, seen, total = matcher(pattern), _cursors(), _SeenNames(), 0
+    first: list[IndexEntry] = []
+    while cursors:
+        entries = yield from _scan(keys, cursors)
+        found = [entry for entry in entries if matches(entry[2]) and seen.add(entry[2])]
+        total += len(found)
+        first += found
+        if len(first) > 2 * stop + MAX_NAMES:  # keep no more than needed, but sort seldom
+            first = sorted(first)[:stop]
+    return total, [name for _, _, name in sorted(first)[start:stop]]
+
+
+def _cursors() -> dict[int, str]:
+    return dict.fromkeys(range(BUCKETS), "0")
+
+
+def _scan(keys: Keys, cursors: dict[int, str]) -> Flow[list[IndexEntry]]:
+    """Scan the next names of the buckets in one round trip, and move the cursors on. A bucket that
+    has no more names is removed from them. A name can be found twice."""
+    buckets = [*cursors]
+    calls = []
+    for some in _in_parts(buckets, 1 if keys.has_nodes else BUCKETS):
+        wanted = tuple(chain.from_iterable(map(keys.history, some)))
+        at = (cursors[bucket] for bucket in some)
+        calls.append(Call(NAMES, wanted, (MAX_NAMES // len(buckets), *at, conf.history)))
+    replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
+    entries: list[IndexEntry] = []
+    scanned = chain.from_iterable(map(parse_reply, replies))
+    for bucket, (cursor, flat) in zip(buckets, scanned, strict=True):
+        entries += _entries(bucket, flat)
+        cursors[bucket] = cursor
+        if cursor == "0":
+            del cursors[bucket]
+    return entries
+
+
+def _entries(bucket: int, flat: Iterable[str]) -> list[IndexEntry]:
+    return [(float(expires), bucket, name) for name, expires in pairs(flat).items()]
+
+
+def _get_many(keys: Keys, names: Sequence[str]) -> Flow[list[LockInfo]]:
     infos: list[LockInfo] = []
-    for some in _in_parts(list(map(keys.of, names)), ROWS_PER_ROUND_TRIP):
+    for some in _in_parts(list(map(keys.of, names)), MAX_ROWS):
         by_bucket: dict[int, list[LockKeys]] = {}
-        for each in some:
-            by_bucket.setdefault(each.bucket if keys.has_nodes else 0, []).append(each)
-        parts = [part for there in by_bucket.values() for part in _in_parts(there, MOST)]
-        answers = yield Batch(tuple(map(_rows, parts)), LONGEST)
-        infos += [info for answer in answers for info in _lock_infos(*parsed(answer))]
+        for lock in some:
+            by_bucket.setdefault(lock.bucket if keys.has_nodes else 0, []).append(lock)
+        replies = yield Batch(tuple(map(_rows, by_bucket.values())), REPLY_TIMEOUT_SECONDS)
+        infos += [info for reply in replies for info in _lock_infos(*parse_reply(reply))]
     return infos
 
 
@@ -190,110 +256,72 @@ def _in_parts(whole: Sequence[T], size: int) -> list[Sequence[T]]:
     return [whole[at : at + size] for at in range(0, len(whole), size)]
 
 
-def _rows(locks: Sequence[LockKeys], limit: float | None = None) -> Call:
-    keys = [each.lock for each in locks] + [each.waiting for each in locks]
-    args: tuple[str | int, ...] = (*[each.name for each in locks], conf.history)
-    return Call(ROWS, (*keys, locks[0].history), args, limit=limit)
+def _rows(locks: Sequence[LockKeys], reply_timeout: float | None = None) -> Call:
+    keys = [lock.lock for lock in locks] + [lock.waiting for lock in locks]
+    args: tuple[str | int, ...] = (*[lock.name for lock in locks], conf.history)
+    return Call(ROWS, (*keys, locks[0].history), args, limit=reply_timeout)
 
 
-def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
-    """Who waits for a lock, first to last."""
-    of_name = keys.of(name)
-    wanted = (of_name.queue, of_name.waiting, of_name.history)
-    now, rows = parsed((yield Call(QUEUE, wanted, (limit, conf.history), limit=LONGEST)))
-    waiters = [ours(_waiter, since, told, int(now)) for since, told in rows]
-    return tuple(waiter for waiter in waiters if waiter)
+def _lock_infos(now: str, rows: Iterable[tuple[str, int, Iterable[str]]]) -> list[LockInfo]:
+    infos = [parse_or_none(_lock_info, *row, int(now)) for row in rows]
+    return [info for info in infos if info]
 
 
-def beginning(start: str = "-inf") -> list[Cursor]:
-    return [Cursor(bucket, start) for bucket in range(BUCKETS)]
+def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockInfo | None:
+    """Parse a row. Return None if the lock has no holder and no waiter."""
+    fields = pairs(flat)
+    parsed = [
+        parse_or_none(_holding, field[2:], record, now)
+        for field, record in fields.items()
+        if field.startswith("h:")
+    ]
+    holders = [holding for holding in parsed if holding]
+    if not (holders or waiters):
+        return None
+    state = "waiting"
+    if holders:
+        state = "held" if any(holding.timeout for holding in holders) else "cooldown"
+    return LockInfo(
+        name=check_name(name),
+        kind=printable(fields.get("kind", "")),
+        capacity=number(fields.get("capacity", "0")),
+        state=state,
+        waiters=waiters,
+        holders=tuple(sorted(holders, key=lambda holding: holding.fence_token)),
+    )
 
 
-def page(keys: Keys, cursors: list[Cursor]) -> Flow[tuple[list[LockInfo], list[Cursor]]]:
-    """The next locks of all buckets in one round trip, and the cursors of those that have more."""
-    most = ROWS_PER_ROUND_TRIP // len(cursors)
-    answers = yield Batch(tuple(_call(keys, cursor, most) for cursor in cursors))
-    infos: list[LockInfo] = []
-    for cursor, answer in zip(cursors, answers, strict=True):
-        now, cursor.start, cursor.ended, rows = parsed(answer)
-        infos += [info for info in _lock_infos(now, rows) if cursor.tell(info.name)]
-        cursor.limit = min(cursor.limit * 4, MOST)
-    return infos, [cursor for cursor in cursors if cursor.start]
-
-
-def _call(keys: Keys, cursor: Cursor, most: int) -> Call:
-    args = (cursor.start, cursor.ended, min(cursor.limit, most), conf.history)
-    return Call(INSPECT, keys.inspect(cursor.bucket), args)
+def _holding(token: str, record: str, now: int) -> Holding | None:
+    """Parse a holder. Return None if its lease has expired."""
+    parsed = parse_holder(record)
+    if parsed.expires <= now:
+        return None
+    info = read_info(parsed.info)
+    return Holding(
+        token=token,
+        fence_token=parsed.fence_token,
+        weight=parsed.weight,
+        timeout=seconds(parsed.lease),
+        waited=seconds(parsed.waited),
+        acquired_at=moment(parsed.acquired),
+        expires_at=moment(parsed.expires),
+        ttl=(parsed.expires - now) / 1000,
+        holder=info.holder,
+        metadata=info.metadata,
+        renewed=info.renewed,
+        renews_later=info.renews_later,
+    )
 
 
 def _waiter(arrived: str, record: str, now: int) -> Waiter:
-    _, weight, _, lease, _, told = record.split(" ", 5)
+    _, weight, _, lease, _, text = record.split(" ", 5)
     since = float(arrived) / 1000
-    said = read_info(told)
+    info = read_info(text)
     return Waiter(
         since=moment(round(since)),
         waited=max(now - since, 0) / 1000,
         weight=number(weight),
         timeout=seconds(number(lease)),
-        holder=said.holder,
-        metadata=said.metadata,
-    )
-
-
-def _lock_infos(now: str, rows: Iterable[tuple[str, int, Iterable[str]]]) -> list[LockInfo]:
-    at = int(now)
-    infos = [ours(_lock_info, *row, at) for row in rows]
-    return [info for info in infos if info]
-
-
-def _lock_info(name: str, waiters: int, flat: Iterable[str], now: int) -> LockInfo | None:
-    """None where nobody holds it or waits for it."""
-    fields = pairs(flat)
-    read = [
-        ours(_holding, field[2:], record, now)
-        for field, record in fields.items()
-        if field.startswith("h:")
-    ]
-    holders = [holding for holding in read if holding]
-    if not (holders or waiters):
-        return None
-    return LockInfo(
-        name=check_name(name),
-        kind=printable(fields.get("kind", "")),
-        capacity=number(fields.get("capacity", "0")),
-        state=_state(holders),
-        waiters=waiters,
-        holders=tuple(sorted(holders, key=_fence)),
-    )
-
-
-def _state(holders: list[Holding]) -> str:
-    if not holders:
-        return "waiting"
-    return "held" if any(holding.timeout for holding in holders) else "cooldown"
-
-
-def _fence(holding: Holding) -> int:
-    return holding.fence_token
-
-
-def _holding(token: str, told: str, now: int) -> Holding | None:
-    """None where its lease ran out."""
-    record = read_record(told)
-    if record.expires <= now:
-        return None
-    said = read_info(record.info)
-    return Holding(
-        token=token,
-        fence_token=record.fence_token,
-        weight=record.weight,
-        timeout=seconds(record.lease),
-        waited=seconds(record.waited),
-        acquired_at=moment(record.acquired),
-        expires_at=moment(record.expires),
-        ttl=(record.expires - now) / 1000,
-        holder=said.holder,
-        metadata=said.metadata,
-        renewed=said.renewed,
-        renews_later=said.renews_later,
+        holder=info.holder,
+        metadata=info.metadata,
     )

@@ -268,7 +268,7 @@ class Core:
         asked = [
             (
                 lease.server,
-                queries.holds(lease.server.keys, lease.keys.name, lease.token, self.patience),
+                queries.is_held_by(lease.server.keys, lease.keys.name, lease.token, self.patience),
             )
             for lease in hold.leases
         ]

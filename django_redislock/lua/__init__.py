@@ -1,5 +1,8 @@
-"""The scripts, one file each. A line ``--> _queue.lua`` stands for all of that file: what is met
-most often comes before it, as to define what it does not need takes longer than to do it."""
+"""The Lua scripts, one file each, with its contract at the top.
+
+A line ``--> _queue.lua`` includes a file. To define Lua functions takes time in each call, so a
+script that has a fast path includes what only the slow path needs below it.
+"""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +21,7 @@ class Script:
 
 
 def lines(name: str) -> Iterator[tuple[str, int, str]]:
-    """The lines of a script, each with the file that it is in and its number there."""
+    """Yield the lines of a script with its includes, each with its file and line number."""
     text = (files(__name__) / f"{name}.lua").read_text()
     for number, line in enumerate(text.splitlines(), 1):
         if included := INCLUDE.fullmatch(line):
@@ -37,7 +40,6 @@ RELEASE = _load("release")
 RENEW = _load("renew")
 FENCE = _load("fence")
 FORCE = _load("force")
-INSPECT = _load("inspect")
 NAMES = _load("names")
 PAGE = _load("page")
 ROWS = _load("rows")

@@ -1,45 +1,51 @@
--- What a lock looks like in Redis, and what every script knows of it.
+-- How locks are stored, and what every script needs: constants, the clock, and MAX_EVENTS.
 --
--- A lock is a weighted FIFO semaphore with leases. Its keys, all in one slot:
+-- A lock is a weighted FIFO semaphore with leases. The keys of a bucket share a hash tag, so they
+-- are in one slot of a Cluster:
 --
---   lock     hash, expires with the last lease:
---              kind, capacity  what it is, and the weight that fits in at once
---              used            the weight of those who hold
---              soonest         no lease ends before this (ms)
---              latest          no lease ends after this (ms)
---              h:<token>       a holder: "weight expires fence acquired waited lease info";
---                              a lease of 0: released, and kept for its cooldown
---   queue    sorted set: who waits, by the time of arrival (us)
---   waiting  hash, token -> "alive weight claim lease kind info"; a waiter shows life
---              by asking again before `alive` (ms)
---   grants   base of the lists `<grants><token>:<name>`, where a waiter sits in a
---              blocking pop; a grant pushed there is its fencing token
---   index    sorted set of the whole bucket: name -> `latest`; the member '' is the
---              last fencing token given in this bucket, and the only one that stays
---   history  base of what is told of the whole bucket's past, if any is kept:
---              ended    stream, a holding that ended as it should
---              broken   stream, one that ended otherwise: ordinary ends don't push it out
---              refused  stream, an acquisition that was not let in
---              rates    hash, "<minute> <what>" -> how often in that minute
+--   lock     hash of one lock:
+--              kind, capacity  the lock type, and the largest total weight of the holders
+--              used            the total weight of the holders
+--              soonest         no lease expires before this time (ms)
+--              latest          no lease expires after this time (ms)
+--              h:<token>       a holder: "weight expires fence acquired waited lease info".
+--                              A lease of 0 means cooldown: released, but kept until `expires`
+--   queue    sorted set, the tokens of the waiters by arrival (us)
+--   waiting  hash, token -> waiter: "heartbeat weight grant_ttl lease kind info". A waiter is
+--            dead if it does not ask again before `heartbeat` (ms)
+--   grants   prefix of the lists <grants><token>:<name>. A waiter blocks on its list, and a script
+--            that makes it a holder pushes its fencing token there
+--   index    sorted set of the bucket, name -> `latest`. The score of the member '' is the last
+--            fencing token of the bucket. This member is never removed
+--   history  prefix of the history of the bucket:
+--              ended    stream, holds that ended as intended
+--              broken   stream, other ends of holds, so that ordinary ends do not displace them
+--              refused  stream, acquisitions that were refused
+--              rates    hash, "<minute> <what>" -> number of events in that minute
 --
--- Times are Redis's own, in ms since the epoch; `info` is JSON that is stored unread.
--- The last of KEYS is always the base of the history, the last of ARGV how many of the
--- latest events each stream keeps (0: there is no history). While one is kept, a lock
--- whose last lease ran out stays for an hour, so that somebody can note its end.
+-- Times are by the clock of the server, in ms since the epoch. `info` is JSON, stored unread.
 --
--- What tells answers JSON: most clients take many times as long to read a list. There an empty
--- table is {}, also where others are lists.
+-- In every script the last of KEYS is the prefix `history`, and the last of ARGV is MAX_EVENTS:
+-- how many events each stream keeps (0: no history). With a history, the hash of a lock stays for
+-- an hour after its last lease, so that a later script can record the expiry.
 --
--- Others may write here too. What is not as these scripts write it counts as not there, and
--- keeps no other lock of the bucket from being renewed, released or told of.
+-- A script touches its KEYS, and keys that start with them: the streams of `history`, the lists of
+-- `grants`, and the hashes of other locks of the bucket whose leases have expired. A caller cannot
+-- know these names in advance. They are in the slot of the KEYS.
+--
+-- Other programs can write here too. A record or a number that does not parse counts as missing,
+-- and a key of another type as empty (see _records.lua). So one bad lock never blocks another.
+--
+-- Scripts that read reply with JSON, because most clients parse nested lists many times more
+-- slowly. An empty list is {} there.
 
-local lock, queue, waiting, index, grants, name
-local history, kept = KEYS[#KEYS], ARGV[#ARGV]
-local MINUTE, HOUR = 60000, 3600000
-local NUMBERS = 100 -- characters that the numbers of a record take at most
+local MAX_EVENTS = ARGV[#ARGV]
+local MINUTE_MS, HOUR_MS = 60000, 3600000
 
--- Now, in us and in ms as text (to make text of a number is slow), and in ms as a number.
+-- The time in us and ms as text, because numbers are slow to convert, and in ms as a number.
 local clock = redis.call('TIME')
-local us = string.sub('00000' .. clock[2], -6)
-local now_us, now_ms = clock[1] .. us, clock[1] .. string.sub(us, 1, 3)
+local us = clock[2]
+if #us < 6 then us = string.sub('00000' .. us, -6) end
+local now_us = clock[1] .. us
+local now_ms = string.sub(now_us, 1, -4)
 local now = tonumber(now_ms)

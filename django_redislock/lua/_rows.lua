@@ -1,25 +1,21 @@
--- What is told of a lock.
+-- The snapshots of locks that listings reply with.
 
-local function live_waiters(waiting)
-  local count = 0
+local function count_waiters(waiting)
+  local number = 0
   for _, record in ipairs(read('HVALS', waiting)) do
-    local waiter = read_waiter(record)
-    if waiter and waiter.alive >= now then count = count + 1 end
+    if parse_waiter(record) then number = number + 1 end
   end
-  return count
+  return number
 end
 
--- {name, waiters, {field, value, ...}}: as it stands, with what is over or not as it should be.
-local function row(name, lock, waiting)
-  return { name, waiting and live_waiters(waiting) or 0, read('HGETALL', lock) }
-end
-
--- The same of some: their names, and the lock and waiting key of each.
+-- Return { name, number of live waiters, { field, value, ... } } of each lock. The fields are as
+-- they are stored, with holders that have expired or do not parse.
 local function rows(names, locks, waiting)
-  local told = {}
-  local waits = #names > 0 and redis.call('EXISTS', unpack(waiting)) > 0 -- for any of them
+  local found = {}
+  local any_waits = #names > 0 and redis.call('EXISTS', unpack(waiting)) > 0
   for i = 1, #names do
-    told[i] = row(names[i], locks[i], waits and waiting[i])
+    local waiters = any_waits and count_waiters(waiting[i]) or 0
+    found[i] = { names[i], waiters, read('HGETALL', locks[i]) }
   end
-  return told
+  return found
 end

@@ -1,113 +1,116 @@
--- Hold a lock, or stand in its queue.
+-- Acquire a lock, or join its queue.
 --
--- KEYS  lock, queue, waiting, index, grants, history
--- ARGV  kind, capacity, weight,
---       lease (ms), claim (ms: what a grant is worth until it is confirmed), name, token,
---       alive (ms until the caller asks again; 0: it does not wait),
---       predecessor ('' for none: the token whose holding, if it has one of the same
---       weight, this one takes over), info (JSON), kept
+-- KEYS   lock, queue, waiting, index, grants, history
+-- ARGV   kind, capacity, weight, lease (ms), grant_ttl (ms for which a grant lasts until it is
+--        confirmed), name, token, heartbeat (ms until the caller asks again; 0: it does not wait),
+--        predecessor (a token or '': if it holds the lock with the same weight, this call takes
+--        its hold over), info (JSON), MAX_EVENTS
 --
--- Answer  fence   held, with a full lease from now. Asking again with the same token answers
---                 the same: a repeated call is harmless, and it is how a waiter confirms its
---                 grant.
---         -fence  held, by taking over.
---         0       not held. Queued if alive > 0; else no longer in the queue.
---         kind    refused: the lock is of another one.
+-- Reply  fence   held, with a full lease from now on. A repeated call replies the same. This makes
+--                retries harmless, and a waiter confirms its grant this way.
+--        -fence  held: the hold of the predecessor was taken over.
+--        0       not held. The caller is queued if `heartbeat` is not 0, else it is not.
+--        kind    refused: the lock is in use as another lock type.
+--
+-- Also records a refusal, a takeover and expired holds, and makes waiters holders that now fit in.
 
 --> _lock.lua
---> _notes.lua
+--> _events.lua
 
-lock, queue, waiting, index, grants = unpack(KEYS)
-name = ARGV[6]
-local kind, capacity, weight, lease, token, info =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7], ARGV[10]
+local kind, capacity, weight, lease, grant_ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local name, token, heartbeat, predecessor, info = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local key, queue, index, history = KEYS[1], KEYS[2], KEYS[4], KEYS[6] -- faster than unpack()
 
--- The usual case: nobody holds it or waits for it, and both scores of the index grow (2). The time
--- is then greater than every fencing token before it, and so the next one. One time in 64 is taken
--- for unusual, to forget what ran out: more locks than have come meanwhile.
-local free = redis.call('EXISTS', lock, queue) == 0
-local ends = now + lease .. ''
-local usual = free and now_us % 64 > 0
-if usual and redis.call('ZADD', index, 'GT', 'CH', ends, name, now_us, '') == 2 then
-  redis.call('HSET', lock,
-    'kind', kind, 'capacity', capacity, 'used', weight, 'soonest', ends, 'latest', ends,
+-- Fast path: the lock is free, nobody waits, and both scores in the index grow (ZADD replies 2).
+-- Then the time is larger than every fencing token, so it is the next one. One call in 64 takes the
+-- slow path to remove expired locks, up to 100: more than were acquired since.
+local is_free = redis.call('EXISTS', key, queue) == 0
+local expires = now + lease .. ''
+local is_fast = is_free and now_us % 64 > 0
+if is_fast and redis.call('ZADD', index, 'GT', 'CH', expires, name, now_us, '') == 2 then
+  redis.call('HSET', key,
+    'kind', kind, 'capacity', capacity, 'used', weight, 'soonest', expires, 'latest', expires,
     'h:' .. token,
-    weight .. ' ' .. ends .. ' ' .. now_us .. ' ' .. now_ms .. ' 0 ' .. lease .. ' ' .. info)
-  redis.call('PEXPIREAT', lock, kept ~= '0' and ends + HOUR or ends)
-  count('acquired', now)
+    weight .. ' ' .. expires .. ' ' .. now_us .. ' ' .. now_ms .. ' 0 ' .. lease .. ' ' .. info)
+  redis.call('PEXPIREAT', key, MAX_EVENTS ~= '0' and expires + HOUR_MS or expires)
+  count(history, 'acquired', now)
   return tonumber(now_us)
 end
 
+--> _records.lua
 --> _holders.lua
+--> _expiry.lua
 --> _queue.lua
 
-capacity, weight, lease = tonumber(capacity), tonumber(weight), tonumber(lease)
-local claim, alive, predecessor = ARGV[5], tonumber(ARGV[8]), ARGV[9]
+capacity, heartbeat = tonumber(capacity), tonumber(heartbeat)
+local request = { weight = tonumber(weight), lease = tonumber(lease), info = info }
+local full_lease = now + lease
+local lock = load({
+  name = name, key = key, queue = queue, waiting = KEYS[3], index = index, grants = KEYS[5],
+  history = history,
+}, token)
 
-if free then
-  local state = { kind = kind, capacity = capacity, used = 0, soonest = math.huge, latest = 0 }
-  local fence = enter(state, token, now_us, weight, lease, now + lease, info)
-  forget_the_expired(lock_base())
-  return tonumber(fence)
+if is_free then
+  remove_expired_locks(index, string.sub(key, 1, #key - #name), history)
 end
-
-local state = load(token)
-if state.kind ~= kind then
-  state.soonest = 0 -- the hash may outlive its last lease
-  sweep(state)
-  local taken_as = state.used > 0 and state.kind ~= '' and state.kind or kind_of_queue()
-  if taken_as and taken_as ~= kind then return taken_as end
+if lock.kind ~= kind then
+  lock.soonest = 0 -- the hash may be older than its last lease
+  remove_expired_holders(lock)
+  local used_as = lock.used > 0 and lock.kind ~= '' and lock.kind or kind_of_queue(lock)
+  if used_as and used_as ~= kind then return used_as end
 end
-local last_capacity = state.capacity
-state.kind, state.capacity = kind, capacity
+local last_capacity = lock.capacity
+lock.kind, lock.capacity = kind, capacity
 
-if state.mine then
-  state.mine.expires = math.max(state.mine.expires, now + lease)
-  rewrite(state, token, state.mine)
-  redis.call('ZADD', index, digits(state.latest), name)
-  redis.call('DEL', grants .. token .. ':' .. name)
-  return tonumber(state.mine.fence)
+if lock.holder then
+  lock.holder.expires = math.max(lock.holder.expires, full_lease)
+  update_holder(lock, token, lock.holder)
+  redis.call('DEL', grant_of(lock, token))
+  return tonumber(lock.holder.fence)
 end
+if lock.in_cooldown then return 0 end
 
-if state.cooling then return 0 end
-
-sweep(state)
+remove_expired_holders(lock)
 if predecessor ~= '' then
-  local before = load(predecessor).mine
-  if before and before.weight == weight then
-    redis.call('HDEL', lock, 'h:' .. predecessor)
-    redis.call('DEL', grants .. predecessor .. ':' .. name)
-    leave(token)
-    note_end(kind, predecessor, before.record, 'passed', now_ms)
-    state.used = state.used - weight
-    shorten(state, before.expires)
-    return -enter(state, token, now_us, weight, lease, now + lease, info)
+  local previous = redis.call('HGET', key, 'h:' .. predecessor)
+  local its_weight, its_expires, _, _, _, its_lease = parse_holder(previous)
+  if its_weight == request.weight and its_lease > 0 then
+    redis.call('HDEL', key, 'h:' .. predecessor)
+    redis.call('DEL', grant_of(lock, predecessor))
+    leave_queue(lock, token)
+    record_end(history, name, kind, predecessor, previous, 'passed', now_ms)
+    lock.used = lock.used - its_weight
+    shorten(lock, its_expires)
+    return -add_holder(lock, token, request, now_us, full_lease)
   end
 end
 
--- Turns go by the capacity of who asked last. A full server may not take it: then by the old one.
-if state.used > 0 and last_capacity ~= capacity then
-  redis.pcall('HSET', lock, 'capacity', capacity)
+-- Grants follow the capacity of the latest caller. If the server is full, the old one stays.
+if lock.used > 0 and last_capacity ~= capacity then
+  redis.pcall('HSET', key, 'capacity', capacity)
 end
 
 local arrived = redis.call('ZSCORE', queue, token) or now_us
 local function refuse()
-  if leave(token) then admit(state) end -- whoever stands behind it may fit in where it did not
-  note_refusal(kind, weight, arrived, info)
+  if leave_queue(lock, token) then grant_to_waiters(lock) end -- those behind it may fit in
+  record_refusal(lock, request, arrived)
   return 0
 end
 
-local room = state.used + weight <= capacity
-if alive == 0 and not room then return refuse() end
+local is_room = lock.used + request.weight <= capacity
+if is_room and redis.call('EXISTS', queue) == 0 then -- fast path: no need to join the queue
+  return tonumber(add_holder(lock, token, request, now_us, full_lease))
+end
+if heartbeat == 0 and not is_room then return refuse() end
 
 redis.call('ZADD', queue, 'NX', now_us, token)
-redis.call('HSET', waiting, token, table.concat({
-  digits(now + alive), weight, claim, lease, kind, info }, ' '))
-if alive > 0 then
-  redis.call('PEXPIRE', queue, alive)
-  redis.call('PEXPIRE', waiting, alive)
+redis.call('HSET', lock.waiting, token, table.concat({
+  now + heartbeat, weight, grant_ttl, lease, kind, info }, ' '))
+if heartbeat > 0 then
+  redis.call('PEXPIRE', queue, heartbeat)
+  redis.call('PEXPIRE', lock.waiting, heartbeat)
 end
 
-local fence = admit(state, token)
+local fence = grant_to_waiters(lock, token)
 if fence then return tonumber(fence) end
-return alive == 0 and refuse() or 0
+return heartbeat == 0 and refuse() or 0

@@ -1,23 +1,22 @@
--- Give a greater fencing token to a holder, and let all that come after it have greater ones.
+-- Give a holder a larger fencing token. All later fencing tokens of the bucket are larger.
 --
--- KEYS  index, lock, history
--- ARGV  name, token, fence, kept
+-- KEYS   index, lock, history
+-- ARGV   name, token, fence, MAX_EVENTS
 --
--- Answer  1  done
---         0  it is not held by this token
+-- Reply  1  done
+--        0  the token does not hold the lock
 
 --> _lock.lua
---> _notes.lua
+--> _events.lua
+--> _records.lua
 --> _holders.lua
---> _queue.lua
 
-index, lock = unpack(KEYS)
-name = ARGV[1]
-local token, fence = ARGV[2], ARGV[3]
-local state = load(token)
-if not state.mine then return 0 end
+local name, token, fence = unpack(ARGV)
+local index, key, history = unpack(KEYS)
+local lock = load({ name = name, key = key, index = index, history = history }, token)
+if not lock.holder then return 0 end
 
-state.mine.fence = fence
-rewrite(state, token, state.mine)
-if last_fence() < tonumber(fence) then redis.call('ZADD', index, fence, '') end
+lock.holder.fence = fence
+update_holder(lock, token, lock.holder)
+if last_fence(index) < tonumber(fence) then redis.call('ZADD', index, fence, '') end
 return 1

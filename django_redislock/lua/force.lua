@@ -1,43 +1,49 @@
--- Release a lock for its holder, or holders, and hand it to the next who waits.
+-- Release a lock on behalf of one holder or of all holders, and hand it to the next waiters.
 --
--- KEYS  lock, queue, waiting, index, grants, history
--- ARGV  name, field of the holder in the hash of the lock ('' for every holder), kept. A field and
---       not a token, because another program may have written a holder whose token is empty.
+-- KEYS   lock, queue, waiting, index, grants, history
+-- ARGV   name, field (of the holder in the lock hash, or '' for all holders. It is not a token,
+--        because another program may have written a holder with an empty token), MAX_EVENTS
 --
--- Answer  the tokens of those who held it and no longer do
+-- Reply  the tokens of the holders that were removed
+--
+-- Also records the ends of these holds, and removes their grants.
 
 --> _lock.lua
---> _notes.lua
+--> _events.lua
+--> _records.lua
 --> _holders.lua
+--> _expiry.lua
 --> _queue.lua
 
-lock, queue, waiting, index, grants = unpack(KEYS)
-name = ARGV[1]
-local chosen = ARGV[2]
-local state = load('')
-sweep(state)
+local name, chosen = unpack(ARGV)
+local key, queue, waiting, index, grants, history = unpack(KEYS)
+local lock = load({
+  name = name, key = key, queue = queue, waiting = waiting, index = index, grants = grants,
+  history = history,
+}, '')
+remove_expired_holders(lock)
 
-local gone, last_end = {}, 0
-local fields = redis.call('HGETALL', lock)
+local removed, last_expires = {}, 0
+local fields = redis.call('HGETALL', key)
 for i = 1, #fields, 2 do
   local token = string.match(fields[i], '^h:(.*)$')
   if token and (chosen == '' or chosen == fields[i]) then
-    redis.call('HDEL', lock, fields[i])
-    redis.call('DEL', grants .. token .. ':' .. name) -- it may not know of its turn yet
-    local holder = read_holder(fields[i + 1])
-    if holder then
-      state.used = state.used - holder.weight
-      last_end = math.max(last_end, holder.expires)
+    redis.call('HDEL', key, fields[i])
+    redis.call('DEL', grant_of(lock, token)) -- it may not have popped its grant yet
+    local weight, expires, _, _, _, lease = parse_holder(fields[i + 1])
+    if weight then
+      lock.used = lock.used - weight
+      last_expires = math.max(last_expires, expires)
+      if lease > 0 then record_break(lock, token, fields[i + 1], 'forced', now) end
     end
-    if holder and holder.lease > 0 then note_break(state.kind, token, fields[i + 1], 'forced', now) end
-    gone[#gone + 1] = token
+    removed[#removed + 1] = token
   end
 end
 
-local noted = chosen == '' and state.used > 0 -- also of nobody who is there
-if chosen == '' then state.used = 0 end
-if #gone > 0 or noted then
-  shorten(state, last_end)
-  hand_over(state)
+local is_leaked = chosen == '' and lock.used > 0 -- weight without a holder
+if chosen == '' then lock.used = 0 end
+if #removed > 0 or is_leaked then
+  shorten(lock, last_expires)
+  hand_over(lock)
 end
-return gone
+return removed

@@ -1,67 +1,67 @@
--- Read a part of the history of one bucket: events of all its locks, or of one lock.
+-- Read a part of the history of one bucket: the events of all locks, or of one lock.
 --
--- KEYS  index, the base of the lock keys, history
--- ARGV  name ('' for all), count (entries to read of each stream; 0: the rates alone),
---       brief ('1': without metadata, and with how far back each stream goes; '0'),
---       then for each of the streams ended, broken and refused:
---         before (where to go on: '+' for the latest, '' to leave this stream out),
---         age (ms: no older entries are read; '' for all), kept
+-- KEYS   index, the prefix of the lock hashes, history
+-- ARGV   name ('' for all locks), limit (entries to read from each stream; 0: only the rates),
+--        is_brief ('1': without metadata, and with the length and the oldest event of each stream;
+--        '0': with metadata only), then for each of the streams ended, broken and refused:
+--          cursor ('+' for the latest entries, '' to skip the stream),
+--          age (ms: read no older entries; '' for all entries), MAX_EVENTS
 --
--- Answer  now (ms), ended, broken, refused, rates (a flat hash, if count is 0, else empty)
---         Each stream is {more, before, {event, ...}, length, oldest}. `more` is 1 if there may be
---         older entries, which begin at `before`. Events are as they are in the stream, the latest
---         first, each {field, value, ...}. If brief, `length` is the number of all entries and
---         `oldest` the first of them; else they are 0 and empty.
+-- Reply  JSON: now (ms), ended, broken, refused, rates (as stored, if limit is 0)
+--        Each stream is { has_more, cursor, { event, ... }, length, oldest event }. The latest
+--        event is first, and each event is { field, value, ... } as stored.
+--
+-- Also removes expired locks of the bucket.
 
 --> _lock.lua
---> _notes.lua
+--> _events.lua
+--> _records.lua
 --> _holders.lua
---> _queue.lua
+--> _expiry.lua
 
-index = KEYS[1]
-local wanted, count, is_brief = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
+local index, locks, history = unpack(KEYS)
+local name, limit, is_brief, ended_from, ended_age, broken_from, broken_age, refused_from,
+  refused_age = unpack(ARGV)
+limit, is_brief = tonumber(limit), is_brief == '1'
 
--- One round trip may have a call for each bucket, which share the work.
-forget_the_expired(KEYS[2], math.min(FORGOTTEN, math.max(count, math.floor(FORGOTTEN / 16))))
+-- One round trip may have a call for each bucket. Together they remove MAX_EXPIRED locks.
+remove_expired_locks(
+  index, locks, history, math.min(MAX_EXPIRED, math.max(limit, math.floor(MAX_EXPIRED / 16))))
 
--- Cut the metadata out of a record, or of the info of a refusal. To parse the JSON would take many
--- times as long. Text in it has no bare quotes, so no other place looks like this.
-local function brief(fields)
-  local text = fields[12] or ''
+-- Remove the metadata from the record of an event. To parse the JSON would take many times as long.
+-- Quotes inside JSON texts are escaped, so they cannot look like the ends of the metadata.
+local function shortened(event)
+  local text = event[RECORD] or ''
   local start = string.find(text, ',"metadata":', 1, true)
   local rest = start and string.match(text, '^.*(,"renewed":.*)$', start)
-  if rest then fields[12] = string.sub(text, 1, start - 1) .. rest end
-  return fields
+  if rest then event[RECORD] = string.sub(text, 1, start - 1) .. rest end
+  return event
 end
 
-local function events(stream, before, age)
-  if before == '' or count == 0 then return { 0, '', {}, 0, {} } end
-  local since = age == '' and '-' or digits(now - tonumber(age))
-  local entries = read('XREVRANGE', history .. stream, before, since, 'COUNT', count)
+local function events(stream, cursor, age)
+  if cursor == '' or limit == 0 then return { 0, '', {}, 0, {} } end
+  local oldest_id = age == '' and '-' or now - age
+  local entries = read('XREVRANGE', history .. stream, cursor, oldest_id, 'COUNT', limit)
   local found = {}
   for _, entry in ipairs(entries) do
-    local fields = entry[2]
-    if wanted == '' or fields[2] == wanted then
-      found[#found + 1] = is_brief and brief(fields) or fields
+    local event = entry[2]
+    if name == '' or event[NAME] == name then
+      found[#found + 1] = is_brief and shortened(event) or event
     end
-    before = '(' .. entry[1]
+    cursor = '(' .. entry[1]
   end
   local length, oldest = 0, {}
-  if is_brief then
-    length = redis.pcall('XLEN', history .. stream)
-    oldest = redis.pcall('XRANGE', history .. stream, '-', '+', 'COUNT', 1)
+  local first = is_brief and read('XRANGE', history .. stream, '-', '+', 'COUNT', 1)[1]
+  if first then
+    length, oldest = redis.call('XLEN', history .. stream), shortened(first[2])
   end
-  return {
-    #entries == count and 1 or 0, before, found,
-    type(length) == 'number' and length or 0,
-    oldest[1] and brief(oldest[1][2]) or {},
-  }
+  return { #entries == limit and 1 or 0, cursor, found, length, oldest }
 end
 
 return cjson.encode({
   now_ms,
-  events('ended', ARGV[4], ARGV[5]),
-  events('broken', ARGV[6], ARGV[7]),
-  events('refused', ARGV[8], ARGV[9]),
-  count == 0 and read('HGETALL', history .. 'rates') or {},
+  events('ended', ended_from, ended_age),
+  events('broken', broken_from, broken_age),
+  events('refused', refused_from, refused_age),
+  limit == 0 and read('HGETALL', history .. 'rates') or {},
 })

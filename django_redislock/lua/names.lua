@@ -1,42 +1,34 @@
--- Read the names of held locks of some buckets: a page of each bucket, in the order in which the
--- leases end. The caller matches patterns, so that a call takes the same time for any pattern.
+-- Scan the names of the held locks of some buckets, in no order. Call it until each cursor is '0'.
+-- A lock that is held during the whole scan is found at least once.
 --
--- KEYS  of each bucket: index, the base of the lock keys, history
--- ARGV  limit (names of each bucket), then of each bucket from and told of its page ('' for both:
---       the first page), kept
+-- KEYS   of each bucket: index, the prefix of the lock hashes, history
+-- ARGV   limit (about as many names of each bucket, up to 128 more), the cursor of each bucket
+--        ('0' at first), MAX_EVENTS
 --
--- Answer  of each bucket {how many locks are held, from and told of the next page (from is '' if
---         there is none), {name, lease end (ms), name, lease end, ...}}
+-- Reply  JSON, of each bucket: next cursor, { name, expires (ms), ... }
+--
+-- Also removes expired locks of the buckets. The caller matches patterns, so that the time of a
+-- call does not depend on a pattern.
 
 --> _lock.lua
---> _notes.lua
+--> _events.lua
+--> _records.lua
 --> _holders.lua
---> _queue.lua
---> _index.lua
+--> _expiry.lua
 
-local LONGEST = 512 -- bytes of a name; a longer member of the index is not a lock
-local limit = tonumber(ARGV[1])
-
--- The name and the lease end of each lock of a page.
-local function names_of(page)
-  local told = {}
-  for i = 1, #page, 2 do
-    if #page[i] <= LONGEST then
-      told[#told + 1] = page[i]
-      told[#told + 1] = page[i + 1]
+local buckets = #KEYS / 3
+local reply = {}
+for i = 1, buckets do
+  local index, locks, history = unpack(KEYS, i * 3 - 2, i * 3)
+  remove_expired_locks(index, locks, history, math.floor(MAX_EXPIRED / buckets))
+  local cursor, members = unpack(redis.call('ZSCAN', index, ARGV[i + 1], 'COUNT', ARGV[1]))
+  local held = {}
+  for j = 1, #members, 2 do
+    local expires = parse_number(members[j + 1])
+    if expires and expires > now then
+      held[#held + 1], held[#held + 2] = members[j], members[j + 1]
     end
   end
-  return told
+  reply[i] = { cursor, held }
 end
-
-local answer, buckets = {}, #KEYS / 3
-for i = 1, buckets do
-  index, history = KEYS[i * 3 - 2], KEYS[i * 3]
-  forget_the_expired(KEYS[i * 3 - 1], math.floor(FORGOTTEN / buckets))
-  local from, told = ARGV[i * 2], ARGV[i * 2 + 1]
-  local live = '(' .. now_ms
-  local page, next_from, next_told = read_page(from ~= '' and from or live, told, limit)
-  local held = redis.call('ZCOUNT', index, live, FENCE_ABOVE)
-  answer[i] = { held, next_from, next_told, names_of(page) }
-end
-return cjson.encode(answer)
+return cjson.encode(reply)

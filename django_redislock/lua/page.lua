@@ -1,63 +1,63 @@
--- Tell of the locks of some buckets whose last lease ends first. Changes nothing but to forget what
--- has run out.
+-- Read a page of the held locks of some buckets, sorted by when their last lease expires.
 --
--- KEYS  of each bucket: index, the bases of the lock and waiting keys, history
--- ARGV  start, stop: which of them, from 0, in the order in which they end, and then of the
---       buckets; kept
+-- KEYS   of each bucket: index, the prefixes of the lock and waiting hashes, history
+-- ARGV   start, stop (the places of the locks, from 0; locks that expire together are sorted by
+--        bucket and name), with_rows ('1', or '0': names only), MAX_EVENTS
 --
--- Answer  now (ms), how many there are in all, {row, ...}
+-- Reply  JSON: now (ms), number of held locks, { name, expires (ms), ... }, { row, ... }
+--
+-- Also removes expired locks of the buckets.
 
 --> _lock.lua
---> _notes.lua
+--> _events.lua
+--> _records.lua
 --> _holders.lua
---> _queue.lua
+--> _expiry.lua
 --> _rows.lua
 
-local start, stop = tonumber(ARGV[1]), tonumber(ARGV[2])
-local count = #KEYS / 4
-local chunk = math.ceil(stop / count) + 2 -- of a bucket at a time: names are spread evenly
-local total = 0
+local start, stop, with_rows = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
+local live = '(' .. now_ms
+local total, buckets = 0, {}
+for i = 1, #KEYS, 4 do
+  local index, locks, waiting, history = unpack(KEYS, i, i + 3)
+  remove_expired_locks(index, locks, history, math.floor(MAX_EXPIRED * 4 / #KEYS))
+  total = total + redis.call('ZCOUNT', index, live, FENCE_ABOVE)
+  buckets[#buckets + 1] = {
+    index = index, locks = locks, waiting = waiting, chunk = {}, at = -1, place = -1,
+  }
+end
 
--- Of each bucket the chunk that was read last, the place of its next lock there, how many were
--- passed over to get to that, and when that one ends (math.huge: there is none).
-local read_last, at, passed, ends = {}, {}, {}, {}
-
-local function advance(i)
-  at[i], passed[i] = at[i] + 2, passed[i] + 1
-  if at[i] > #read_last[i] then
-    at[i], read_last[i] = 1, redis.call(
-      'ZRANGEBYSCORE', KEYS[i * 4 - 3], '(' .. now_ms, FENCE_ABOVE,
-      'WITHSCORES', 'LIMIT', passed[i], chunk)
+-- Go to the next lock of a bucket. Names are spread evenly over the buckets, so most buckets need
+-- one chunk.
+local chunk_size = math.ceil(stop / #buckets) + 2
+local function advance(bucket)
+  bucket.at, bucket.place = bucket.at + 2, bucket.place + 1
+  if bucket.at > #bucket.chunk then
+    bucket.at, bucket.chunk = 1, redis.call('ZRANGEBYSCORE', bucket.index, live, FENCE_ABOVE,
+      'WITHSCORES', 'LIMIT', bucket.place, chunk_size)
   end
-  ends[i] = tonumber(read_last[i][at[i] + 1] or math.huge)
+  bucket.expires = tonumber(bucket.chunk[bucket.at + 1] or math.huge)
 end
 
--- The bucket whose next lock ends first, if any has one.
-local function soonest()
-  local first, least = nil, math.huge
-  for i = 1, count do
-    if ends[i] < least then first, least = i, ends[i] end
+local function next_bucket()
+  local first = buckets[1]
+  for i = 2, #buckets do
+    if buckets[i].expires < first.expires then first = buckets[i] end
   end
-  return first
+  return first.expires < math.huge and first or nil
 end
 
-for i = 1, count do
-  index, history = KEYS[i * 4 - 3], KEYS[i * 4]
-  forget_the_expired(KEYS[i * 4 - 2], math.floor(FORGOTTEN / count))
-  total = total + redis.call('ZCOUNT', index, '(' .. now_ms, FENCE_ABOVE)
-  read_last[i], at[i], passed[i] = {}, -1, -1
-  advance(i)
-end
-
-local names, locks, waiting = {}, {}, {}
+local found, names, locks, waiting = {}, {}, {}, {}
+for i = 1, #buckets do advance(buckets[i]) end
 for place = 0, stop - 1 do
-  local i = soonest()
-  if not i then break end
+  local bucket = next_bucket()
+  if not bucket then break end
   if place >= start then
-    local found = read_last[i][at[i]]
-    names[#names + 1], locks[#locks + 1] = found, KEYS[i * 4 - 2] .. found
-    waiting[#waiting + 1] = KEYS[i * 4 - 1] .. found
+    local name = bucket.chunk[bucket.at]
+    found[#found + 1], found[#found + 2] = name, bucket.chunk[bucket.at + 1]
+    names[#names + 1], locks[#locks + 1] = name, bucket.locks .. name
+    waiting[#waiting + 1] = bucket.waiting .. name
   end
-  advance(i)
+  advance(bucket)
 end
-return cjson.encode({ now_ms, total, rows(names, locks, waiting) })
+return cjson.encode({ now_ms, total, found, with_rows and rows(names, locks, waiting) or {} })

@@ -1,23 +1,19 @@
--- Tell who waits for a lock and has shown life lately, first to last.
+-- Read the live waiters of a lock, the first in the queue first. Changes nothing.
 --
--- KEYS  queue, waiting, history
--- ARGV  limit, kept
+-- KEYS   queue, waiting, history
+-- ARGV   limit, MAX_EVENTS
 --
--- Answer  now (ms), {{arrival (us), waiter}, ...}
+-- Reply  JSON: now (ms), { { arrival (us), waiter record }, ... }
 
 --> _lock.lua
---> _notes.lua
---> _holders.lua
---> _queue.lua
+--> _records.lua
 
-queue, waiting = KEYS[1], KEYS[2]
-local limit, rows = tonumber(ARGV[1]), {}
-local standing = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
-for i = 1, #standing, 2 do
-  local record = redis.call('HGET', waiting, standing[i])
-  local waiter = read_waiter(record)
-  if #rows < limit and waiter and waiter.alive >= now then
-    rows[#rows + 1] = { standing[i + 1], record }
-  end
+local queue, waiting = unpack(KEYS)
+local limit, found = tonumber(ARGV[1]), {}
+local members = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
+for i = 1, #members, 2 do
+  if #found == limit then break end
+  local record = redis.call('HGET', waiting, members[i])
+  if parse_waiter(record) then found[#found + 1] = { members[i + 1], record } end
 end
-return cjson.encode({ now_ms, rows })
+return cjson.encode({ now_ms, found })

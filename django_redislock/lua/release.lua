@@ -1,83 +1,89 @@
--- Let go of a lock and hand it to the next who waits; or give up waiting for it.
+-- Release a lock and hand it to the next waiter, or leave its queue.
 --
--- KEYS  lock, queue, waiting, index, grants, history
--- ARGV  name, token, ms for which it is to stay taken, counted from when it was acquired,
---       fencing token of the holding that the caller took for its own (if it has none, that is
---       a loss) or 0, kept
+-- KEYS   lock, queue, waiting, index, grants, history
+-- ARGV   name, token, at_least (ms from the acquisition for which the lock stays unavailable),
+--        fence (the fencing token of the hold, or 0: if the token does not hold the lock, this
+--        hold is recorded as lost), MAX_EVENTS
 --
--- Answer  1  it was held by this token, and is no longer; or that very holding was released
---            lately: who got no answer may ask again, for as long as the history knows
---         0  it was not held by this token, which waits no longer either
+-- Reply  1  The token held the lock and no longer does. This is also the reply if the same hold was
+--           released in the last minute, as far as the history knows, so a retry is harmless.
+--        0  The token did not hold the lock. It is not in the queue either.
+--
+-- Also records the end of the hold, and removes its grant if the waiter never popped it.
 
 --> _lock.lua
---> _notes.lua
+--> _events.lua
+--> _records.lua
 
-lock, queue, waiting, index, grants = unpack(KEYS)
-name = ARGV[1]
-local token, at_least, fence = ARGV[2], ARGV[3], ARGV[4]
-local grant = grants .. token .. ':' .. name -- still there, if it was never popped
+local name, token, at_least, fence = unpack(ARGV)
+local key, queue, waiting, index, grants, history = unpack(KEYS)
+local grant = grants .. token .. ':' .. name
 
--- The usual case: nobody else holds it or waits for it.
+-- Fast path: the token is the only holder, and nobody waits.
 if at_least == '0' and redis.call('EXISTS', queue) == 0 then
-  local kind, used, record = unpack(redis.call('HMGET', lock, 'kind', 'used', 'h:' .. token))
-  local weight, expires, lease, info = string.match(
-    record or '', '^(%d+) (%d+) %d+ %d+ %d+ (%d+) ()')
-  local holds = weight and tonumber(expires) > now and lease ~= '0' and info <= NUMBERS
-  if holds and weight == used then
-    note_end(kind, token, record, 'released', now_ms)
-    redis.call('DEL', lock, grant)
+  local kind, used, record = unpack(redis.call('HMGET', key, 'kind', 'used', 'h:' .. token))
+  local weight, expires, _, _, _, lease = parse_holder(record)
+  if weight and expires > now and lease > 0 and weight == tonumber(used) then
+    record_end(history, name, kind or '', token, record, 'released', now_ms)
+    redis.call('DEL', key, grant)
     redis.call('ZREM', index, name)
     return 1
   end
 end
 
 --> _holders.lua
+--> _expiry.lua
 --> _queue.lua
 
-local state = load(token)
+local lock = load({
+  name = name, key = key, queue = queue, waiting = waiting, index = index, grants = grants,
+  history = history,
+}, token)
 
+-- Return whether the history has the release of the hold in the last minute.
 local function was_released()
-  local lately = digits(now - MINUTE)
   for _, entry in ipairs(redis.pcall(
-    'XREVRANGE', history .. 'ended', '+', lately, 'COUNT', kept)) do
-    local whose, how, record = entry[2][6], entry[2][8], entry[2][12] -- see `note_end`
-    local same = whose == token and how == 'released'
-    if same and (read_holder(record) or {}).fence == fence then return true end
+    'XREVRANGE', history .. 'ended', '+', now - MINUTE_MS, 'COUNT', MAX_EVENTS)) do
+    local event = entry[2]
+    if event[TOKEN] == token and event[HOW] == 'released' then
+      local _, _, its_fence = parse_holder(event[RECORD])
+      if its_fence == fence then return true end
+    end
   end
   return false
 end
 
-if state.cooling then return 1 end
-if not state.mine then
-  if leave(token) then
-    sweep(state)
-    admit(state)
+if lock.in_cooldown then return 1 end
+if not lock.holder then
+  if leave_queue(lock, token) then
+    remove_expired_holders(lock)
+    grant_to_waiters(lock)
   end
   if fence ~= '0' then
-    if kept ~= '0' and was_released() then return 1 end
-    sweep(state) -- which may note how its own holding ended
-    note_break(state.kind, token, '', 'lost', now)
+    if MAX_EVENTS ~= '0' and was_released() then return 1 end
+    remove_expired_holders(lock) -- which may record that this hold expired
+    record_break(lock, token, '', 'lost', now)
   end
-  forget_the_expired(lock_base())
+  remove_expired_locks(index, string.sub(key, 1, #key - #name), history)
   return 0
 end
-note_end(state.kind, token, state.mine.record, 'released', now_ms)
 
-local acquired = math.min(tonumber(state.mine.acquired), now) -- the clock may have been set back
-local stays = acquired + tonumber(at_least)
-if stays > now then
-  local before = state.mine.expires
-  state.mine.lease, state.mine.expires = 0, stays
-  rewrite(state, token, state.mine)
-  redis.call('ZADD', index, digits(state.latest), name)
-  redis.call('DEL', grant)
-  if stays < before then shorten(state, before) end
+local holder = lock.holder
+record_end(history, name, lock.kind, token, holder.record, 'released', now_ms)
+redis.call('DEL', grant)
+
+local acquired = math.min(tonumber(holder.acquired), now) -- the clock may have been set back
+local cooldown_ends = acquired + tonumber(at_least)
+if cooldown_ends > now then
+  local before = holder.expires
+  holder.lease, holder.expires = 0, cooldown_ends
+  update_holder(lock, token, holder)
+  if cooldown_ends < before then shorten(lock, before) end
   return 1
 end
 
-state.used = state.used - state.mine.weight
-redis.call('HDEL', lock, 'h:' .. token)
-redis.call('DEL', grant)
-shorten(state, state.mine.expires)
-hand_over(state)
+lock.used = lock.used - holder.weight
+redis.call('HDEL', key, 'h:' .. token)
+shorten(lock, holder.expires)
+hand_over(lock)
 return 1

@@ -1,37 +1,40 @@
--- Set new lease ends, for many locks of one bucket at once, each with its own verdict.
+-- Set when leases expire, of many locks of one bucket. Each lock has its own result.
 --
--- KEYS  index, the base of the lock keys, then the lock hash of each, history
--- ARGV  mode 'renew'  at least ms from now: never shorter than it is
---            'set'    ms from now
---       of each lock the token and the ms, in one text: "token ms token ms ..."; kept
+-- KEYS   index, the prefix of the lock hashes, the lock hash of each, history
+-- ARGV   mode ('renew': the lease lasts at least that many ms from now, and never becomes shorter;
+--        'set': it lasts that many ms from now), requests ("token ms token ms ...", one for each
+--        lock), MAX_EVENTS
 --
--- Answer  for each lock the ms that are left now, or 0: not held by this token; in one text, as most
---         clients take many times as long to read a list
+-- Reply  "ms ms ...", one for each lock: how long the lease lasts from now, or 0 if the token does
+--        not hold the lock. It is one text, because most clients parse a list more slowly.
+--
+-- Also removes expired locks of the bucket.
 
 --> _lock.lua
---> _notes.lua
+--> _events.lua
+--> _records.lua
 --> _holders.lua
---> _queue.lua
+--> _expiry.lua
 
-index = KEYS[1]
-local locks, mode = KEYS[2], ARGV[1]
-local verdicts = {}
+local mode, requests = unpack(ARGV)
+local index, locks, history = KEYS[1], KEYS[2], KEYS[#KEYS]
 
-for token, ms in string.gmatch(ARGV[2], '(%S+) (%S+)') do
-  lock = KEYS[#verdicts + 3]
-  name = string.sub(lock, #locks + 1)
-  local verdict, state = 0, load(token)
-  if state.mine then
-    local before = state.mine.expires
-    local least = mode == 'renew' and before or 0
-    state.mine.expires = math.max(least, now + tonumber(ms))
-    rewrite(state, token, state.mine)
-    redis.call('ZADD', index, digits(state.latest), name)
-    if state.mine.expires < before then shorten(state, before) end
-    verdict = digits(state.mine.expires - now)
-  end
-  verdicts[#verdicts + 1] = verdict
+local function renew(key, token, ms)
+  local name = string.sub(key, #locks + 1)
+  local lock = load({ name = name, key = key, index = index, history = history }, token)
+  local holder = lock.holder
+  if not holder then return 0 end
+  local before = holder.expires
+  holder.expires = now + ms
+  if mode == 'renew' then holder.expires = math.max(holder.expires, before) end
+  update_holder(lock, token, holder)
+  if holder.expires < before then shorten(lock, before) end
+  return holder.expires - now
 end
 
-forget_the_expired(locks)
-return table.concat(verdicts, ' ')
+local results = {}
+for token, ms in string.gmatch(requests, '(%S+) (%S+)') do
+  results[#results + 1] = renew(KEYS[#results + 3], token, tonumber(ms))
+end
+remove_expired_locks(index, locks, history)
+return table.concat(results, ' ')

@@ -1,18 +1,17 @@
--- Tell of some locks by name. Changes nothing.
+-- Read some locks by name. Changes nothing.
 --
--- KEYS  of each its lock key, then of each its waiting key, history
--- ARGV  of each its name, then kept
+-- KEYS   the lock hash of each lock, then the waiting hash of each, history
+-- ARGV   the name of each lock, MAX_EVENTS
 --
--- Answer  now (ms), {row, ...}
+-- Reply  JSON: now (ms), { row, ... } (see _rows.lua)
 
 --> _lock.lua
---> _notes.lua
---> _holders.lua
---> _queue.lua
+--> _records.lua
 --> _rows.lua
 
 local names, locks, waiting = {}, {}, {}
-for i = 1, #ARGV - 1 do
-  names[i], locks[i], waiting[i] = ARGV[i], KEYS[i], KEYS[#ARGV - 1 + i]
+local count = #ARGV - 1
+for i = 1, count do
+  names[i], locks[i], waiting[i] = ARGV[i], KEYS[i], KEYS[count + i]
 end
 return cjson.encode({ now_ms, rows(names, locks, waiting) })

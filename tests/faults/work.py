@@ -18,8 +18,7 @@ from django.test import override_settings
 from redis.exceptions import RedisError
 
 import django_redislock
-from django_redislock import locks
-from django_redislock.snapshots import Holder
+from django_redislock import Holder, locks
 
 from .client import Client, Want, acquire, do, letting_go, pause, release, run, use_caches, write
 from .crew import CORE, PREFIX

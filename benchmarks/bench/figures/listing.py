@@ -9,8 +9,8 @@ import redis
 from django_redislock import locks
 from django_redislock.backends import server
 from django_redislock.conf import conf
+from django_redislock.engine import queries
 from django_redislock.engine.operations import Flow
-from django_redislock.engine.queries import ending_first
 from django_redislock.engine.runners import run
 from django_redislock.snapshots import Page
 
@@ -94,7 +94,7 @@ def _asked() -> float:
     """The same page asked for, and nothing made of the answer."""
     begun = time.perf_counter()
     server_of_it = server(conf.cache)
-    assert run(server_of_it.client, _first_of(ending_first(server_of_it.keys, None, 0, SHOWN)))
+    assert run(server_of_it.client, _first_of(queries.page(server_of_it.keys, None, 0, SHOWN)))
     return time.perf_counter() - begun
 
 

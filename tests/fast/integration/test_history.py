@@ -9,12 +9,13 @@ from threading import Event
 import pytest
 
 from django_redislock import LockLost, locks, single_instance
+from django_redislock.engine import queries
 from tests.lock_tools import start, waiting
 from tests.tools import wait_until
 
 
 def outcomes(manager, name="a"):
-    """The latest first."""
+    """The outcomes of the events, the newest first."""
     return [event.outcome for event in manager.history(name)]
 
 
@@ -27,10 +28,10 @@ def empty(redis_server):
     redis_server.flushdb()
 
 
-# How it ended
+# Holds that ended
 
 
-def test_a_release_tells_who_held_it_and_for_how_long(manager):
+def test_a_release_is_recorded_with_its_hold(manager):
     with manager.lock("a", metadata={"why": "test"}) as lock:
         info = manager.get("a")
     [event] = manager.history()
@@ -45,7 +46,7 @@ def test_a_release_tells_who_held_it_and_for_how_long(manager):
     assert lock.token is None
 
 
-def test_a_token_that_is_used_again_hides_no_loss(manager):
+def test_a_reused_token_hides_no_loss(manager):
     lost, released = manager.lock("a", timeout=0.05, auto_renewal=False), manager.lock("a")
     for _ in range(2):
         assert lost.acquire(token="again")
@@ -57,7 +58,7 @@ def test_a_token_that_is_used_again_hides_no_loss(manager):
     assert outcomes(manager) == ["released", "lost", "released", "lost"]
 
 
-def test_a_lock_that_the_server_forgot_is_told_as_lost_without_more(own_locks, own_redis):
+def test_a_loss_without_a_hold_has_no_acquisition(own_locks, own_redis):
     lock = own_locks.lock("a", timeout=30)
     assert lock.acquire()
     own_redis.flushdb()
@@ -68,7 +69,7 @@ def test_a_lock_that_the_server_forgot_is_told_as_lost_without_more(own_locks, o
     assert event.fence_token is None
 
 
-def test_a_forced_release_stays_one_when_the_holder_comes(manager):
+def test_a_forced_release_stays_forced_if_the_holder_releases(manager):
     lock = manager.lock("a")
     assert lock.acquire()
     manager.force_release("a")
@@ -77,7 +78,7 @@ def test_a_forced_release_stays_one_when_the_holder_comes(manager):
     assert outcomes(manager) == ["forced"]
 
 
-def test_a_full_server_gives_locks_back_although_it_notes_nothing(own_locks, own_redis):
+def test_a_full_server_releases_locks_without_recording(own_locks, own_redis):
     lock, other = own_locks.lock("a"), own_locks.lock("b")
     assert lock.acquire()
     assert other.acquire()
@@ -87,18 +88,18 @@ def test_a_full_server_gives_locks_back_although_it_notes_nothing(own_locks, own
     assert own_locks.count() == 0
 
 
-# Who was refused
+# Refusals
 
 
 @pytest.mark.parametrize("right", ["hincrby", "hkeys", "xadd", "xrevrange"])
-def test_a_user_without_a_right_to_the_history_keeps_locks(own_locks, own_redis, right):
+def test_a_user_without_a_right_to_the_history_can_use_locks(own_locks, own_redis, right):
     own_redis.execute_command("ACL", "SETUSER", "default", f"-{right}")
     with own_locks.lock("a"):
         assert not own_locks.lock("a", blocking=False).acquire()
     assert own_locks.get("a") is None
 
 
-def test_a_refusal_tells_who_and_how_long_it_waited(manager):
+def test_a_refusal_is_recorded_with_its_wait(manager):
     with manager.lock("a"):
         assert not start(manager.lock("a", blocking_timeout=0.05).acquire).result(60)
         assert not start(manager.lock("a", blocking=False).acquire).result(60)
@@ -110,7 +111,7 @@ def test_a_refusal_tells_who_and_how_long_it_waited(manager):
 
 
 @pytest.mark.parametrize(("on_conflict", "outcome"), [("skip", "skipped"), ("raise", "refused")])
-def test_what_a_task_does_on_conflict_is_told(on_conflict, outcome):
+def test_a_conflict_is_recorded_with_what_the_task_does(on_conflict, outcome):
     @single_instance(key="a", on_conflict=on_conflict)
     def work():
         raise AssertionError("it runs")
@@ -120,7 +121,7 @@ def test_what_a_task_does_on_conflict_is_told(on_conflict, outcome):
     assert outcomes(locks) == ["released", outcome]
 
 
-def test_who_waited_tells_so(manager):
+def test_a_waiter_that_acquires_has_its_wait(manager):
     with manager.lock("a"):
         waiter = start(lambda: manager.lock("a").acquire())
         waiting(manager, "a", 1)
@@ -130,10 +131,10 @@ def test_who_waited_tells_so(manager):
     manager.force_release("a")
 
 
-# Rates, limits, and what is kept
+# Rates and limits
 
 
-def test_rates_are_counts_a_minute_for_an_hour(manager):
+def test_rates_are_counts_per_minute_of_the_last_hour(manager):
     for _ in range(3):
         with manager.lock("a"):
             pass
@@ -146,12 +147,12 @@ def test_rates_are_counts_a_minute_for_an_hour(manager):
     assert sum(rates.counts["acquired"][-2:]) == 3
 
 
-def test_rates_leave_out_what_is_not_of_the_last_hour(redis_server):
+def test_rates_leave_out_old_minutes_and_unknown_events(redis_server):
     with locks.lock("a"):
         pass
     [rates] = redis_server.scan_iter(match="*history:rates")
     minute = int(redis_server.time()[0] // 60)
-    redis_server.hset(rates, mapping={f"{minute - 61} acquired": 5, f"{minute} thought of": 7})
+    redis_server.hset(rates, mapping={f"{minute - 61} acquired": 5, f"{minute} unknown": 7})
     assert sum(map(sum, locks.rates().counts.values())) == 1
 
 
@@ -164,13 +165,13 @@ def test_rates_leave_out_what_is_not_of_the_last_hour(redis_server):
         ({"at_least_for": 31}, False),
     ],
 )
-def test_a_holding_tells_whether_its_lease_is_renewed(options, renewed):
+def test_a_hold_shows_whether_its_lease_is_renewed(options, renewed):
     assert locks.lock("a", timeout=30, **options).acquire()
     assert locks.get("a").renewed is renewed
     locks.force_release("a")
 
 
-def test_the_latest_come_first_and_no_more_than_asked(manager):
+def test_the_newest_events_are_first_up_to_the_limit(manager):
     for number in range(20):
         with manager.lock(f"n{number}"):
             pass
@@ -180,9 +181,9 @@ def test_the_latest_come_first_and_no_more_than_asked(manager):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_was_lost_counts_once(manager, late):
-    """It is noted when the lease ends, and again when its holder comes: at once, or after the
-    leases of others have ended."""
+def test_a_loss_is_one_event(manager, late):
+    """A loss is recorded when the lease expires, and again when the holder releases: at once, or
+    after other leases have expired."""
     coming = []
     for _ in range(3):
         with manager.lock("a"):
@@ -204,7 +205,7 @@ def test_what_was_lost_counts_once(manager, late):
         assert manager.history(limit=limit) == known[:limit]
 
 
-def test_without_history_nothing_is_kept(manager, settings, redis_server):
+def test_without_a_history_no_event_is_kept(manager, settings, redis_server):
     settings.REDISLOCK_HISTORY = 0
     with manager.lock("a"):
         manager.lock("a", blocking=False).acquire()
@@ -213,7 +214,7 @@ def test_without_history_nothing_is_kept(manager, settings, redis_server):
     assert not [key for key in redis_server.scan_iter() if "history" in key]
 
 
-def test_bad_arguments_are_named():
+def test_errors_name_the_argument():
     for limit in (0, -1, 10**9):
         with pytest.raises(ValueError, match="limit"):
             locks.history(limit=limit)
@@ -233,7 +234,7 @@ def test_bad_arguments_are_named():
         locks.page(5)
 
 
-def test_who_was_just_let_in_is_not_stale_though_its_claim_is_short():
+def test_a_new_holder_with_a_short_grant_is_not_stale():
     go = Event()
 
     def hold():
@@ -261,10 +262,10 @@ def test_a_lock_without_renewal_is_stale_after_half_its_lease(least):
     locks.force_release("a")
 
 
-# Who waits, and pages
+# The queue, and pages
 
 
-def test_the_queue_tells_who_waits_and_since_when(manager):
+def test_the_queue_has_the_waiters_in_order(manager):
     with manager.lock("a"):
         waiters = []
         for number in range(3):
@@ -285,7 +286,7 @@ def test_the_queue_tells_who_waits_and_since_when(manager):
 
 @pytest.fixture
 def forty(manager):
-    """Forty locks; the lease of n0 ends first."""
+    """Forty locks. The lease of n0 expires first."""
     held = [manager.lock(f"n{n}", timeout=60 + n, auto_renewal=False) for n in range(40)]
     assert all(lock.acquire() for lock in held)
     yield manager
@@ -293,22 +294,26 @@ def forty(manager):
         lock.release()
 
 
-def test_a_page_is_the_same_whether_told_at_once_or_by_names(forty):
+@pytest.mark.parametrize(("max_names", "max_rows"), [(2000, 200), (16, 7)])
+def test_a_page_is_the_same_in_one_request_or_several(forty, max_names, max_rows, monkeypatch):
+    monkeypatch.setattr(queries, "MAX_NAMES", max_names)
+    monkeypatch.setattr(queries, "MAX_ROWS", max_rows)
     names = [f"n{n}" for n in range(40)]
+    assert sorted(info.name for info in forty.active()) == sorted(names)
     assert forty.page(start=10, stop=13).total == 40
-    for stop in (7, 40, 200, 201, 1000):
+    for stop in (7, 40, 200, 201, 3000):
         assert [info.name for info in forty.page(stop=stop).infos] == names[:stop]
         assert [info.name for info in forty.page(start=5, stop=stop).infos] == names[5:stop]
 
 
-def test_many_are_got_at_once(forty):
+def test_get_many_leaves_out_free_locks(forty):
     found = forty.get_many(["n1", "n2", "free", "n1"])
     assert sorted(found) == ["n1", "n2"]
     assert found["n1"].fence_token == forty.get("n1").fence_token
     assert forty.get_many([]) == {}
 
 
-def test_async_twins_answer_the_same(forty):
+def test_async_versions_return_the_same(forty):
     async def ask():
         async with forty.lock("a"):
             pass
@@ -329,7 +334,7 @@ def test_async_twins_answer_the_same(forty):
 # Everywhere
 
 
-def test_everywhere_is_each_database_once(alias_on, own_server, settings):
+def test_everywhere_has_each_database_once(alias_on, own_server, settings):
     alias_on(own_server.url, alias="other")
     settings.CACHES = {
         **settings.CACHES,

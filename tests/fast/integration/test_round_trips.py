@@ -161,7 +161,7 @@ OPERATIONS = {
     "page": (lambda _: locks.page(), held, 1, 1),
     "a page further on": (lambda _: locks.page(stop=1000), held, 2, 2),
     "page of a pattern": (lambda _: locks.page("a*"), held, 2, 2),
-    "active": (lambda _: list(locks.active()), held, 1, 16),
+    "active": (lambda _: list(locks.active()), held, 1, 1),
     "force_release": (lambda _: locks.force_release("a"), held, 1, 1),
     "ping": (lambda _: locks.ping(), nothing, 2, 2),
 }
@@ -179,7 +179,7 @@ def known(redis_server):
         for ask in (locks.count, locks.page, locks.history, locks.rates, locks.ping):
             ask()
         locks.queue("a")
-        assert list(locks.active())
+        assert locks.page("a*").infos
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

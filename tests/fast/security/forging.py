@@ -1,4 +1,4 @@
-"""Another tenant of the server, who writes what it likes where locks are kept."""
+"""Another tenant of the server, which writes to the keys of locks."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from django_redislock.keys import LockKeys
 Raw = str | bytes
 
 LEASE = 60_000
-"""Milliseconds for which what is forged lasts."""
+"""Milliseconds until forged leases expire."""
 
 INFO: dict[str, Any] = {
     "host": "web1",
@@ -25,13 +25,13 @@ INFO: dict[str, Any] = {
     "renewed": True,
     "on_conflict": "",
 }
-"""What a holder says of itself."""
+"""The info in the record of a holder."""
 
 STREAMS = ("ended", "broken", "refused")
 
 
 class Tenant:
-    """What it writes is as the scripts write it, but for what it is told to spoil."""
+    """Writes valid records, except for the parts that are passed."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
@@ -41,7 +41,7 @@ class Tenant:
         seconds, microseconds = self.client.time()
         return seconds * 1000 + microseconds // 1000
 
-    def holder(self, info: Raw | None = None, **spoilt: Raw) -> bytes:
+    def holder(self, info: Raw | None = None, **bad: Raw) -> bytes:
         """A holder's record."""
         numbers = {
             "weight": 1,
@@ -51,7 +51,7 @@ class Tenant:
             "waited": 0,
             "lease": LEASE,
         }
-        return _record(numbers | spoilt, info)
+        return _record(numbers | bad, info)
 
     def made(self, record: Callable[..., bytes], drawn: Raw | tuple[Raw, dict[str, Raw]]) -> bytes:
         """Return what Hypothesis drew as a record."""
@@ -59,34 +59,34 @@ class Tenant:
             return record(drawn[0], **drawn[1])
         return raw(drawn)
 
-    def waiter(self, info: Raw | None = None, **spoilt: Raw) -> bytes:
-        """The record of one who waits."""
+    def waiter(self, info: Raw | None = None, **bad: Raw) -> bytes:
+        """The record of a waiter."""
         numbers = {
-            "alive": self.now + LEASE,
+            "heartbeat": self.now + LEASE,
             "weight": 1,
-            "claim": 2000,
+            "grant_ttl": 2000,
             "lease": LEASE,
             "kind": "mutex",
         }
-        return _record(numbers | spoilt, info)
+        return _record(numbers | bad, info)
 
-    def lock(self, name: Raw, *records: Raw, beside: str, **spoilt: Raw) -> None:
-        """A lock that is held, in the bucket of another."""
+    def lock(self, name: Raw, *records: Raw, beside: str, **bad: Raw) -> None:
+        """Write a lock that is held, in the bucket of another lock."""
         keys, end = keys_of(beside), self.now + LEASE
         facts = {"kind": "mutex", "capacity": 1, "used": 1, "soonest": end, "latest": end}
         holders = {f"h:token{number}": record for number, record in enumerate(records)}
         key = keys.lock.removesuffix(beside).encode() + raw(name)
-        self.client.hset(key, mapping=facts | spoilt | holders)
+        self.client.hset(key, mapping=facts | bad | holders)
         self.client.zadd(keys.index, {raw(name): end})
 
     def queue(self, name: str, *records: Raw) -> None:
-        """Some who wait for a lock."""
+        """Write waiters of a lock."""
         waiters = {f"waiter{number}": record for number, record in enumerate(records)}
         self.client.hset(keys_of(name).waiting, mapping=waiters)
         self.client.zadd(keys_of(name).queue, dict.fromkeys(waiters, self.now * 1000))
 
     def event(self, name: str, record: Raw, info: Raw | None = None) -> dict[str, Any]:
-        """An event, with the fields of a holding's end and of a refusal."""
+        """An event, with the fields of the end of a hold and of a refusal."""
         return {
             "name": name,
             "kind": "mutex",
@@ -100,7 +100,7 @@ class Tenant:
         }
 
     def of_type(self, kind: str, key: Raw, value: bytes = b"x") -> None:
-        """Put something of another type where a key of ours is, or will be."""
+        """Write a value of another type to a key."""
         self.client.delete(key)
         match kind:
             case "string":
@@ -125,7 +125,7 @@ def keys_of(name: str) -> LockKeys:
 
 
 def key_of(name: str, part: str) -> str:
-    """A key of a lock, or of its bucket's past."""
+    """A key of a lock, or of the history of its bucket."""
     keys = keys_of(name)
     return keys.history + part if part in (*STREAMS, "rates") else getattr(keys, part)
 
@@ -141,11 +141,11 @@ def raw(value: object) -> bytes:
 
 
 def _record(parts: Mapping[str, object], info: Raw | None) -> bytes:
-    told: Iterable[object] = (*parts.values(), json.dumps(INFO) if info is None else info)
-    return b" ".join(map(raw, told))
+    values: Iterable[object] = (*parts.values(), json.dumps(INFO) if info is None else info)
+    return b" ".join(map(raw, values))
 
 
-# What there is to write
+# Values to write
 
 NUMBERS = ["", "-1", "0", "9" * 15, "9" * 17, "9" * 400, "9" * 5000, "1e3", "1e400", "nan"]
 NUMBERS += ["-nan", "inf", "-inf", "0x10", "1_0", "1.5", "٣", " 1", "1\n"]
@@ -191,13 +191,13 @@ infos = (
 )
 
 
-def spoilt(*names: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Some of them, with what they can't be."""
+def invalid(*names: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Some of these names, each with an invalid value."""
     return st.dictionaries(st.sampled_from(names), numbers | raws, max_size=3)
 
 
 holders = raws | st.tuples(
-    infos, spoilt("weight", "expires", "fence", "acquired", "waited", "lease")
+    infos, invalid("weight", "expires", "fence", "acquired", "waited", "lease")
 )
-waiters = raws | st.tuples(infos, spoilt("alive", "weight", "claim", "lease", "kind"))
-"""Records, or what `Tenant.made()` makes them of."""
+waiters = raws | st.tuples(infos, invalid("heartbeat", "weight", "grant_ttl", "lease", "kind"))
+"""Records, or the arguments with which `Tenant.made()` makes one."""

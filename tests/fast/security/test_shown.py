@@ -84,7 +84,7 @@ class Stranger:
         """It holds, waits, has held, and was refused."""
         tenant.client.flushdb()
         tenant.lock(self.name, tenant.holder(self.info, lease="200000"), beside=self.name)
-        tenant.queue(self.name, tenant.waiter(self.info, claim="60000"))  # it comes next
+        tenant.queue(self.name, tenant.waiter(self.info, grant_ttl="60000"))  # it comes next
         event = tenant.event(self.name, tenant.holder(self.info), self.info)
         for stream in ("ended", "broken", "refused"):
             tenant.client.xadd(key_of(self.name, stream), event | {"how": "expired"})

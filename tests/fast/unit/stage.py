@@ -61,7 +61,7 @@ local function move_clock(us)
     local ends = ends_at(key)
     if ends > 0 and ends < math.floor(now_us / 1000) then redis.call('DEL', key) end
   end
-  return {{ math.floor(now_us / 1000000), now_us % 1000000 }}
+  return {{ string.format('%d', now_us / 1000000), string.format('%d', now_us % 1000000) }}
 end
 """
 """Time goes on, and what is over by it goes; answers as TIME does."""

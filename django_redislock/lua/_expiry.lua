@@ -1,0 +1,59 @@
+-- Removing holders and locks whose leases have expired.
+
+-- Record that a hold 'expired', was 'forced', or was 'lost' (found by a holder that came to release
+-- it; it has no record then).
+local function record_break(lock, token, record, how, at)
+  record_end(lock.history, lock.name, lock.kind, token, record, how, at, 'broken')
+  count(lock.history, how, at)
+end
+
+-- Remove the holders whose lease has expired, and the lock if no holder is left.
+local function remove_expired_holders(lock)
+  if lock.soonest > now then return end
+  lock.soonest, lock.latest, lock.used = math.huge, 0, 0
+  local fields = redis.call('HGETALL', lock.key)
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, 2) == 'h:' then
+      local weight, expires, _, _, _, lease = parse_holder(fields[i + 1])
+      if weight and expires > now then
+        lock.used = lock.used + weight
+        lock.soonest = math.min(lock.soonest, expires)
+        lock.latest = math.max(lock.latest, expires)
+      else
+        redis.call('HDEL', lock.key, fields[i])
+        if weight and lease > 0 then
+          record_break(lock, string.sub(fields[i], 3), fields[i + 1], 'expired', expires)
+        end
+      end
+    end
+  end
+  if lock.used > 0 then
+    redis.call('HSET', lock.key,
+      'used', lock.used, 'soonest', lock.soonest, 'latest', lock.latest)
+    redis.call('ZADD', lock.index, lock.latest, lock.name)
+    set_expiry(lock, true)
+  else
+    redis.call('DEL', lock.key)
+    redis.call('ZREM', lock.index, lock.name)
+  end
+end
+
+-- Call this after a lease that would have expired at `before` ended or became shorter. If it was
+-- the last to expire, read the others to find the last one now.
+local function shorten(lock, before)
+  if lock.used > 0 and lock.latest == before then lock.soonest = 0 end
+  remove_expired_holders(lock)
+end
+
+local MAX_EXPIRED = 100 -- locks that one call removes, so that it does not keep the server busy
+
+-- Remove locks of the bucket whose last lease has expired, and record how they ended.
+local function remove_expired_locks(index, locks, history, limit)
+  for _, name in ipairs(redis.call(
+    'ZRANGEBYSCORE', index, '-inf', now_ms, 'LIMIT', 0, limit or MAX_EXPIRED)) do
+    -- A server that accepts no writes keeps them, but must still list the other locks.
+    local is_removed = redis.pcall('ZREM', index, name) == 1
+    local lock = { name = name, key = locks .. name, index = index, history = history }
+    if is_removed and load(lock, '').kind ~= '' then remove_expired_holders(lock) end
+  end
+end
