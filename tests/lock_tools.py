@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from threading import Thread
+from threading import enumerate as enumerate_threads
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -206,9 +206,9 @@ def interrupt_at(
         sys.setprofile(before)
 
 
-def fetching() -> list[threading.Thread]:
-    """The threads that connect for somebody."""
-    return [thread for thread in threading.enumerate() if "_fetch" in thread.name]
+def connecting() -> list[Thread]:
+    """Return the helper threads that connect to a server."""
+    return [thread for thread in enumerate_threads() if thread.name == "redislock-connect"]
 
 
 @contextlib.contextmanager

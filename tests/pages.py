@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_redislock.admin.addresses import quote_name
-from django_redislock.engine import runners
+from django_redislock.engine import transport
 
 LIST = "/admin/django_redislock/activelock/"
 DASHBOARD = LIST + "dashboard/"
@@ -119,15 +119,15 @@ def _rewrite(server: redis.Redis, name: str, *, expires: float = 0, acquired: fl
 @contextmanager
 def round_trips() -> Iterator[list[object]]:
     """What this thread asks of Redis meanwhile."""
-    asked, ask, here = [], runners.ask, current_thread()
+    asked, call, here = [], transport.call, current_thread()
 
     def told(client, *rest, **options):
         if current_thread() is here:
             asked.append(rest)
-        return ask(client, *rest, **options)
+        return call(client, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runners, "ask", told)
+        patch.setattr(transport, "call", told)
         yield asked
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from django_redislock.engine.exchange import ask
+from django_redislock.engine.transport import call
 
 OURS = "django-redislock"
 REDIS_PY = "redis-py"
@@ -92,7 +92,7 @@ class Sent(Same):
         self._ask(self._left)
 
     def _ask(self, script: str) -> None:
-        ask(self._client, [(("EVALSHA", script), self._args[:7], self._args[7:])], None)
+        call(self._client, [("EVALSHA", script, *self._args)])
 
 
 class Pings:

@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from uuid import uuid4
 
+from redis import Connection
+
 from django_redislock import locks
 from django_redislock.engine import protocol
-from django_redislock.engine.exchange import _packed
-from django_redislock.engine.runners import _by_digest
+from django_redislock.engine.operations import Call
+from django_redislock.engine.runners import _evalsha
 from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import ACQUIRE, RELEASE
 from tests.servers import Node
@@ -74,8 +76,8 @@ class Line:
     def __init__(self, keys: Keys, name: str, address: tuple[str, int]) -> None:
         of_name, token = keys.of(name), uuid4().hex
         want = locks.lock(name)._want(of_name, token)
-        self._acquire = _packed([_by_digest(next(protocol.acquire(want, -math.inf)))])
-        self._release = _packed([_by_digest(next(protocol.release(of_name, token)))])
+        self._acquire = _packed(next(protocol.acquire(want, -math.inf)))
+        self._release = _packed(next(protocol.release(of_name, token)))
         self._holds = False
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -92,6 +94,10 @@ class Line:
         if self._holds:
             self.socket.sendall(self._release)
         return not self._holds
+
+
+def _packed(call: Call) -> bytes:
+    return b"".join(Connection().pack_command(*_evalsha(call)))
 
 
 def _names(keys: Keys) -> list[str]:

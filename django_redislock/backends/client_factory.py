@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 from ..conf import conf
 from ..redaction import without_secrets
 from .async_client import async_client
-from .cluster import Nodes, known
+from .cluster import Nodes, with_connection_errors
 from .option_checks import check_location, check_options
 
 MISTAKES = TypeError, ValueError, AttributeError, AssertionError, ImportError, NotImplementedError
@@ -97,7 +97,7 @@ def _custom_client(setting: str, *, is_async: bool) -> Any:
             "use the dotted path of a callable that returns a redis.asyncio client."
         )
     try:
-        client = known(make)
+        client = with_connection_errors(make)
     except (RedisError, ImproperlyConfigured):
         raise
     except Exception as error:
@@ -177,7 +177,7 @@ def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool) -> ClientF
     def make_sync() -> Any:
         with _alias_in_errors(alias):
             client = make()
-            for each in client.every() if has_nodes else [client]:
+            for each in client.clients() if has_nodes else [client]:
                 check_options(each)
             return client
 
@@ -186,8 +186,8 @@ def _factory(alias: str, make: Callable[[], Any], *, has_nodes: bool) -> ClientF
         with _alias_in_errors(alias):
             if not has_nodes:
                 return async_client(client)
-            copies = {each: async_client(each) for each in client.every()}
-            return Nodes([*copies.values()], lambda key: copies[client.at(key)])
+            copies = {each: async_client(each) for each in client.clients()}
+            return Nodes([*copies.values()], lambda key: copies[client.client_for(key)])
 
     return ClientFactory(make_sync, make_async, has_nodes)
 

@@ -1,4 +1,4 @@
-"""Connections outside of the client's pool, so that waiters cannot take them.
+"""Connections that are not in the client's pool, so that waiters cannot take them.
 
 The renewal uses them, and a release if the pool has no connection left.
 """
@@ -34,30 +34,30 @@ def dedicated(client: Any) -> Any:
 
 
 class DedicatedNodes(Nodes):
-    """The same nodes as those of another `Nodes`, with connections of their own."""
+    """The nodes of another `Nodes`, with dedicated connections."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._clients: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._dedicated: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
-    def every(self) -> list[Any]:
-        return list(self._clients.values())
+    def clients(self) -> list[Any]:
+        return list(self._dedicated.values())
 
-    def at(self, key: str) -> Any:
-        return self._dedicated(self._nodes.at(key))
+    def client_for(self, key: str) -> Any:
+        return self._dedicated_for(self._nodes.client_for(key))
 
-    def redirected(self, answer: Exception) -> Any:
-        node = self._nodes.redirected(answer)
-        return node and self._dedicated(node)
+    def follow(self, redirect: Exception) -> Any:
+        client = self._nodes.follow(redirect)
+        return client and self._dedicated_for(client)
 
-    def look_again(self) -> None:
-        self._nodes.look_again()
+    def refresh(self) -> None:
+        self._nodes.refresh()
 
-    def _dedicated(self, client: Any) -> Any:
-        found = self._clients.get(client)
-        if found is None:
-            found = self._clients[client] = dedicated(client)
-        return found
+    def _dedicated_for(self, client: Any) -> Any:
+        known = self._dedicated.get(client)
+        if known is None:
+            known = self._dedicated[client] = dedicated(client)
+        return known
 
 
 def primary_address(client: Any) -> Any:
@@ -67,17 +67,16 @@ def primary_address(client: Any) -> Any:
 
 def close(client: Any) -> None:
     """Close all connections of a client that `dedicated` made."""
-    for each in client.every() if isinstance(client, Nodes) else [client]:
+    for each in client.clients() if isinstance(client, Nodes) else [client]:
         with suppress(Exception):
             each.connection_pool.disconnect()
 
 
 async def aclose(client: Any) -> None:
     """Async version of `close()`."""
-    for each in client.every() if isinstance(client, Nodes) else [client]:
-        pool = each.node if isinstance(each, AsyncNode) else each.connection_pool
+    for each in client.clients() if isinstance(client, Nodes) else [client]:
         with suppress(Exception):
-            await pool.disconnect()
+            await each.connection_pool.disconnect()
 
 
 def _keeps_to_one_connection(client: Any) -> bool:

@@ -101,7 +101,7 @@ class Server:
             return [self]
         buckets: dict[Any, list[int]] = {}
         for bucket in range(BUCKETS):
-            client = self.client.at(self.keys.inspect(bucket)[0])
+            client = self.client.client_for(self.keys.inspect(bucket)[0])
             buckets.setdefault(client, []).append(bucket)
         return [ClusterNodeServer(self, client, stored) for client, stored in buckets.items()]
 
@@ -211,7 +211,7 @@ async def _close(client: Any) -> None:
     if isinstance(client, AsyncClusterNodes):
         await client.aclose()
     elif isinstance(client, Nodes):
-        for each in client.every():
+        for each in client.clients():
             await _close(each)
     else:
         await client.aclose(close_connection_pool=True)

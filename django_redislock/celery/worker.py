@@ -26,7 +26,7 @@ from celery.utils.imports import symbol_by_name
 from redis.exceptions import RedisError
 
 from django_redislock import clock
-from django_redislock.engine.fork_safety import gate
+from django_redislock.engine.fork_safety import fork_guard
 from django_redislock.identity import child_id, process_id, recorded_id
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import error_text, printable
@@ -146,7 +146,7 @@ class Watch:
         while True:
             pause.wait(LOOK_EVERY)
             try:
-                with gate:
+                with fork_guard:
                     self._look()
             except Exception:
                 logger.exception("Check for dead pool processes failed, will retry")

@@ -1,4 +1,4 @@
-"""What a flow can ask its driver for. A flow is a generator of these."""
+"""The operations that a flow yields. A flow is a generator; `runners` performs its operations."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -8,88 +8,87 @@ from ..backends import Server
 from ..lua import Script
 
 T = TypeVar("T")
-Parts: TypeAlias = tuple[str | int | float, ...]
-Command: TypeAlias = tuple[Parts, ...]
-"""What often comes again is a piece of its own, and packed once; the last piece is the rest."""
+Command: TypeAlias = tuple[str | int | float, ...]
 
 CLEANUP_TIMEOUT_SECONDS = 1.0
-"""Seconds to wait for the answer to a vital call after its task was cancelled, and for the release
+"""Seconds to wait for the reply to a vital call after its task was cancelled, and for the release
 that follows an acquisition that failed."""
 
 REPLICA_WAIT_SECONDS = 1.0
-"""Seconds in which the replicas that are wanted have to have what was written."""
+"""Seconds in which the wanted number of replicas must confirm a write."""
 
 
 @dataclass(slots=True)
 class Call:
-    """Run a script; answers what it answers."""
+    """Run a script, and return its reply."""
 
     script: Script
     keys: tuple[str, ...]
     args: tuple[str | int, ...]
 
-    about: tuple[str | int, ...] = ()
-    """What comes before `args`, and often comes again."""
-
     limit: float | None = None
-    """Seconds to wait for the answer, if less than the client would."""
+    """Seconds to wait for the reply. None: as long as the client does."""
 
     vital: bool = False
-    """To be finished even if its task is cancelled meanwhile, if that is quick."""
+    """Whether to wait for the reply if the task is cancelled, for `CLEANUP_TIMEOUT_SECONDS`."""
 
     once: bool = False
-    """Not to be asked again, as it then could be about somebody else."""
+    """Whether the call must not be repeated, because it would affect another holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Run several scripts in one round trip; answers a list of their answers, and last the number
-    of replicas that have what they wrote, if that is wanted."""
+    """Run scripts in one round trip, and return a list of their replies.
+
+    With `replicas`, the last item is the number of replicas that confirmed the writes.
+    """
 
     calls: tuple[Call, ...]
     limit: float | None = None
 
     replicas: int = 0
-    """How many replicas are waited for, at most `REPLICA_WAIT_SECONDS`."""
+    """How many replicas to wait for, at most `REPLICA_WAIT_SECONDS`."""
 
     apart: bool = False
-    """Errors that Redis answers are among the answers: one of them is none of the others'."""
+    """Whether an error that Redis replies with is an item of the list, and is not raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawCommands:
-    """Send commands that are no scripts in one round trip; answers a list of their answers, with
-    the errors that Redis answers among them. A client may have parsed what it knows."""
+    """Send commands other than scripts in one round trip, and return a list of their replies.
 
-    commands: tuple[Parts, ...]
+    An error that Redis replies with is an item of the list.
+    """
+
+    commands: tuple[Command, ...]
     limit: float | None = None
 
     key: str = ""
-    """Where several servers share the keys: whoever keeps this one is asked."""
+    """If several servers share the keys, a key of the server to ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingPop:
-    """Pop from a list; answers the text, or None after `seconds` without any."""
+    """Pop from a list, and return the text, or None if nothing is pushed within `seconds`."""
 
     key: str
     seconds: float
 
     limit: float
-    """Seconds after which no answer at all counts as a dead connection."""
+    """Seconds after which the connection counts as broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Do nothing for so many seconds."""
+    """Sleep for so many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """Run flows at the same time, each on a server of its own; answers a list of what each
-    answers, or of the exception that it ended with."""
+    """Run flows concurrently, each on its server, and return a list of their outcomes: what a flow
+    returns, or the exception that ended it."""
 
     flows: "tuple[OnServer[Any], ...]"
 

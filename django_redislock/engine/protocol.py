@@ -31,8 +31,8 @@ from .operations import (
     Sleep,
 )
 from .parsing import number, parse_or_none
-from .pools import PAUSE
 from .runners import text
+from .transport import POLL_INTERVAL_SECONDS
 
 SLICE = 0.5
 """Seconds for which a waiter sits in one blocking pop before it shows life again."""
@@ -121,10 +121,10 @@ def acquire(want: Want, until: float | None) -> Flow[Granted | None]:
 
 def _claim(want: Want, left: float, asked: float) -> Flow[Granted | None]:
     keys, lease = want.keys, want.lease
-    about = (want.kind, want.capacity, want.weight, ms(lease), ms(want.claim))
+    limits = (want.kind, want.capacity, want.weight, ms(lease), ms(want.claim))
     alive = ms(ALIVE) if left > 0 else 0
-    args = (keys.name, want.token, alive, want.predecessor, want.info, conf.history)
-    call = Call(ACQUIRE, keys.all, args, about=about, limit=_limit(left, want.patience))
+    args = (*limits, keys.name, want.token, alive, want.predecessor, want.info, conf.history)
+    call = Call(ACQUIRE, keys.all, args, limit=_limit(left, want.patience))
     want.unanswered = True
     fence = yield call
     want.unanswered = False
@@ -162,7 +162,7 @@ def _replicated(call: Call, want: Want) -> Flow[int]:
             return fence
         if clock.now() >= until:  # not so where the lock has just moved to another node
             raise _too_few(want.keys.name, "acquired", replicas, want.min_replicas)
-        yield Sleep(PAUSE)
+        yield Sleep(POLL_INTERVAL_SECONDS)
 
 
 def _too_few(name: str, done: str, replicas: int, wanted: int) -> ConnectionError:

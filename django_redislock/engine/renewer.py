@@ -343,7 +343,7 @@ class ThreadBook(Book):
         with self._on_round:
             for errand in self.errands():
                 try:
-                    with fork_safety.gate:
+                    with fork_safety.fork_guard:
                         client, old = self._connected.client_for(self.server.client)
                         if old:
                             close(old)

@@ -1,5 +1,4 @@
-"""The two ways to do what a flow wants. But for `exchange` below, sync and async differ nowhere
-else in how they talk to Redis."""
+"""Perform the operations of a flow: `run()` in sync code, `arun()` in async code."""
 
 import asyncio
 import time
@@ -10,12 +9,13 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import ConnectionError, NoScriptError
+from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
-from ..backends import AsyncClient, Client
+from ..backends import AsyncClient, Client, Server
+from ..backends.cluster import is_redirect
 from ..backends.dedicated import aclose, close, dedicated
 from ..exceptions import LockError
-from .exchange import aask, ask, is_elsewhere, keeper
+from . import transport
 from .operations import (
     CLEANUP_TIMEOUT_SECONDS,
     REPLICA_WAIT_SECONDS,
@@ -24,59 +24,65 @@ from .operations import (
     Call,
     Command,
     Flow,
+    Gather,
     OnServer,
     Op,
     RawCommands,
     Sleep,
 )
-from .pools import PATIENCE, STANDING, is_exhausted, seat
+from .transport import POOL_WAIT_SECONDS, blocking_slot, is_exhausted, node_for_key
 
 T = TypeVar("T")
 
-MOST = 10
-"""Keys of a call that are likely to come again: not those of many locks."""
+WAITER_POLL_SECONDS = 0.1
+"""Seconds between two requests of a waiter that may not block a connection of the pool."""
 
-IN_TIME = 0.8
-"""The part of the time for an answer that the server may take to wait for something."""
+SERVER_SHARE_OF_TIMEOUT = 0.8
+"""The part of the client's `socket_timeout` for which the server may let a command wait."""
 
 
 def run(client: Client, flow: Flow[T]) -> T:
-    """Drive a flow to its end. What an operation raises is raised inside the flow, and so is an
-    interrupt, wherever it strikes."""
-    answer, error = None, None
+    """Run a flow, and return its result.
+
+    An exception of an operation is raised inside the flow, and so is an interrupt.
+    """
+    reply, error = None, None
     while True:
         try:
-            op = flow.send(answer) if error is None else flow.throw(error)
-            answer, error = _perform(client, op), None
+            op = flow.send(reply) if error is None else flow.throw(error)
+            reply, error = _perform(client, op), None
         except StopIteration as stop:
             result: T = stop.value
             return result
-        except BaseException as trouble:
-            if getgeneratorstate(flow) == GEN_CLOSED:  # it is the flow's own
+        except BaseException as raised:
+            if getgeneratorstate(flow) == GEN_CLOSED:  # the flow itself raised it
                 raise
-            error = trouble
+            error = raised
 
 
 async def arun(client: AsyncClient, flow: Flow[T]) -> T:
-    """Async version of `run()`. If the task is cancelled while a vital call is under way, the flow
-    gets the answer first, and then the cancellation. Without an answer in that time,
-    or at a second cancellation, the flow gets the cancellation at once."""
+    """Async version of `run()`.
+
+    If the task is cancelled during a vital call, the flow gets the reply first, and then the
+    cancellation. If Redis does not reply in time, or after a second cancellation, the flow gets
+    the cancellation at once.
+    """
     cancelled = False
     try:
         op = next(flow)
         while True:
-            if cancelled and not _is_vital(op):
+            if cancelled and not (isinstance(op, Call) and op.vital):
                 op = flow.throw(asyncio.CancelledError())
                 continue
             try:
-                answer = await _aperform(client, op)
-            except _CancelledMeanwhile as late:
+                reply = await _aperform(client, op)
+            except _CancelledDuringCall as late:
                 cancelled = True
-                op = flow.send(late.answer)
+                op = flow.send(late.reply)
             except BaseException as error:
                 op = flow.throw(error)
             else:
-                op = flow.send(answer)
+                op = flow.send(reply)
     except StopIteration as stop:
         if cancelled:
             raise asyncio.CancelledError from None
@@ -88,156 +94,79 @@ async def arun(client: AsyncClient, flow: Flow[T]) -> T:
         raise
 
 
-class _CancelledMeanwhile(asyncio.CancelledError):
-    def __init__(self, answer: Any) -> None:
+class _CancelledDuringCall(asyncio.CancelledError):
+    def __init__(self, reply: Any) -> None:
         super().__init__()
-        self.answer = answer
-
-
-def _is_vital(op: Op) -> bool:
-    return isinstance(op, Call) and op.vital
+        self.reply = reply
 
 
 def _perform(client: Client, op: Op) -> Any:
     match op:
         case Call():
             return _call(client, op)
-        case Batch(calls, limit):
-            commands, synced = [_by_digest(call) for call in calls], _synced(client, op)
-            answers = ask(client, [*commands, *synced], limit)
-            if unknown := _unknown(answers):
-                full = [_in_full(calls[at]) for at in unknown]
-                _put_in(answers, unknown, ask(client, [*full, *synced], limit))
-            return answers if op.apart else [_good(answer) for answer in answers]
-        case RawCommands(commands, limit, key):
-            return ask(keeper(client, key), [(parts,) for parts in commands], limit)
+        case Batch():
+            return _batch(client, op)
         case BlockingPop():
-            there = keeper(client, op.key)
-            with seat(there) as seated:
-                if seated:
-                    [answer] = ask(there, [_pop(there, op)], op.limit)
-                    return _popped(answer)
-            return time.sleep(min(op.seconds, STANDING))
-        case Sleep(seconds):
-            return time.sleep(seconds)
-    return _at_the_same_time(op.flows)
+            node = node_for_key(client, op.key)
+            with blocking_slot(node) as is_free:
+                if is_free:
+                    return _popped(transport.call(node, [_pop(node, op)], op.limit))
+            return time.sleep(min(op.seconds, WAITER_POLL_SECONDS))
+        case Sleep():
+            return time.sleep(op.seconds)
+        case RawCommands():
+            return transport.call(node_for_key(client, op.key), op.commands, op.limit)
+        case Gather():
+            return _run_concurrently(op.flows)
 
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
     match op:
-        case Call(vital=True, once=True):
-            return await _to_the_end(client, op)
-        case Call(vital=True):
-            return await _again_if_cancelled(client, op)
         case Call():
+            if op.vital:
+                finish = _wait_if_cancelled if op.once else _repeat_if_cancelled
+                return await finish(client, op)
             return await _acall(client, op)
-        case Batch(calls, limit):
-            commands, synced = [_by_digest(call) for call in calls], _synced(client, op)
-            answers = await aask(client, [*commands, *synced], limit)
-            if unknown := _unknown(answers):
-                full = [_in_full(calls[at]) for at in unknown]
-                _put_in(answers, unknown, await aask(client, [*full, *synced], limit))
-            return answers if op.apart else [_good(answer) for answer in answers]
-        case RawCommands(commands, limit, key):
-            return await aask(keeper(client, key), [(parts,) for parts in commands], limit)
+        case Batch():
+            return await _abatch(client, op)
         case BlockingPop():
-            there = keeper(client, op.key)
-            with seat(there) as seated:
-                if seated:
-                    [answer] = await aask(there, [_pop(there, op)], op.limit)
-                    return _popped(answer)
-            return await asyncio.sleep(min(op.seconds, STANDING))
-        case Sleep(seconds):
-            return await asyncio.sleep(seconds)
-    return _outcomes(await asyncio.gather(*map(_aoutcome, op.flows), return_exceptions=True))
+            node = node_for_key(client, op.key)
+            with blocking_slot(node) as is_free:
+                if is_free:
+                    return _popped(await transport.acall(node, [_pop(node, op)], op.limit))
+            return await asyncio.sleep(min(op.seconds, WAITER_POLL_SECONDS))
+        case Sleep():
+            return await asyncio.sleep(op.seconds)
+        case RawCommands():
+            return await transport.acall(node_for_key(client, op.key), op.commands, op.limit)
+        case Gather():
+            flows = map(_arun_on_server, op.flows)
+            return _checked(await asyncio.gather(*flows, return_exceptions=True))
 
 
-def _at_the_same_time(flows: Sequence[OnServer[Any]]) -> list[Any]:
-    """In threads, but for one that the caller's own does: of a single one nothing is waited for
-    that an interrupt would not end. All that have begun have ended when this does."""
-    runs = [_Run(there) for there in flows]
-    try:
-        for run_here in [each for each in runs[1:] if not each.starts()] + runs[:1]:
-            run_here.run()
-    finally:
-        for each in runs:
-            each.end()
-    return _outcomes([each.outcome for each in runs])
-
-
-def _outcomes(told: list[Any]) -> list[Any]:
-    """Settings that are wrong are no failure of one server, which the others could make good."""
-    for each in told:
-        if isinstance(each, ImproperlyConfigured):
-            raise each
-    return told
-
-
-class _Run(Thread):
-    """A flow's, on its server."""
-
-    def __init__(self, there: OnServer[Any]) -> None:
-        super().__init__(daemon=True)
-        self.outcome: Any = None
-        self._there = there
-        self._may_begin = Lock()
-
-    def starts(self) -> bool:
-        try:
-            self.start()
-        except RuntimeError:  # the interpreter shuts down
-            return False
-        return True
-
-    def run(self) -> None:
-        if not self._may_begin.acquire(blocking=False):
-            return
-        server, flow = self._there
-        try:
-            self.outcome = run(server.client, flow)
-        except Exception as error:
-            self.outcome = error.with_traceback(None)  # it would keep its frames alive
-
-    def end(self) -> None:
-        """Wait until it has. If it has not begun, as the start of a thread was interrupted, it
-        never will."""
-        has_begun = not self._may_begin.acquire(blocking=False)
-        if has_begun and self.ident:
-            self.join()
-
-
-async def _aoutcome(there: OnServer[T]) -> T:
-    server, flow = there
-    return await arun(await server.async_client(), flow)
+# A call, and a batch of calls
 
 
 def _call(client: Client, call: Call) -> Any:
     if not call.vital:
-        return _run_script(client, call, PATIENCE)
+        return _run_script(client, call, POOL_WAIT_SECONDS)
     try:
         return _run_script(client, call, 0)
     except ConnectionError as error:
-        # Waiters use all connections of the pool, and they wait for this release. It can't wait
-        # for them: the lease is no longer renewed.
+        # Waiters use all connections of the pool, and they wait for this release. It cannot wait
+        # for them, because nothing renews the lease any more.
         extra = dedicated(client) if is_exhausted(error) else client
         if extra is client:
             raise
     try:
-        return _run_script(extra, call, PATIENCE)
+        return _run_script(extra, call, POOL_WAIT_SECONDS)
     finally:
         close(extra)
 
 
-def _run_script(client: Client, call: Call, patience: float) -> Any:
-    [answer] = ask(client, [_by_digest(call)], call.limit, patience=patience)
-    if isinstance(answer, NoScriptError):
-        [answer] = ask(client, [_in_full(call)], call.limit, patience=patience)
-    return _good(answer)
-
-
 async def _acall(client: AsyncClient, call: Call) -> Any:
     if not call.vital:
-        return await _arun_script(client, call, PATIENCE)
+        return await _arun_script(client, call, POOL_WAIT_SECONDS)
     try:
         return await _arun_script(client, call, 0)
     except ConnectionError as error:
@@ -245,110 +174,134 @@ async def _acall(client: AsyncClient, call: Call) -> Any:
         if extra is client:
             raise
     try:
-        return await _arun_script(extra, call, PATIENCE)
+        return await _arun_script(extra, call, POOL_WAIT_SECONDS)
     finally:
         await aclose(extra)
 
 
-async def _arun_script(client: AsyncClient, call: Call, patience: float) -> Any:
-    once = call.once
-    [answer] = await aask(client, [_by_digest(call)], call.limit, once=once, patience=patience)
-    if isinstance(answer, NoScriptError):
-        [answer] = await aask(client, [_in_full(call)], call.limit, once=once, patience=patience)
-    return _good(answer)
+def _run_script(client: Client, call: Call, pool_wait: float) -> Any:
+    [reply] = transport.call(client, [_evalsha(call)], call.limit, pool_wait=pool_wait)
+    if isinstance(reply, NoScriptError):
+        [reply] = transport.call(client, [_eval(call)], call.limit, pool_wait=pool_wait)
+    return _unwrap(reply)
 
 
-# What both send, and how both read
-
-
-def _by_digest(call: Call) -> Command:
-    keys = call.keys
-    script = ("EVALSHA", call.script.sha, len(keys))
-    if len(keys) > MOST:
-        return script, (*keys, *call.about, *call.args)
-    return script, keys, call.about, call.args
-
-
-def _in_full(call: Call) -> Command:
-    # A server that was restarted, or told SCRIPT FLUSH, does not know the digest.
-    return (("EVAL", call.script.source, len(call.keys), *call.keys, *call.about, *call.args),)
-
-
-def _unknown(answers: Sequence[Any]) -> list[int]:
-    """The places of the calls whose script the server did not know."""
-    return [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-
-
-def _put_in(answers: list[Any], places: Sequence[int], others: Sequence[Any]) -> None:
-    for at, answer in zip(places, others, strict=False):
-        answers[at] = answer
-    if len(others) > len(places):  # how many replicas have them
-        answers[-1] = others[-1]
-
-
-def _synced(client: Any, batch: Batch) -> tuple[Command, ...]:
-    """What asks how many replicas have what was sent before it on the same connection."""
-    if not batch.replicas:
-        return ()
-    there = keeper(client, batch.calls[0].keys[0])
-    seconds = _in_time(
-        there,
-        REPLICA_WAIT_SECONDS
-        if batch.limit is None
-        else min(REPLICA_WAIT_SECONDS, batch.limit * IN_TIME),
+async def _arun_script(client: AsyncClient, call: Call, pool_wait: float) -> Any:
+    limit, once = call.limit, call.once
+    [reply] = await transport.acall(
+        client, [_evalsha(call)], limit, once=once, pool_wait=pool_wait
     )
-    return ((("WAIT", batch.replicas, max(1, round(seconds * 1000))),),)  # 0 is for ever
+    if isinstance(reply, NoScriptError):
+        [reply] = await transport.acall(
+            client, [_eval(call)], limit, once=once, pool_wait=pool_wait
+        )
+    return _unwrap(reply)
 
 
-def _pop(client: Any, wait: BlockingPop) -> Command:
-    # Before 7.0.8 Redis takes a millisecond and less for 0, which is for ever.
-    return (("BLPOP", wait.key, max(0.002, _in_time(client, wait.seconds))),)
+def _batch(client: Client, batch: Batch) -> list[Any]:
+    wait = _wait_for_replicas(client, batch)
+    replies = transport.call(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
+    if unknown := _unknown_scripts(replies):
+        again = [*(_eval(batch.calls[position]) for position in unknown), *wait]
+        _insert(replies, unknown, transport.call(client, again, batch.limit))
+    return replies if batch.apart else [_unwrap(reply) for reply in replies]
 
 
-def _in_time(client: Any, seconds: float) -> float:
-    # A command that lasts longer than the client waits for any answer would break the connection.
+async def _abatch(client: AsyncClient, batch: Batch) -> list[Any]:
+    wait = _wait_for_replicas(client, batch)
+    replies = await transport.acall(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
+    if unknown := _unknown_scripts(replies):
+        again = [*(_eval(batch.calls[position]) for position in unknown), *wait]
+        _insert(replies, unknown, await transport.acall(client, again, batch.limit))
+    return replies if batch.apart else [_unwrap(reply) for reply in replies]
+
+
+def _evalsha(call: Call) -> Command:
+    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
+
+
+def _eval(call: Call) -> Command:
+    # The server does not know the digest after a restart or SCRIPT FLUSH.
+    return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
+
+
+def _unknown_scripts(replies: Sequence[Any]) -> list[int]:
+    return [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+
+
+def _insert(replies: list[Any], positions: Sequence[int], others: Sequence[Any]) -> None:
+    for position, reply in zip(positions, others, strict=False):
+        replies[position] = reply
+    if len(others) > len(positions):  # the number of replicas
+        replies[-1] = others[-1]
+
+
+def _wait_for_replicas(client: Any, batch: Batch) -> list[Command]:
+    """The command that counts the replicas that have the writes before it on its connection."""
+    if not batch.replicas:
+        return []
+    seconds = REPLICA_WAIT_SECONDS
+    if batch.limit is not None:
+        seconds = min(seconds, batch.limit * SERVER_SHARE_OF_TIMEOUT)
+    seconds = _below_timeout(node_for_key(client, batch.calls[0].keys[0]), seconds)
+    return [("WAIT", batch.replicas, max(1, round(seconds * 1000)))]  # 0 would wait indefinitely
+
+
+def _pop(client: Any, pop: BlockingPop) -> Command:
+    # Before Redis 7.0.8, less than a millisecond counts as 0, which waits indefinitely.
+    return ("BLPOP", pop.key, max(0.002, _below_timeout(client, pop.seconds)))
+
+
+def _below_timeout(client: Any, seconds: float) -> float:
+    # A command that lasts longer than the client's timeout would break the connection.
     timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
-    return min(seconds, timeout * IN_TIME) if timeout else seconds
+    return min(seconds, timeout * SERVER_SHARE_OF_TIMEOUT) if timeout else seconds
 
 
-def _good(answer: Any) -> Any:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+def _unwrap(reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
 
 
-def _popped(answer: Any) -> str | None:
-    if is_elsewhere(answer):
+def _popped(replies: Sequence[Any]) -> str | None:
+    [reply] = replies
+    # A server that becomes a replica ends blocking commands by UNBLOCKED.
+    is_unblocked = isinstance(reply, ResponseError) and "UNBLOCKED" in str(reply)
+    if is_unblocked or is_redirect(reply):
         return None
-    return text(_good(answer)[1]) if answer else None
+    return text(_unwrap(reply)[1]) if reply else None
 
 
 def text(value: str | bytes) -> str:
-    """Clients answer in bytes or, told ``decode_responses``, in str."""
+    """Return a reply as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-async def _again_if_cancelled(client: AsyncClient, call: Call) -> Any:
-    """Make a call. If this task is cancelled meanwhile, make it once more, so that the flow learns
-    the answer. It takes at most 1 s, and a second cancellation ends it."""
+# Vital calls in a task that is cancelled
+
+
+async def _repeat_if_cancelled(client: AsyncClient, call: Call) -> Any:
+    """Make a call. If the task is cancelled, make it once more to learn the reply.
+
+    That takes at most `CLEANUP_TIMEOUT_SECONDS`, and a second cancellation ends it.
+    """
     try:
         return await _acall(client, call)
     except asyncio.CancelledError as cancelled:
-        limit = (
-            CLEANUP_TIMEOUT_SECONDS
-            if call.limit is None
-            else min(call.limit, CLEANUP_TIMEOUT_SECONDS)
-        )
+        limit = min(call.limit or CLEANUP_TIMEOUT_SECONDS, CLEANUP_TIMEOUT_SECONDS)
         try:
-            answer = await _acall(client, replace(call, limit=limit))
+            reply = await _acall(client, replace(call, limit=limit))
         except Exception:
             raise cancelled from None
-        raise _CancelledMeanwhile(answer) from cancelled
+        raise _CancelledDuringCall(reply) from cancelled
 
 
-async def _to_the_end(client: AsyncClient, call: Call) -> Any:
-    """Make a call that must not be repeated. If this task is cancelled meanwhile, wait at most
-    1 s for the answer, and no longer than until a second cancellation."""
+async def _wait_if_cancelled(client: AsyncClient, call: Call) -> Any:
+    """Make a call that must not be repeated. If the task is cancelled, wait for the reply.
+
+    That takes at most `CLEANUP_TIMEOUT_SECONDS`, and a second cancellation ends it.
+    """
     task = asyncio.ensure_future(_acall(client, call))
     try:
         await asyncio.wait([task])
@@ -356,15 +309,77 @@ async def _to_the_end(client: AsyncClient, call: Call) -> Any:
         try:
             await asyncio.wait([task], timeout=CLEANUP_TIMEOUT_SECONDS)
         finally:
-            task.cancel()  # does nothing if it is done
-            task.add_done_callback(_forget_error)
+            task.cancel()  # does nothing if the task is done
+            task.add_done_callback(_retrieve_error)
         if task.done() and not task.cancelled() and not task.exception():
-            raise _CancelledMeanwhile(task.result()) from cancelled
+            raise _CancelledDuringCall(task.result()) from cancelled
         raise
     return task.result()
 
 
-def _forget_error(task: "asyncio.Task[Any]") -> None:
-    """Keep asyncio from logging an error that nobody waits for any more."""
+def _retrieve_error(task: "asyncio.Task[Any]") -> None:
+    """Keep asyncio from logging an error that nothing waits for any more."""
     if not task.cancelled():
         task.exception()
+
+
+# Flows on several servers
+
+
+def _run_concurrently(flows: Sequence[OnServer[Any]]) -> list[Any]:
+    """Run flows in threads, and the first one in this thread. All have ended when this returns.
+
+    A single flow has no thread, so that an interrupt ends it.
+    """
+    threads = [_FlowThread(server, flow) for server, flow in flows]
+    try:
+        for thread in [each for each in threads[1:] if not each.try_start()] + threads[:1]:
+            thread.run()
+    finally:
+        for thread in threads:
+            thread.finish()
+    return _checked([thread.outcome for thread in threads])
+
+
+def _checked(outcomes: list[Any]) -> list[Any]:
+    """Raise an error in the settings: other servers cannot make up for it."""
+    for outcome in outcomes:
+        if isinstance(outcome, ImproperlyConfigured):
+            raise outcome
+    return outcomes
+
+
+class _FlowThread(Thread):
+    def __init__(self, server: Server, flow: Flow[Any]) -> None:
+        super().__init__(daemon=True)
+        self.outcome: Any = None
+        self._server = server
+        self._flow = flow
+        self._may_run = Lock()
+
+    def try_start(self) -> bool:
+        try:
+            self.start()
+        except RuntimeError:  # the interpreter is shutting down
+            return False
+        return True
+
+    def run(self) -> None:
+        if not self._may_run.acquire(blocking=False):
+            return
+        try:
+            self.outcome = run(self._server.client, self._flow)
+        except Exception as error:
+            self.outcome = error.with_traceback(None)  # its frames would keep a lock alive
+
+    def finish(self) -> None:
+        """Wait for the thread. A thread that has not begun to run, because an interrupt struck
+        while it was started, never does."""
+        has_begun = not self._may_run.acquire(blocking=False)
+        if has_begun and self.ident:
+            self.join()
+
+
+async def _arun_on_server(there: OnServer[T]) -> T:
+    server, flow = there
+    return await arun(await server.async_client(), flow)

@@ -236,9 +236,9 @@ class Crowd:
         with self.counted_in(lock):
             if lock.reentrant:
                 async with lock:
-                    await self.linger(6)
+                    await self.linger(12)
             else:
-                await self.linger(6)
+                await self.linger(12)
         reach("releases")
 
     async def linger(self, most):

@@ -23,8 +23,8 @@ from redis.exceptions import (
 )
 
 from django_redislock import AsyncLock, Lock, locks
+from django_redislock.backends import cluster as nodes_of_cluster
 from django_redislock.backends import server
-from django_redislock.engine import exchange
 from tests.lock_tools import renewed, start, waiting
 from tests.servers import Cluster
 from tests.tools import wait_until
@@ -160,16 +160,16 @@ def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again
     slot, key = slot_of("a"), server("default").keys.of("a").lock
 
     def redirected(nodes):
-        keeper = nodes.at(key)
+        keeper = nodes.client_for(key)
         for error in (MovedError, AskError):
-            assert nodes.redirected(error(f"{slot} 127.0.0.1:1")) is None
-        assert nodes.at(key) is keeper
+            assert nodes.follow(error(f"{slot} 127.0.0.1:1")) is None
+        assert nodes.client_for(key) is keeper
 
     async def use():
         await locks.acount()
         nodes = await server("default").async_client()
         redirected(nodes)
-        await asyncio.wait([nodes._looking])
+        await asyncio.wait([nodes._refresh_task])
         await locks.acount()
 
     redirected(server("default").client)
@@ -182,8 +182,8 @@ def test_no_connection_stays_open_with_its_loop_where_the_client_looked_again(cl
             async with locks.lock("a"):
                 pass
             nodes = await server("default").async_client()
-            nodes.look_again()
-            await asyncio.wait([nodes._looking])
+            nodes.refresh()
+            await asyncio.wait([nodes._refresh_task])
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
@@ -197,7 +197,7 @@ def test_connections_that_were_closed_while_idle_are_no_error_in_async(cluster):
         async with locks.lock("a"):
             pass
         nodes = await server("default").async_client()
-        node = nodes.at(server("default").keys.of("a").lock)
+        node = nodes.client_for(server("default").keys.of("a").lock)
         for connection in node.node._free:
             connection._writer.transport.abort()
         await asyncio.sleep(0.01)  # asyncio does the rest
@@ -211,7 +211,7 @@ def test_connections_that_were_closed_while_idle_are_no_error_in_async(cluster):
 
 
 def test_a_slot_that_does_not_arrive_is_an_error_and_nothing_is_left(cluster, monkeypatch):
-    monkeypatch.setattr(exchange, "LONGEST_MOVE", 0.1)
+    monkeypatch.setattr(nodes_of_cluster, "SLOT_MOVE_SECONDS", 0.1)
     slot = slot_of("a")
     assert locks.lock("a").acquire()
     with cluster.moving(slot, another(cluster, slot)):

@@ -8,7 +8,7 @@ from redis.exceptions import ConnectionError, ReadOnlyError
 
 from django_redislock import LockLost
 from django_redislock.engine import runners
-from django_redislock.engine.pools import connection_of
+from django_redislock.engine.transport import get_connection
 from tests.lock_tools import start, waiting
 from tests.servers import Node
 from tests.tools import wait_until
@@ -172,7 +172,7 @@ def test_an_address_that_leads_to_a_new_primary_is_followed(alias_on, tmp_path):
         with own.lock("a"):
             pass
         pool = own._server().pool
-        idle = [connection_of(pool, None) for _ in range(3)]
+        idle = [get_connection(pool) for _ in range(3)]
         for connection in idle:
             pool.release(connection)
         asyncio.run(use())

@@ -365,10 +365,10 @@ class Stage:
         remembered = self._lock_expires >= self.model.now
         if op.script.name != ROWS.name:
             expected = self._model_answer(op, remembered=remembered)
-            _same(f"the answer to {op.script.name}{op.about + op.args}", _read(answer), expected)
+            _same(f"the answer to {op.script.name}{op.args}", _read(answer), expected)
         self._compare(shown)
         if op.script.name == ACQUIRE.name and isinstance(answer, int) and answer < 0:
-            self._note_robbed(op.args[3])
+            self._note_robbed(op.args[-3])
         return answer
 
     def _note_robbed(self, predecessor: str | int) -> None:
@@ -380,7 +380,7 @@ class Stage:
             mode, wanted, _ = call.args
             renewed, ms = str(wanted).split()
             return b"%d" % self.model.renew(renewed, int(ms), mode)  # type: ignore[arg-type]
-        model, args = self.model, (*call.about, *call.args)
+        model, args = self.model, call.args
         match call.script.name, args:
             case "acquire", [*asked, _, token, alive, predecessor, _, _]:
                 return model.acquire(token, *asked, alive, predecessor)  # type: ignore[arg-type]

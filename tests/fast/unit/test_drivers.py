@@ -1,6 +1,6 @@
-"""What a flow wants is done, in either colour: its answers, its errors, its cancellation.
+"""Runners perform the operations of a flow, sync and async: replies, errors, cancellation.
 
-Answers are bytes, also those of a client that was told to decode them."""
+Replies are bytes, also if the client decodes its replies."""
 
 import asyncio
 import contextlib
@@ -132,7 +132,7 @@ def test_where_no_thread_can_be_started_the_caller_does_it_all(client: redis.Red
 
 
 def cancelled_at_once(flow: Flow[Any], made: Any = redis.asyncio.Redis) -> Any:
-    """What comes of a task that is cancelled while the first operation is under way."""
+    """Run a flow in a task that is cancelled during the first operation."""
 
     async def use(client: Any) -> Any:
         task = asyncio.create_task(arun(client, flow))

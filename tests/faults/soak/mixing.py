@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import LockError, locks
 from django_redislock.clock import now
-from django_redislock.engine.pools import connection_of
+from django_redislock.engine.transport import get_connection
 
 from .. import client as own
 from ..client import Client
@@ -194,7 +194,7 @@ def _open_connections() -> None:
     whenever more of its threads than ever happened to need one; and those that were closed would
     be missing."""
     for pool in map(_pool, QUORUM):
-        connections = [connection_of(pool, None) for _ in range(CONNECTIONS)]
+        connections = [get_connection(pool) for _ in range(CONNECTIONS)]
         for connection in connections:
             pool.release(connection)
 

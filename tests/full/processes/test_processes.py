@@ -183,7 +183,7 @@ pool = server("default").client.connection_pool
 inside = threading.Event()
 
 def talk():
-    with fork_safety.gate, pool._lock:  # as a renewal does for a moment
+    with fork_safety.fork_guard, pool._lock:  # as a renewal does for a moment
         inside.set()
         threading.Event().wait(0.3)
 
@@ -196,7 +196,7 @@ with locks.lock("a", blocking_timeout=20):
 if not pid:
     os._exit(0)
 thread.join()
-with fork_safety.gate:
+with fork_safety.fork_guard:
     say("parent goes on")
 os.waitpid(pid, 0)
 hear()

@@ -16,7 +16,7 @@ from django_redislock import LockLost
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import (
     awaiting,
-    fetching,
+    connecting,
     free,
     hanging,
     start,
@@ -147,10 +147,10 @@ def test_a_connect_that_fails_after_its_wait_is_over_harms_nobody(alias_on):
         with hanging(server):
             with pytest.raises(TimeoutError):
                 own.lock("a", blocking_timeout=1).acquire()
-            assert fetching()
+            assert connecting()
             os.kill(server.pid, signal.SIGKILL)
         server.stop()
-        wait_until(lambda: not fetching())
+        wait_until(lambda: not connecting())
         server.start()
         free(own, "a")
         with own.lock("a", blocking_timeout=5):

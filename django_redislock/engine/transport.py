@@ -1,0 +1,466 @@
+"""Send commands in one round trip and read their replies, in sync and async code.
+
+Only the public API of redis-py is used: a connection of the client's pool, because only there can
+the wait for a reply be limited. An error that Redis replies with is a value like other replies.
+"""
+
+import asyncio
+import math
+import os
+import threading
+import time
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from inspect import Parameter, signature
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from redis import ConnectionPool
+from redis.client import NEVER_DECODE
+from redis.exceptions import ConnectionError, MaxConnectionsError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ..backends import AsyncClient, Client, Nodes
+from ..backends.cluster import AsyncNode, is_readonly, route
+from .operations import Command
+
+T = TypeVar("T")
+
+POOL_WAIT_SECONDS = 2.0
+"""Seconds to wait for a connection if all that a pool may have are in use."""
+
+POLL_INTERVAL_SECONDS = 0.005
+"""Seconds between two attempts to get what another thread or server is about to release."""
+
+MIN_REPLY_SECONDS = 0.25
+"""Seconds that Redis has to reply, however long it took to get a connection."""
+
+RESPONSIVE_SECONDS = 0.1
+"""Seconds after a reply for which Redis counts as responsive, so that connecting has no limit."""
+
+POOL_EXHAUSTED = "Too many connections", "No connection available"
+"""Beginnings of the errors of a pool and of a blocking pool whose connections are all in use."""
+
+# Before redis-py 5.3 `get_connection()` requires the name of a command; later it is deprecated.
+_COMMAND_NAME = (
+    ("EVALSHA",)
+    if signature(ConnectionPool.get_connection).parameters["command_name"].default
+    is Parameter.empty
+    else ()
+)
+
+
+def call(
+    client: Client,
+    commands: Sequence[Command],
+    limit: float | None = None,
+    *,
+    pool_wait: float = POOL_WAIT_SECONDS,
+) -> list[Any]:
+    """Send commands and return their replies.
+
+    Args:
+        client: A client of redis-py, or `Nodes`.
+        commands: What to send. A command without a key goes to the node of the one before it.
+        limit: Seconds to wait for the replies, and to connect. `None` leaves both, and whether to
+            try again, to the client.
+        pool_wait: Seconds to wait for a connection if all of the pool are in use.
+
+    Returns:
+        A reply for each command: bytes, integers, lists, or an error that Redis replied with.
+
+    Raises:
+        redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: Redis did not reply.
+    """
+    deadline = None if limit is None else time.monotonic() + limit
+    if not isinstance(client, Nodes):
+        return _exchange(client, commands, deadline, pool_wait)
+    steps, replies = route(client, commands, deadline), None
+    try:
+        while True:
+            pause, node, sent = steps.send(replies)
+            time.sleep(pause)
+            replies = _exchange(node, sent, deadline, pool_wait) if node else None
+    except StopIteration as end:
+        routed: list[Any] = end.value
+        return routed
+    except (ConnectionError, RedisTimeoutError):
+        client.refresh()
+        raise
+
+
+async def acall(
+    client: AsyncClient,
+    commands: Sequence[Command],
+    limit: float | None = None,
+    *,
+    once: bool = False,
+    pool_wait: float = POOL_WAIT_SECONDS,
+) -> list[Any]:
+    """Async version of `call()`. With `once`, the client does not try again either."""
+    task = asyncio.current_task()
+    cancellations = task.cancelling() if task else 0
+    try:
+        replies = await _within(limit, _acall(client, commands, once, pool_wait))
+    except (ConnectionError, RedisTimeoutError, TimeoutError) as error:
+        if isinstance(client, Nodes):
+            client.refresh()
+        if isinstance(error, TimeoutError):
+            raise RedisTimeoutError("Redis did not respond in time") from error
+        raise
+    if task and task.cancelling() > cancellations:
+        # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
+        raise asyncio.CancelledError
+    return replies
+
+
+async def _acall(
+    client: AsyncClient, commands: Sequence[Command], once: bool, pool_wait: float
+) -> list[Any]:
+    if not isinstance(client, Nodes):
+        return await _aexchange(client, commands, once, pool_wait)
+    try:
+        return await _aroute(client, commands, once, pool_wait)
+    except ConnectionError as error:
+        # An idle connection was closed, or a refresh of the slots closed it while it was in use.
+        # The node may no longer be the right one.
+        if once or is_exhausted(error):
+            raise
+    return await _aroute(client, commands, once, pool_wait)
+
+
+async def _aroute(
+    nodes: Nodes, commands: Sequence[Command], once: bool, pool_wait: float
+) -> list[Any]:
+    steps, replies = route(nodes, commands, None), None
+    try:
+        while True:
+            pause, node, sent = steps.send(replies)
+            await asyncio.sleep(pause)
+            replies = await _aexchange(node, sent, once, pool_wait) if node else None
+    except StopIteration as end:
+        routed: list[Any] = end.value
+        return routed
+
+
+def node_for_key(client: Any, key: str) -> Any:
+    """Return the client of the server that has a key, if several servers share the keys."""
+    return client.client_for(key) if isinstance(client, Nodes) else client
+
+
+# Sync
+
+
+def _exchange(
+    client: Any, commands: Sequence[Command], deadline: float | None, pool_wait: float
+) -> list[Any]:
+    if client.connection:  # the client has no other
+        with _single_connection_lock(client):
+            return _send_and_read(client.connection, commands, deadline)
+    pool = client.connection_pool
+    connection = get_connection(pool, deadline, pool_wait)
+    try:
+        if _may_have_unread_reply(pool) and connection.can_read():
+            connection.disconnect()
+        if deadline is not None:  # it may have passed, because this process was stopped
+            deadline = max(deadline, time.monotonic() + MIN_REPLY_SECONDS)
+        replies = _send_and_read(connection, commands, deadline)
+        if deadline is not None:
+            _last_replies[pool] = time.monotonic()
+        for reply in replies:
+            if is_readonly(reply):  # new connections may lead to the new primary
+                connection.disconnect()
+                _disconnect_idle(pool)
+        return replies
+    finally:
+        pool.release(connection)
+
+
+def _send_and_read(
+    connection: Any, commands: Sequence[Command], deadline: float | None
+) -> list[Any]:
+    def attempt() -> list[Any]:
+        try:
+            # A health check has no limit. `_connect_within` has made it.
+            packed = _packed(connection, commands)
+            connection.send_packed_command(packed, check_health=deadline is None)
+            return [_read(connection, deadline) for _ in commands]
+        except BaseException:
+            connection.disconnect()  # an unread reply would answer the next command
+            raise
+
+    if deadline is not None:
+        return attempt()
+    replies: list[Any] = connection.retry.call_with_retry(
+        attempt, lambda error: connection.disconnect()
+    )
+    return replies
+
+
+def _packed(connection: Any, commands: Sequence[Command]) -> Any:
+    # All clients send the same bytes, whatever their own encoding is.
+    encoded = [[str(part).encode() for part in command] for command in commands]
+    return (
+        connection.pack_commands(encoded) if encoded[1:] else connection.pack_command(*encoded[0])
+    )
+
+
+def _read(connection: Any, deadline: float | None) -> Any:
+    if deadline is not None:
+        # A signal can end the first wait too early, also if it stopped the process. A reply that
+        # has arrived by then counts.
+        remaining = max(0, deadline - time.monotonic())
+        if not (connection.can_read(remaining) or connection.can_read(0)):
+            raise RedisTimeoutError("Redis did not respond in time")
+    try:
+        # As bytes: one reply that cannot be decoded would hide all other replies.
+        return connection.read_response(disable_decoding=True)
+    except ResponseError as error:
+        return error.with_traceback(None)  # its frames would keep a lock alive
+
+
+_single_connection_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_single_connection_locks.clear)
+
+
+def _single_connection_lock(client: Any) -> Any:
+    # Other threads, such as the renewer's, use the same connection. redis-py 5 has no lock for it.
+    lock = getattr(client, "single_connection_lock", None)
+    return lock or _single_connection_locks.setdefault(client, threading.RLock())
+
+
+# Async
+
+
+async def _aexchange(
+    client: Any, commands: Sequence[Command], once: bool, pool_wait: float
+) -> list[Any]:
+    if client.connection and len(commands) == 1 and not once:  # a single-connection client
+        return [await _aexecute(client, commands[0])]
+    pool = client.connection_pool
+    connection = await _aget_connection(pool, pool_wait)
+    try:
+        if once or (_may_have_unread_reply(pool) and await connection.can_read()):
+            await connection.disconnect()
+        if once:
+            replies = await _asend_and_read(connection, commands)
+        else:
+            send = _asend_and_read if isinstance(pool, AsyncNode) else _asend_on_idle
+            replies = await connection.retry.call_with_retry(
+                lambda: send(connection, commands), lambda error: connection.disconnect()
+            )
+    finally:
+        with suppress(KeyError):  # somebody reset the pool in the meantime
+            await pool.release(connection)
+    for reply in replies:
+        if is_readonly(reply):
+            await pool.disconnect(inuse_connections=False)
+    return replies
+
+
+async def _asend_on_idle(connection: Any, commands: Sequence[Command]) -> list[Any]:
+    try:
+        return await _asend_and_read(connection, commands)
+    except ConnectionError:
+        # The server had closed the idle connection, and the event loop had not noticed.
+        return await _asend_and_read(connection, commands)
+
+
+async def _asend_and_read(connection: Any, commands: Sequence[Command]) -> list[Any]:
+    try:
+        await connection.send_packed_command(_packed(connection, commands))
+        return [await _aread(connection) for _ in commands]
+    except BaseException as error:
+        await connection.disconnect(nowait=True)  # an unread reply would answer the next command
+        if isinstance(error, TypeError | AttributeError):  # another task closed the connection
+            raise ConnectionError("The connection was closed during a command") from error
+        raise
+
+
+async def _aread(connection: Any) -> Any:
+    # The connection's own timeout, which infinity turns off, ignores that the loop may be busy.
+    reply = connection.read_response(disable_decoding=True, timeout=math.inf)
+    try:
+        return await _within(connection.socket_timeout, reply)
+    except ResponseError as error:
+        return error.with_traceback(None)  # its frames would keep a lock alive
+    except TimeoutError as error:
+        raise RedisTimeoutError("Redis did not respond in time") from error
+
+
+async def _within(seconds: float | None, reply: Coroutine[Any, Any, T]) -> T:
+    """Await a reply. Raise `TimeoutError` if it has not arrived within `seconds`, if given.
+
+    If the event loop was busy when the time ended, the reply may have arrived unread. The loop
+    then gets as long again as it was late, to read it.
+    """
+    if seconds is None:
+        return await reply
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    async with asyncio.timeout(None) as timeout:
+
+        def expire() -> None:
+            now = loop.time()
+            timeout.reschedule(now + min(now - due, seconds))
+
+        timer = loop.call_at(due, expire)
+        try:
+            return await reply
+        finally:
+            timer.cancel()
+
+
+async def _aexecute(client: Any, command: Command) -> Any:
+    name, *parts = command
+    try:
+        encoded = [str(part).encode() for part in parts]
+        return await client.execute_command(name, *encoded, **{NEVER_DECODE: True})
+    except ResponseError as error:
+        return error.with_traceback(None)  # its frames would keep a lock alive
+
+
+# Connections of a pool
+
+
+def is_exhausted(error: ConnectionError) -> bool:
+    """Return whether all connections of a pool are in use. The server may well be reachable."""
+    # redis-py has a class for this error, but not all of its releases and pools use it.
+    return isinstance(error, MaxConnectionsError) or str(error).startswith(POOL_EXHAUSTED)
+
+
+def get_connection(
+    pool: Any, deadline: float | None = None, pool_wait: float = POOL_WAIT_SECONDS
+) -> Any:
+    """Return a connection of a sync pool that is connected.
+
+    Args:
+        pool: A connection pool of redis-py.
+        deadline: When to stop connecting, on the monotonic clock. If Redis has replied within
+            `RESPONSIVE_SECONDS`, only the client's own timeouts apply.
+        pool_wait: Seconds to wait for a connection if all are in use.
+    """
+    give_up = time.monotonic() + pool_wait
+    while True:
+        try:
+            if deadline is None or _replied_just_now(pool):
+                return pool.get_connection(*_COMMAND_NAME)
+            return _connect_within(pool, max(0, deadline - time.monotonic()))
+        except ConnectionError as error:
+            if not is_exhausted(error) or time.monotonic() > min(give_up, deadline or give_up):
+                raise
+        time.sleep(POLL_INTERVAL_SECONDS)
+
+
+_last_replies: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+
+
+def _replied_just_now(pool: Any) -> bool:
+    """Return whether to connect without a helper thread, which costs more than the request."""
+    is_fresh = time.monotonic() < _last_replies.get(pool, -math.inf) + RESPONSIVE_SECONDS
+    return is_fresh and not pool.connection_kwargs.get("health_check_interval")
+
+
+async def _aget_connection(pool: Any, pool_wait: float) -> Any:
+    give_up = time.monotonic() + pool_wait
+    while True:
+        try:
+            return await pool.get_connection(*_COMMAND_NAME)
+        except ConnectionError as error:
+            if not is_exhausted(error) or time.monotonic() > give_up:
+                raise
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
+
+
+def _connect_within(pool: Any, seconds: float) -> Any:
+    """Get a connection by a helper thread, because nothing else limits a handshake or a health
+    check. A connection that arrives too late goes back to its pool."""
+    # Not a Future, which an interrupt could leave locked, and the connection with it.
+    outcome: list[Any] = []
+    abandoned: list[bool] = []
+    arrived = threading.Lock()
+    arrived.acquire()
+
+    def connect() -> None:
+        try:
+            outcome.append(_get_healthy(pool))
+        except Exception as error:
+            outcome.append(error)
+        arrived.release()
+        if abandoned:
+            put_back()
+
+    def put_back() -> None:
+        with suppress(IndexError):  # the other thread has done it
+            if not isinstance(late := outcome.pop(), Exception):
+                pool.release(late)
+
+    try:
+        try:
+            threading.Thread(target=connect, name="redislock-connect", daemon=True).start()
+        except RuntimeError:  # the interpreter is shutting down
+            return pool.get_connection(*_COMMAND_NAME)
+        due = time.monotonic() + seconds
+        if not arrived.acquire(timeout=seconds):
+            # If this process was stopped, so was the helper thread. It gets as long again as this
+            # wait ended late.
+            arrived.acquire(timeout=min(time.monotonic() - due, seconds))
+        if not outcome:
+            raise RedisTimeoutError("Timed out while connecting to Redis")
+        if isinstance(outcome[0], Exception):
+            raise outcome.pop()
+        return outcome[0]
+    except BaseException:
+        abandoned.append(True)
+        put_back()
+        raise
+
+
+def _get_healthy(pool: Any) -> Any:
+    connection = pool.get_connection(*_COMMAND_NAME)
+    try:
+        connection.check_health()
+    except BaseException:
+        pool.release(connection)
+        raise
+    return connection
+
+
+def _may_have_unread_reply(pool: Any) -> bool:
+    """Return whether a pool hands out connections on which somebody left a reply unread.
+
+    redis-py does so since 7.0 if it listens for maintenance notifications.
+    """
+    is_enabled = getattr(pool, "maint_notifications_enabled", None)
+    return bool(is_enabled and is_enabled())
+
+
+def _disconnect_idle(pool: Any) -> None:
+    if "inuse_connections" in signature(pool.disconnect).parameters:  # redis-py 5 blocks without
+        pool.disconnect(inuse_connections=False)
+
+
+_blocking: WeakKeyDictionary[Any, set[object]] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_blocking.clear)
+
+
+@contextmanager
+def blocking_slot(client: Any) -> Iterator[bool]:
+    """Reserve one of the connections that may wait in a blocking pop, and yield whether there is
+    one. They are at most half of a pool, so that other requests find a connection."""
+    # Not a semaphore, which an interrupt could leave locked.
+    reserved = _blocking.setdefault(client.connection_pool, set())
+    slot, slots = object(), _max_blocking(client)
+    try:
+        if len(reserved) < slots:
+            reserved.add(slot)
+        # If two callers take the last slot at the same time, neither gets it.
+        yield slot in reserved and len(reserved) <= slots
+    finally:
+        reserved.discard(slot)
+
+
+def _max_blocking(client: Any) -> int:
+    if client.connection or getattr(client, "single_connection_client", False):
+        return 0  # the holder needs the only connection
+    return int(client.connection_pool.max_connections) // 2

@@ -1,0 +1,184 @@
+"""The connections that locks use: of the client's pool, never with an unread reply."""
+
+import time
+from contextlib import ExitStack, suppress
+from itertools import count
+from threading import Thread
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError, TimeoutError
+from redis.retry import Retry
+
+from django_redislock import Lock
+from django_redislock.engine import transport
+from django_redislock.engine.transport import blocking_slot, call, get_connection
+from testproject.settings import redis_database
+from tests.faults.proxy import Proxy
+from tests.lock_tools import connecting, hanging, interrupt_at, start, within
+from tests.tools import wait_until
+
+PING = [("PING",)]
+
+
+@pytest.fixture
+def client():
+    """A client of one connection that repeats nothing."""
+    pool = redis.ConnectionPool.from_url(
+        redis_database(0), retry=Retry(NoBackoff(), 0), max_connections=1
+    )
+    with redis.Redis(connection_pool=pool) as client:
+        yield client
+    pool.disconnect()
+
+
+@pytest.fixture
+def connection_id(client):
+    """The server's id of the client's connection."""
+    with Lock(client, "first", timeout=30):
+        pass
+    return client.client_id()
+
+
+def use(client):
+    lock = Lock(client, "x", timeout=30)
+    assert lock.acquire()
+    assert lock.owned()
+    lock.release()
+
+
+def is_free(client):
+    """Whether nobody has the only connection, and no reply on it is unread."""
+    return call(client, PING, pool_wait=0) == [b"PONG"]
+
+
+def test_one_connection_serves_all(client, connection_id):
+    client.set("y", 1)
+    use(client)
+    assert client.getdel("y") == b"1"
+    assert client.client_id() == connection_id
+
+
+def test_an_idle_connection_that_the_server_closed_is_replaced(
+    client, connection_id, redis_server
+):
+    redis_server.client_kill_filter(_id=connection_id)
+    use(client)
+    assert client.client_id() > connection_id
+
+
+def test_a_reply_that_somebody_left_unread_is_not_taken_for_a_lock(client, connection_id):
+    connection = get_connection(client.connection_pool)
+    connection.send_command("ECHO", "1")
+    assert connection.can_read(60)
+    client.connection_pool.release(connection)
+
+    use(client)
+
+    assert client.client_id() > connection_id
+
+
+def test_a_connection_whose_reply_did_not_arrive_in_time_is_closed(own_server):
+    with redis.Redis.from_url(own_server.url) as client:
+        use(client)
+        with hanging(own_server), pytest.raises(TimeoutError):
+            call(client, [("ECHO", "late")], 0.05)
+        assert call(client, PING) == [b"PONG"]
+
+
+@pytest.mark.parametrize("limit", [0.3, 0])
+def test_connecting_takes_no_longer_than_the_limit(own_server, limit):
+    with Proxy("127.0.0.1", own_server.port) as proxy:
+        proxy.freeze()
+        with redis.Redis.from_url(proxy.url) as client:
+            with within(2), pytest.raises(TimeoutError):
+                call(client, PING, limit)
+            proxy.thaw()
+            assert call(client, PING) == [b"PONG"]
+
+
+def test_an_error_and_undecodable_bytes_are_replies_like_others(redis_server):
+    redis_server.set("y", b"\xff")
+    with redis.Redis.from_url(redis_database(0), decode_responses=True) as client:
+        error, *others = call(client, [("LPOP", "y"), ("GET", "y"), ("ECHO", "ü")])
+    assert isinstance(error, redis.ResponseError)
+    assert others == [b"\xff", "ü".encode()]
+    redis_server.delete("y")
+
+
+@pytest.mark.parametrize("limit", [None, 60])
+def test_a_connection_of_an_exhausted_pool_is_waited_for(client, limit):
+    pool = client.connection_pool
+    taken = get_connection(pool)
+    with within(1), pytest.raises(ConnectionError) as caught:
+        call(client, PING, limit, pool_wait=0.05)
+    assert transport.is_exhausted(caught.value)
+    waiting = start(lambda: call(client, PING, limit, pool_wait=60))
+    time.sleep(0.05)
+    pool.release(taken)
+    assert waiting.result(60) == [b"PONG"]
+
+
+@pytest.mark.parametrize("limit", [None, 60])
+def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client, limit):
+    lock, places = Lock(client, "x", timeout=30), set()
+    assert lock.acquire()
+    for step in count(1):
+        asked = interrupt_at(step, call.__code__, transport.__file__)
+        with suppress(KeyboardInterrupt), asked as struck:
+            call(client, [("ECHO", "unread")], limit)
+        wait_until(lambda: not connecting())
+        assert is_free(client), struck
+        if not struck:
+            break
+        places |= {*struck}
+    assert {"_exchange", "_send_and_read.<locals>.attempt", "_read"} <= places
+    lock.release()
+
+
+def test_a_connection_that_arrives_after_an_interrupt_goes_back(client, monkeypatch):
+    def start_and_interrupt(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    start = Thread.start
+    monkeypatch.setattr(Thread, "start", start_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        call(client, PING, 60)
+    monkeypatch.undo()
+    wait_until(lambda: not connecting())
+    assert is_free(client)
+
+
+def test_an_interrupt_at_any_step_of_connecting_leaves_the_connection_to_others(client):
+    pool, of_python = client.connection_pool, Thread.start.__code__
+    for step in count(1):
+        asked = interrupt_at(
+            step, transport._connect_within.__code__, transport.__file__, spared=of_python
+        )
+        with suppress(KeyboardInterrupt), asked as struck:
+            pool.release(transport._connect_within(pool, 60))
+        wait_until(lambda: not connecting())
+        assert is_free(client), struck
+        if not struck:
+            break
+    assert step > 5
+
+
+def slots(client):
+    """How many of five have a slot at the same time."""
+    with ExitStack() as stack:
+        return [stack.enter_context(blocking_slot(client)) for _ in range(5)].count(True)
+
+
+def test_an_interrupt_at_any_step_leaves_no_slot_taken(client):
+    client.connection_pool.max_connections = 6
+    for step in count(1):
+        waiting = interrupt_at(step, blocking_slot.__wrapped__.__code__)
+        with suppress(KeyboardInterrupt), waiting as struck, blocking_slot(client):
+            pass
+        assert start(slots, client).result(60) == 3, struck
+        if not struck:
+            break
+    assert step > 2
