@@ -30,17 +30,20 @@
 -- an hour after its last lease, so that a later script can record the expiry.
 --
 -- A script touches its KEYS, and keys that start with them: the streams of `history`, the lists of
--- `grants`, and the hashes of other locks of the bucket whose leases have expired. A caller cannot
--- know these names in advance. They are in the slot of the KEYS.
+-- `grants`, and the hashes of other locks of the bucket whose leases have expired. A caller does
+-- not know which waiters get a grant or which locks have expired, so it passes prefixes. All of
+-- these keys are in the slot of the KEYS.
 --
 -- Other programs can write here too. A record or a number that does not parse counts as missing,
--- and a key of another type as empty (see _records.lua). So one bad lock never blocks another.
+-- and a key of another type as empty. So one bad lock never blocks another lock.
 --
 -- Scripts that read reply with JSON, because most clients parse nested lists many times more
 -- slowly. An empty list is {} there.
 
 local MAX_EVENTS = ARGV[#ARGV]
 local MINUTE_MS, HOUR_MS = 60000, 3600000
+local FENCE_ABOVE = 100000000000000 -- from here on a number is a fencing token (us), no time (ms)
+local MAX_NUMBERS_BYTES = 100 -- the numbers of a record are never longer
 
 -- The time in us and ms as text, because numbers are slow to convert, and in ms as a number.
 local clock = redis.call('TIME')

@@ -1,5 +1,13 @@
 -- Waiters, and handing a lock to them.
 
+-- Return the lock of the KEYS of acquire, release and force.
+local function lock_of_keys(name)
+  return {
+    name = name, key = KEYS[1], queue = KEYS[2], waiting = KEYS[3], index = KEYS[4],
+    grants = KEYS[5], history = KEYS[6],
+  }
+end
+
 -- Record that an acquisition was refused, of a caller that arrived at `arrived` (us).
 local function record_refusal(lock, request, arrived)
   if MAX_EVENTS == '0' then return end

@@ -1,13 +1,6 @@
--- The only parsers of what is stored.
+-- The records of holders, and the events that keep them.
 
-local FENCE_ABOVE = 100000000000000 -- a number from here on is a fencing token (us), not a time (ms)
-local MAX_NUMBERS_BYTES = 100 -- the numbers of a record are never longer
-
--- Return a time, weight or duration in ms. Return nil for inf, nan and numbers that are too large.
-local function parse_number(text)
-  local number = tonumber(text)
-  return number and number >= 0 and number < FENCE_ABOVE and number or nil
-end
+local NAME, TOKEN, HOW, RECORD = 2, 6, 8, 12 -- places of these values in an event
 
 -- Parse the record of a holder. Return nil if it does not parse. The lease may have expired.
 local function parse_holder(record)
@@ -18,21 +11,10 @@ local function parse_holder(record)
   return tonumber(weight), expires, fence, acquired, waited, tonumber(lease), info_at
 end
 
--- Return the waiter of a record, or nil if there is none, or if it is dead.
-local function parse_waiter(record)
-  local heartbeat, weight, grant_ttl, lease, kind, info_at =
-    string.match(record or '', '^(%d+) (%d+) (%d+) (%d+) (%a+) ()')
-  if not heartbeat or info_at > MAX_NUMBERS_BYTES or tonumber(heartbeat) < now then return nil end
-  return {
-    weight = tonumber(weight), grant_ttl = tonumber(grant_ttl), lease = tonumber(lease),
-    kind = kind, info = string.sub(record, info_at),
-  }
-end
-
--- Return the reply to a command that reads. A key of another type counts as empty.
-local function read(...)
-  local reply = redis.pcall(...)
-  if not reply.err then return reply end
-  if string.find(reply.err, 'WRONGTYPE') then return {} end
-  return redis.call(...)
+-- Record that a hold ended at `at` (ms): it was 'released' or 'passed' on. The write may fail, but
+-- the lock itself must still work.
+local function record_end(history, name, kind, token, record, how, at, stream)
+  if MAX_EVENTS == '0' then return end
+  redis.pcall('XADD', history .. (stream or 'ended'), 'MAXLEN', '~', MAX_EVENTS, '*',
+    'name', name, 'kind', kind, 'token', token, 'how', how, 'at', at, 'holder', record)
 end

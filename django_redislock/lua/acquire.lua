@@ -15,7 +15,7 @@
 -- Also records a refusal, a takeover and expired holds, and makes waiters holders that now fit in.
 
 --> _lock.lua
---> _events.lua
+--> _rates.lua
 
 local kind, capacity, weight, lease, grant_ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local name, token, heartbeat, predecessor, info = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
@@ -38,6 +38,7 @@ if is_fast and redis.call('ZADD', index, 'GT', 'CH', expires, name, now_us, '') 
 end
 
 --> _records.lua
+--> _parsing.lua
 --> _holders.lua
 --> _expiry.lua
 --> _queue.lua
@@ -45,10 +46,7 @@ end
 capacity, heartbeat = tonumber(capacity), tonumber(heartbeat)
 local request = { weight = tonumber(weight), lease = tonumber(lease), info = info }
 local full_lease = now + lease
-local lock = load({
-  name = name, key = key, queue = queue, waiting = KEYS[3], index = index, grants = KEYS[5],
-  history = history,
-}, token)
+local lock = load(lock_of_keys(name), token)
 
 if is_free then
   remove_expired_locks(index, string.sub(key, 1, #key - #name), history)

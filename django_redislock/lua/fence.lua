@@ -7,8 +7,9 @@
 --        0  the token does not hold the lock
 
 --> _lock.lua
---> _events.lua
+--> _rates.lua
 --> _records.lua
+--> _parsing.lua
 --> _holders.lua
 
 local name, token, fence = unpack(ARGV)

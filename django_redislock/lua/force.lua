@@ -9,26 +9,23 @@
 -- Also records the ends of these holds, and removes their grants.
 
 --> _lock.lua
---> _events.lua
+--> _rates.lua
 --> _records.lua
+--> _parsing.lua
 --> _holders.lua
 --> _expiry.lua
 --> _queue.lua
 
 local name, chosen = unpack(ARGV)
-local key, queue, waiting, index, grants, history = unpack(KEYS)
-local lock = load({
-  name = name, key = key, queue = queue, waiting = waiting, index = index, grants = grants,
-  history = history,
-}, '')
+local lock = load(lock_of_keys(name), '')
 remove_expired_holders(lock)
 
 local removed, last_expires = {}, 0
-local fields = redis.call('HGETALL', key)
+local fields = redis.call('HGETALL', lock.key)
 for i = 1, #fields, 2 do
   local token = string.match(fields[i], '^h:(.*)$')
   if token and (chosen == '' or chosen == fields[i]) then
-    redis.call('HDEL', key, fields[i])
+    redis.call('HDEL', lock.key, fields[i])
     redis.call('DEL', grant_of(lock, token)) -- it may not have popped its grant yet
     local weight, expires, _, _, _, lease = parse_holder(fields[i + 1])
     if weight then

@@ -11,8 +11,9 @@
 -- call does not depend on a pattern.
 
 --> _lock.lua
---> _events.lua
+--> _rates.lua
 --> _records.lua
+--> _parsing.lua
 --> _holders.lua
 --> _expiry.lua
 

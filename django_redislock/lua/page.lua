@@ -9,8 +9,9 @@
 -- Also removes expired locks of the buckets.
 
 --> _lock.lua
---> _events.lua
+--> _rates.lua
 --> _records.lua
+--> _parsing.lua
 --> _holders.lua
 --> _expiry.lua
 --> _rows.lua

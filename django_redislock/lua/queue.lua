@@ -6,7 +6,7 @@
 -- Reply  JSON: now (ms), { { arrival (us), waiter record }, ... }
 
 --> _lock.lua
---> _records.lua
+--> _parsing.lua
 
 local queue, waiting = unpack(KEYS)
 local limit, found = tonumber(ARGV[1]), {}

@@ -12,11 +12,10 @@
 -- Also records the end of the hold, and removes its grant if the waiter never popped it.
 
 --> _lock.lua
---> _events.lua
 --> _records.lua
 
 local name, token, at_least, fence = unpack(ARGV)
-local key, queue, waiting, index, grants, history = unpack(KEYS)
+local key, queue, _, index, grants, history = unpack(KEYS)
 local grant = grants .. token .. ':' .. name
 
 -- Fast path: the token is the only holder, and nobody waits.
@@ -31,14 +30,13 @@ if at_least == '0' and redis.call('EXISTS', queue) == 0 then
   end
 end
 
+--> _rates.lua
+--> _parsing.lua
 --> _holders.lua
 --> _expiry.lua
 --> _queue.lua
 
-local lock = load({
-  name = name, key = key, queue = queue, waiting = waiting, index = index, grants = grants,
-  history = history,
-}, token)
+local lock = load(lock_of_keys(name), token)
 
 -- Return whether the history has the release of the hold in the last minute.
 local function was_released()

@@ -11,8 +11,9 @@
 -- Also removes expired locks of the bucket.
 
 --> _lock.lua
---> _events.lua
+--> _rates.lua
 --> _records.lua
+--> _parsing.lua
 --> _holders.lua
 --> _expiry.lua
 

@@ -6,7 +6,7 @@
 -- Reply  JSON: now (ms), { row, ... } (see _rows.lua)
 
 --> _lock.lua
---> _records.lua
+--> _parsing.lua
 --> _rows.lua
 
 local names, locks, waiting = {}, {}, {}
