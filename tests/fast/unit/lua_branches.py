@@ -1,5 +1,5 @@
-"""A pytest plugin that sees which way the conditions of the Lua scripts go, and fails the run
-in which one never was true, or never false.
+"""A pytest plugin that records the branches of the Lua scripts, and fails the run if a condition
+was never true or never false.
 
     python -m pytest -p tests.fast.unit.lua_branches tests/fast/unit/test_scripts.py
 """
@@ -15,17 +15,17 @@ import redis
 
 CONDITION = re.compile(r"\b(if|elseif|while) (.+?) (then|do)\b")
 
-SEEN = "lua_branches"
-"""The set in Redis of what was seen."""
+TAKEN = "lua_branches"
+"""The set in Redis with the branches that were taken."""
 
-NOTE = f"""\
-local function note(at, way)
-  redis.call('SADD', '{SEEN}', at .. (way and ' true' or ' false'))
-  return way
+RECORD = f"""\
+local function record_branch(at, condition)
+  redis.call('SADD', '{TAKEN}', at .. (condition and ' true' or ' false'))
+  return condition
 end
 """
 
-_wanted: set[str] = set()
+_branches: set[str] = set()
 
 
 def pytest_sessionstart() -> None:
@@ -33,13 +33,13 @@ def pytest_sessionstart() -> None:
 
     for script in vars(lua).values():
         if isinstance(script, lua.Script):
-            source = NOTE + "\n".join(_noting(script))
+            source = RECORD + "\n".join(_recording(script))
             digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
             object.__setattr__(script, "source", source)
             object.__setattr__(script, "sha", digest)
 
 
-def _noting(script: Any) -> Iterator[str]:
+def _recording(script: Any) -> Iterator[str]:
     from django_redislock import lua
 
     for file, number, line in lua.lines(script.name):
@@ -47,14 +47,14 @@ def _noting(script: Any) -> Iterator[str]:
         if line.lstrip().startswith("--") or not CONDITION.search(line):
             yield line
             continue
-        _wanted.update((f"{at} true", f"{at} false"))
-        yield CONDITION.sub(rf"\1 note('{at}', \2) \3", line, count=1)
+        _branches.update((f"{at} true", f"{at} false"))
+        yield CONDITION.sub(rf"\1 record_branch('{at}', \2) \3", line, count=1)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     with redis.Redis.from_url(os.environ["REDIS_URL"], decode_responses=True) as client:
-        unseen = sorted(_wanted - client.smembers(SEEN))
-    print(f"\n{len(_wanted)} ways, never: {', '.join(unseen) or 'none'}")
-    if unseen:
+        missing = sorted(_branches - client.smembers(TAKEN))
+    print(f"\n{len(_branches)} branches, never taken: {', '.join(missing) or 'none'}")
+    if missing:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
