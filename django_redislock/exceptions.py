@@ -1,12 +1,15 @@
 """The exceptions. All are subclasses of redis-py's `LockError`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redis import exceptions as redis
 
 from .text import short_duration
 
-LOSS = "its lease expired, it was force-released, or Redis lost it"
+if TYPE_CHECKING:
+    from .snapshots import Holder
+
+LOSS = "its lease expired, max_hold passed, it was force-released, or Redis lost it"
 """Why a lock can be lost. A holder cannot know which of these happened."""
 
 
@@ -18,6 +21,9 @@ class LockError(redis.LockError):
     Attributes:
         lock_name: The lock's name.
     """
+
+    holder: "Holder | None" = None
+    """The first holder at the time of the error, if the lock was not acquired in time."""
 
     held_as = ""
     """The lock type for which the name is in use, if another type was requested."""

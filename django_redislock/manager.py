@@ -14,15 +14,15 @@ from . import validators
 from .backends import Server, server
 from .conf import conf
 from .engine import history, protocol, queries
-from .engine.lease import held_by
 from .engine.operations import Flow
-from .engine.renewer import loop_book, thread_book
+from .engine.registry import leases_of
+from .engine.renewer import loop_renewer, thread_renewer
 from .engine.runners import arun, run
 from .exceptions import LOSS, LockLost, LockNotOwnedError
 from .health import Health, examine, ping, unreached
 from .identity import current_owner
 from .keys import Keys
-from .lock_types import Atomic, Many, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
+from .lock_types import Atomic, MultiLock, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
 from .names import check_name, check_names, matcher
 from .redaction import without_secrets
 from .signals import lock_force_released
@@ -174,11 +174,11 @@ class LockManager:
             validators.check_options("semaphore", options, OPTION_NAMES)
         return Semaphore(self._server, name, limit, weight=weight, **options)
 
-    def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> Many:
+    def lock_many(self, names: Iterable[str], **options: Unpack[Options]) -> MultiLock:
         """Create a lock over several mutexes: all of them are held, or none.
 
         The mutexes are acquired one after the other, sorted by name, so that two callers cannot
-        wait for each other. `Many.fence_tokens` has the fencing token of each name.
+        wait for each other. `MultiLock.fence_tokens` has the fencing token of each name.
 
         Args:
             names: The names of the mutexes, in any order.
@@ -186,7 +186,7 @@ class LockManager:
         """
         if options:
             validators.check_options("lock_many", options, OPTION_NAMES)
-        return Many(self._server, names, **options)
+        return MultiLock(self._server, names, **options)
 
     def quorum(self, name: str, using: Iterable[str], **options: Unpack[Options]) -> Quorum:
         """Create a quorum lock: a mutex that a majority of independent servers must grant.
@@ -240,7 +240,7 @@ class LockManager:
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The caller does not hold the lock.
         """
-        leases = held_by(current_owner(), self._server(), check_name(name))
+        leases = leases_of(current_owner(), self._server(), check_name(name))
         if not leases:
             raise LockNotOwnedError(
                 f"Lock {name!r} is not held by this thread or task", lock_name=name
@@ -448,12 +448,14 @@ class LockManager:
             redis.exceptions.RedisError: Locking does not work. The server is unreachable, does not
                 respond, is read-only or out of memory, or rejects scripts.
         """
-        return self._run(ping(self._server(), thread_book, validators.lease("timeout", timeout)))
+        return self._run(
+            ping(self._server(), thread_renewer, validators.lease("timeout", timeout))
+        )
 
     async def aping(self, *, timeout: Seconds = 2) -> float:  # noqa: ASYNC109  like the sync version
         """Async version of `ping()`."""
         limit = validators.lease("timeout", timeout)
-        return await self._arun(ping(self._server(), loop_book, limit))
+        return await self._arun(ping(self._server(), loop_renewer, limit))
 
     def health(self, *, timeout: Seconds = 5) -> Health:
         """Check that locking works and that the server is configured safely for locks.
@@ -466,7 +468,7 @@ class LockManager:
         """
         server, limit = self._server(), validators.lease("timeout", timeout)
         try:
-            return run(server.client, examine(server, thread_book, limit))
+            return run(server.client, examine(server, thread_renewer, limit))
         # A Cluster's client connects when it is made. Some clients cannot be made.
         except (ConnectionError, ImproperlyConfigured) as error:
             return unreached(server, error)
@@ -475,7 +477,7 @@ class LockManager:
         """Async version of `health()`."""
         server, limit = self._server(), validators.lease("timeout", timeout)
         try:
-            return await arun(await server.async_client(), examine(server, loop_book, limit))
+            return await arun(await server.async_client(), examine(server, loop_renewer, limit))
         except (ConnectionError, ImproperlyConfigured) as error:
             return unreached(server, error)
 

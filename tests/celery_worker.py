@@ -16,10 +16,18 @@ from celery import Celery
 from celery.result import AsyncResult
 from kombu import Connection
 
+from django_redislock import locks
+
 from . import celery_app as tasks
 from .tools import ROOT, wait_until
 
 STOPS_WITHIN = 60
+
+MARKS = [
+    pytest.mark.celery,
+    # Celery 5.4 with redis-py 8, in a chord.
+    pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
+]
 
 
 def outcome(result: AsyncResult, *, timeout: float = 60) -> Any:
@@ -29,6 +37,12 @@ def outcome(result: AsyncResult, *, timeout: float = 60) -> Any:
     """
     wait_until(result.ready, timeout=timeout, interval=0.02)
     return result.result
+
+
+def freed(name: str, within: float = 2) -> bool:
+    """Wait until nothing holds the lock."""
+    wait_until(lambda: locks.get(name) is None, timeout=within)
+    return True
 
 
 class Worker:

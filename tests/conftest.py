@@ -90,7 +90,7 @@ def unhurried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     from django_redislock.engine import protocol  # not before the settings are there
 
     if not request.node.get_closest_marker("hurried"):
-        monkeypatch.setattr(protocol, "GRACE", 10.0)
+        monkeypatch.setattr(protocol, "FINAL_REPLY_TIMEOUT_SECONDS", 10.0)
 
 
 @pytest.fixture(autouse=True)
@@ -112,9 +112,9 @@ def nothing_left_behind(redis_server: redis.Redis) -> Iterator[None]:
 def _let_go() -> None:
     """End what this process holds, which a traceback may keep alive, and what it is giving back,
     which may take seconds: the next ones use the same names, count commands, hear of losses."""
-    from django_redislock.engine import lease, renewer  # not before the settings are there
+    from django_redislock.engine import registry, renewer  # not before the settings are there
 
-    for each in lease.held_here():
+    for each in registry.all_leases():
         each.end()
-    for book in list(renewer._thread_books.values()):
-        book._returns.clear()
+    for book in list(renewer._thread_renewers.values()):
+        book._to_release.clear()

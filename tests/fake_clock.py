@@ -29,12 +29,12 @@ class FakeClock:
     def forward(self, seconds: float) -> None:
         """Move it forward, and have the renewal threads do what is due then."""
         self.pass_time(seconds)
-        for book in list(renewer._thread_books.values()):
-            book.go_round()
+        for book in list(renewer._thread_renewers.values()):
+            book.run_once()
 
     async def aforward(self, seconds: float) -> None:
         """Move it forward, and have the renewals of the running event loop do what is due."""
         self.pass_time(seconds)
         loop = asyncio.get_running_loop()
-        for book in list(renewer._loop_books.get(loop, {}).values()):
-            await book.go_round()
+        for book in list(renewer._loop_renewers.get(loop, {}).values()):
+            await book.run_once()

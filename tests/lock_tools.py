@@ -1,8 +1,9 @@
-"""What the tests of this folder share: threads with a result, a server that hangs, and a count of
+"""Helpers of tests of locks: threads with a result, interrupts, a server that hangs, counts of
 commands."""
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -17,7 +18,10 @@ from typing import Any, TypeVar
 
 import pytest
 import redis
+from django.dispatch import Signal
 
+from django_redislock.engine.renewer import Renewer, thread_renewer
+from django_redislock.lock_types.base import AcquireCall
 from django_redislock.manager import LockManager
 from django_redislock.testing import EmbeddedServer
 
@@ -79,7 +83,7 @@ async def arenewed(manager: LockManager, name: str, *, times: int = 1) -> None:
 
 
 def calls(client: redis.Redis) -> Counter[str]:
-    """How often each command was called since the server came up, but for INFO itself."""
+    """Return how often each command was called since the server started, without INFO."""
     stats = client.info("commandstats")
     return Counter(
         {
@@ -99,8 +103,18 @@ def within(seconds: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def listening(signal: Signal, receiver: Callable[..., Any]) -> Iterator[None]:
+    """Connect the receiver in the block."""
+    signal.connect(receiver, weak=False)
+    try:
+        yield
+    finally:
+        signal.disconnect(receiver)
+
+
+@contextlib.contextmanager
 def commands(client: redis.Redis) -> Iterator[Counter[str]]:
-    """What is called inside the block; to be read after it."""
+    """Count the commands that are called in the block. Read the counter after it."""
     called: Counter[str] = Counter()
     before = calls(client)
     yield called
@@ -127,6 +141,23 @@ def interrupt_where(place: str, began: Callable[..., Any]) -> Iterator[None]:
             yield
     finally:
         sys.settrace(before)
+
+
+def hold_of(lock: Any) -> Any:
+    """The hold that the caller has by a lock object."""
+    return lock._holds.of(lock._owner())
+
+
+def lease_of(lock: Any) -> Any:
+    """The lease that the caller has by a lock object, or the first of several."""
+    return hold_of(lock).leases[0]
+
+
+def acquire_call(
+    lock: Any, deadline: float | None = None, *, renewer: Callable[..., Renewer] = thread_renewer
+) -> AcquireCall:
+    """A call of `acquire()`, for tests that step through it."""
+    return AcquireCall(lock._owner(), lock._where(), deadline, None, renewer, deadline)
 
 
 async def until(predicate: Callable[[], Awaitable[T]]) -> T:
@@ -176,22 +207,19 @@ SWALLOWING = ("_remove", "__del__")  # a WeakSet's callback, a finalizer
 
 
 @contextlib.contextmanager
-def interrupt_at(
-    step: int, began: CodeType, *files: str, spared: CodeType | None = None
-) -> Iterator[list[str]]:
-    """KeyboardInterrupt where a signal may strike: as a Python function begins, or when one of C
-    has returned. At the `step`th of these places while `began` is under way, and `spared` is not,
-    in `files` (none: in all); not where Python swallows it. Tells which function it was in."""
-    passed, under_way, is_spared, struck = 0, False, False, []
+def interrupt_at(step: int, began: CodeType, *files: str) -> Iterator[list[str]]:
+    """Raise KeyboardInterrupt where a signal handler may run: at the start of a Python function,
+    or after a C function. It is raised at the given step of these while `began` runs, counted from
+    1, in any of `files` (in all if there are none), but not where Python ignores it. Yield a list,
+    to which the interrupted function is added."""
+    passed, under_way, struck = 0, False, []
 
     def look(frame: FrameType, event: str, about: object) -> None:
-        nonlocal passed, under_way, is_spared
+        nonlocal passed, under_way
         code = frame.f_code
         if code is began and event in ("call", "return"):
             under_way = event == "call"
-        if code is spared and event in ("call", "return"):
-            is_spared = event == "call"
-        looked_at = under_way and not is_spared and (not files or code.co_filename in files)
+        looked_at = under_way and (not files or code.co_filename in files)
         if looked_at and event in ("call", "c_return") and code.co_name not in SWALLOWING:
             passed += 1
             if passed == step:
@@ -199,11 +227,13 @@ def interrupt_at(
                 raise KeyboardInterrupt
 
     before = sys.getprofile()
+    gc.disable()  # or it may strike in the finalizer of a generator, where Python ignores it
     sys.setprofile(look)
     try:
         yield struck
     finally:
         sys.setprofile(before)
+        gc.enable()
 
 
 def connecting() -> list[Thread]:

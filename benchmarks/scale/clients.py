@@ -75,8 +75,8 @@ class Line:
 
     def __init__(self, keys: Keys, name: str, address: tuple[str, int]) -> None:
         of_name, token = keys.of(name), uuid4().hex
-        want = locks.lock(name)._want(of_name, token)
-        self._acquire = _packed(next(protocol.acquire(want, -math.inf)))
+        request = locks.lock(name)._request(of_name, token)
+        self._acquire = _packed(next(protocol.acquire(request, -math.inf)))
         self._release = _packed(next(protocol.release(of_name, token)))
         self._holds = False
         self.socket = socket.create_connection(address)

@@ -53,6 +53,7 @@ def single_instance(
     max_retries: int | None = None,
     limit: int | None = None,
     at_least_for: Seconds = 0,
+    max_hold: Seconds | None = None,
     queue_timeout: Seconds | None = None,
     hold_on_retry: bool | None = None,
     on_lost: Callable[..., Any] | Literal["abort"] | None = None,
@@ -74,6 +75,7 @@ def single_instance(
     max_retries: int | None = None,
     limit: int | None = None,
     at_least_for: Seconds = 0,
+    max_hold: Seconds | None = None,
     queue_timeout: Seconds | None = None,
     hold_on_retry: bool | None = None,
     on_lost: Callable[..., Any] | Literal["abort"] | None = None,
@@ -147,6 +149,8 @@ def single_instance(
         limit: How many instances can run at the same time. None means one.
         at_least_for: The seconds for which the lock is held at least, from the start of the task.
             Use it as a throttle, or for a job that several machines start at the same time.
+        max_hold: The seconds after which the lock counts as lost, even if the task still runs.
+            It must be greater than `timeout`. None means no limit.
         queue_timeout: The lease of a queue lock in seconds. None means one hour. The `countdown`
             or `eta` of the message is added. The lease does not exceed `expires` or 10 years.
         hold_on_retry: Whether a task keeps its lock until its own retry, for at most the lease of
@@ -175,6 +179,7 @@ def single_instance(
         max_retries=max_retries,
         limit=limit,
         at_least_for=at_least_for,
+        max_hold=max_hold,
         queue_timeout=queue_timeout,
         hold_on_retry=hold_on_retry,
         on_lost=on_lost,

@@ -54,7 +54,7 @@ def leave_place(task: Any, task_id: str, args: Any, kwargs: Any, headers: Any) -
     try:
         call = single.call(task, task_id, args, kwargs)
         for name in _names(single, call, headers):
-            single.place(single.lock(name), call).leave()
+            single.place(single.lock(name), call).release()
     except Exception as error:
         logger.error(
             "Queue lock not released: task=%s[%s] error=%s",

@@ -29,7 +29,7 @@ from .single import Single, place_token, single_of
 if TYPE_CHECKING:
     from celery import Task
 
-    from django_redislock.lock_types import BaseLock, Place
+    from django_redislock.lock_types import BaseLock, QueueLock
 
 logger = logging.getLogger("django_redislock")
 
@@ -83,7 +83,7 @@ class Execution:
         others than they were when it was taken."""
         taken = place_in(self.call.headers) if self.single.options.how.place else None
         if taken and taken != name and (place := self._place(self.single.lock(taken))):
-            place.leave()
+            place.release()
 
     def _after_queue(self, name: str) -> Any:
         conflict = self._conflict(name)
@@ -97,7 +97,7 @@ class Execution:
         if self.single.options.at_least_for and not how.apart:
             return self._acquire_for_now(lock)  # so that the least time counts from here
         place = self._place(lock)
-        return place is not None and place.leave()
+        return place is not None and place.release()
 
     def _acquire_for_now(self, lock: BaseLock) -> bool:
         lock.predecessor = self._own_place
@@ -115,7 +115,7 @@ class Execution:
             if not error.held_as:
                 raise
             place = self._place(lock)
-            was_its_own = place is not None and place.leave()
+            was_its_own = place is not None and place.release()
             return was_its_own and self._acquires(lock, blocking=blocking)
 
     @property
@@ -194,7 +194,7 @@ class Execution:
         with suppress(Exception):  # it is away
             ended.backend.store_result(ended.id, ended.result, ended.state, request=request)
 
-    def _place(self, lock: BaseLock) -> Place | None:
+    def _place(self, lock: BaseLock) -> QueueLock | None:
         """The place of the message for which it runs, if there is one."""
         if not self.call.task_id:
             return None

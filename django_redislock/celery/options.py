@@ -7,6 +7,7 @@ from typing import Any, Literal
 from django.conf import settings
 
 from django_redislock import validators
+from django_redislock.conf import conf
 from django_redislock.names import short_repr
 from django_redislock.redaction import without_secrets
 from django_redislock.validators import Seconds
@@ -59,6 +60,7 @@ class Options:
     max_retries: int | None
     limit: int | None
     at_least_for: Seconds
+    max_hold: Seconds | None
     queue_timeout: Seconds | None
     hold_on_retry: bool | None
     on_lost: Callable[..., Any] | Literal["abort"] | None
@@ -74,6 +76,7 @@ class Options:
         validators.wait("blocking_timeout", self.blocking_timeout)
         validators.wait("countdown", self.countdown)
         validators.at_least("at_least_for", self.at_least_for)
+        _check_max_hold(self.max_hold, self.timeout, self.at_least_for)
         if self.limit is not None:
             validators.count("limit", self.limit)
         _check_count("max_retries", self.max_retries)
@@ -164,6 +167,19 @@ def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
         raise ValueError(
             f"{option}={short_repr(value)} is not one of {', '.join(map(repr, choices))}"
         )
+
+
+def _check_max_hold(
+    max_hold: Seconds | None, timeout: Seconds | None, at_least_for: Seconds
+) -> None:
+    if max_hold is None:
+        return
+    if timeout is None and settings.configured:
+        timeout = conf.timeout
+    if timeout is None:
+        validators.lease("max_hold", max_hold)
+    else:
+        validators.max_hold("max_hold", max_hold, timeout, at_least_for)
 
 
 def _check_using(alias: object) -> None:

@@ -175,17 +175,17 @@ class Sending:
     def _take(self, predecessor: str | None = None) -> bool:
         try:
             if predecessor:
-                return self.place.take_from(predecessor, self._seconds())
-            return self.place.take(self._seconds())
+                return self.place.take_over(predecessor, self._seconds())
+            return self.place.acquire(self._seconds())
         except BaseException as error:
             if isinstance(error, LockError) and error.held_as:  # by a task of another `limit`
                 return False
-            self.place.give_back()
+            self.place.release_later()
             raise
 
     def _leave(self) -> None:
         with suppress(RedisError):  # then its lease ends it
-            self.place.leave()
+            self.place.release()
 
     def _seconds(self) -> float:
         """For how long the place is taken, unless the task begins or ends before."""

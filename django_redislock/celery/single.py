@@ -14,7 +14,7 @@ from celery import Task
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
 
-from django_redislock.lock_types import Place
+from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import fit_name, short_repr
 
@@ -58,6 +58,7 @@ class Single:
             "timeout": options.timeout,
             "blocking_timeout": options.blocking_timeout,
             "at_least_for": options.at_least_for,
+            "max_hold": options.max_hold,
             "on_lost": on_lost,
         }
         lock = (
@@ -83,13 +84,13 @@ class Single:
             )
         return fit_name(name + QUEUE_LOCK_SUFFIX)
 
-    def place(self, lock: BaseLock, call: Call, *, expected: bool = False) -> Place:
+    def place(self, lock: BaseLock, call: Call, *, expected: bool = False) -> QueueLock:
         """What holds `lock` for a task that was sent, or is to be; whether its very result is
         `expected` by others is told to whoever comes to replace it."""
         task = call.name, call.task_id
         token = place_token(call.task_id or "")
         signature = queue_signature(lock.name, call.name, call.task_id or "")
-        return Place(lock, token, task, expected=expected, signature=signature)
+        return QueueLock(lock, token, task, expected=expected, signature=signature)
 
     def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
         """The call of a task that was, or is to be, sent. What a class of tasks adds to its

@@ -1,245 +1,233 @@
-"""One token's holding of one lock on one server, as its holder knows it."""
+"""A lease: what the holder knows about one lock on one server, judged by the holder's clock."""
 
 import math
 import os
 import weakref
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
 
 from .. import clock
 from ..backends import Server
-from ..identity import Owner, is_alive
+from ..identity import Owner
 from ..keys import LockKeys
 
-if TYPE_CHECKING:
-    from .holds import Hold
-    from .renewer import Book
+CONFIRM_DELAY_SECONDS = 0.5
+"""A renewal confirms a grant after this time. A lock that is released earlier needs no renewal."""
+
+UNANSWERED_REQUEST_SECONDS = 60.0
+"""A server may still execute a request without a reply for this time."""
 
 
-SOON = 0.5
-"""Seconds until a turn is confirmed: long before it runs out, but not for those who hold it for
-less."""
+class State(Enum):
+    """The life of a lease."""
+
+    PENDING = "pending"
+    """The acquisition is under way."""
+
+    HELD = "held"
+    """The lock was acquired. Whether it was lost since then is in `Lease.lost`."""
+
+    ENDED = "ended"
+    """The holder released it, or gave up the acquisition."""
 
 
-UNANSWERED = 60.0
-"""Seconds for which a server may still read a request that got no answer."""
-
-
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Lease:
-    """One token's holding of one lock on one server, judged on the holder's own clock.
+    """One lock on one server, from its acquisition to its release.
 
-    `deadline` counts from before the request that got or renewed the lease was
-    sent, so it comes before Redis's. Past it the lease is lost, for good.
+    `deadline` counts from before the request that set the lease was sent, so it is earlier than
+    the expiry in Redis. After it the lease is lost.
     """
 
-    place: "_Place | None" = None
-    deferred = 0
-    fence_token = 0
-    deadline = due = early = 0.0
-    over = False
-    confirmed = True
-    _lost = _is_part = False
-    _began = _set_at = 0.0
-    _set_seconds = _unsure = math.inf
-    _unsure_until = -math.inf
+    server: Server
+    keys: LockKeys
+    token: str = field(repr=False)
 
-    def __init__(
-        self,
-        book: "Book",
-        keys: LockKeys,
-        token: str,
-        seconds: float,
-        *,
-        owner: Owner,
-        kind: str,
-        weight: int,
-        renewed: bool,
-        at_least_for: float = 0,
-        min_replicas: int = 0,
-        drift: tuple[float, float] = (0.0, 0.0),
-        patience: float | None = None,
-    ) -> None:
-        self.book = book
-        self.server = book.server
-        self.keys = keys
-        self.token = token
-        self.seconds = seconds
-        self.kind = kind
-        self.weight = weight
-        self.at_least_for = at_least_for
-        self.min_replicas = min_replicas
-        self.drift = drift
-        self.patience = patience
-        self.owner = weakref.ref(owner)
-        hash(self.owner)  # now, as it has none when the owner is gone
-        self.is_renewed = renewed
-        self._pid = os.getpid()
-        self._entries: list[weakref.ref[Hold]] = []
+    seconds: float
+    """The length of the lease. Each renewal sets it again."""
 
-    def begin(self, fence_token: int, deadline: float, confirmed: bool) -> None:
-        """The lock was acquired, and is this lease's until `deadline`."""
+    owner: "weakref.ref[Owner]"
+    kind: str
+    weight: int
+    is_renewed: bool
+
+    at_least_for: float = 0
+    """Seconds from the acquisition for which the lock stays unavailable."""
+
+    max_hold: float = math.inf
+    """Seconds from the beginning of the hold after which the lease counts as lost."""
+
+    min_replicas: int = 0
+
+    drift: tuple[float, float] = (0.0, 0.0)
+    """The part of a lease to ignore because of clock drift: a fraction, and seconds."""
+
+    reply_timeout: float | None = None
+    """Seconds to wait for a reply; None means as long as the client allows."""
+
+    renewer: Any = field(default=None, repr=False)
+    """The renewer that it belongs to. The lease itself does not use it."""
+
+    on_lost: "Callable[[Lease, bool], None] | None" = None
+    """Called with the lease, and with whether its holder found the loss by itself."""
+
+    state: State = State.PENDING
+    fence_token: int = 0
+    deadline: float = 0.0
+
+    max_deadline: float = math.inf
+    """When `max_hold` has passed, on the holder's clock."""
+
+    due: float = 0.0
+    """When to renew it."""
+
+    due_tolerance: float = 0.0
+    """It can be renewed this many seconds before it is due, together with other leases."""
+
+    needs_renewal: bool = False
+    """Whether it expires before its hold must end."""
+
+    is_confirmed: bool = True
+    """Whether the lease runs in full. If not, it is a grant that a renewal must confirm."""
+
+    pending_commits: int = 0
+    """The number of holds that are released after a database transaction."""
+
+    holds: "list[weakref.ref[Any]]" = field(default_factory=list)
+    """The holds that use the lease; see `registry`."""
+
+    is_part: bool = False
+    """Whether a hold on it has other leases, too."""
+
+    _is_lost: bool = False
+    _began: float = 0.0
+    _pid: int = field(default_factory=os.getpid)
+
+    # While the holder sets the lease by `extend(replace_ttl=True)`: when and to how many seconds.
+    _replaced_at: float = 0.0
+    _replace_seconds: float = math.inf
+
+    # The shortest lease that an unanswered request may still set, and until when it may.
+    _unanswered_seconds: float = math.inf
+    _unanswered_until: float = -math.inf
+
+    def begin(self, fence_token: int, deadline: float, *, is_confirmed: bool = True) -> None:
+        """Record that the lock was acquired until `deadline`."""
         self.fence_token = fence_token
         self._began = clock.now()
-        self.confirmed = confirmed
-        self.keep(deadline)
-        if not confirmed:
-            self.due, self.early = min(self.due, self._began + SOON), 0.0
-            self.book.turn_taken()
-        self.book.add(self)
+        self.is_confirmed = is_confirmed
+        if self.state is State.PENDING:  # not if an interrupt ended it in another thread
+            self.state = State.HELD
+        self.set_deadline(deadline)
+        if not is_confirmed:
+            self.due, self.due_tolerance = min(self.due, self._began + CONFIRM_DELAY_SECONDS), 0.0
 
-    def keep(self, deadline: float) -> None:
-        """The lease now runs until `deadline`: look at it after a third of that, or a little
-        earlier together with others."""
-        now, (part, least) = clock.now(), self.drift
-        self.deadline = deadline - (deadline - now) * part - least
-        left = self.deadline - now
-        self.due = self.deadline - left * 2 / 3 if self.is_renewed else self.deadline
-        self.early = left / 10
+    def begin_hold(self) -> None:
+        """Count `max_hold` from now, because the caller has all leases that it needs."""
+        self.max_deadline = clock.now() + self.max_hold
 
-    def renewed(self, sent: float, left: float) -> None:
-        """What a renewal was answered: so much was left, which counts for no more than was known
-        or asked for, as the server's clock may have been set back, and may be set right again."""
-        most = max(self.deadline - sent, self.at_least(self.seconds))
-        seconds = self.surely(min(left, most), sent)
-        if sent < self._set_at:
+    def set_deadline(self, deadline: float) -> None:
+        """Record when the lease expires in Redis. Its renewal is due after a third of the time."""
+        now, (drift, seconds) = clock.now(), self.drift
+        deadline -= (deadline - now) * drift + seconds
+        self.deadline = min(deadline, self.max_deadline)
+        self.needs_renewal = self.is_renewed and deadline < self.max_deadline
+        remaining = self.deadline - now
+        self.due = self.deadline - remaining * 2 / 3 if self.needs_renewal else self.deadline
+        self.due_tolerance = remaining / 10
+
+    def apply_renewal(self, sent_at: float, ttl: float) -> None:
+        """Apply the reply to a renewal.
+
+        The new lease counts for no more than the holder expects, because the server's clock may
+        have been set back, and may be corrected later.
+        """
+        expected = max(self.deadline - sent_at, self.apply_at_least_for(self.seconds))
+        ttl = self.guaranteed_ttl(min(ttl, expected), sent_at)
+        if sent_at < self._replaced_at:
             # The holder set the lease while this renewal was under way. If Redis executed the
-            # set first, the answer includes it. If it executes the set after the renewal, it does
-            # so after `sent`, and the lease lasts the seconds of the set from then on. So the
-            # lease lasts that long from `sent` in any order, however late the set arrives.
-            seconds = min(seconds, self._set_seconds)
-        self.confirmed = True
-        self.keep(sent + seconds)
+            # set first, the reply includes it. If Redis executes the set after the renewal, it
+            # does so after `sent_at`, and the lease lasts the seconds of the set from then on.
+            # In any order the lease lasts that long from `sent_at`.
+            ttl = min(ttl, self._replace_seconds)
+        self.is_confirmed = True
+        self.set_deadline(sent_at + ttl)
 
-    def extended(self, deadline: float) -> None:
-        """Redis answered that the lease runs until `deadline` at least. The answer may come late:
-        then renewals that were answered before it have extended the lease further."""
-        self.confirmed = True
+    def apply_extension(self, deadline: float) -> None:
+        """Apply the reply to an extension: the lease lasts until `deadline` at least.
+
+        The reply may be late. Renewals that were answered earlier may have extended it further.
+        """
+        self.is_confirmed = True
         if deadline > self.deadline:
-            self.keep(deadline)
-        self.book.add(self)
+            self.set_deadline(deadline)
 
-    def left(self, now: float) -> float:
-        """The seconds that it has left, of a turn those that it has once that is confirmed."""
-        left = self.deadline - now
-        return left if self.confirmed else max(left, self.seconds)
+    def remaining(self, now: float) -> float:
+        """Return the remaining seconds: of a grant those that it has once it is confirmed."""
+        remaining = self.deadline - now
+        return remaining if self.is_confirmed else max(remaining, self.seconds)
 
-    def begin_to_set(self, seconds: float, sent: float) -> None:
-        """The holder asks Redis to let the lease end in so many seconds. Redis may do so at any
-        time from `sent` on, so a shorter lease counts at once."""
-        self._set_at, self._set_seconds = math.inf, seconds
-        if sent + seconds < self.deadline:
-            self.keep(sent + seconds)
-            self.book.add(self)
+    def begin_replace(self, seconds: float, sent_at: float) -> None:
+        """Record that the holder asks Redis to set the lease.
 
-    def end_to_set(self) -> None:
-        """What is sent from here on comes later."""
-        self._set_at = clock.now()
+        Redis may do so at any time from `sent_at` on, so a shorter lease counts at once.
+        """
+        self._replaced_at, self._replace_seconds = math.inf, seconds
+        if sent_at + seconds < self.deadline:
+            self.set_deadline(sent_at + seconds)
 
-    def may_yet_be_set(self, seconds: float) -> None:
-        """Its holder asked for that, and got no answer: the server may read it later, also after a
-        renewal, and have the lease end so many seconds after that."""
+    def end_replace(self) -> None:
+        """Record that requests from here on are executed after the set."""
+        self._replaced_at = clock.now()
+
+    def note_unanswered_replace(self, seconds: float) -> None:
+        """Record that a request to set the lease got no reply.
+
+        The server may execute it later, even after a renewal.
+        """
         now = clock.now()
-        self._unsure = min(seconds, self._unsure if now < self._unsure_until else math.inf)
-        self._unsure_until = now + UNANSWERED
+        earlier = self._unanswered_seconds if now < self._unanswered_until else math.inf
+        self._unanswered_seconds = min(seconds, earlier)
+        self._unanswered_until = now + UNANSWERED_REQUEST_SECONDS
 
-    def surely(self, seconds: float, sent: float) -> float:
-        """What remains of so many seconds from `sent`, whatever else the server may yet read."""
-        return min(seconds, self._unsure) if sent < self._unsure_until else seconds
+    def guaranteed_ttl(self, seconds: float, sent_at: float) -> float:
+        """Return how much of a lease of `seconds` remains after every unanswered request."""
+        if sent_at < self._unanswered_until:
+            return min(seconds, self._unanswered_seconds)
+        return seconds
 
-    def at_least(self, seconds: float) -> float:
-        """So many seconds, or as many as are left of its least time."""
+    def apply_at_least_for(self, seconds: float) -> float:
+        """Return `seconds`, or what remains of `at_least_for` if that is more."""
         if not self.at_least_for:
             return seconds
         return max(seconds, self._began + self.at_least_for - clock.now())
 
-    def put_off(self, seconds: float) -> None:
-        """Look at it again after so long, and not before, or when it ends."""
+    def postpone(self, seconds: float) -> None:
+        """Renew the lease after `seconds`, or check it when it ends."""
         self.due = min(clock.now() + seconds, self.deadline)
-        self.early = 0.0
-
-    def end(self) -> None:
-        """The holder lets go: nothing renews it any more or takes its going for a loss."""
-        self.book.remove(self)
-        self._lost = self.lost
-        self.over = True
-        _forget(self)
-
-    def lose(self, *, found_by_holder: bool = False) -> None:
-        """It is lost; tell the holds on it. A holder that finds it out itself gets an error."""
-        self._lost = True
-        newly = [hold for hold in self._holds() if hold.is_newly_lost()]
-        by_lock = {id(hold.lock): hold for hold in reversed(newly)}
-        for hold in by_lock.values():  # who entered it twice is told once
-            hold.tell_lost(self, found_by_holder)
-
-    def enter(self, hold: "Hold") -> None:
-        self._entries.append(weakref.ref(hold))
-        self._is_part = self._is_part or len(hold.leases) > 1
-
-    def leave(self, hold: "Hold") -> bool:
-        """Whether nobody else has entered it, so that it is to be released."""
-        others = [entry for entry in self._entries if entry() not in (None, hold)]
-        self._entries = others or self._entries
-        return not others
-
-    @property
-    def entered(self) -> bool:
-        return bool(self._entries)
+        self.due_tolerance = 0.0
 
     @property
     def lost(self) -> bool:
-        if not self.over and clock.now() >= self.deadline:
-            self._lost = True
-        return self._lost
+        """Whether the lease was lost before its holder released it."""
+        if self.state is State.HELD and clock.now() >= self.deadline:
+            self._is_lost = True
+        return self._is_lost
 
-    def wants_renewal(self, is_alive: "Callable[[weakref.ref[Owner]], bool]" = is_alive) -> bool:
-        """What nobody can release is left to run out, and so is what is left of a lost hold."""
-        return self.is_renewed and is_alive(self.owner) and not (self._is_part and self._is_rest())
+    def mark_lost(self, *, found_by_holder: bool = False) -> None:
+        """Record the loss and notify the holder. A holder that finds it itself gets an error."""
+        self._is_lost = True
+        if self.on_lost:
+            self.on_lost(self, found_by_holder)
 
-    def _is_rest(self) -> bool:
-        # A hold on it alone is not lost before it is.
-        holds = self._holds()
-        return bool(holds) and all(len(hold.leases) > 1 and hold.lost for hold in holds)
-
-    def _holds(self) -> "list[Hold]":
-        return [hold for entry in self._entries if (hold := entry())]
+    def end(self) -> None:
+        """Record that the holder gives the lease up. Whether it is lost does not change again."""
+        self._is_lost = self.lost
+        self.state = State.ENDED
 
     @property
-    def inherited(self) -> bool:
-        """Whether this is a forked child's copy: the lease is its parent's."""
+    def is_inherited(self) -> bool:
+        """Whether a forked child has this copy: then the lease belongs to the parent process."""
         return self._pid != os.getpid()
-
-
-_Place: TypeAlias = tuple[Server, str, Owner]
-_held: dict[_Place, list[weakref.ref[Lease]]] = {}
-
-
-def remember(lease: Lease, owner: Owner) -> None:
-    lease.place = place = lease.server, lease.keys.name, owner
-    _held[place] = [*_held.get(place, ()), weakref.ref(lease, partial(_drop, place))]
-
-
-def _forget(lease: Lease) -> None:
-    if lease.place:
-        _drop(lease.place, weakref.ref(lease))
-
-
-def _drop(place: _Place, gone: weakref.ref[Lease]) -> None:
-    left = [each for each in _held.get(place, ()) if each != gone and each() is not None]
-    if left:
-        _held[place] = left
-    else:
-        _held.pop(place, None)
-
-
-def held_by(owner: Owner, server: Server, name: str) -> list[Lease]:
-    """The leases by which that thread, task or greenlet holds that lock, lost or not."""
-    leases = [each() for each in _held.get((server, name, owner), ())]
-    return [lease for lease in leases if lease and not lease.inherited]
-
-
-def held_here() -> list[Lease]:
-    """The leases of all threads, tasks and greenlets of this process, lost or not."""
-    leases = [each() for those in list(_held.values()) for each in those]
-    return [lease for lease in leases if lease and not lease.inherited]

@@ -80,7 +80,7 @@ class BlockingPop:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Sleep for so many seconds."""
+    """Sleep for `seconds`."""
 
     seconds: float
 

@@ -90,8 +90,8 @@ def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
 class LockStream:
     """Reads all held locks in parts, each lock once and in no order.
 
-    A lock that is held all the while is found: the first part is the locks that expire first, and
-    the others are found by a scan.
+    The first part is the locks that expire first. A scan finds the others. A lock that is held
+    from the start to the end is always found.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -174,8 +174,12 @@ def _page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
 def _first(
     keys: Keys, start: int, stop: int
 ) -> Flow[tuple[int, list[str], list[LockInfo] | None]]:
-    """Return how many locks are held, the names from `start` to `stop` of those that expire first,
-    and the locks themselves if one call can read them."""
+    """Read the locks that expire first.
+
+    Returns:
+        How many locks are held, the names from `start` to `stop`, and the locks themselves if one
+        call can read them.
+    """
     if not keys.has_nodes:
         buckets = chain.from_iterable(map(keys.inspect, range(BUCKETS)))
         with_rows = stop - start <= MAX_ROWS

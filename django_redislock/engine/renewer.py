@@ -1,9 +1,8 @@
-"""What keeps leases running, and tells when one is lost.
+"""Renew leases, and notify their holders of a loss.
 
-One thread for all locks that a process holds on a server; for locks held by asyncio
-tasks, one task an event loop and server. So a server that hangs holds up no other's
-renewals. Locks that have to be on replicas are renewed apart from those that need none.
-Leases that are due at about the same time go together.
+There is one renewer thread per process and server, and one renewer task per event loop and server.
+So a server that does not respond delays no renewals on other servers. Locks with `min_replicas`
+have a renewer of their own. Leases that are due at about the same time are renewed together.
 """
 
 import asyncio
@@ -11,14 +10,13 @@ import logging
 import math
 import os
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from .. import clock
 from ..backends import Server
@@ -28,245 +26,249 @@ from ..text import error_text
 from . import fork_safety, protocol
 from .lease import Lease
 from .operations import Flow
+from .registry import should_renew
 from .runners import arun, run
 
 logger = logging.getLogger("django_redislock")
 
-THREAD = "redislock-renewal"
-"""The name of threads and tasks that renew."""
+THREAD_NAME = "redislock-renewal"
+"""The name of the threads and tasks that renew."""
 
-LONGEST_ROUND = 2.0
-"""Seconds to wait for each answer in a round, or half of what is left of the shortest lease."""
+MAX_REPLY_SECONDS = 2.0
+"""How long a renewer waits for a reply, unless the shortest lease requires less."""
 
-RETRY = 1.0
-"""Seconds until a failed renewal is tried again, or a tenth of the lease if that is less."""
+RETRY_SECONDS = 1.0
+"""How long after a failed renewal it is retried, or a tenth of the lease if that is less."""
 
-IDLE = 10.0
-"""Seconds after which a renewer without a lease ends; the next lease starts another."""
+IDLE_SECONDS = 10.0
+"""A renewer without a lease ends after this time."""
 
-WATCHFUL = 0.4
-"""Seconds that it sleeps at most where turns are taken: to wake it at each would cost the turn
-more than all else that is done there, and none is to be confirmed as soon as that."""
+GRANT_POLL_SECONDS = 0.4
+"""A renewer looks for unconfirmed grants this often. It is less than `CONFIRM_DELAY_SECONDS`.
+To wake it for each grant would cost more than the handover itself."""
 
-GIVE_BACK = 60.0
-"""Seconds, or the lease if that is less, for which giving back is tried at a server that is
-away."""
+RELEASE_RETRY_SECONDS = 60.0
+"""How long a release is retried in the background, or the lease if that is less."""
 
-LATE = 5.0
-"""Seconds for which a server that answers "not held" may still read, after a hang, the request
-that acquires."""
+LATE_REQUEST_SECONDS = 5.0
+"""A server that was paused may still execute an acquisition for this time after it replied
+that the lock is not held."""
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """Something to do at the server, and what to do with the outcome."""
+class RenewalBatch:
+    """Requests to the server, and what to do with their result."""
 
     flow: Flow[Any]
     done: Callable[[Any], None]
     failed: Callable[[Exception], None]
 
 
-class Book:
-    """The leases on one server that one renewer looks after, and what becomes of them.
+class Renewer:
+    """Renews the leases of one server.
 
-    They are held weakly: a lock that nobody has any more, so that nobody can
-    release it, is left to run out.
+    It keeps weak references: a lease that nobody references any more is not renewed and expires.
     """
-
-    on_loop = False
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._leases: set[weakref.ref[Lease]] = set()
-        self._returns: dict[tuple[str, str], Lease] = {}
-        self._next = math.inf
-        self._turn = -math.inf
+        self._leases: set[ref[Lease]] = set()
+        self._to_release: dict[tuple[str, str], Lease] = {}
+        self._wakes_at = math.inf
+        self._last_grant = -math.inf
 
     def wake(self) -> None:
         """Wake the renewer, or start it. Raises `RuntimeError` if no thread can be started."""
         raise NotImplementedError
 
     def is_running(self) -> bool:
+        """Return whether the thread or task exists."""
         raise NotImplementedError
 
-    def can_renew(self) -> bool:
+    def can_run(self) -> bool:
         """Return whether the renewer runs, or could be started."""
         try:
             if not self.is_running():
                 self.wake()
-        except RuntimeError:  # see `add`
+        except RuntimeError:  # see `watch`
             return False
         return True
 
-    def add(self, lease: Lease) -> None:
-        self._leases.add(weakref.ref(lease, self._leases.discard))
-        if lease.due >= self._next:
+    def watch(self, lease: Lease) -> None:
+        """Renew a lease from now on. Call it again if the lease is due earlier than before."""
+        self._leases.add(ref(lease, self._leases.discard))
+        if not lease.is_confirmed:
+            self._last_grant = clock.now()
+        if lease.due >= self._wakes_at:
             return
         try:
             self.wake()
         except RuntimeError as error:
             # No thread can be started: the interpreter shuts down, or the system has none left.
-            # The lock is held all the same, and the next lease tries again.
+            # The lock is held, and the next lease tries again.
             if lease.is_renewed:
                 logger.warning("Lock is not renewed: name=%r reason=%s", lease.keys.name, error)
 
-    def turn_taken(self) -> None:
-        """Somebody who had waited was let in, and renews that soon."""
-        self._turn = clock.now()
+    def forget(self, lease: Lease) -> None:
+        """Stop renewing a lease."""
+        self._leases.discard(ref(lease))
 
-    def remove(self, lease: Lease) -> None:
-        self._leases.discard(weakref.ref(lease))
+    def release_later(self, lease: Lease, *, at_once: bool = True) -> None:
+        """Release a lease in the background, and retry until the server responds.
 
-    def reclaim(self, name: str, token: str) -> None:
-        """Give nothing back of that token any more: it is used again."""
-        self._returns.pop((name, token), None)
-
-    def give_back(self, lease: Lease, *, at_once: bool = True) -> None:
-        """Release what Redis may hold for `lease`, as soon as it answers again; or a little
-        later, if it was asked just now."""
-        lease.deadline = clock.now() + min(lease.seconds, GIVE_BACK)
-        lease.due = clock.now() + (0 if at_once else RETRY)
-        self._returns[_holding(lease)] = lease
-        with suppress(RuntimeError):  # no thread can be started: then its lease runs out
+        Args:
+            lease: The lease that Redis may still have.
+            at_once: False if the server was asked for it a moment ago.
+        """
+        lease.deadline = clock.now() + min(lease.seconds, RELEASE_RETRY_SECONDS)
+        lease.due = clock.now() + (0 if at_once else RETRY_SECONDS)
+        self._to_release[lease.keys.name, lease.token] = lease
+        with suppress(RuntimeError):  # no thread can be started, so the lease expires
             self.wake()
 
+    def cancel_release(self, name: str, token: str) -> None:
+        """Do not release that token any more, because it is used again."""
+        self._to_release.pop((name, token), None)
+
     def seconds_to_next(self) -> float:
-        """Until when the renewer sleeps, if nothing that is due before wakes it."""
-        self._next = math.inf  # so that whatever is added from here on wakes it
+        """Return how long the renewer sleeps unless `wake()` is called."""
+        self._wakes_at = math.inf  # so that every lease that is added from here on wakes it
         now = clock.now()
-        dues = [lease.due for lease in (*self._current(), *self._returns.values())]
-        if self._takes_turns():
-            dues.append(now + WATCHFUL)
-        self._next = min(dues, default=now + IDLE)
-        return min(max(0.0, self._next - clock.now()), threading.TIMEOUT_MAX)
+        dues = [lease.due for lease in (*self._watched(), *self._to_release.values())]
+        if self._expects_grants():
+            dues.append(now + GRANT_POLL_SECONDS)
+        self._wakes_at = min(dues, default=now + IDLE_SECONDS)
+        return min(max(0.0, self._wakes_at - clock.now()), threading.TIMEOUT_MAX)
 
     def is_idle(self) -> bool:
-        """Whether the renewer may end. If so, whatever is added from here on wakes it."""
-        self._next = math.inf
-        return not (self._leases or self._returns or self._takes_turns())
+        """Return whether the renewer may end. If so, the next lease starts it again."""
+        self._wakes_at = math.inf
+        return not (self._leases or self._to_release or self._expects_grants())
 
-    def _takes_turns(self) -> bool:
-        return clock.now() < self._turn + IDLE
+    def _expects_grants(self) -> bool:
+        return clock.now() < self._last_grant + IDLE_SECONDS
 
-    def errands(self) -> Iterator[Errand]:
-        if leases := self._to_renew():
-            done = partial(self._judge, clock.now())
-            renewal = protocol.renew_all(leases, _limit(leases))
-            yield Errand(renewal, done, partial(self._put_off, leases))
-        returns = list(self._returns.values())  # other threads add to it
-        if back := [lease for lease in returns if lease.due <= clock.now()]:
-            kept = [lease for lease in self._current() if lease.wants_renewal() and not lease.lost]
-            release = protocol.release_all(back, _limit(kept))
-            yield Errand(release, self._returned, partial(self._not_returned, back))
+    def batches(self) -> Iterator[RenewalBatch]:
+        """Yield what is due now."""
+        if leases := self._due_leases():
+            renewal = protocol.renew_all(leases, _reply_timeout(leases))
+            applied = partial(self._apply_renewals, clock.now())
+            yield RenewalBatch(renewal, applied, partial(self._retry_renewals, leases))
+        releases = list(self._to_release.values())  # a copy, because other threads add to it
+        if due := [lease for lease in releases if lease.due <= clock.now()]:
+            held = [lease for lease in self._watched() if should_renew(lease) and not lease.lost]
+            release = protocol.release_all(due, _reply_timeout(held))
+            yield RenewalBatch(release, self._apply_releases, partial(self._retry_releases, due))
 
-    def tell_lost(self) -> None:
+    def report_expired(self) -> None:
+        """Notify the holders of leases that expired without a reply from Redis."""
         now = clock.now()
-        for lease in self._current():
+        for lease in self._watched():
             if lease.deadline <= now and lease.lost:
                 self._lose(lease)
 
-    def _current(self) -> list[Lease]:
-        # One step for other threads, which add and remove meanwhile.
+    def _watched(self) -> list[Lease]:
+        # One step, because other threads change the set.
         return [lease for reference in list(self._leases) if (lease := reference())]
 
-    def _to_renew(self) -> list[Lease]:
-        now, alive = clock.now(), cache(is_alive)  # one owner may have thousands of them
+    def _due_leases(self) -> list[Lease]:
+        now, alive = clock.now(), cache(is_alive)  # one owner may have thousands of leases
         due = []
-        for lease in self._current():
-            if lease.due - lease.early > now or lease.lost:
+        for lease in self._watched():
+            if lease.due - lease.due_tolerance > now or lease.lost:
                 continue
-            if lease.wants_renewal(alive):
+            if lease.needs_renewal and should_renew(lease, alive):
                 due.append(lease)
             else:
                 lease.due = lease.deadline
         return due
 
-    def _judge(self, sent: float, verdicts: Iterable[tuple[Lease, float | Exception]]) -> None:
-        said = cache(error_text)  # thousands may have the same error, which is told once
-        gone: list[Lease] = []
-        unknown: dict[str, list[Lease]] = {}
-        for lease, left in verdicts:
-            if isinstance(left, Exception):
-                unknown.setdefault(said(left), []).append(lease)
-            elif left > 0:
-                lease.renewed(sent, left)
+    def _apply_renewals(
+        self, sent_at: float, results: Iterator[tuple[Lease, float | Exception]]
+    ) -> None:
+        text = cache(error_text)  # thousands may have the same error, which is logged once
+        lost: list[Lease] = []
+        failed: dict[str, list[Lease]] = {}
+        for lease, ttl in results:
+            if isinstance(ttl, Exception):
+                failed.setdefault(text(ttl), []).append(lease)
+            elif ttl > 0:
+                lease.apply_renewal(sent_at, ttl)
             else:
-                gone.append(lease)
-        for error, leases in unknown.items():
-            self._put_off(leases, error)
-        # Last, as who is told of it may take its time.
-        for lease in gone:
-            # Else it was released while the answer was under way.
-            if weakref.ref(lease) in self._leases:
+                lost.append(lease)
+        for error, leases in failed.items():
+            self._retry_renewals(leases, error)
+        # Last, because `on_lost` may take long.
+        for lease in lost:
+            if ref(lease) in self._leases:  # else it was released while the reply was under way
                 self._lose(lease)
 
-    def _put_off(self, leases: Sequence[Lease], error: object) -> None:
-        said = error_text(error)
-        logger.warning("Renewal failed, will retry: locks=%d error=%s", len(leases), said)
+    def _retry_renewals(self, leases: Sequence[Lease], error: object) -> None:
+        text = error_text(error)
+        logger.warning("Renewal failed, will retry: locks=%d error=%s", len(leases), text)
         for lease in leases:
-            lease.put_off(min(RETRY, lease.seconds / 10))
+            lease.postpone(min(RETRY_SECONDS, lease.seconds / 10))
 
     def _lose(self, lease: Lease) -> None:
-        self.remove(lease)
-        lease.lose()
+        self.forget(lease)
+        lease.mark_lost()
 
-    def _returned(self, verdicts: Sequence[tuple[Lease, bool | Exception]]) -> None:
-        for lease, released in verdicts:
+    def _apply_releases(self, results: Sequence[tuple[Lease, bool | Exception]]) -> None:
+        for lease, released in results:
             if released is True:
-                self._returns.pop(_holding(lease), None)
+                self.cancel_release(lease.keys.name, lease.token)
                 continue
             if released is False:
-                lease.deadline = min(lease.deadline, clock.now() + LATE)
-            self._try_again(lease)
+                lease.deadline = min(lease.deadline, clock.now() + LATE_REQUEST_SECONDS)
+            self._retry_release(lease)
 
-    def _not_returned(self, leases: Sequence[Lease], error: Exception) -> None:
+    def _retry_releases(self, leases: Sequence[Lease], error: Exception) -> None:
         for lease in leases:
-            self._try_again(lease)
+            self._retry_release(lease)
 
-    def _try_again(self, lease: Lease) -> None:
-        lease.due = clock.now() + RETRY
+    def _retry_release(self, lease: Lease) -> None:
+        lease.due = clock.now() + RETRY_SECONDS
         if lease.due > lease.deadline:
-            self._returns.pop(_holding(lease), None)
+            self.cancel_release(lease.keys.name, lease.token)
 
 
-def _holding(lease: Lease) -> tuple[str, str]:
-    return lease.keys.name, lease.token
+def _reply_timeout(leases: Sequence[Lease]) -> float:
+    """Return the seconds for which the leases can wait for a reply."""
+    deadline = min((lease.deadline for lease in leases), default=math.inf)
+    return max(0.05, min(MAX_REPLY_SECONDS, (deadline - clock.now()) / 2))
 
 
-def _limit(leases: Sequence[Lease]) -> float:
-    """Seconds for which leases that are renewed can do without it."""
-    soonest = min((lease.deadline for lease in leases), default=math.inf)
-    return max(0.05, min(LONGEST_ROUND, (soonest - clock.now()) / 2))
+class InterruptSafeEvent:
+    """An event for one waiter.
 
-
-class Bell:
-    """What `threading.Event` is to one that waits, but each step is one of C: an interrupt inside
-    of an Event could leave it locked for ever."""
+    If a signal handler raises an exception while a `threading.Event` is used, the event's lock may
+    stay acquired. Here each step is a single call in C.
+    """
 
     def __init__(self) -> None:
-        self._silent = threading.Lock()
+        self._unset = threading.Lock()
         self.clear()
 
     def set(self) -> None:
         with suppress(RuntimeError):  # it was set already
-            self._silent.release()
+            self._unset.release()
 
     def is_set(self) -> bool:
-        return not self._silent.locked()
+        return not self._unset.locked()
 
     def clear(self) -> None:
-        self._silent.acquire(blocking=False)
+        self._unset.acquire(blocking=False)
 
     def wait(self, seconds: float) -> bool:
-        """Whether it was set by then; it no longer is."""
-        return self._silent.acquire(timeout=seconds)
+        """Return whether the event was set in time, and clear it."""
+        return self._unset.acquire(timeout=seconds)
 
 
-class Dedicated:
-    """The client by which one renewer reaches its server; see `dedicated()`.
+class DedicatedClient:
+    """The client of one renewer; see `dedicated()`.
 
-    Waiters may use up the connection pool. The renewal must not depend on it, or the holder that
-    all of them wait for would lose its lock.
+    Waiters may use up the connection pool. If the renewal depended on it, the holder that all of
+    them wait for would lose its lock.
     """
 
     def __init__(self) -> None:
@@ -275,7 +277,7 @@ class Dedicated:
         self._primary: Any = None
 
     def client_for(self, shared: Any) -> tuple[Any, Any]:
-        """Return the client next to `shared`, and an earlier one that has to be closed or None."""
+        """Return the client that belongs to `shared`, and an earlier one to close, or None."""
         primary, old = primary_address(shared), None
         if self._shared is not shared or self._primary != primary:
             # The shared pool found another primary. The old connection may lead to the old one.
@@ -290,18 +292,20 @@ class Dedicated:
         return None if client is shared else client
 
 
-class ThreadBook(Book):
+class ThreadRenewer(Renewer):
+    """Renews in a thread, for the threads and greenlets of this process."""
+
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        self._awake = Bell()
-        self._starting = threading.RLock()  # a signal's handler may come in between
-        self._on_round = threading.Lock()
+        self._wakeup = InterruptSafeEvent()
+        self._starting = threading.RLock()  # re-entrant, because a signal handler may acquire
+        self._in_round = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._connected = Dedicated()
+        self._dedicated = DedicatedClient()
 
     def wake(self) -> None:
         with self._starting:
-            self._awake.set()
+            self._wakeup.set()
             if self._thread is None:
                 self._start()
 
@@ -309,7 +313,7 @@ class ThreadBook(Book):
         return self._thread is not None
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
         try:
             self._thread.start()
         except BaseException:
@@ -318,8 +322,8 @@ class ThreadBook(Book):
 
     def _run(self) -> None:
         while True:
-            self._awake.clear()
-            if not self._awake.wait(self.seconds_to_next()) and self._ends():
+            self._wakeup.clear()
+            if not self._wakeup.wait(self.seconds_to_next()) and self._ends():
                 self._disconnect()
                 return
             try:
@@ -329,52 +333,52 @@ class ThreadBook(Book):
 
     def _ends(self) -> bool:
         with self._starting:
-            if not self.is_idle() or self._awake.is_set():
+            if not self.is_idle() or self._wakeup.is_set():
                 return False
             self._thread = None
             return True
 
     def _disconnect(self) -> None:
-        with self._on_round:
-            if client := self._connected.take():
+        with self._in_round:
+            if client := self._dedicated.take():
                 close(client)
 
     def _round(self) -> None:
-        with self._on_round:
-            for errand in self.errands():
+        with self._in_round:
+            for batch in self.batches():
                 try:
                     with fork_safety.fork_guard:
-                        client, old = self._connected.client_for(self.server.client)
+                        client, old = self._dedicated.client_for(self.server.client)
                         if old:
                             close(old)
-                        outcome = run(client, errand.flow)
+                        result = run(client, batch.flow)
                 except Exception as error:
-                    errand.failed(error)
+                    batch.failed(error)
                 else:
-                    errand.done(outcome)
-            self.tell_lost()
+                    batch.done(result)
+            self.report_expired()
 
-    def go_round(self) -> None:
-        """Have a thread of its own renew what is due, and tell what is lost, and wait for it."""
-        thread = threading.Thread(target=self._round, name=THREAD, daemon=True)
+    def run_once(self) -> None:
+        """Renew what is due and report losses, in another thread, and wait for it."""
+        thread = threading.Thread(target=self._round, name=THREAD_NAME, daemon=True)
         thread.start()
         thread.join()
 
 
-class LoopBook(Book):
-    on_loop = True
+class AsyncRenewer(Renewer):
+    """Renews in an asyncio task, for the tasks of one event loop."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        self._awake = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._connected = Dedicated()
+        self._dedicated = DedicatedClient()
 
     def wake(self) -> None:
-        self._awake.set()
+        self._wakeup.set()
         if self._task is None:
-            # In a context of its own: what it tells is no part of the request that began it.
-            self._task = asyncio.create_task(self._run(), name=THREAD, context=Context())
+            # With an empty context, because its reports are not part of the caller's request.
+            self._task = asyncio.create_task(self._run(), name=THREAD_NAME, context=Context())
             self._task.add_done_callback(self._ended)
 
     def is_running(self) -> bool:
@@ -389,104 +393,106 @@ class LoopBook(Book):
         await self._disconnect()
 
     async def _disconnect(self) -> None:
-        if client := self._connected.take():
+        if client := self._dedicated.take():
             await aclose(client)
 
     async def _rounds(self) -> None:
         while True:
-            self._awake.clear()
+            self._wakeup.clear()
             if not await self._wait(self.seconds_to_next()) and self.is_idle():
                 return
             try:
-                await self._round()
+                await self.run_once()
             except Exception:
                 logger.exception("Renewal failed unexpectedly, will retry")
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not self.is_idle():  # all tasks were cancelled, and the loop may go on
-            asyncio.get_running_loop().call_later(RETRY / 10, self._resume)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS / 10, self._resume)
 
     def _resume(self) -> None:
         if not self.is_idle():
             self.wake()
 
-    async def go_round(self) -> None:
-        """Renew what is due, and tell what is lost. On its own loop."""
-        await self._round()
-
     async def _wait(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                return await self._awake.wait()
+                return await self._wakeup.wait()
         except TimeoutError:
             return False
 
-    async def _round(self) -> None:
-        for errand in self.errands():
+    async def run_once(self) -> None:
+        """Renew what is due and report losses. Call it on the renewer's own loop."""
+        for batch in self.batches():
             try:
-                client, old = self._connected.client_for(await self.server.async_client())
+                client, old = self._dedicated.client_for(await self.server.async_client())
                 if old:
                     await aclose(old)
-                outcome = await arun(client, errand.flow)
+                result = await arun(client, batch.flow)
             except Exception as error:
-                errand.failed(error)
+                batch.failed(error)
             else:
-                errand.done(outcome)
-        self.tell_lost()
+                batch.done(result)
+        self.report_expired()
 
 
-Part: TypeAlias = tuple[Server, int | None, int]
-"""What fails alone, and so has a book of its own: a server, or one bucket of several servers, and
-as many replicas."""
+RenewerKey: TypeAlias = tuple[Server, int | None, int]
+"""A server, or a bucket of a Cluster, and `min_replicas`. Each of them can fail alone."""
 
-_thread_books: WeakValueDictionary[tuple[int, Part], Book] = WeakValueDictionary()
-_loop_books: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[Part, Book]] = (
-    WeakKeyDictionary()
+# Weak values: a renewer exists as long as a lease, a caller or a running thread refers to it.
+_thread_renewers: WeakValueDictionary[tuple[int, RenewerKey], ThreadRenewer] = (
+    WeakValueDictionary()
 )
-"""Kept by who asks for a lease, who has one, and a renewer that runs: else each client by which
-somebody was refused would be kept, and a loop by what its books know."""
+_loop_renewers: WeakKeyDictionary[
+    asyncio.AbstractEventLoop, WeakValueDictionary[RenewerKey, AsyncRenewer]
+] = WeakKeyDictionary()
 
-_registering = threading.RLock()  # a signal's handler may come in between
-
-
-def thread_book(server: Server, name: str, replicas: int = 0) -> Book:
-    """The book of the leases on that lock that have to be on so many replicas."""
-    # A book's thread is its process's, and uWSGI forks without Python's hooks.
-    key = os.getpid(), (server, server.part_of(name), replicas)
-    if book := _thread_books.get(key):
-        return book
-    with _registering:  # who asks at the same time gets the same
-        return _thread_books.setdefault(key, ThreadBook(server))
+_creating = threading.RLock()  # re-entrant, because a signal handler may acquire
 
 
-def loop_book(server: Server, name: str, replicas: int = 0) -> Book:
-    """See thread_book()."""
+def thread_renewer(server: Server, name: str, min_replicas: int = 0) -> ThreadRenewer:
+    """Return the renewer for a lock that a thread or greenlet of this process holds."""
+    # The pid, because a renewer's thread is not in a forked child, and uWSGI forks without
+    # Python's hooks.
+    part = server.part_of(name) if server.keys.has_nodes else None
+    key = os.getpid(), (server, part, min_replicas)
+    if renewer := _thread_renewers.get(key):
+        return renewer
+    with _creating:
+        return _thread_renewers.setdefault(key, ThreadRenewer(server))
+
+
+def loop_renewer(server: Server, name: str, min_replicas: int = 0) -> AsyncRenewer:
+    """Return the renewer for a lock that a task of the running event loop holds."""
     for loop in _loops():
         if loop.is_closed():
-            _loop_books.pop(loop, None)  # what is connected on it keeps it alive
+            _loop_renewers.pop(loop, None)  # its connections would keep it alive
     loop = asyncio.get_running_loop()
-    books = _loop_books.get(loop) or _loop_books.setdefault(loop, WeakValueDictionary())
-    part = server, server.part_of(name), replicas
-    return books.get(part) or books.setdefault(part, LoopBook(server))
+    of_loop = _loop_renewers.get(loop) or _loop_renewers.setdefault(loop, WeakValueDictionary())
+    part = server.part_of(name) if server.keys.has_nodes else None
+    key = server, part, min_replicas
+    return of_loop.get(key) or of_loop.setdefault(key, AsyncRenewer(server))
 
 
-def loop_of(book: Book) -> asyncio.AbstractEventLoop | None:
-    """The event loop whose tasks' leases that book has, if it is one of a loop."""
-    return next((loop for loop in _loops() if book in _loop_books.get(loop, {}).values()), None)
+def loop_of(renewer: Renewer) -> asyncio.AbstractEventLoop | None:
+    """Return the event loop of a renewer, or None for one with a thread."""
+    return next(
+        (loop for loop in _loops() if renewer in _loop_renewers.get(loop, {}).values()), None
+    )
 
 
 def _loops() -> list[asyncio.AbstractEventLoop]:
-    # One step for other threads, whose loops have books meanwhile.
-    return [loop for reference in _loop_books.keyrefs() if (loop := reference())]
+    # One step, because the loops of other threads may be added.
+    return [loop for reference in _loop_renewers.keyrefs() if (loop := reference())]
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     # A forked child has neither the threads nor a right to its parent's locks.
-    global _registering
-    _registering = threading.RLock()
-    _thread_books.clear()
-    _loop_books.clear()
+    global _creating
+    _creating = threading.RLock()
+    _thread_renewers.clear()
+    _loop_renewers.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

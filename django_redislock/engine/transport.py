@@ -61,7 +61,7 @@ def call(
 
     Args:
         client: A client of redis-py, or `Nodes`.
-        commands: What to send. A command without a key goes to the node of the one before it.
+        commands: The commands. A command without a key goes to the node of the one before it.
         limit: Seconds to wait for the replies, and to connect. `None` leaves both, and whether to
             try again, to the client.
         pool_wait: Seconds to wait for a connection if all of the pool are in use.

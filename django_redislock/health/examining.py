@@ -12,12 +12,12 @@ from redis.exceptions import NoPermissionError, NoScriptError, RedisError, Respo
 from .. import clock
 from ..backends import Server
 from ..engine.operations import Flow, RawCommands
-from ..engine.protocol import GRACE
+from ..engine.protocol import FINAL_REPLY_TIMEOUT_SECONDS
 from ..lua import ACQUIRE
 from . import resources, told
 from .client import address, client
 from .finding import STATUSES, Finding, Health, words
-from .probing import BookOf, Rehearsal, ping
+from .probing import Rehearsal, RenewerOf, ping
 
 SAMPLES = 10
 """Round trips that are measured."""
@@ -55,13 +55,13 @@ class Sample:
     would not tell."""
 
 
-def examine(server: Server, book: BookOf, timeout: float) -> Flow[Health]:
+def examine(server: Server, renewer: RenewerOf, timeout: float) -> Flow[Health]:
     """All findings; what could not be asked by then is unknown or failed."""
     until = clock.now() + timeout
     members = server.node_servers()
     found_of: list[tuple[Finding, ...]] = []
     for member in members:
-        found_of += [(yield from _findings(member, book, until))]
+        found_of += [(yield from _findings(member, renewer, until))]
     if len(members) == 1:
         return Health(server.alias, found_of[0])
     addresses = [member.address for member in members]
@@ -93,7 +93,7 @@ def _together(addresses: Sequence[str | None], findings: Sequence[Finding]) -> F
     return Finding(worst.id, worst.status, summary, {"servers": [each.facts for each in findings]})
 
 
-def _findings(server: Server, book: BookOf, until: float) -> Flow[tuple[Finding, ...]]:
+def _findings(server: Server, renewer: RenewerOf, until: float) -> Flow[tuple[Finding, ...]]:
     findings = [client(server)]
     try:
         samples = yield from _samples(server.routing_key, until)
@@ -101,13 +101,13 @@ def _findings(server: Server, book: BookOf, until: float) -> Flow[tuple[Finding,
         findings.append(_unreached(server, error))
     else:
         findings += [_connected(server), _round_trip(samples), _judge("clock", _clock, samples)]
-        findings += yield from _locking(server, book, until)
+        findings += yield from _locking(server, renewer, until)
         findings += _judged((yield from told.ask(_left(until), server.routing_key)))
     return _all_of(findings)
 
 
 def _left(until: float) -> float:
-    return max(until - clock.now(), GRACE)
+    return max(until - clock.now(), FINAL_REPLY_TIMEOUT_SECONDS)
 
 
 def _samples(key: str, until: float) -> Flow[list[Sample]]:
@@ -149,7 +149,7 @@ def _round_trip(samples: list[Sample]) -> Finding:
     worst = max(each.seconds for each in samples)
     facts = {"median_ms": _ms(middle), "worst_ms": _ms(worst), "samples": len(samples)}
     summary = f"{_ms(middle)} ms in the median, {_ms(worst)} ms at worst, of {len(samples)}"
-    if worst < GRACE:
+    if worst < FINAL_REPLY_TIMEOUT_SECONDS:
         return Finding("round_trip", "ok", f"{summary}.", facts)
     return Finding("round_trip", "warning", f"{summary}: too slow for short waits.", facts)
 
@@ -173,9 +173,9 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 
-def _locking(server: Server, book: BookOf, until: float) -> Flow[list[Finding]]:
+def _locking(server: Server, renewer: RenewerOf, until: float) -> Flow[list[Finding]]:
     try:
-        seconds = yield from ping(server, book, _left(until))
+        seconds = yield from ping(server, renewer, _left(until))
     except RedisError as error:
         facts = {"error": type(error).__name__}
         summary = f"No lock could be acquired and released: {words(error)}."
@@ -183,14 +183,14 @@ def _locking(server: Server, book: BookOf, until: float) -> Flow[list[Finding]]:
     else:
         summary = f"A lock was acquired and released in {_ms(seconds)} ms."
         locking = Finding("locking", "ok", summary, {"ping_ms": _ms(seconds)})
-    return [locking, (yield from _scripts(server, book, until, locking.status == "ok"))]
+    return [locking, (yield from _scripts(server, renewer, until, locking.status == "ok"))]
 
 
-def _scripts(server: Server, book: BookOf, until: float, works: bool) -> Flow[Finding]:
+def _scripts(server: Server, renewer: RenewerOf, until: float, works: bool) -> Flow[Finding]:
     try:
         refused = yield from _refused(server.routing_key, until)
         if works and "EVALSHA" not in refused:
-            return (yield from _rehearsed(server, book, until, refused))
+            return (yield from _rehearsed(server, renewer, until, refused))
     except RedisError as error:
         return Finding("scripts", "unknown", f"Not answered: {type(error).__name__}.", {})
     if not refused:
@@ -227,9 +227,9 @@ def _refused(key: str, until: float) -> Flow[dict[str, Any]]:
 
 
 def _rehearsed(
-    server: Server, book: BookOf, until: float, refused: dict[str, Any]
+    server: Server, renewer: RenewerOf, until: float, refused: dict[str, Any]
 ) -> Flow[Finding]:
-    rehearsal = Rehearsal(server, book, _left(until))
+    rehearsal = Rehearsal(server, renewer, _left(until))
     try:
         yield from rehearsal.run()
     except RedisError as error:

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
+from weakref import ref
 
 from redis.exceptions import ConnectionError, TimeoutError
 
@@ -12,12 +13,13 @@ from ..backends import Server
 from ..engine import protocol, queries
 from ..engine.lease import Lease
 from ..engine.operations import Call, Flow, Op
-from ..engine.renewer import Book
+from ..engine.renewer import Renewer
+from ..engine.store import AcquireRequest
 from ..exceptions import LockLost
 from ..identity import current_owner, info_text
 
 T = TypeVar("T")
-BookOf: TypeAlias = Callable[[Server, str], Book]
+RenewerOf: TypeAlias = Callable[[Server, str], Renewer]
 
 PREFIX = "django-redislock:probe:"
 """What the name of every probe's lock begins with."""
@@ -29,27 +31,27 @@ LATE = 60.0
 """Seconds for which a server that did not answer may still read what it was asked."""
 
 
-def ping(server: Server, book: BookOf, limit: float) -> Flow[float]:
+def ping(server: Server, renewer: RenewerOf, limit: float) -> Flow[float]:
     """Hold a lock of a name of its own and release it; the seconds that this took.
 
     It does not go down in the history, which who pings each second would fill.
     """
-    return _without_history(_ping(server, book, limit))
+    return _without_history(_ping(server, renewer, limit))
 
 
-def _ping(server: Server, book: BookOf, limit: float) -> Flow[float]:
+def _ping(server: Server, renewer: RenewerOf, limit: float) -> Flow[float]:
     began = clock.now()
-    want = _want(server, limit)
+    request = _request(server, limit)
     try:
-        yield from protocol.hold_for(want)
-        kept = yield from _release(want, began + limit)
+        yield from protocol.reserve(request)
+        kept = yield from _release(request, began + limit)
     except GeneratorExit:
         raise
     except BaseException as error:  # an interrupt too
-        yield from _tidy(server, book, [want], error)
+        yield from _tidy(server, renewer, [request], error)
         raise
     if not kept:
-        raise _lost(want)
+        raise _lost(request)
     return clock.now() - began
 
 
@@ -57,14 +59,14 @@ class Rehearsal:
     """All that locks do in their daily life, once: a second one waits, and is handed the lock. It
     does not go down in the history either."""
 
-    def __init__(self, server: Server, book: BookOf, limit: float) -> None:
+    def __init__(self, server: Server, renewer: RenewerOf, limit: float) -> None:
         self.step = "acquire"
         """What was done last, or is to blame."""
 
-        self._server, self._book = server, book
+        self._server, self._renewer = server, renewer
         self._until = clock.now() + limit
-        self._first = _want(server, limit)
-        self._second = _want(server, limit, self._first.keys.name)
+        self._first = _request(server, limit)
+        self._second = _request(server, limit, self._first.keys.name)
 
     def run(self) -> Flow[None]:
         """Raises redis-py's errors; `step` says then what was refused."""
@@ -73,15 +75,20 @@ class Rehearsal:
         except GeneratorExit:
             raise
         except BaseException as error:
-            wants = [self._second, self._first]  # who waits goes first, or it is handed the lock
-            yield from _tidy(self._server, self._book, wants, error)
+            requests = [
+                self._second,
+                self._first,
+            ]  # who waits goes first, or it is handed the lock
+            yield from _tidy(self._server, self._renewer, requests, error)
             raise
 
     def _steps(self) -> Flow[None]:
         first, second = self._first, self._second
-        yield from protocol.hold_for(first)
+        yield from protocol.reserve(first)
         self.step = "renew"
-        yield from protocol.renew(first.keys, first.token, 0, "renew", limit=_left(self._until))
+        yield from protocol.renew(
+            first.keys, first.token, 0, "renew", reply_timeout=_left(self._until)
+        )
         self.step = "queue"
         turn = protocol.acquire(second, self._until)
         asked = yield next(turn)
@@ -103,9 +110,9 @@ class Rehearsal:
             raise _lost(second)
 
 
-def _want(server: Server, limit: float, name: str | None = None) -> protocol.Want:
+def _request(server: Server, limit: float, name: str | None = None) -> AcquireRequest:
     name = name or next(filter(server.stores, iter(_probe_name, None)))
-    return protocol.Want(
+    return AcquireRequest(
         keys=server.keys.of(name),
         token=uuid.uuid4().hex,
         kind="mutex",
@@ -113,8 +120,8 @@ def _want(server: Server, limit: float, name: str | None = None) -> protocol.Wan
         weight=1,
         lease=limit + SPARE,
         info=info_text({}, renewed=False),
-        renewed=False,
-        patience=limit,
+        is_renewed=False,
+        reply_timeout=limit,
     )
 
 
@@ -122,12 +129,12 @@ def _probe_name() -> str:
     return PREFIX + uuid.uuid4().hex
 
 
-def _release(want: protocol.Want, until: float) -> Flow[bool]:
-    return protocol.release(want.keys, want.token, limit=_left(until))
+def _release(request: AcquireRequest, until: float) -> Flow[bool]:
+    return protocol.release(request.keys, request.token, reply_timeout=_left(until))
 
 
 def _left(until: float) -> float:
-    return max(until - clock.now(), protocol.GRACE)
+    return max(until - clock.now(), protocol.FINAL_REPLY_TIMEOUT_SECONDS)
 
 
 def _without_history(flow: Flow[T]) -> Flow[T]:
@@ -149,7 +156,7 @@ def _without_history(flow: Flow[T]) -> Flow[T]:
 
 
 def _resume(flow: Flow[T], op: Op) -> Flow[T]:
-    """Go on with a flow that was begun by hand, and wants `op` next."""
+    """Go on with a flow that was begun by hand, and requests `op` next."""
     try:
         while True:
             op = flow.send((yield op))
@@ -159,31 +166,30 @@ def _resume(flow: Flow[T], op: Op) -> Flow[T]:
 
 
 def _tidy(
-    server: Server, book: BookOf, wants: list[protocol.Want], error: BaseException
+    server: Server, renewer: RenewerOf, requests: list[AcquireRequest], error: BaseException
 ) -> Flow[None]:
     """Leave nothing behind: now, or, where Redis may yet read what it did not answer, later."""
-    for want in wants:
-        gone = yield from protocol.give_up(want, error)
+    for request in requests:
+        gone = yield from protocol.cleanup_failed_acquire(request, error)
         if not gone and isinstance(error, ConnectionError | TimeoutError):
-            of_name = book(server.parent, want.keys.name)
-            of_name.give_back(_lease(of_name, want))
+            renewer(server.parent, request.keys.name).release_later(_lease(server.parent, request))
 
 
-def _lease(book: Book, want: protocol.Want) -> Lease:
+def _lease(server: Server, request: AcquireRequest) -> Lease:
     return Lease(
-        book,
-        want.keys,
-        want.token,
+        server,
+        request.keys,
+        request.token,
         LATE,
-        owner=current_owner(),
-        kind=want.kind,
-        weight=want.weight,
-        renewed=False,
+        owner=ref(current_owner()),
+        kind=request.kind,
+        weight=request.weight,
+        is_renewed=False,
     )
 
 
-def _lost(want: protocol.Want) -> LockLost:
+def _lost(request: AcquireRequest) -> LockLost:
     return LockLost(
         "The test lock disappeared before it was released: the server deleted it",
-        lock_name=want.keys.name,
+        lock_name=request.keys.name,
     )

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from ..engine.operations import Flow, RawCommands
-from ..engine.protocol import PATIENCE
+from ..engine.store import REPLY_TIMEOUT_SECONDS
 from .finding import Finding
 from .told import NotTold, Told
 
@@ -18,7 +18,7 @@ OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
 
 def eviction_policy(key: str) -> Flow[str]:
     """What the server that keeps `key` does when its memory is full. Raises redis-py's errors."""
-    [answer] = yield RawCommands((("INFO", "memory"),), PATIENCE, key)
+    [answer] = yield RawCommands((("INFO", "memory"),), REPLY_TIMEOUT_SECONDS, key)
     if isinstance(answer, Exception):
         raise answer
     return _policy(Told(answer))

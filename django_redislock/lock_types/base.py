@@ -1,57 +1,192 @@
-"""The methods of every lock, sync and async, in the shape of redis-py's Lock."""
+"""The class of all locks: how they are acquired, extended and released."""
 
 import asyncio
 import copy
 import inspect
 import logging
-from collections.abc import Callable
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial, wraps
-from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
+from types import MappingProxyType, TracebackType
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+)
 from weakref import ref
 
-from ..engine import protocol
-from ..engine.holds import Hold, Holds
-from ..engine.renewer import loop_book, thread_book
+from django.core.exceptions import SynchronousOnlyOperation
+from redis.exceptions import RedisError, TimeoutError
+
+from .. import clock, validators
+from ..backends import Server
+from ..conf import conf
+from ..engine import protocol, queries
+from ..engine.lease import Lease, State
+from ..engine.operations import Flow, OnServer
+from ..engine.registry import (
+    Hold,
+    HoldTable,
+    holds_of,
+    leases_of,
+    register,
+    unregister,
+)
+from ..engine.renewer import Renewer, loop_renewer, thread_renewer
 from ..engine.runners import arun, run
-from ..identity import Owner
+from ..engine.store import AcquireRequest, RenewMode
+from ..exceptions import LockError
+from ..identity import Owner, Renewal, SharedOwner, Task, current_owner, info_text, running_loop
 from ..introspection import is_async, is_generator, reject_deferred_result, signature_of
+from ..keys import LockKeys
 from ..names import Template, check_name
+from ..snapshots import LockInfo
 from ..text import error_text
 from ..validators import Seconds
-from . import signal_dispatch, transactions
+from . import errors, signal_dispatch, transactions
 from .calling_task import for_calling_task
-from .core import Attempt, Core
+from .loss import report_loss
+from .options import OPTION_VALIDATORS, Options
 from .with_block import BoundExit, ExitMethod, bound_exit
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 logger = logging.getLogger("django_redislock")
 
+Target: TypeAlias = tuple[Server, str]
+"""A server, and the name of a lock on it."""
 
-class BaseLock(Core):
-    """A named lock for ``with``, ``async with``, as a decorator, or with `acquire()` and
-    `release()`.
+
+@dataclass(slots=True)
+class AcquireCall:
+    """One call of `acquire()`."""
+
+    owner: Owner
+    targets: Sequence[Target]
+
+    deadline: float | None
+    """When it gives up, on the holder's clock. None means never."""
+
+    token: str | None
+    """The caller's token; None for a random one."""
+
+    renewer: Callable[[Server, str, int], Renewer]
+
+    wait_until: float | None
+    """As `deadline`, but ``-inf`` if `blocks_loop`."""
+
+    blocks_loop: bool = False
+    """Whether a wait would block a running event loop. Then the call does not wait."""
+
+    leases: list[Lease] = field(default_factory=list)
+    """All leases that the call asked for."""
+
+    hold: Hold | None = None
+
+
+class BaseLock:
+    """A named lock.
+
+    Use it in ``with`` or ``async with``, decorate a function, or call `acquire()` and `release()`.
 
     Many threads, asyncio tasks or greenlets can share one object: each has its own hold.
     `timeout` is the lease in seconds. The lease is renewed while the holder runs
     (`auto_renewal`), and the lock expires after `timeout` seconds if the holder dies.
+
+    A lock type sets `kind`, `capacity`, `weight` and `needed`. If it has several leases, it
+    overrides `_where` and `_acquire_leases`.
     """
 
-    # Make no request to Redis
+    kind: ClassVar[str]
+    capacity: int
+    weight: int
+
+    needed = 1
+    """How many leases a hold must have."""
+
+    reply_timeout: float | None = None
+    """Seconds to wait for a reply. None means as long as the client allows."""
+
+    predecessor = ""
+    """The token of the hold that `acquire()` takes over, or ""."""
+
+    on_conflict = ""
+    """The caller's reaction if the lock is refused, for the history."""
+
+    drift: tuple[float, float] = (0.0, 0.0015)
+    """The part of a lease to ignore because of clock drift, and because a server counts in whole
+    milliseconds: a fraction of the lease, and seconds."""
+
+    # The defaults of the options
+    blocking = True
+    blocking_timeout: float | None = None
+    auto_renewal = True
+    reentrant = False
+    at_least_for: float = 0
+    max_hold: float | None = None
+    min_replicas = 0
+    release_on_commit: str | None = None
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    on_lost: "Callable[[BaseLock], object] | Literal['abort'] | None" = None
+
+    _shared_owner: SharedOwner | None = None
+    """The owner if all threads and tasks count as one holder."""
+
+    task: Task | None = None
+    """The name and id of the Celery task to record as the holder. None means the current one."""
+
+    def __init__(
+        self, server: Callable[[], Server], name: str, **options: Unpack[Options]
+    ) -> None:
+        self.name = check_name(name)
+        self.timeout = conf.timeout
+        self._server = server
+        self._holds = HoldTable()
+        if options:
+            self._set_options(options)
+
+    def _set_options(self, options: Options) -> None:
+        if options.get("timeout", self) is None:
+            del options["timeout"]
+        validators.check_options(type(self).__name__, options, OPTION_VALIDATORS)
+        for option, value in options.items():
+            setattr(self, option, OPTION_VALIDATORS[option](option, value))
+        self._check_wait(self.blocking, self.blocking_timeout)
+        if self.max_hold is None:
+            return
+        if not self.auto_renewal:
+            raise ValueError(
+                f"max_hold={self.max_hold:g} cannot be used with auto_renewal=False, because "
+                "without renewal the lease expires after timeout. Omit one of the two."
+            )
+        validators.max_hold("max_hold", self.max_hold, self.timeout, self.at_least_for)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    # The state of the caller's hold, without a request to Redis
 
     @property
     def token(self) -> str | None:
         """The lock token of the caller's hold, or None. Each acquisition has a new token."""
-        hold = self._seen()
+        hold = self._visible_hold()
         return hold.token if hold else None
 
     @property
     def fence_token(self) -> int | None:
         """The fencing token of the caller's hold, or None. It is larger than the fencing token of
         every earlier hold of the lock."""
-        hold = self._seen()
+        hold = self._visible_hold()
         return hold.fence_token if hold else None
 
     @property
@@ -62,7 +197,7 @@ class BaseLock(Core):
         request to Redis. If the caller does not hold the lock, it is true if any other user of
         this object lost the lock.
         """
-        hold = self._seen()
+        hold = self._visible_hold()
         return hold.lost if hold else self._holds.any_lost()
 
     def assert_held(self) -> None:
@@ -72,9 +207,9 @@ class BaseLock(Core):
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The caller does not hold the lock.
         """
-        self._must_hold("use")
+        self._require_hold("use")
 
-    # Send commands to Redis
+    # Acquire and release
 
     def acquire(
         self,
@@ -102,15 +237,19 @@ class BaseLock(Core):
             django.core.exceptions.SynchronousOnlyOperation: The call would block a running event
                 loop, and ``DJANGO_ALLOW_ASYNC_UNSAFE`` is not set.
         """
-        until, owner = self._until(blocking, blocking_timeout), self._owner()
-        blocks_loop = self._blocks_loop(until)
-        attempt = Attempt(owner, self._targets(thread_book), until, token, [], blocks_loop)
+        deadline = self._deadline(blocking, blocking_timeout)
+        owner = self._shared_owner or current_owner()
+        token = None if token is None else validators.token("token", token)
+        call = AcquireCall(owner, self._where(), deadline, token, thread_renewer, deadline)
+        waits = deadline is None or deadline > clock.now()
+        # Django's own sync code makes the same exception.
+        if waits and running_loop() and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
+            call.blocks_loop, call.wait_until = True, -math.inf
         try:
-            client = self._client(attempt.targets[0][0].server)
-            return run(client, self._acquire(attempt)) is not None
+            flow = signal_dispatch.with_signals(self, call, self._acquire(call))
+            return run(self._client(call.targets[0][0]), flow) is not None
         except BaseException:
-            for hold in attempt.got:  # an interrupt just when it was acquired
-                self._abandon(hold, in_vain=True)
+            self._abandon_call(call)
             raise
 
     @for_calling_task
@@ -126,15 +265,22 @@ class BaseLock(Core):
         The task that calls it becomes the holder, even if another task runs the coroutine, as in
         ``asyncio.wait_for(lock.aacquire(), 5)``.
         """
-        self._refuse_async()
-        until, owner = self._until(blocking, blocking_timeout), self._acts_for(caller)
-        attempt = Attempt(owner, self._targets(loop_book), until, token, [])
-        client = await self._async_client(attempt.targets[0][0].server)
+        if self.release_on_commit:
+            raise TypeError(
+                "release_on_commit is not supported in async code. Put the lock and the "
+                "transaction in one function, and call it with sync_to_async()."
+            )
+        deadline, owner = self._deadline(blocking, blocking_timeout), self._acts_for(caller)
+        token = None if token is None else validators.token("token", token)
+        call = AcquireCall(owner, self._where(), deadline, token, loop_renewer, deadline)
         try:
-            return await arun(client, self._acquire(attempt)) is not None
+            client = await self._async_client(call.targets[0][0])
+            flow = signal_dispatch.with_signals(self, call, self._acquire(call))
+            return await arun(client, flow) is not None
+        except GeneratorExit:  # the event loop is closed, so nothing can be released
+            raise
         except BaseException:
-            for hold in attempt.got:
-                self._abandon(hold, in_vain=True)
+            self._abandon_call(call)
             raise
 
     def release(self) -> None:
@@ -144,22 +290,22 @@ class BaseLock(Core):
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The calling thread, task or greenlet does not hold the lock.
         """
-        self._leave(lambda: self._to_release(self._owner()))
+        self._leave(lambda: self._hold_to_release(self._owner()))
 
     @for_calling_task
     async def arelease(self, caller: Owner) -> None:
         """Async version of `release()`."""
-        await self._aleave(self._to_release(self._acts_for(caller)))
+        await self._aleave(self._hold_to_release(self._acts_for(caller)))
 
-    def pass_on(self, heir: protocol.Want) -> None:
-        """Release the lock and grant it to the lock token of `heir`; see `place`.
+    def transfer(self, request: AcquireRequest) -> None:
+        """Release the lock and grant it to the token of `request`; see `queue_lock`.
 
         A lock that was lost and is free is granted, too. Raises the same errors as `release()`.
         """
-        hold = self._must_hold("pass on", lost=True)
+        hold = self._require_hold("transfer", lost=True)
         try:
             self._holds.remove(hold)
-            run(hold.server.client, self._pass_on(hold, heir))
+            run(hold.server.client, self._transfer(hold, request))
         except BaseException:
             self._abandon(hold)
             raise
@@ -178,7 +324,7 @@ class BaseLock(Core):
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The caller does not hold the lock.
         """
-        hold = self._must_hold("extend")
+        hold = self._require_hold("extend")
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
         return run(self._client(hold.server), flow)
 
@@ -187,19 +333,19 @@ class BaseLock(Core):
         self, caller: Owner, additional_time: Seconds, replace_ttl: bool = False
     ) -> Literal[True]:
         """Async version of `extend()`."""
-        hold = self._must_hold("extend", owner=self._acts_for(caller))
+        hold = self._require_hold("extend", owner=self._acts_for(caller))
         flow = self._extend(hold, additional_time, replace_ttl, "extend")
         return await arun(await self._async_client(hold.server), flow)
 
     def reacquire(self) -> Literal[True]:
         """Set the lease to `timeout` seconds from now. Raises the same errors as `extend()`."""
-        hold = self._must_hold("reacquire")
+        hold = self._require_hold("reacquire")
         return run(self._client(hold.server), self._extend(hold, self.timeout, True, "reacquire"))
 
     @for_calling_task
     async def areacquire(self, caller: Owner) -> Literal[True]:
         """Async version of `reacquire()`."""
-        hold = self._must_hold("reacquire", owner=self._acts_for(caller))
+        hold = self._require_hold("reacquire", owner=self._acts_for(caller))
         flow = self._extend(hold, self.timeout, True, "reacquire")
         return await arun(await self._async_client(hold.server), flow)
 
@@ -221,14 +367,20 @@ class BaseLock(Core):
         client = await self._async_client(self._server())
         return await arun(client, self._owned(self._acts_for(caller)))
 
+    # Context manager and decorator
+
     def __enter__(self) -> Self:
         bound = bound_exit(self)
         if not self.acquire():
-            raise self._not_acquired()
+            raise errors.not_acquired(
+                self, run(self._client(self._server()), self._blocking_info())
+            )
         try:
-            self._begin_block(bound)
+            watch = ref(bound, self._end_block) if bound else None
+            block = bound.keywords["block"] if bound else None
+            self._holds.begin_block(self._owner(), block, watch)
         except BaseException:
-            self._abandon_own()  # an interrupt
+            self._abandon_own()
             raise
         return self
 
@@ -242,19 +394,22 @@ class BaseLock(Core):
         block: object = None,
     ) -> None:
         try:
-            self._leave(lambda: self._of_block(block) or self._must_hold("release"))
-        except Exception as trouble:
+            self._leave(
+                lambda: self._holds.of_block(self._owner(), block) or self._require_hold("release")
+            )
+        except Exception as release_error:
             if error is None:
                 raise
-            self._left_with(trouble)
+            self._log_release_error(release_error)
 
     async def __aenter__(self) -> Self:
         if not await self.aacquire():
-            raise self._not_acquired()
+            client = await self._async_client(self._server())
+            raise errors.not_acquired(self, await arun(client, self._blocking_info()))
         try:
             self._holds.begin_block(self._owner())
         except BaseException:
-            self._abandon_own()  # an interrupt
+            self._abandon_own()
             raise
         return self
 
@@ -264,17 +419,17 @@ class BaseLock(Core):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        hold, trouble = self._of_block(), None
+        hold, release_error = self._holds.of_block(self._owner()), None
         try:
-            await self._aleave(hold or self._must_hold("release"))
+            await self._aleave(hold or self._require_hold("release"))
         except (Exception, asyncio.CancelledError) as caught:
-            trouble = caught
-        if hold and hold.takes_back(error, trouble):
-            raise self._lost_error("continue with") from error
-        if trouble and (error is None or isinstance(trouble, asyncio.CancelledError)):
-            raise trouble
-        if trouble:
-            self._left_with(trouble)
+            release_error = caught
+        if hold and hold.takes_back_abort(error, release_error):
+            raise errors.lost(self.name, "continue with") from error
+        if release_error and (error is None or isinstance(release_error, asyncio.CancelledError)):
+            raise release_error
+        if release_error:
+            self._log_release_error(release_error)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function: each call acquires the lock first.
@@ -312,21 +467,175 @@ class BaseLock(Core):
 
         return locked
 
-    # How it is left, and called
+    def _for_calls(self, signature: inspect.Signature) -> Callable[..., "BaseLock"]:
+        """Return a function that creates the lock for the args and kwargs of a call."""
+        template = Template(self.name, signature)
 
-    def _leave(self, found: Callable[[], Hold]) -> None:
+        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
+            named = copy.copy(self)
+            named.name = check_name(template.of_call(args, kwargs))
+            named._holds = HoldTable()
+            return named
+
+        return lock
+
+    # How it is acquired: flows for both runners
+
+    def _acquire(self, call: AcquireCall) -> Flow[Hold | None]:
+        leases = yield from self._acquire_leases(call)
+        if not leases:
+            if call.blocks_loop:
+                raise SynchronousOnlyOperation(
+                    f"You cannot wait for lock {self.name!r} in a thread with a running event "
+                    "loop, because that blocks the loop. Use 'async with' or "
+                    "'await lock.aacquire()', or call this code with sync_to_async()."
+                )
+            return None
+        call.hold = Hold(call.owner, leases, self.needed, ref(self))
+        call.hold.enter()
+        self._holds.add(call.hold)
+        return call.hold
+
+    def _acquire_leases(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
+        """Return the leases of a hold, or none if the lock was not acquired in time."""
+        [(server, name)] = call.targets
+        lease = yield from self._acquire_one(call, server, name)
+        return (lease,) if lease else ()
+
+    def _acquire_one(self, call: AcquireCall, server: Server, name: str) -> Flow[Lease | None]:
+        """Enter a lease of the caller again, or acquire a new one."""
+        own = leases_of(call.owner, server, name)
+        for lease in own:
+            if self._can_reenter(lease):
+                return lease
+        if own and self._waits_for_itself(own, call):
+            raise errors.already_held(self, name, call.owner, own)
+        token = os.urandom(16).hex() if call.token is None else call.token
+        lease = self._new_lease(call, server, name, token)
+        request = self._request(lease.keys, lease.token)
+        acquired = yield from self._acquire_lease(call, lease, request, call.wait_until)
+        return lease if acquired else None
+
+    def _acquire_lease(
+        self, call: AcquireCall, lease: Lease, request: AcquireRequest, deadline: float | None
+    ) -> Flow[bool]:
+        """Acquire a new lease, and leave nothing behind if that fails."""
+        renewer = lease.renewer
+        if call.token is not None:  # a release of an earlier hold may still be under way
+            renewer.cancel_release(request.keys.name, request.token)
+        try:
+            grant = yield from protocol.acquire(request, deadline)
+            if grant and not grant.is_confirmed and not renewer.can_run():
+                request.is_renewed = False  # the second call confirms the grant
+                grant = yield from protocol.acquire(request, deadline)
+            if grant is None:
+                lease.end()
+                return False
+            lease.begin(grant.fence_token, grant.deadline, is_confirmed=grant.is_confirmed)
+            register(lease, call.owner)
+            renewer.watch(lease)
+        except (GeneratorExit, LockError):
+            end_lease(lease)
+            raise
+        except BaseException as error:
+            end_lease(lease)
+            released = False
+            try:
+                released = yield from protocol.cleanup_failed_acquire(request, error)
+            finally:  # a second interrupt or cancellation may end that, too
+                if not released:
+                    renewer.release_later(lease, at_once=isinstance(error, TimeoutError))
+            raise
+        if lease.state is State.ENDED:  # the caller was interrupted in another thread
+            yield from self._release_lease(lease, unused=True)
+            return False
+        return True
+
+    def _new_lease(self, call: AcquireCall, server: Server, name: str, token: str) -> Lease:
+        lease = Lease(
+            server,
+            server.keys.of(name),
+            token,
+            self.timeout,
+            owner=ref(call.owner),
+            kind=self.kind,
+            weight=self.weight,
+            is_renewed=self.auto_renewal,
+            at_least_for=self.at_least_for,
+            max_hold=math.inf if self.max_hold is None else self.max_hold,
+            min_replicas=self.min_replicas,
+            drift=self.drift,
+            reply_timeout=self.reply_timeout,
+            renewer=call.renewer(server, name, self.min_replicas),
+            on_lost=report_loss,
+        )
+        call.leases.append(lease)
+        return lease
+
+    def _request(
+        self, keys: LockKeys, token: str, seconds: float | None = None, info: str = ""
+    ) -> AcquireRequest:
+        # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
+        # extend it, so Redis does not show them before it has passed.
+        renewed: Renewal = self.auto_renewal
+        if self.auto_renewal and self.at_least_for > self.timeout:
+            renewed = "later"
+        return AcquireRequest(
+            keys=keys,
+            token=token,
+            kind=self.kind,
+            capacity=self.capacity,
+            weight=self.weight,
+            lease=max(self.timeout, self.at_least_for) if seconds is None else seconds,
+            info=info
+            or info_text(
+                self.metadata, renewed=renewed, on_conflict=self.on_conflict, task=self.task
+            ),
+            is_renewed=self.auto_renewal and not self.at_least_for,
+            reply_timeout=self.reply_timeout,
+            predecessor=self.predecessor,
+            min_replicas=self.min_replicas,
+        )
+
+    def _can_reenter(self, lease: Lease) -> bool:
+        """Return whether the caller, which holds the lease, may enter it again."""
+        wanted = self.reentrant or lease.pending_commits
+        fits = lease.kind == self.kind and lease.weight >= self.weight
+        safe = lease.min_replicas >= self.min_replicas
+        return bool(wanted and fits and safe and not lease.lost)
+
+    def _waits_for_itself(self, own: Sequence[Lease], call: AcquireCall) -> bool:
+        if not own or call.deadline is not None or isinstance(call.owner, SharedOwner):
+            return False
+        if call.owner is not self._owner():
+            return False  # Another task waits for the owner, which can still release the lock.
+        # A lease that is not renewed expires while the caller waits.
+        weight = sum(
+            lease.weight
+            for lease in own
+            if lease.kind == self.kind and lease.is_renewed and not lease.lost
+        )
+        return weight > 0 and weight + self.weight > self.capacity
+
+    # How it is released, and what happens after an error or an interrupt
+
+    def _leave(self, find_hold: Callable[[], Hold]) -> None:
+        """Release a hold. It is found inside the `try`, because an interrupt may come before."""
         database, hold = self.release_on_commit, None
         try:
-            hold = found()
-            deferred = database and not hold.lost and transactions.is_open(database)
-            self._holds.remove(hold)
-            if database and deferred:
-                self._defer(hold, database)
+            hold = find_hold()
+            if database and not hold.lost and transactions.is_open(database):
+                self._holds.remove(hold)
+                for lease in hold.leases:
+                    lease.pending_commits += 1
+                transactions.when_it_ends(database, partial(self._release_after_commit, hold))
                 return
+            self._holds.remove(hold)
             run(self._client(hold.server), self._release(hold))
-            transactions.warn_if_open(self.name)  # after it, as somebody waits for it
-        except BaseException:  # an interrupt may strike before it is found
-            if hold := hold or self._own():
+            # After the release, because a waiter waits for it.
+            transactions.warn_if_open(self.name)
+        except BaseException:
+            if hold := hold or self._holds.of(self._owner()):
                 self._abandon(hold)
             raise
 
@@ -338,63 +647,293 @@ class BaseLock(Core):
             self._abandon(hold)
             raise
 
-    def _defer(self, hold: Hold, database: str) -> None:
+    def _release_after_commit(self, hold: Hold) -> None:
+        if hold.is_inherited:  # the transaction and the lock belong to the parent process
+            return
         for lease in hold.leases:
-            lease.deferred += 1
-        transactions.when_it_ends(database, partial(self._release_late, hold))
+            lease.pending_commits -= 1
+        try:
+            run(self._client(hold.server), self._release(hold))
+        except (RedisError, LockError) as error:
+            logger.warning(
+                "Lock not released after transaction: name=%r error=%s",
+                *(self.name, error_text(error)),
+            )
 
-    def _abandon(self, hold: Hold, *, in_vain: bool = False) -> None:
-        """Leave to the renewal what an error, or an interrupt, kept from being released."""
-        self._holds.remove(hold)
-        for lease in hold.leases:
-            if lease.leave(hold) and not lease.over:
-                protocol.abandon(lease, in_vain=in_vain)
+    def _release(self, hold: Hold) -> Flow[None]:
+        leases = hold.leave()
+        enough = len(leases) - self.needed + 1  # then fewer than needed may still be held
+        flows = [(lease.server, self._release_lease(lease)) for lease in leases]
+        try:
+            results = yield from self._gather(flows, enough)
+            self._apply_results(hold, leases, results, "release")
+        finally:
+            signal_dispatch.released(self, hold)
+
+    def _release_lease(self, lease: Lease, *, unused: bool = False) -> Flow[bool]:
+        """Release a lease and return whether it was held. An unused one has no cooldown."""
+        at_least_for = 0 if unused else lease.at_least_for
+        try:
+            end_lease(lease)
+            return (
+                yield from protocol.release(
+                    lease.keys,
+                    lease.token,
+                    at_least_for=at_least_for,
+                    fence_token=lease.fence_token,
+                    reply_timeout=lease.reply_timeout,
+                )
+            )
+        except BaseException:
+            release_in_background(lease, unused=unused)
+            raise
+
+    def _transfer(self, hold: Hold, request: AcquireRequest) -> Flow[None]:
+        [lease] = hold.leases
+        request.predecessor = lease.token
+        try:
+            end_lease(lease)
+            grant = yield from protocol.reserve(request)
+        except BaseException:
+            release_in_background(lease)
+            raise
+        self._apply_results(hold, [lease], [grant is not None], "transfer")
         signal_dispatch.released(self, hold)
 
-    def _abandon_own(self) -> None:
-        if hold := self._own():
-            self._abandon(hold, in_vain=True)
+    def _abandon_call(self, call: AcquireCall) -> None:
+        """Leave nothing behind after an acquisition that an error or an interrupt ended."""
+        if call.hold:
+            self._abandon(call.hold, unused=True)
+        for lease in call.leases:
+            if lease.state is not State.ENDED and not holds_of(lease):
+                release_in_background(lease, unused=True)
 
-    def _begin_block(self, bound: BoundExit | None) -> None:
-        """Record that the caller acquired the lock by a ``with`` statement."""
-        owner = self._owner()
-        if bound is None:
-            self._holds.begin_block(owner)
-        else:
-            watch = ref(bound, self._end_block)
-            self._holds.begin_block(owner, bound.keywords["block"], watch)
+    def _abandon_own(self) -> None:
+        if hold := self._holds.of(self._owner()):
+            self._abandon(hold, unused=True)
+
+    def _abandon(self, hold: Hold, *, unused: bool = False) -> None:
+        """Release in the background what an error or an interrupt kept from being released."""
+        self._holds.remove(hold)
+        for lease in hold.leave():
+            if lease.state is not State.ENDED:
+                release_in_background(lease, unused=unused)
+        signal_dispatch.released(self, hold)
 
     def _end_block(self, watch: "ref[BoundExit]") -> None:
         """Abandon the hold of a ``with`` block that ended without a call of `__exit__`."""
         hold = self._holds.watched_by(watch)
-        if hold and not hold.inherited:
+        if hold and not hold.is_inherited:
             self._abandon(hold)
 
-    def _for_calls(self, signature: inspect.Signature) -> Callable[..., "BaseLock"]:
-        """Return a function that creates the lock for the args and kwargs of a call."""
-        template = Template(self.name, signature)
-
-        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
-            return self._named(template.of_call(args, kwargs))
-
-        return lock
-
-    def _named(self, name: str) -> Self:
-        lock = copy.copy(self)
-        lock.name = check_name(name)
-        lock._holds = Holds()
-        return lock
-
-    def _refuse_async(self) -> None:
-        if self.release_on_commit:
-            raise TypeError(
-                "release_on_commit is not supported in async code. Put the lock and the "
-                "transaction in one function, and call it with sync_to_async()."
-            )
-
-    def _left_with(self, trouble: BaseException) -> None:
-        # The error that ended the block says more than trouble with the lock after it.
+    def _log_release_error(self, error: BaseException) -> None:
+        # The error that ended the block is more important than this one.
         logger.warning(
             "Lock not released after an exception in its block: name=%r error=%s",
-            *(self.name, error_text(trouble)),
+            *(self.name, error_text(error)),
         )
+
+    # How its lease is set, and what Redis knows
+
+    def _extend(
+        self, hold: Hold, additional_time: Seconds, replace_ttl: bool, action: str
+    ) -> Flow[Literal[True]]:
+        now = clock.now()
+        remaining = 0.0 if replace_ttl else max(lease.remaining(now) for lease in hold.leases)
+        seconds = validators.extension("additional_time", additional_time, remaining)
+        flows = [
+            (lease.server, self._extend_lease(lease, seconds, replace=replace_ttl))
+            for lease in hold.leases
+        ]
+        results = yield from self._gather(flows, self.needed)
+        self._apply_results(hold, hold.leases, results, action)
+        return True
+
+    def _extend_lease(self, lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
+        """Change when the lease ends, and return whether it is still held.
+
+        The end is calculated here, so that a client that repeats the request adds nothing.
+        """
+        renewer, sent_at = lease.renewer, clock.now()
+        mode: RenewMode = "set" if replace else "renew"
+        wanted = (
+            lease.apply_at_least_for(seconds) if replace else lease.remaining(sent_at) + seconds
+        )
+        wanted = min(wanted, lease.max_deadline - sent_at)
+        if replace:
+            lease.begin_replace(wanted, sent_at)
+            renewer.watch(lease)
+        try:
+            ttl = yield from protocol.renew(
+                lease.keys,
+                lease.token,
+                wanted,
+                mode,
+                reply_timeout=lease.reply_timeout,
+                min_replicas=lease.min_replicas,
+            )
+        except BaseException:
+            if replace:
+                lease.note_unanswered_replace(wanted)
+            raise
+        finally:
+            if replace:
+                lease.end_replace()
+        if ttl:
+            lease.apply_extension(sent_at + lease.guaranteed_ttl(min(ttl, wanted), sent_at))
+            renewer.watch(lease)
+        return ttl > 0
+
+    def _apply_results(
+        self, hold: Hold, leases: Sequence[Lease], results: Sequence[bool | None], action: str
+    ) -> None:
+        """Record which leases turned out to be lost, and raise if the hold is lost by that."""
+        for lease, is_held in zip(leases, results, strict=True):
+            if is_held is False:
+                lease.renewer.forget(lease)
+                lease.mark_lost(found_by_holder=True)
+        if hold.lost:
+            raise errors.lost(self.name, action)
+
+    def _locked(self) -> Flow[bool]:
+        flows = [
+            (server, queries.get(server.keys, name, self.reply_timeout))
+            for server, name in self._where()
+        ]
+        infos = yield from self._gather(flows, self.needed)
+        return self._is_held([info for info in infos if info])
+
+    def _is_held(self, infos: Sequence[LockInfo]) -> bool:
+        return any(info.holders for info in infos)
+
+    def _owned(self, owner: Owner) -> Flow[bool]:
+        hold = self._holds.of(owner)
+        if hold is None:
+            return False
+        flows = []
+        for lease in hold.leases:
+            keys, name = lease.server.keys, lease.keys.name
+            flow = queries.is_held_by(keys, name, lease.token, self.reply_timeout)
+            flows.append((lease.server, flow))
+        owned = yield from self._gather(flows, self.needed)
+        return owned.count(True) >= self.needed
+
+    def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
+        """Return the results of all flows.
+
+        If one flow fails, the others still run, and then the error is raised. `enough` is for lock
+        types that tolerate errors.
+        """
+        results: list[T | None] = []
+        first_error: BaseException | None = None
+        for _, flow in flows:
+            try:
+                results.append((yield from flow))
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                if first_error is None or not isinstance(error, Exception):
+                    first_error = error
+        if first_error:
+            raise first_error
+        return results
+
+    # The servers, the owner and the deadline
+
+    def _where(self) -> Sequence[Target]:
+        return [(self._server(), self.name)]
+
+    def _client(self, server: Server) -> Any:
+        """Return the client that runs the flows. Raises redis-py's `ConnectionError`."""
+        return server.client
+
+    async def _async_client(self, server: Server) -> Any:
+        """Async version of `_client()`."""
+        return await server.async_client()
+
+    def _owner(self) -> Owner:
+        return self._shared_owner or current_owner()
+
+    def _acts_for(self, caller: Owner) -> Owner:
+        """Return the task that called an async method. It is the holder.
+
+        If a coroutine was made in another event loop, it acts for the task that runs it.
+        """
+        if self._shared_owner:
+            return self._shared_owner
+        if isinstance(caller, asyncio.Task) and caller.get_loop() is asyncio.get_running_loop():
+            return caller
+        return self._owner()
+
+    def _visible_hold(self) -> Hold | None:
+        return self._holds.visible_to(self._owner())
+
+    def _hold_to_release(self, owner: Owner) -> Hold:
+        hold = self._require_hold("release", lost=True, owner=owner)
+        self._holds.release_early(owner, hold)
+        return hold
+
+    def _require_hold(
+        self, action: str, *, lost: bool = False, owner: "Owner | None" = None
+    ) -> Hold:
+        """Return the caller's hold. Raises `LockLost` for a lost one, unless `lost` is true."""
+        hold = self._holds.of(owner or self._owner())
+        if hold is None:
+            raise errors.not_owned(self.name, action)
+        if hold.lost and not lost:
+            raise errors.lost(self.name, action)
+        return hold
+
+    def _deadline(self, blocking: bool | None, blocking_timeout: Seconds | None) -> float | None:
+        """Return when a call gives up: None for never, ``-inf`` for a call that does not wait."""
+        if blocking is None and blocking_timeout is None:
+            blocking, seconds = self.blocking, self.blocking_timeout
+        else:
+            blocking = self.blocking if blocking is None else validators.flag("blocking", blocking)
+            seconds = validators.wait("blocking_timeout", blocking_timeout)
+            self._check_wait(blocking, seconds)
+            seconds = self.blocking_timeout if seconds is None else seconds
+        if not blocking:
+            return -math.inf
+        return None if seconds is None else clock.now() + seconds
+
+    def _check_wait(self, blocking: bool, blocking_timeout: float | None) -> None:
+        """Raise `ValueError` if `blocking_timeout` would be ignored."""
+        if not blocking and blocking_timeout is not None:
+            raise ValueError(
+                f"blocking_timeout={blocking_timeout:g} cannot be used with blocking=False, which "
+                "does not wait. Omit one of the two."
+            )
+
+    def _blocking_info(self) -> Flow[LockInfo | None]:
+        """Return a snapshot of the lock that is in the way, or None if Redis does not reply."""
+        owner = self._owner()
+        for server, name in self._where():
+            if any(map(self._can_reenter, leases_of(owner, server, name))):
+                continue
+            flow = queries.get(server.keys, name, protocol.FINAL_REPLY_TIMEOUT_SECONDS)
+            try:
+                [info] = yield from self._gather([(server, flow)], 1)
+            except RedisError:
+                continue  # a quorum has other servers
+            if info and info.holders:
+                return info
+        return None
+
+
+def end_lease(lease: Lease) -> None:
+    """Stop renewing a lease that its holder gives up."""
+    lease.end()
+    unregister(lease)
+    lease.renewer.forget(lease)
+
+
+def release_in_background(lease: Lease, *, unused: bool = False) -> None:
+    """End a lease, and let its renewer release it.
+
+    If the lock has an `at_least_for`, its lease, which is not shorter, expires instead. That does
+    not apply to a lease that was acquired, but not used.
+    """
+    end_lease(lease)
+    if unused or not lease.at_least_for:
+        lease.renewer.release_later(lease)

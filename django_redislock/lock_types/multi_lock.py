@@ -4,22 +4,21 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from redis.exceptions import RedisError
 
 from .. import clock
 from ..backends import Server
-from ..engine import protocol
-from ..engine.holds import Holds
 from ..engine.lease import Lease
 from ..engine.operations import Flow
+from ..engine.registry import HoldTable, holds_of
 from ..names import Template, check_names
-from .base import BaseLock
-from .core import Attempt, Options
+from .base import AcquireCall, BaseLock, Target
+from .options import Options
 
 
-class Many(BaseLock):
+class MultiLock(BaseLock):
     """Several mutexes: all of them are held, or none. Created by `LockManager.lock_many`.
 
     The mutexes are acquired one after the other, sorted by name. All callers use the same order,
@@ -39,7 +38,7 @@ class Many(BaseLock):
         self.name = ", ".join(self.names)  # for errors; no lock has this name
 
     def __repr__(self) -> str:
-        return f"<Many {', '.join(map(repr, self.names))}>"
+        return f"<{type(self).__name__} {', '.join(map(repr, self.names))}>"
 
     @property
     def needed(self) -> int:  # type: ignore[override]
@@ -53,62 +52,59 @@ class Many(BaseLock):
     @property
     def fence_tokens(self) -> Mapping[str, int | None]:
         """The fencing token of each mutex by name, or None if the caller does not hold it."""
-        hold = self._seen()
+        hold = self._visible_hold()
         tokens = {lease.keys.name: lease.fence_token for lease in hold.leases} if hold else {}
         return {name: tokens.get(name) for name in self.names}
 
-    def _where(self) -> Sequence[tuple[Server, str]]:
+    def _where(self) -> Sequence[Target]:
         server = self._server()
         return [(server, name) for name in self.names]
 
-    def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
-        until = attempt.deadline
+    def _acquire_leases(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
+        deadline = call.wait_until
         while True:
-            leases = yield from self._try(attempt)
-            try:
-                if len(leases) == self.needed and not any(lease.lost for lease in leases):
-                    return leases
-                yield from self._give_back(leases)
-            except BaseException:  # an interrupt
-                protocol.abandon_new(leases)
-                raise
+            call.leases.clear()  # the leases of an earlier attempt have ended
+            leases = yield from self._acquire_in_order(call)
+            if len(leases) == self.needed and not any(lease.lost for lease in leases):
+                return leases
+            yield from self._release_unused(leases)
             # If one was lost during the wait for another, start again with the first.
-            if len(leases) < self.needed or (until is not None and clock.now() >= until):
+            timed_out = deadline is not None and clock.now() >= deadline
+            if len(leases) < self.needed or timed_out:
                 return ()
 
-    def _try(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
+    def _acquire_in_order(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
         leases: list[Lease] = []
         try:
-            for target in attempt.targets:
-                taken = yield from self._take(attempt, target)
-                if not taken:
+            for server, name in call.targets:
+                lease = yield from self._acquire_one(call, server, name)
+                if lease is None:
                     break
-                leases += taken
+                leases.append(lease)
         except GeneratorExit:
             raise
         except BaseException:
-            yield from self._give_back(leases)
+            yield from self._release_unused(leases)
             raise
         return leases
 
-    def _give_back(self, leases: Sequence[Lease]) -> Flow[None]:
-        fresh = [lease for lease in reversed(leases) if not lease.entered]
-        with suppress(RedisError):
-            yield from self._each([(lease.server, protocol.drop(lease)) for lease in fresh], 0)
+    def _release_unused(self, leases: Sequence[Lease]) -> Flow[None]:
+        """Release the leases that this call acquired, the last one first."""
+        unused = [lease for lease in reversed(leases) if not holds_of(lease)]
+        flows = [(lease.server, self._release_lease(lease, unused=True)) for lease in unused]
+        with suppress(RedisError):  # the renewal releases what was not released
+            yield from self._gather(flows, 0)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., BaseLock]:
         templates = [Template(name, signature) for name in self.names]
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseLock:
-            return self._of_names([template.of_call(args, kwargs) for template in templates])
+            named = copy.copy(self)
+            named.names = _in_order(template.of_call(args, kwargs) for template in templates)
+            named.name = ", ".join(named.names)
+            named._holds = HoldTable()
+            return named
 
-        return lock
-
-    def _of_names(self, names: Iterable[str]) -> Self:
-        lock = copy.copy(self)
-        lock.names = _in_order(names)
-        lock.name = ", ".join(lock.names)
-        lock._holds = Holds()
         return lock
 
 

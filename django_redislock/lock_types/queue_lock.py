@@ -1,23 +1,30 @@
-"""A holding that no process keeps."""
+"""A hold without a process, for a task that is queued."""
 
 import math
 from dataclasses import replace
+from weakref import ref
 
 from .. import validators
 from ..engine import protocol
-from ..engine.renewer import Book, thread_book
+from ..engine.lease import Lease
+from ..engine.renewer import thread_renewer
 from ..engine.runners import run
+from ..engine.store import AcquireRequest
 from ..identity import Task, info_text
 from .base import BaseLock
 
 
-class Place:
-    """A holding of `lock` that no process keeps, for something that is on its way.
+class QueueLock:
+    """A hold of `lock` that no process renews, for a task that is queued.
 
-    One process takes it; any that knows the token can leave it, or take it over with a lock
-    whose `predecessor` is that token. Nothing renews it, and it lasts for ten years at most.
-    `task` is who is told as its holder, and the metadata say that it is ``queued``, and what
-    else there is to be told.
+    One process acquires it. Any process that knows the token can release it, or take it over with
+    a lock whose `predecessor` is that token. It lasts 10 years at most.
+
+    Args:
+        lock: The lock to hold.
+        token: The lock token.
+        task: The name and id of the task that is shown as the holder.
+        **metadata: Further metadata of the holder, in addition to ``queued=True``.
     """
 
     def __init__(self, lock: BaseLock, token: str, task: Task, **metadata: object) -> None:
@@ -26,56 +33,72 @@ class Place:
         self.token = validators.token("token", token)
         self.task = task
 
-    def take(self, seconds: float) -> bool:
-        """Hold it for so long, and say whether that succeeded. To take what is held by this
-        token already makes it last as long at least."""
-        return bool(self._hold(self._want(seconds)))
+    def acquire(self, seconds: float) -> bool:
+        """Hold the lock for `seconds`, and return whether that succeeded.
 
-    def take_from(self, predecessor: str, seconds: float) -> bool:
-        """Take over from another token, and say whether that held it; if not, nothing is held."""
-        granted = self._hold(replace(self._want(seconds), predecessor=predecessor))
-        if granted and not granted.took_over:
-            self.leave()
-        return granted is not None and granted.took_over
+        If the token already holds it, the hold lasts at least `seconds` from now.
+        """
+        return bool(self._reserve(self._request(seconds)))
+
+    def take_over(self, predecessor: str, seconds: float) -> bool:
+        """Take over the hold of another token, and return whether there was one.
+
+        If there was none, the lock is not held afterwards.
+        """
+        grant = self._reserve(replace(self._request(seconds), predecessor=predecessor))
+        if grant and not grant.took_over:
+            self.release()
+        return grant is not None and grant.took_over
 
     def inherit(self, seconds: float) -> None:
-        """Take over what `lock` holds, which thereby lets go of it. Raises as its `pass_on`."""
-        self._reclaim()
-        self.lock.pass_on(self._want(seconds))
+        """Take over the hold of `lock`. Raises the errors of `BaseLock.transfer()`."""
+        self._cancel_release()
+        self.lock.transfer(self._request(seconds))
 
-    def leave(self) -> bool:
-        """Let go, and say whether it was held by this token. There is no least time: that is
-        for what has begun. If Redis is away, it is tried again later, and the error raised."""
+    def release(self) -> bool:
+        """Release the lock without a cooldown, and return whether the token held it.
+
+        If Redis is unreachable, the release is retried in the background, and the error raised.
+        """
         server = self.lock._server()
         try:
             return run(server.client, protocol.release(server.keys.of(self.lock.name), self.token))
         except BaseException:
-            self.give_back()
+            self.release_later()
             raise
 
-    def give_back(self) -> None:
-        """Have it released as soon as Redis answers: for where it is not known whether it is held,
-        or not even whether it is yet to be taken."""
-        book = self._book()
-        lock = self.lock
-        lease = lock._new_lease(book, lock.name, self.token, lock._owner())
-        lease.seconds = math.inf  # for as long as is tried at all
-        book.give_back(lease)
+    def release_later(self) -> None:
+        """Release the lock in the background.
 
-    def _hold(self, want: protocol.Want) -> protocol.Granted | None:
-        self._reclaim()
-        return run(self.lock._server().client, protocol.hold_for(want))
+        Use it if an acquisition got no reply, so that Redis may still execute it.
+        """
+        lock, server = self.lock, self.lock._server()
+        lease = Lease(
+            server,
+            server.keys.of(lock.name),
+            self.token,
+            math.inf,  # as long as the renewer retries at all
+            owner=ref(lock._owner()),
+            kind=lock.kind,
+            weight=lock.weight,
+            is_renewed=False,
+        )
+        thread_renewer(server, lock.name).release_later(lease)
 
-    def _reclaim(self) -> None:
-        # An earlier attempt with this token may have been given back, and that be under way yet.
-        self._book().reclaim(self.lock.name, self.token)
+    def _reserve(self, request: AcquireRequest) -> protocol.Grant | None:
+        self._cancel_release()
+        return run(self.lock._server().client, protocol.reserve(request))
 
-    def _book(self) -> Book:
-        return thread_book(self.lock._server(), self.lock.name)
+    def _cancel_release(self) -> None:
+        # An earlier attempt with this token may still be released in the background.
+        server = self.lock._server()
+        thread_renewer(server, self.lock.name).cancel_release(self.lock.name, self.token)
 
-    def _want(self, seconds: float) -> protocol.Want:
+    def _request(self, seconds: float) -> AcquireRequest:
         keys = self.lock._server().keys.of(self.lock.name)
         info = info_text(
             self.metadata, renewed=False, on_conflict=self.lock.on_conflict, task=self.task
         )
-        return self.lock._want(keys, self.token, min(seconds, validators.MAX_LEASE_SECONDS), info)
+        return self.lock._request(
+            keys, self.token, min(seconds, validators.MAX_LEASE_SECONDS), info
+        )

@@ -14,25 +14,30 @@ from redis.exceptions import ConnectionError
 from .. import clock
 from ..backends import Server
 from ..engine import protocol
-from ..engine.lease import Lease, held_by, remember
+from ..engine.lease import Lease
 from ..engine.operations import Flow, Gather, OnServer, Sleep
+from ..engine.registry import leases_of
 from ..exceptions import LockError
 from ..snapshots import LockInfo
 from ..text import error_text
-from .base import BaseLock
-from .core import Attempt, Options, T
+from . import errors
+from .base import AcquireCall, BaseLock, T, Target, end_lease, release_in_background
+from .options import Options
 
-PATIENCE = 0.5, 0.2
-"""How long one server may take to answer: seconds, or that part of the lease if it is less."""
+MAX_REPLY_SECONDS = 0.5
+"""How long one server may take to reply, unless `MAX_REPLY_FRACTION` of the lease is less."""
 
-TOGETHER = 0.25
-"""Seconds that those who queued at the first server wait at the others: for what is just being
-released there."""
+MAX_REPLY_FRACTION = 0.2
 
-BACK_OFF = 0.01, 0.2
-"""Seconds between two tries, drawn from here, so that rivals get out of step."""
+GATHER_SECONDS = 0.25
+"""How long a caller that queued at the first server waits at the others, whose previous holder may
+be releasing them at this moment."""
 
-Outcome: TypeAlias = bool | BaseException
+RETRY_DELAY_SECONDS = 0.01, 0.2
+"""The range of the random delay between two attempts, which separates rivals."""
+
+Result: TypeAlias = bool | BaseException
+"""Whether a server granted its lease, or the error."""
 
 
 class Quorum(BaseLock):
@@ -62,134 +67,141 @@ class Quorum(BaseLock):
         super().__init__(servers[0], name, **options)
         self._servers = servers
         self.needed = len(servers) // 2 + 1
-        self.patience = min(PATIENCE[0], self.timeout * PATIENCE[1])
+        self.reply_timeout = min(MAX_REPLY_SECONDS, self.timeout * MAX_REPLY_FRACTION)
 
     @property
     def validity(self) -> float:
         """The seconds for which a majority certainly keeps the lock for the caller, less the clock
         drift. 0 if the caller does not hold the lock. A renewal extends this time."""
-        hold = self._seen()
+        hold = self._visible_hold()
         return max(0.0, hold.deadline - clock.now()) if hold else 0.0
 
-    # Where
-
-    def _where(self) -> Sequence[tuple[Server, str]]:
+    def _where(self) -> Sequence[Target]:
         servers = [server() for server in self._servers]
-        _refuse_the_same(servers)
+        _check_different(servers)
         return [(server, self.name) for server in servers]
 
     def _client(self, server: Server) -> Any:
-        """None: its flows have each server asked by its own, and that one may be away."""
+        """Return None: each flow runs on the client of its own server, which may be down."""
 
     async def _async_client(self, server: Server) -> Any:
-        """See _client()."""
+        """Async version of `_client()`."""
 
-    def _each(self, wanted: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
-        """What each flow answers, all at the same time; None for one that fails, where others
-        are `enough`."""
-        answers: list[Any] = yield Gather(tuple(wanted))
-        self._refuse_failures(answers, len(wanted) - enough)
-        return [None if isinstance(answer, BaseException) else answer for answer in answers]
+    def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
+        """Return the results of flows that run at the same time: None for one that fails.
 
-    # How it is acquired
+        Raises redis-py's `ConnectionError` if fewer than `enough` succeed.
+        """
+        results: list[Any] = yield Gather(tuple(flows))
+        self._check_failures(results, len(flows) - enough)
+        return [None if isinstance(result, BaseException) else result for result in results]
 
-    def _take_all(self, attempt: Attempt) -> Flow[Sequence[Lease]]:
-        owner, targets, until = attempt.owner, attempt.targets, attempt.deadline
-        own = [held_by(owner, book.server, name) for book, name in targets]
-        entered = self._entered_before(own)
-        if len(entered) >= self.needed:
-            return entered
-        for_itself = sum(self._waits_for_itself(each, attempt) for each in own)
-        if len(targets) - for_itself < self.needed:
-            raise self._already_held(self.name, owner, chain.from_iterable(own))
+    def _acquire_leases(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
+        own = [leases_of(call.owner, server, name) for server, name in call.targets]
+        reentered = self._leases_to_reenter(own)
+        if len(reentered) >= self.needed:
+            return reentered
+        held_by_caller = sum(self._waits_for_itself(each, call) for each in own)
+        if len(call.targets) - held_by_caller < self.needed:
+            raise errors.already_held(self, self.name, call.owner, chain.from_iterable(own))
+        deadline = call.wait_until
         while True:
-            leases = self._new_leases(attempt)
-            held = yield from self._try(leases, attempt)
-            if held or (until is not None and clock.now() >= until):
-                return held
-            yield Sleep(random.uniform(*BACK_OFF))  # noqa: S311  jitter, no secret
+            leases = yield from self._try_acquire(call, deadline)
+            if leases or (deadline is not None and clock.now() >= deadline):
+                return leases
+            yield Sleep(random.uniform(*RETRY_DELAY_SECONDS))  # noqa: S311  no secret
 
-    def _entered_before(self, own: Sequence[Sequence[Lease]]) -> list[Lease]:
-        """The most leases of one token that the caller may enter once more, the latest if there
-        are as many of another."""
+    def _leases_to_reenter(self, own: Sequence[Sequence[Lease]]) -> list[Lease]:
+        """Return the most leases of one token that the caller may enter again.
+
+        If two tokens have equally many, the later one counts.
+        """
         by_token: defaultdict[str, list[Lease]] = defaultdict(list)
-        for lease in filter(self._may_enter, chain.from_iterable(own)):
+        for lease in filter(self._can_reenter, chain.from_iterable(own)):
             by_token[lease.token].append(lease)
-        together = by_token.values()
-        return max(together, key=lambda each: (len(each), each[0].fence_token), default=[])
+        return max(
+            by_token.values(), key=lambda each: (len(each), each[0].fence_token), default=[]
+        )
 
-    def _try(self, leases: Sequence[Lease], attempt: Attempt) -> Flow[Sequence[Lease]]:
-        """The leases of a majority, or none, and then none is left."""
+    def _try_acquire(self, call: AcquireCall, deadline: float | None) -> Flow[Sequence[Lease]]:
+        """Return the leases of a majority, or none. Then no lease is left on any server."""
+        token = uuid.uuid4().hex if call.token is None else call.token
+        call.leases.clear()  # the leases of earlier attempts have ended
+        leases = [self._new_lease(call, server, name, token) for server, name in call.targets]
         try:
-            outcomes = yield from self._ask(leases, attempt.deadline)
-            got = _those_that_did(leases, outcomes)
-            noted = yield from self._agree(got)
-            held = _those_that_did(got, noted)
-            alive = sum(not lease.lost for lease in held)
-            if alive < self.needed or _refusals(outcomes):
+            results = yield from self._request_all(call, leases, deadline)
+            granted = _successful(leases, results)
+            fenced = yield from self._agree_on_fence(granted)
+            held = _successful(granted, fenced)
+            valid = sum(not lease.lost for lease in held)
+            if valid < self.needed or _refusals(results):
                 held = []
-            yield from _give_back([lease for lease in leases if lease not in held])
-            for lease in held:
-                remember(lease, attempt.owner)
+            yield from self._release_unused([lease for lease in leases if lease not in held])
+            for lease in leases:
+                if lease not in held:
+                    end_lease(lease)
         except GeneratorExit:
             raise
         except BaseException:
-            for lease in leases:  # one may be got only now, where this is an interrupt
-                lease.end()
-            yield from _give_back(leases)
+            for lease in leases:  # an interrupted flow in another thread then releases its own
+                end_lease(lease)
+            yield from self._release_unused(leases)
             raise
         if not held:
-            for refusal in _refusals(outcomes):  # there it is of another kind
+            for refusal in _refusals(results):
                 raise LockError(str(refusal), lock_name=self.name)
-            self._refuse_failures(outcomes + noted, len(leases) - self.needed)
+            self._check_failures(results + fenced, len(leases) - self.needed)
         return held
 
-    def _ask(self, leases: Sequence[Lease], until: float | None) -> Flow[list[Outcome]]:
-        """What came of each lease. Whose turn has come at one server asks the others."""
-        outcomes = yield from self._queue(leases, until)
-        if outcomes[-1] is not True:
-            return outcomes
-        soon = clock.now() + TOGETHER
-        soon = soon if until is None else min(soon, until)
-        rest = leases[len(outcomes) :]
-        others: list[Outcome] = yield Gather(tuple(self._asked(lease, soon) for lease in rest))
-        return outcomes + others
-
-    def _queue(self, leases: Sequence[Lease], until: float | None) -> Flow[list[Outcome]]:
-        """What came of the first ones, up to that of a server that answers."""
-        outcomes: list[Outcome] = []
-        for lease in leases[: len(leases) - self.needed + 1]:  # no majority is left behind these
-            outcomes += yield Gather((self._asked(lease, until),))
-            if not isinstance(outcomes[-1], BaseException):
+    def _request_all(
+        self, call: AcquireCall, leases: Sequence[Lease], deadline: float | None
+    ) -> Flow[list[Result]]:
+        """Wait at the first server that responds. Once it grants its lease, ask the others."""
+        results: list[Result] = []
+        for lease in leases[: len(leases) - self.needed + 1]:  # a majority remains behind these
+            results += yield Gather((self._requested(call, lease, deadline),))
+            if not isinstance(results[-1], BaseException):
                 break
-        return outcomes
+        if results[-1] is not True:
+            return results
+        until = clock.now() + GATHER_SECONDS
+        until = until if deadline is None else min(until, deadline)
+        rest = tuple(self._requested(call, lease, until) for lease in leases[len(results) :])
+        others: list[Result] = yield Gather(rest)
+        return results + others
 
-    def _asked(self, lease: Lease, until: float | None) -> OnServer[bool]:
-        # A turn is confirmed at once: what counts is a full lease.
-        want = replace(self._want(lease.keys, lease.token), renewed=False)
-        return lease.server, protocol.take(lease, want, until)
+    def _requested(
+        self, call: AcquireCall, lease: Lease, deadline: float | None
+    ) -> OnServer[bool]:
+        # A grant is confirmed at once, because only full leases count.
+        request = replace(self._request(lease.keys, lease.token), is_renewed=False)
+        return lease.server, self._acquire_lease(call, lease, request, deadline)
 
-    def _agree(self, leases: Sequence[Lease]) -> Flow[list[Outcome]]:
-        """Of each lease, whether it took over the greatest fencing token of all."""
-        greatest = max((lease.fence_token for lease in leases), default=0)
-        noted: list[Outcome] = yield Gather(
-            tuple((lease.server, protocol.raise_fence(lease, greatest)) for lease in leases)
+    def _agree_on_fence(self, leases: Sequence[Lease]) -> Flow[list[Result]]:
+        """Return for each lease whether its server recorded the largest fencing token of all."""
+        largest = max((lease.fence_token for lease in leases), default=0)
+        results: list[Result] = yield Gather(
+            tuple((lease.server, protocol.raise_fence(lease, largest)) for lease in leases)
         )
-        return noted
+        return results
 
-    def _new_leases(self, attempt: Attempt) -> list[Lease]:
-        owner, token = attempt.owner, attempt.token
-        token = uuid.uuid4().hex if token is None else token
-        return [self._new_lease(book, name, token, owner) for book, name in attempt.targets]
-
-    # What the servers say
+    def _release_unused(self, leases: Sequence[Lease]) -> Flow[None]:
+        """Release the leases that were granted. The renewal releases what fails here."""
+        granted = [lease for lease in leases if lease.fence_token]
+        flows = [(lease.server, self._release_lease(lease, unused=True)) for lease in granted]
+        try:
+            yield Gather(tuple(flows))
+        except BaseException:  # an interrupt: some flows may not have begun
+            for lease in granted:
+                release_in_background(lease, unused=True)
+            raise
 
     def _is_held(self, infos: Sequence[LockInfo]) -> bool:
         holders = Counter(holding.token for info in infos for holding in info.holders)
         return max(holders.values(), default=0) >= self.needed
 
-    def _refuse_failures(self, answers: Sequence[object], tolerated: int) -> None:
-        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    def _check_failures(self, results: Sequence[object], tolerated: int) -> None:
+        failed = [result for result in results if isinstance(result, BaseException)]
         if len(failed) > tolerated:
             raise ConnectionError(
                 f"Lock {self.name!r} needs {self.needed} of {len(self._servers)} servers, "
@@ -197,26 +209,16 @@ class Quorum(BaseLock):
             ) from failed[0]
 
 
-def _refusals(outcomes: Sequence[object]) -> list[LockError]:
-    return [outcome for outcome in outcomes if isinstance(outcome, LockError)]
+def _refusals(results: Sequence[object]) -> list[LockError]:
+    """Return the errors of servers on which the name is in use for another lock type."""
+    return [result for result in results if isinstance(result, LockError)]
 
 
-def _those_that_did(leases: Sequence[Lease], outcomes: Sequence[Outcome]) -> list[Lease]:
-    return [lease for lease, outcome in zip(leases, outcomes, strict=False) if outcome is True]
+def _successful(leases: Sequence[Lease], results: Sequence[Result]) -> list[Lease]:
+    return [lease for lease, result in zip(leases, results, strict=False) if result is True]
 
 
-def _give_back(leases: Sequence[Lease]) -> Flow[None]:
-    """What fails is given back by the renewal, as soon as its server answers."""
-    begun = [lease for lease in leases if lease.fence_token]
-    try:
-        yield Gather(tuple((lease.server, protocol.drop(lease)) for lease in begun))
-    except BaseException:  # an interrupt, and some servers may not have been asked
-        for lease in begun:
-            protocol.abandon(lease)
-        raise
-
-
-def _refuse_the_same(servers: Sequence[Server]) -> None:
+def _check_different(servers: Sequence[Server]) -> None:
     aliases: defaultdict[object, list[str]] = defaultdict(list)
     for server in servers:
         if server.address:

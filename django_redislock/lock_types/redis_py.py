@@ -11,7 +11,7 @@ from asgiref.sync import markcoroutinefunction
 from .. import validators
 from ..backends import ClientServer
 from ..exceptions import LockError
-from ..identity import Owner, SharedOwner
+from ..identity import SharedOwner
 from ..redaction import without_secrets
 from ..validators import Seconds
 from .mutex import Mutex
@@ -26,6 +26,7 @@ class MoreOptions(TypedDict, total=False):
     auto_renewal: bool
     reentrant: bool
     at_least_for: Seconds
+    max_hold: Seconds | None
     min_replicas: int
     release_on_commit: bool | str
     metadata: Mapping[str, Any] | None
@@ -85,19 +86,13 @@ class Lock(Mutex):
         self.raise_on_release_error = validators.flag(
             "raise_on_release_error", raise_on_release_error
         )
-        self._anybody = None if thread_local else SharedOwner()
+        self._shared_owner = None if thread_local else SharedOwner()
         needs_one = self.on_lost == "abort" or self.reentrant or self.release_on_commit
-        if self._anybody and needs_one:
+        if self._shared_owner and needs_one:
             raise ValueError(
                 "thread_local=False cannot be combined with on_lost='abort', reentrant=True or "
                 "release_on_commit, because these need to know which thread holds the lock"
             )
-
-    def _owner(self) -> Owner:
-        return self._anybody or super()._owner()
-
-    def _acts_for(self, caller: Owner) -> Owner:
-        return self._anybody or super()._acts_for(caller)
 
     def acquire(  # type: ignore[override]
         self,

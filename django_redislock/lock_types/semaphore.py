@@ -6,7 +6,7 @@ from typing import Unpack
 from .. import validators
 from ..backends import Server
 from .base import BaseLock
-from .core import Options
+from .options import Options
 
 
 class Semaphore(BaseLock):

@@ -1,4 +1,4 @@
-"""What is told of a lock's life to those who listen; see `signals` for what they are promised."""
+"""Send the lock signals; see `django_redislock.signals` for their arguments."""
 
 import logging
 from functools import partial
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.dispatch import Signal
 
 from .. import clock
-from ..engine.holds import Hold
 from ..engine.operations import BlockingPop, Flow, Gather, Op, Sleep
+from ..engine.registry import Hold
 from ..signals import (
     lock_acquired,
     lock_failed,
@@ -20,120 +20,126 @@ from ..signals import (
 )
 
 if TYPE_CHECKING:
-    from .base import BaseLock
-    from .core import Core
+    from .base import AcquireCall, BaseLock
 
 T = TypeVar("T")
 
 logger = logging.getLogger("django_redislock")
 
 
-def anybody_listens() -> bool:
-    return bool(
+def send(signal: Signal, **arguments: Any) -> None:
+    """Send a signal, and log an error instead of raising it."""
+    try:
+        signal.send_robust(**arguments)
+    except Exception:  # a coroutine function is a receiver, and an event loop is running
+        logger.exception("Signal not sent: name=%r", arguments["name"])
+
+
+class SignalContext:
+    """The context of the signals of one acquisition, until the lock is released."""
+
+    def __init__(self, lock: "BaseLock", using: str) -> None:
+        self.using = using
+        self._kind = lock.kind
+        self._name = lock.name
+        self._since = clock.now()
+        self._has_waited = self._is_released = False
+        self._fence_token: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Acquisition of {self._name!r}>"
+
+    def waiting(self, lock: "BaseLock") -> None:
+        """Send `lock_waiting` once."""
+        if not self._has_waited:
+            self._has_waited = True
+            self._send(lock_waiting, lock)
+
+    def acquired(self, lock: "BaseLock") -> None:
+        waited = self._seconds()
+        self._since, self._fence_token = clock.now(), lock.fence_token
+        self._send(lock_acquired, lock, fence_token=self._fence_token, waited=waited)
+
+    def refused(self, lock: "BaseLock") -> None:
+        self._send(lock_refused, lock, waited=self._seconds())
+
+    def failed(self, lock: "BaseLock", error: BaseException) -> None:
+        self._send(lock_failed, lock, waited=self._seconds(), error=error)
+
+    def released(self, lock: "BaseLock") -> None:
+        """Send `lock_released` once."""
+        if not self._is_released:
+            self._is_released = True
+            held = self._seconds()
+            self._send(lock_released, lock, fence_token=self._fence_token, held=held)
+
+    def _seconds(self) -> float:
+        return clock.now() - self._since
+
+    def _send(self, signal: Signal, lock: "BaseLock", **arguments: Any) -> None:
+        common = {"using": self.using, "name": self._name, "kind": self._kind}
+        send(signal, sender=type(lock), lock=lock, acquisition=self, **common, **arguments)
+
+
+def with_signals(
+    lock: "BaseLock", call: "AcquireCall", flow: Flow[Hold | None]
+) -> Flow[Hold | None]:
+    """Return the flow of an acquisition, with signals if any of them has a receiver."""
+    if (
         lock_acquired.receivers
         or lock_released.receivers
         or lock_refused.receivers
         or lock_failed.receivers
         or lock_waiting.receivers
         or lock_lost.receivers
-    )
+    ):
+        using = ", ".join(dict.fromkeys(server.alias for server, _ in call.targets))
+        return _send_while(lock, using, flow)
+    return flow
 
 
-def tell(signal: Signal, **about: Any) -> None:
+def _send_while(lock: "BaseLock", using: str, flow: Flow[Hold | None]) -> Flow[Hold | None]:
+    context = SignalContext(lock, using)
     try:
-        signal.send_robust(**about)
-    except Exception:  # Django's own: a coroutine function listens, and an event loop is running
-        logger.exception("Signal not sent: name=%r", about["name"])
-
-
-class Acquisition:
-    """One acquisition that somebody listens to, until its lock is released."""
-
-    def __init__(self, lock: "Core", using: str) -> None:
-        self.using = using
-        self._kind = lock.kind
-        self._name = lock.name
-        self._since = clock.now()
-        self._waits = self._over = False
-        self._fence_token: int | None = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._name!r}>"
-
-    def waiting(self, lock: "Core") -> None:
-        """Tell it once."""
-        if not self._waits:
-            self._waits = True
-            self._tell(lock_waiting, lock)
-
-    def acquired(self, lock: "BaseLock") -> None:
-        waited = self._seconds()
-        self._since, self._fence_token = clock.now(), lock.fence_token
-        self._tell(lock_acquired, lock, fence_token=self._fence_token, waited=waited)
-
-    def refused(self, lock: "Core") -> None:
-        self._tell(lock_refused, lock, waited=self._seconds())
-
-    def failed(self, lock: "Core", error: BaseException) -> None:
-        self._tell(lock_failed, lock, waited=self._seconds(), error=error)
-
-    def released(self, lock: "Core") -> None:
-        """Tell it once."""
-        if not self._over:
-            self._over = True
-            self._tell(lock_released, lock, fence_token=self._fence_token, held=self._seconds())
-
-    def _seconds(self) -> float:
-        return clock.now() - self._since
-
-    def _tell(self, signal: Signal, lock: "Core", **about: Any) -> None:
-        facts = {"using": self.using, "name": self._name, "kind": self._kind, **about}
-        tell(signal, sender=type(lock), lock=lock, acquisition=self, **facts)
-
-
-def told(lock: "BaseLock", using: str, flow: Flow[Hold | None]) -> Flow[Hold | None]:
-    """The flow that acquires a lock, and what is told of it."""
-    acquisition = Acquisition(lock, using)
-    try:
-        hold = yield from _watched(flow, partial(acquisition.waiting, lock))
+        hold = yield from _call_before_waits(flow, partial(context.waiting, lock))
     except BaseException as error:
-        acquisition.failed(lock, error)
+        context.failed(lock, error)
         raise
     if hold is None:
-        acquisition.refused(lock)
+        context.refused(lock)
     elif hold.is_first:
-        hold.acquisition = acquisition
-        acquisition.acquired(lock)
+        hold.signals = context
+        context.acquired(lock)
     return hold
 
 
-def released(lock: "Core", hold: Hold) -> None:
-    if hold.acquisition:
-        hold.acquisition.released(lock)
+def released(lock: "BaseLock", hold: Hold) -> None:
+    """Send `lock_released` if a receiver got `lock_acquired`."""
+    if hold.signals:
+        hold.signals.released(lock)
 
 
-def _watched(flow: Flow[T], waits: "partial[None]") -> Flow[T]:
-    """The same flow; `waits` is called whenever it waits. What is raised here, by an interrupt
-    too, is raised inside the flow, which leaves nothing behind then."""
-    go_on = partial(flow.send, None)
+def _call_before_waits(flow: Flow[T], waits: "partial[None]") -> Flow[T]:
+    """Return the same flow, and call `waits` before each of its waits."""
+    resume = partial(flow.send, None)
     while True:
         try:
-            answer = yield _seen(go_on(), waits)
-            go_on = partial(flow.send, answer)
+            reply = yield _checked(resume(), waits)
+            resume = partial(flow.send, reply)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        except BaseException as trouble:
-            if getgeneratorstate(flow) == GEN_CLOSED:  # it is the flow's own
-                del go_on  # it has the error, which would keep this frame alive
+        except BaseException as error:
+            if getgeneratorstate(flow) == GEN_CLOSED:  # the flow raised it
+                del resume  # it refers to the error, which would keep this frame alive
                 raise
-            go_on = partial(flow.throw, trouble)
+            resume = partial(flow.throw, error)
 
 
-def _seen(op: Op, waits: "partial[None]") -> Op:
-    match op:
+def _checked(operation: Op, waits: "partial[None]") -> Op:
+    match operation:
         case BlockingPop() | Sleep():
             waits()
-        case Gather([(server, flow)]):  # several are asked in other threads, and not for long
-            return Gather(((server, _watched(flow, waits)),))
-    return op
+        case Gather([(server, flow)]):  # several flows run in other threads, and do not wait
+            return Gather(((server, _call_before_waits(flow, waits)),))
+    return operation

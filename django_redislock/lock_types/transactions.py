@@ -67,7 +67,10 @@ class Atomic:
 
     @contextmanager
     def _block(self) -> Iterator[None]:
-        """A generator, as one that an interrupt drops is closed, and so leaves both."""
+        """Enter the lock and the transaction.
+
+        If an interrupt drops this generator, Python closes it, which leaves both.
+        """
         with self._lock, transaction.atomic(using=self._database):
             yield
 
@@ -81,10 +84,10 @@ class Atomic:
 
 
 def is_open(alias: str) -> bool:
-    """Whether code is inside a transaction of that database, but for that of a `TestCase`.
+    """Return whether a transaction of a database is open. The one of a `TestCase` does not count.
 
-    Raises `TransactionManagementError` where autocommit is off: Django does not tell then of a
-    commit.
+    Raises:
+        TransactionManagementError: Autocommit is off, so Django calls no `on_commit` function.
     """
     connection = connections[alias]
     if _is_manual(connection):
@@ -101,8 +104,10 @@ def when_it_ends(alias: str, release: Callable[[], None]) -> None:
 
 
 class _AtTheEnd:
-    """Called by the commit. Django has no hook for a rollback, but drops what was to be called
-    by the commit; to be dropped does the same."""
+    """A function for `on_commit` that also runs after a rollback.
+
+    Django has no hook for a rollback, but it drops the functions that wait for the commit.
+    """
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = weakref.finalize(self, release)
@@ -112,7 +117,7 @@ class _AtTheEnd:
 
 
 def warn_if_open(name: str) -> None:
-    """Say, once for a process, that a lock was released before what it guards was committed."""
+    """Log once per process that a lock was released inside an open transaction."""
     global _warned
     if _warned or not any(map(_in_transaction, connections.all(initialized_only=True))):
         return
@@ -132,8 +137,7 @@ def _in_transaction(connection: Any) -> bool:
 
 
 def _is_manual(connection: Any) -> bool:
-    """Whether the user's own code begins and commits: autocommit is off, or was where the
-    outermost `atomic` began."""
+    """Return whether autocommit is off, or was off before the outermost `atomic`."""
     if connection.in_atomic_block:
         return not connection.commit_on_exit
     return connection.connection is not None and not connection.autocommit

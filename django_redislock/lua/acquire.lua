@@ -49,7 +49,11 @@ local full_lease = now + lease
 local lock = load(lock_of_keys(name), token)
 
 if is_free then
+  lock.kind, lock.capacity = kind, capacity
+  -- First the write that a full server denies: after another write it would allow it.
+  local fence = add_holder(lock, token, request, now_us, full_lease)
   remove_expired_locks(index, string.sub(key, 1, #key - #name), history)
+  return tonumber(fence)
 end
 if lock.kind ~= kind then
   lock.soonest = 0 -- the hash may be older than its last lease

@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 
 from ..backends import server
 from ..conf import conf
-from ..engine.lease import held_here
+from ..engine.registry import all_leases, unregister
 from ..names import short_repr
 from .server import EmbeddedServer
 
@@ -225,9 +225,11 @@ def _flush(url: str) -> None:
 
 def _let_go(addresses: set[str]) -> None:
     """End the renewal of the locks on these servers, without signals."""
-    for lease in held_here():
+    for lease in all_leases():
         if lease.server.address in addresses:
             lease.end()
+            unregister(lease)
+            lease.renewer.forget(lease)
 
 
 def _disconnect(alias: str) -> None:

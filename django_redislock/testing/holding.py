@@ -9,12 +9,11 @@ from typing import Any
 
 from .. import validators
 from ..engine import protocol
-from ..engine.holds import Holds
-from ..engine.lease import held_here
 from ..engine.operations import Flow
-from ..engine.renewer import THREAD, Book, LoopBook, ThreadBook, loop_of
+from ..engine.registry import HoldTable, all_leases
+from ..engine.renewer import THREAD_NAME, AsyncRenewer, Renewer, ThreadRenewer, loop_of
 from ..exceptions import LockError, LockNotOwnedError
-from ..identity import Renewal, SharedOwner, Task, info_text
+from ..identity import SharedOwner, Task
 from ..keys import LockKeys
 from ..lock_types import AsyncLock, BaseLock
 from ..manager import locks
@@ -71,8 +70,8 @@ def _lock(lock: object, using: str | None) -> BaseLock:
 def of_another(lock: BaseLock, task: Task) -> BaseLock:
     """Return a copy of `lock` for another holder, which claims to be that task. It has no cooldown
     and no `on_lost`."""
-    other, somebody = copy.copy(lock), SharedOwner()
-    other._holds = Holds()
+    other = copy.copy(lock)
+    other._holds = HoldTable()
     other.on_lost, other.reentrant, other.release_on_commit, other.at_least_for = (
         None,
         False,
@@ -80,12 +79,8 @@ def of_another(lock: BaseLock, task: Task) -> BaseLock:
         0,
     )
 
-    def say(renewed: Renewal) -> str:
-        about = other.on_conflict
-        return info_text(other.metadata, renewed=renewed, on_conflict=about, task=task)
-
-    other._info = say  # type: ignore[method-assign]
-    other._owner = lambda: somebody  # type: ignore[method-assign]
+    other.task = task
+    other._shared_owner = SharedOwner()
     return other
 
 
@@ -126,7 +121,7 @@ def lose(name: str, *, using: str | None = None) -> None:
         LockError: The lock is not held.
         RuntimeError: The caller runs in the renewal thread, for example in `on_lost`.
     """
-    if threading.current_thread().name == THREAD:
+    if threading.current_thread().name == THREAD_NAME:
         raise RuntimeError(
             f"lose({name!r}) was called from the renewal thread, for which it waits. Do not call "
             "it in on_lost."
@@ -134,11 +129,11 @@ def lose(name: str, *, using: str | None = None) -> None:
     manager = locks.using(using)
     tokens = _tokens(name, manager.get(name))
     manager._run(_end(manager._keys.of(name), tokens))
-    for book in _books(name, tokens):
-        if isinstance(book, ThreadBook):
-            book.go_round()
+    for renewer in _renewers(name, tokens):
+        if isinstance(renewer, ThreadRenewer):
+            renewer.run_once()
         else:
-            _wake(book)
+            _wake(renewer)
 
 
 async def alose(name: str, *, using: str | None = None) -> None:
@@ -146,13 +141,13 @@ async def alose(name: str, *, using: str | None = None) -> None:
     manager = locks.using(using)
     tokens = _tokens(name, await manager.aget(name))
     await manager._arun(_end(manager._keys.of(name), tokens))
-    for book in _books(name, tokens):
-        if isinstance(book, ThreadBook):
-            await asyncio.to_thread(book.go_round)
-        elif isinstance(book, LoopBook) and loop_of(book) is asyncio.get_running_loop():
-            await book.go_round()
+    for renewer in _renewers(name, tokens):
+        if isinstance(renewer, ThreadRenewer):
+            await asyncio.to_thread(renewer.run_once)
+        elif isinstance(renewer, AsyncRenewer) and loop_of(renewer) is asyncio.get_running_loop():
+            await renewer.run_once()
         else:
-            _wake(book)
+            _wake(renewer)
 
 
 def _tokens(name: str, info: LockInfo | None) -> list[str]:
@@ -169,14 +164,14 @@ def _end(keys: LockKeys, tokens: Iterable[str]) -> Flow[None]:
     yield from protocol.force_release(keys, token)  # This records the expired holds.
 
 
-def _books(name: str, tokens: Iterable[str]) -> list[Book]:
-    """Return the lease books of this process that renew the lock, after making the renewal due."""
-    leases = [lease for lease in held_here() if lease.keys.name == name and lease.token in tokens]
+def _renewers(name: str, tokens: Iterable[str]) -> list[Renewer]:
+    """Return the renewers of this process that renew the lock, after making the renewal due."""
+    leases = [lease for lease in all_leases() if lease.keys.name == name and lease.token in tokens]
     for lease in leases:
-        lease.put_off(0)
-    return list({id(lease.book): lease.book for lease in leases}.values())
+        lease.postpone(0)
+    return list({id(lease.renewer): lease.renewer for lease in leases}.values())
 
 
-def _wake(book: Book) -> None:
-    if loop := loop_of(book):
-        loop.call_soon_threadsafe(book.wake)
+def _wake(renewer: Renewer) -> None:
+    if loop := loop_of(renewer):
+        loop.call_soon_threadsafe(renewer.wake)

@@ -88,9 +88,9 @@ def _get_in_the_way(stack: ExitStack, single: Single, call: Call) -> Other:
         return Other(name, task_id)
     queued = single.place_name(name)
     place = single.place(single.lock(queued), call)
-    if not place.take(single.options.longest_in_queue):
+    if not place.acquire(single.options.longest_in_queue):
         raise not_free(queued)
-    stack.callback(place.leave)
+    stack.callback(place.release)
     return Other(queued, task_id)
 
 

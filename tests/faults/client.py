@@ -343,17 +343,20 @@ def _watch(client: Client) -> None:
 
     signals.lock_waiting.connect(waiting, weak=False)
     signals.lock_lost.connect(lost, weak=False)
-    keep = Lease.keep
+    # The names of the release before this one, if it runs here.
+    setter = "set_deadline" if hasattr(Lease, "set_deadline") else "keep"
+    loss = "_is_lost" if hasattr(Lease, "_is_lost") else "_lost"
+    set_deadline = getattr(Lease, setter)
 
     def watched(lease: Lease, deadline: float) -> None:
-        keep(lease, deadline)
-        if lease._lost:
+        set_deadline(lease, deadline)
+        if getattr(lease, loss):
             return  # for good
         sent = deadline - lease.seconds  # unless it was extended by its holder
         about = {"lock": lease.keys.name, "token": lease.token, "deadline": lease.deadline}
         client.log.write("kept", sent=sent, **about)
 
-    Lease.keep = watched  # type: ignore[method-assign]
+    setattr(Lease, setter, watched)
 
 
 if __name__ == "__main__":

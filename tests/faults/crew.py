@@ -74,9 +74,9 @@ class Crew:
 
 
 @cache
-def usual_crew() -> Crew:
+def usual_crew(**environment: str) -> Crew:
     """The crew of this Python and environment; one is enough for all."""
-    crew = Crew()
+    crew = Crew(**environment)
     atexit.register(crew.close)
     return crew
 

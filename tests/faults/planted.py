@@ -4,15 +4,16 @@ from dataclasses import dataclass, replace
 from hashlib import sha1
 
 from django_redislock.clock import now
-from django_redislock.engine import protocol
+from django_redislock.engine import protocol, store
 from django_redislock.engine.lease import Lease
 from django_redislock.engine.operations import Flow
-from django_redislock.engine.renewer import Book
+from django_redislock.engine.renewer import Renewer
+from django_redislock.lock_types import BaseLock
 from django_redislock.lua import Script
 
 from .client import Client
 
-USUAL = "if usual and "  # how the script that acquires turns to a lock that is free
+FAST_PATH = "if is_fast and "  # begins the fast path of the script that acquires
 
 
 @dataclass(frozen=True)
@@ -28,68 +29,72 @@ class Planted:
     def into(self, script: Script) -> Script:
         source = script.source.replace(self.good, self.bad)
         if self.general and source != script.source:
-            assert USUAL in source or script.name != "acquire"
-            source = source.replace(USUAL, "if false and ")
+            assert FAST_PATH in source or script.name != "acquire"
+            source = source.replace(FAST_PATH, "if false and ")
         return replace(script, source=source, sha=sha1(source.encode()).hexdigest())  # noqa: S324
 
 
 SCRIPTS = {
     "releases without comparing tokens": Planted(
-        "local grant = grants .. token .. ':' .. name -- still there",
+        "local grant = grants .. token .. ':' .. name",
         """
-        for _, each in ipairs(redis.call('HKEYS', lock)) do
+        for _, each in ipairs(redis.call('HKEYS', key)) do
           token = string.match(each, '^h:(.*)$') or token
         end
-        local grant = grants .. token .. ':' .. name -- still there""",
+        local grant = grants .. token .. ':' .. name""",
     ),
-    "lets in who came last": Planted("'ZRANGE', queue, 0, 0,", "'ZREVRANGE', queue, 0, 0,"),
+    "lets in who came last": Planted(
+        "'ZRANGE', lock.queue, 0, 0,", "'ZREVRANGE', lock.queue, 0, 0,"
+    ),
     "has one fencing token for all": Planted(
-        "digits(math.max(now_us, last_fence() + 1))", "'7'", general=True
+        "as_text(math.max(now_us, last_fence(lock.index) + 1))", "'7'", general=True
     ),
     "leaves a key behind": Planted(
-        "note_end(kind, token, record, 'released', now_ms)",
+        "record_end(history, name, kind or '', token, record, 'released', now_ms)",
         "redis.call('SET', grants .. name, 'forgotten')",
     ),
     "tells nobody of a release": Planted(
-        "  admit(state)\n  if state.used == 0 then", "  if state.used == 0 then"
+        "  grant_to_waiters(lock)\n  if lock.used == 0 then", "  if lock.used == 0 then"
     ),
     "denies that it was held": Planted(
-        "shorten(state, state.mine.expires)\nhand_over(state)\nreturn 1",
-        "shorten(state, state.mine.expires)\nhand_over(state)\nreturn 0",
+        "shorten(lock, holder.expires)\nhand_over(lock)\nreturn 1",
+        "shorten(lock, holder.expires)\nhand_over(lock)\nreturn 0",
     ),
 }
 
 
 def never_renew() -> None:
-    Book._to_renew = lambda book: []  # type: ignore[method-assign]
+    Renewer._due_leases = lambda renewer: []  # type: ignore[method-assign]
     Lease.lost = False  # type: ignore[assignment,method-assign]
 
 
 def show_no_life() -> None:
-    protocol.ALIVE, protocol.SLICE = 0.05, 8.0
+    store.WAITER_TTL_SECONDS, protocol.BLOCKING_POP_SECONDS = 0.05, 8.0
 
 
 def count_from_the_reply() -> None:
-    claim, extend, renewed = protocol._claim, protocol.extend, Lease.renewed
+    try_acquire, extend = protocol._try_acquire, BaseLock._extend_lease
+    apply_renewal = Lease.apply_renewal
 
-    def claim_late(
-        want: protocol.Want, left: float, asked: float
-    ) -> Flow[protocol.Granted | None]:
-        granted = yield from claim(want, left, asked)
-        return granted and granted._replace(deadline=now() + want.lease)
+    def try_acquire_late(
+        request: store.AcquireRequest, remaining: float, sent_at: float
+    ) -> Flow[protocol.Grant | None]:
+        grant = yield from try_acquire(request, remaining, sent_at)
+        return grant and grant._replace(deadline=now() + request.lease)
 
-    def extend_late(lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
-        sent = now()
-        is_running = yield from extend(lease, seconds, replace=replace)
-        if is_running:
-            lease.keep(lease.deadline + now() - sent)
-        return is_running
+    def extend_late(lock: BaseLock, lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
+        sent_at = now()
+        is_held = yield from extend(lock, lease, seconds, replace=replace)
+        if is_held:
+            lease.set_deadline(lease.deadline + now() - sent_at)
+        return is_held
 
-    def renewed_late(lease: Lease, sent: float, left: float) -> None:
-        renewed(lease, now(), left)
+    def apply_renewal_late(lease: Lease, sent_at: float, ttl: float) -> None:
+        apply_renewal(lease, now(), ttl)
 
-    protocol._claim, protocol.extend = claim_late, extend_late
-    Lease.renewed = renewed_late  # type: ignore[method-assign]
+    protocol._try_acquire = try_acquire_late
+    BaseLock._extend_lease = extend_late  # type: ignore[method-assign]
+    Lease.apply_renewal = apply_renewal_late  # type: ignore[method-assign]
 
 
 FLOWS = {
@@ -106,8 +111,8 @@ def plant(client: Client, fault: str) -> int:
         return 1
     places = 0
     for name in ("ACQUIRE", "RELEASE", "RENEW"):
-        script = getattr(protocol, name)
+        script = getattr(store, name)
         planted = SCRIPTS[fault].into(script)
         places += planted.source != script.source
-        setattr(protocol, name, planted)
+        setattr(store, name, planted)
     return places

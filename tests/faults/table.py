@@ -1,5 +1,6 @@
 """The table of what was found: a row for each scenario."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,6 @@ def write(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
 
 
 def titles(page: Path) -> list[str]:
-    """The first cells of the page's table, but for its head."""
-    between = page.read_text().partition(BEGIN)[2].partition(END)[0]
-    rows = [line for line in between.splitlines() if line.startswith("| (")]
-    return [row.split(" | ")[0].removeprefix("| ") for row in rows]
+    """Return the first cells of the page's table, without its head."""
+    text = page.read_text().partition(BEGIN)[2].partition(END)[0]
+    return re.findall(r"^\| (\(.+?) \| ", text, re.MULTILINE)

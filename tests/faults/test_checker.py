@@ -34,13 +34,6 @@ class History:
         self.events.append({name: value for name, value in event.items() if value is not None})
         return event
 
-    def held(self, who, fence, lease_end, asked):
-        """It learns late that it got the lock."""
-        token = next(self.tokens)
-        self.note(who, "kept", token=token, deadline=lease_end)
-        self.note(who, "held", token=token, fence=fence, asked=asked, weight=1, capacity=1)
-        return token
-
     def want(self, who, *, queued=False, weight=1, capacity=1):
         self.note(who, "want", weight=weight, capacity=capacity)
         asked = self.now
@@ -48,11 +41,11 @@ class History:
             self.note(who, "queued")
         return asked
 
-    def hold(self, who, fence, *, lease=100, asked=None, weight=1, capacity=1):
-        """It wants it, if it did not yet, and holds it; its token."""
+    def hold(self, who, fence, *, lease=100, end=None, asked=None, weight=1, capacity=1):
+        """Want the lock, unless that was before, and hold it. Return the token."""
         asked = self.want(who, weight=weight, capacity=capacity) if asked is None else asked
         token = next(self.tokens)
-        self.note(who, "kept", token=token, deadline=self.now + 1 + lease)
+        self.note(who, "kept", token=token, deadline=end or self.now + 1 + lease)
         room = {"weight": weight, "capacity": capacity}
         self.note(who, "held", token=token, fence=fence, asked=asked, **room)
         return token
@@ -98,7 +91,7 @@ def test_it_is_not_known_when_a_lock_was_granted_that_ended_before_its_holder_kn
         history.note("harness", "taken")
     history.release("other", history.hold("other", 2))
     history.write("other", 2)
-    token = history.held("late", 3 if why == "late" else 1, lease_end, asked)
+    token = history.hold("late", 3 if why == "late" else 1, end=lease_end, asked=asked)
     if why == "taken":
         history.write("late", 1)
         history.note("late", "lost", token=token)

@@ -7,18 +7,16 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-import redis.asyncio.cluster
-import redis.cluster
 from django.test import override_settings
 from redis.exceptions import RedisError
 
 import django_redislock
-from django_redislock import Holder, locks
+from django_redislock import locks
+from tests.full.topologies import places
 
 from .client import Client, Want, acquire, do, letting_go, pause, release, run, use_caches, write
 from .crew import CORE, PREFIX
@@ -136,8 +134,6 @@ def made_of(client: Client) -> str:
 
 def tell(client: Client, lock: str) -> dict[str, Any]:
     """Who holds it and who waits, and who held it before."""
-    from django_redislock import locks
-
     info = locks.get(lock)
     return {
         "listed": [each.name for each in locks.active(lock)],
@@ -149,8 +145,6 @@ def tell(client: Client, lock: str) -> dict[str, Any]:
 
 
 def force(client: Client, lock: str, token: str) -> int:
-    from django_redislock import locks
-
     return locks.force_release(lock, token)
 
 
@@ -161,8 +155,7 @@ def _told(facts: object, *names: str) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, Holder):
-        # The previous release does not know the process.
+    if is_dataclass(value):  # the holder, of whom the previous release does not know the process
         return {name: each for name, each in asdict(value).items() if name != "process"}
     return value
 
@@ -209,9 +202,6 @@ def by_sentinel(
     use_caches({"default": entry | {"OPTIONS": options}})
 
 
-_nodes: list[Address] = []
-
-
 def by_cluster(client: Client, nodes: Sequence[Address]) -> None:
     """Have a client of a Cluster, as ``REDISLOCK_CLIENT`` makes it."""
     use_caches(of_one("redis://"))  # whose prefix it has
@@ -220,17 +210,4 @@ def by_cluster(client: Client, nodes: Sequence[Address]) -> None:
 
 def use_cluster(nodes: Sequence[Address]) -> None:
     """Have locks of this process live on that Cluster from now on."""
-    _nodes[:] = [tuple(each) for each in nodes]
-    override_settings(
-        REDISLOCK_CLIENT=f"{__name__}.cluster_client",
-        REDISLOCK_ASYNC_CLIENT=f"{__name__}.async_cluster_client",
-    ).enable()
-
-
-def _cluster_client(module: Any) -> Any:
-    nodes = [module.ClusterNode(*each) for each in _nodes]
-    return module.RedisCluster(startup_nodes=nodes, **IN_TIME)
-
-
-cluster_client = partial(_cluster_client, redis.cluster)
-async_cluster_client = partial(_cluster_client, redis.asyncio.cluster)
+    override_settings(**places.cluster_client([*nodes], **IN_TIME)).enable()

@@ -1,17 +1,15 @@
 """Where a case happens: one package's lock, a server, and so many processes that use it."""
 
-import atexit
 import tempfile
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.faults.crew import Client, Crew
+from tests.faults.crew import Client, usual_crew
 from tests.faults.events import Log
 from tests.faults.proxy import Command, Proxy
 from tests.servers import Node
@@ -48,13 +46,6 @@ class Answer(NamedTuple):
         return self.said in ("True", "released")
 
 
-@cache
-def crew() -> Crew:
-    found = Crew(DJANGO_SETTINGS_MODULE="testproject.settings")
-    atexit.register(found.close)
-    return found
-
-
 class User(Client):
     """A process with locks of one package, behind a proxy of its own."""
 
@@ -66,7 +57,8 @@ class User(Client):
             alias: {"BACKEND": backend, "LOCATION": url, "KEY_PREFIX": PREFIX}
             for alias, backend in BACKENDS.items()
         }
-        super().__init__(crew(), f"user {proxy.port}", log, aliases, seed="")
+        crew = usual_crew(DJANGO_SETTINGS_MODULE="testproject.settings")
+        super().__init__(crew, f"user {proxy.port}", log, aliases, seed="")
         self.ask(f"{USER}:be", make=make, lease=case.lease, url=url, asks_once=case.asks_once)
 
     def starts(self, deed: str, *args: object) -> None:

@@ -8,6 +8,7 @@ from celery.signals import after_task_publish
 from django_redislock import locks
 from django_redislock.signals import task_replaced, task_skipped
 from tests.celery_worker import run, worker  # noqa: F401
+from tests.lock_fixtures import moving_clock  # noqa: F401
 
 from .tools import held_by, own_app
 

@@ -166,6 +166,9 @@ REFUSED = [
     ({"blocking_timeout": math.nan, "on_conflict": "wait"}, ValueError, "blocking_timeout .*nan"),
     ({"limit": 0}, ValueError, "limit .*got 0"),
     ({"at_least_for": -1}, ValueError, "at_least_for .*got -1"),
+    ({"max_hold": 20, "timeout": 20}, ValueError, "max_hold=20 must be greater than timeout=20"),
+    ({"max_hold": 30}, ValueError, "max_hold=30 must be greater than timeout=30"),
+    ({"max_hold": "1h"}, TypeError, "max_hold must be a number of seconds"),
     ({"timeout": 0}, ValueError, "timeout .*got 0"),
     ({"on_lost": "tell"}, ValueError, "on_lost must be a callable or 'abort', got 'tell'"),
     ({"using": 5}, TypeError, "using must be a str, not 5"),
@@ -189,6 +192,20 @@ class TestOptions:
             return locks.get(NAME).timeout
 
         assert lease() == seconds
+
+    def test_max_hold_ends_the_lock_of_a_task_that_runs_too_long(self, moving_clock):
+        lost = []
+
+        @single_instance(key=NAME, timeout=30, max_hold=50, on_lost=lost.append)
+        def work():
+            moving_clock.forward(29)
+            assert not current_lock().lost
+            moving_clock.forward(22)
+            assert current_lock().lost
+
+        work()
+        assert len(lost) == 1
+        assert locks.get(NAME) is None
 
     def test_using_names_the_cache_alias_of_the_lock(self, settings):
         before = settings.CACHES

@@ -118,7 +118,7 @@ def test_a_lock_of_another_holder_is_left(own, task, held, whose):
     if whose == "of another process":
         assert not gone(task, process="another").is_settled()
     else:
-        held.pass_on(held._want(own._keys.of(NAME), place_token("its-id")))
+        held.transfer(held._request(own._keys.of(NAME), place_token("its-id")))
         assert not gone(task).is_settled()
     assert own.get(NAME) is not None
 

@@ -19,7 +19,7 @@ from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token
-from django_redislock.lock_types import Place
+from django_redislock.lock_types import QueueLock
 from django_redislock.validators import MAX_LEASE_SECONDS
 from tests.round_trips import RoundTrips
 from tests.tools import wait_until
@@ -438,7 +438,7 @@ def lock_with_limit(name, limit):
 def test_a_task_that_was_sent_under_another_limit_runs(app, name, mode, options, before, now):
     task = make_task(app, name, mode, limit=now, **options)
     kept = f"{name}:queued" if mode == "until_and_while_executing" else name
-    Place(lock_with_limit(kept, before), place_token("own"), (task.name, "own")).take(60)
+    QueueLock(lock_with_limit(kept, before), place_token("own"), (task.name, "own")).acquire(60)
     assert run_message(app, task, headers={PLACE: kept}) == "ran"
     wait_until(lambda: held_by(name) == {})
 
@@ -446,7 +446,7 @@ def test_a_task_that_was_sent_under_another_limit_runs(app, name, mode, options,
 @pytest.mark.parametrize(("before", "now"), LIMITS)
 def test_a_queue_lock_of_another_limit_makes_a_task_a_duplicate(app, name, before, now):
     task = make_task(app, name, limit=now)
-    Place(lock_with_limit(name, before), place_token("own"), (task.name, "own")).take(60)
+    QueueLock(lock_with_limit(name, before), place_token("own"), (task.name, "own")).acquire(60)
     assert task.delay().id == "own"
 
 

@@ -14,7 +14,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.engine import renewer
-from django_redislock.engine.renewer import loop_book
+from django_redislock.engine.renewer import loop_renewer
 from django_redislock.signals import lock_lost
 from tests.lock_tools import (
     afree,
@@ -23,6 +23,8 @@ from tests.lock_tools import (
     cut_connections,
     free,
     held_by_another_task,
+    lease_of,
+    listening,
     start,
     waiting,
 )
@@ -57,25 +59,15 @@ async def test_every_method_has_a_twin(manager):
     assert await manager.aget("a") is None
 
 
-async def test_what_one_task_lost_is_told_to_its_parts_whoever_else_has_it_by_that_object():
+async def test_a_loss_is_visible_in_the_threads_of_a_task_although_another_task_uses_the_object():
     lock = locks.semaphore("a", 2, timeout=300)
     part = sync_to_async(lambda: (lock.lost, lock.fence_token))
-
-    async def have(there, done):
-        async with lock:
-            there.set()
-            await done.wait()
-
-    there, done = asyncio.Event(), asyncio.Event()
     await lock.aacquire()
     assert await part() == (False, lock.fence_token)
-    other = asyncio.create_task(have(there, done))
-    await there.wait()
-    assert await part() == (False, None)  # nobody knows whose part it is
-    lock._own().leases[0].lose()
-    assert await part() == (True, None)
-    done.set()
-    await other
+    async with held_by_another_task(lock):
+        assert await part() == (False, None)  # the thread may belong to either task
+        lease_of(lock).mark_lost()
+        assert await part() == (True, None)
     with pytest.raises(LockLost):
         await lock.arelease()
 
@@ -93,47 +85,33 @@ async def test_a_task_renews(manager, redis_server):
         assert not lock.lost
 
 
-async def test_a_loss_is_told_in_the_loop(manager):
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+async def test_a_loss_is_reported_in_the_loop_but_not_in_the_context_of_another_task(manager):
+    request = ContextVar("request", default="none")
     heard = []
 
-    def listen(sender, **about):
-        heard.append((asyncio.get_running_loop() is loop, about["name"]))
+    def hear(name):
+        heard.append((name, asyncio.get_running_loop(), request.get()))
 
-    def on_lost(lock):
-        heard.append((asyncio.get_running_loop() is loop, lock.name))
-        told.set()
-
-    lock_lost.connect(listen)
-    try:
-        lock = manager.lock("a", timeout=1, on_lost=on_lost)
+    request.set("the first")
+    async with manager.lock("b"):  # the renewal of the loop starts in this context
+        lock = manager.lock("a", timeout=1, on_lost=lambda lock: hear(lock.name))
         assert await lock.aacquire()
-        assert await manager.aforce_release("a") == 1
-        async with asyncio.timeout(10):
-            await told.wait()
-    finally:
-        lock_lost.disconnect(listen)
-    assert heard == [(True, "a"), (True, "a")]
-    with pytest.raises(LockLost):
-        await lock.arelease()
+        with listening(lock_lost, lambda name, **about: hear(name)):
+            assert await manager.aforce_release("a") == 1
+            await asyncio.to_thread(wait_until, lambda: len(heard) == 2)
+        with pytest.raises(LockLost):
+            await lock.arelease()
+    assert heard == [("a", asyncio.get_running_loop(), "none")] * 2
 
 
-async def by_wait_for(coroutine):
-    return await asyncio.wait_for(coroutine, 60)
-
-
-async def by_shield(coroutine):
-    return await asyncio.shield(coroutine)
-
-
-async def by_task(coroutine):
-    return await asyncio.create_task(coroutine)
-
-
-@pytest.mark.parametrize("wrapper", [by_wait_for, by_shield, by_task])
+@pytest.mark.parametrize(
+    "wrapper", [partial(asyncio.wait_for, timeout=60), asyncio.shield, asyncio.create_task]
+)
 async def test_the_task_that_calls_aacquire_is_the_holder_whichever_task_runs_it(manager, wrapper):
-    lock = manager.lock("a", timeout=1.5)
+    lock = manager.lock("a", timeout=1.5, reentrant=True)
     assert await wrapper(lock.aacquire())
+    async with lock:
+        pass
     await arenewed(manager, "a")
     assert lock.token == (await manager.aget("a")).token
     assert lock.fence_token
@@ -147,24 +125,6 @@ async def test_the_task_that_calls_aacquire_is_the_holder_whichever_task_runs_it
     assert await manager.aget("a") is None
     with pytest.raises(LockNotOwnedError):
         await lock.arelease()
-
-
-async def test_its_holder_may_enter_again_what_another_task_acquired_for_it(manager):
-    lock = manager.lock("a", timeout=60, reentrant=True)
-    await asyncio.create_task(lock.aacquire())
-    async with lock:
-        pass
-    assert await lock.aowned()
-    await lock.arelease()
-    assert await manager.aget("a") is None
-
-
-async def test_its_holder_can_not_wait_for_what_another_task_acquired_for_it(manager):
-    lock = manager.lock("a", timeout=60)
-    await asyncio.create_task(lock.aacquire())
-    with pytest.raises(LockError, match="already held by this task"):
-        await lock.aacquire()
-    await lock.arelease()
 
 
 async def test_no_other_task_has_part_in_what_was_acquired_by_a_task_of_its_own(manager):
@@ -230,18 +190,6 @@ def test_a_task_whose_block_another_task_ended_leaves_its_lock_alone(manager):
             await lock.__aenter__()
 
         await asyncio.create_task(enter())
-        with pytest.raises(LockNotOwnedError):
-            await lock.arelease()
-
-    asyncio.run(use())
-    assert manager.force_release("a") == 1
-
-
-def test_what_a_task_of_a_finished_loop_acquired_is_of_no_other_loop(manager):
-    lock = manager.lock("a", timeout=60)
-    asyncio.run(by_task(lock.aacquire()))
-
-    async def use():
         with pytest.raises(LockNotOwnedError):
             await lock.arelease()
 
@@ -338,19 +286,18 @@ def test_a_sync_acquisition_in_an_event_loop_works_if_it_need_not_wait(where):
     assert locks.count() == 0
 
 
-async def test_a_callback_of_the_event_loop_can_not_wait_either():
-    done = asyncio.get_running_loop().create_future()
+async def test_a_callback_of_the_event_loop_cannot_wait_either():
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
 
     def call():
-        try:
-            done.set_result(locks.lock("a").acquire())
-        except SynchronousOnlyOperation as error:
-            done.set_exception(error)
-
-    async with held_by_another_task(locks.lock("a")):
-        asyncio.get_running_loop().call_soon(call)
         with pytest.raises(SynchronousOnlyOperation):
-            await done
+            locks.lock("a").acquire()
+        done.set_result(True)
+
+    async with held_by_another_task(locks.lock("a")), asyncio.timeout(60):
+        loop.call_soon(call)
+        assert await done
 
 
 def test_an_event_loop_may_be_blocked_if_django_allows_it(monkeypatch):
@@ -373,7 +320,7 @@ def hold_until_awaited(name):
 
 async def test_a_task_that_holds_a_lock_and_acquires_it_by_a_sync_call_is_told_so():
     async with locks.lock("a"):
-        with pytest.raises(LockError):
+        with pytest.raises(LockError, match="already held by this task"):
             locks.lock("a").acquire()
     with locks.lock("a", reentrant=True) as lock, lock:
         pass
@@ -395,15 +342,23 @@ def test_no_event_loop_is_kept_after_its_end():
     assert loops() <= before
 
 
-async def test_a_lost_lock_aborts_the_task_that_holds_it():
-    async def use(reached):
-        async with locks.lock("a", timeout=1, on_lost="abort"):
-            reached.set()
+async def hold_until_cancelled(after_loss=lambda: None):
+    async with locks.lock("a", timeout=1, on_lost="abort") as lock:
+        try:
             await asyncio.Event().wait()
+        finally:
+            if lock.lost:
+                after_loss()
 
-    reached = asyncio.Event()
-    task = asyncio.create_task(use(reached))
-    await reached.wait()
+
+async def start_to_hold(*args):
+    task = asyncio.create_task(hold_until_cancelled(*args))
+    await asyncio.to_thread(wait_until, lambda: locks.get("a"))
+    return task
+
+
+async def test_a_lost_lock_aborts_the_task_that_holds_it():
+    task = await start_to_hold()
     assert await locks.aforce_release("a") == 1
     with pytest.raises(LockLost):
         await task
@@ -411,22 +366,19 @@ async def test_a_lost_lock_aborts_the_task_that_holds_it():
     assert task.cancelling() == 0
 
 
-async def test_a_cancellation_from_elsewhere_is_none_by_a_lost_lock():
-    async def use(reached):
-        async with locks.lock("a", on_lost="abort"):
-            reached.set()
-            await asyncio.Event().wait()
-
-    reached = asyncio.Event()
-    task = asyncio.create_task(use(reached))
-    await reached.wait()
+async def test_a_cancellation_with_another_cause_is_not_reported_as_a_lost_lock():
+    task = await start_to_hold()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await locks.aget("a") is None
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
-            await use(asyncio.Event())
+            await hold_until_cancelled()
+    task = await start_to_hold(lambda: asyncio.current_task().cancel())
+    await locks.aforce_release("a")
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
 def test_a_block_that_ended_before_it_could_be_aborted_raises_too():
@@ -461,7 +413,7 @@ async def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
         holds.set()
         await lock.arelease()
 
-    book = loop_book(locks.lock("a")._server(), "a")
+    book = loop_renewer(locks.lock("a")._server(), "a")
     for steps in range(12):
         holds = asyncio.Event()
         task = asyncio.create_task(hold(holds))
@@ -471,7 +423,7 @@ async def test_a_release_that_is_done_when_it_is_cancelled_is_not_repeated():
         task.cancel()
         await asyncio.wait([task])
         assert await locks.aget("a") is None
-        assert not book._returns
+        assert not book._to_release
 
 
 async def test_who_cancels_all_tasks_of_a_loop_does_not_end_its_renewals():
@@ -480,42 +432,6 @@ async def test_who_cancels_all_tasks_of_a_loop_does_not_end_its_renewals():
             task.cancel()
         await arenewed(locks, "a")
         assert not lock.lost
-
-
-def test_a_loss_is_told_outside_of_the_context_that_began_the_renewal():
-    request = ContextVar("request", default="none")
-    told = []
-
-    async def use():
-        request.set("the first")
-        async with locks.lock("b"):  # the loop's renewal begins in this context
-            lock = locks.lock("a", timeout=1, on_lost=lambda lock: told.append(request.get()))
-            await lock.aacquire()
-            await locks.aforce_release("a")
-            while not told:  # noqa: ASYNC110  called by the renewal
-                await asyncio.sleep(0.01)
-
-    asyncio.run(use())
-    assert told == ["none"]
-
-
-async def test_a_cancellation_beside_that_of_a_lost_lock_is_a_cancellation():
-    async def use(reached):
-        async with locks.lock("a", timeout=1, on_lost="abort") as lock:
-            reached.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                assert lock.lost
-                asyncio.current_task().cancel()  # somebody else's
-                raise
-
-    reached = asyncio.Event()
-    task = asyncio.create_task(use(reached))
-    await reached.wait()
-    await locks.aforce_release("a")
-    await asyncio.wait([task])
-    assert task.cancelled()
 
 
 def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
@@ -536,51 +452,46 @@ def test_a_loop_that_was_not_shut_down_is_forgotten_by_the_next():
         loop.close()
     asyncio.run(use())
     assert len(server._async_clients) == 0
-    assert len(renewer._loop_books) <= 1
+    assert len(renewer._loop_renewers) <= 1
 
 
-def test_other_threads_loops_may_come_while_those_that_are_closed_are_forgotten():
+def test_other_threads_may_add_loops_while_closed_ones_are_forgotten():
     server = locks.lock("a")._server()
+    loops = []
 
-    class Meddling(asyncio.SelectorEventLoop):
-        meddles = True
+    class Adding(asyncio.SelectorEventLoop):
+        adds = True
 
         def is_closed(self):
-            if self.meddles:
-                come()
+            if self.adds:
+                add(asyncio.SelectorEventLoop())
             return super().is_closed()
 
-    def come(kind=asyncio.SelectorEventLoop):
-        loop = kind()
+    def add(loop):
         loops.append(loop)
         server._async_clients[loop] = None, None
-        renewer._loop_books[loop] = WeakValueDictionary()
-        return loop
+        renewer._loop_renewers[loop] = WeakValueDictionary()
 
     async def use():
         async with locks.lock("a"):
-            assert renewer.loop_of(loop_book(server, "a")) is asyncio.get_running_loop()
+            assert renewer.loop_of(loop_renewer(server, "a")) is asyncio.get_running_loop()
 
-    loops = []
-    meddling = come(Meddling)
+    add(Adding())
     asyncio.run(use())
-    meddling.meddles = False
+    Adding.adds = False
     assert len(loops) >= 3
     for loop in loops:
         server._async_clients.pop(loop, None)
-        renewer._loop_books.pop(loop, None)
+        renewer._loop_renewers.pop(loop, None)
         loop.close()
 
 
-async def test_a_renewal_that_was_cancelled_and_has_nothing_left_to_do_is_forgotten():
-    async with locks.lock("a"):
-        book = loop_book(locks.lock("a")._server(), "a")
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-        while book._task:  # noqa: ASYNC110  until it has ended
-            await asyncio.sleep(0)
-    del book, task
-    books = renewer._loop_books[asyncio.get_running_loop()]
-    while books:
-        gc.collect()
-        await asyncio.sleep(0.01)
+async def test_a_task_that_acquired_by_a_sync_method_is_not_cancelled(moving_clock):
+    lock = locks.lock("a", timeout=30, blocking=False, on_lost="abort")
+    assert lock.acquire()
+    assert await locks.aforce_release("a") == 1
+    await asyncio.to_thread(moving_clock.forward, 15)
+    assert lock.lost
+    assert asyncio.current_task().cancelling() == 0
+    with pytest.raises(LockLost):
+        lock.release()

@@ -147,12 +147,6 @@ def nested(depth):
     return value
 
 
-@pytest.mark.parametrize(("token", "error"), [(b"\xff", ValueError), (5, TypeError)])
-def test_a_token_to_force_release_must_be_text(token, error):
-    with pytest.raises(error, match="token"):
-        locks.force_release("a", token)
-
-
 @pytest.mark.parametrize(
     ("metadata", "error"),
     [
@@ -170,20 +164,6 @@ def test_a_token_to_force_release_must_be_text(token, error):
 def test_metadata(metadata, error):
     with pytest.raises(error, match="metadata"):
         locks.lock("a", metadata=metadata)
-
-
-def test_on_lost():
-    with pytest.raises(TypeError, match="on_lost must be callable, got 5"):
-        locks.lock("a", on_lost=5)
-    with pytest.raises(ValueError, match="on_lost must be a callable or 'abort', got 'mail'"):
-        locks.lock("a", on_lost="mail")
-
-
-def test_options_are_keywords_and_known():
-    with pytest.raises(TypeError):
-        locks.lock("a", 30)
-    with pytest.raises(TypeError, match="time_out"):
-        locks.lock("a", time_out=30)
 
 
 @pytest.mark.parametrize(
@@ -215,17 +195,33 @@ def test_unknown_options_of_lock_classes():
 @pytest.mark.parametrize(
     ("misuse", "error", "says"),
     [
+        (lambda: locks.lock("a", 30), TypeError, "positional"),
+        (lambda: locks.force_release("a", b"\xff"), ValueError, "token"),
+        (lambda: locks.force_release("a", 5), TypeError, "token"),
+        (lambda: locks.history(limit=0), ValueError, "limit"),
+        (lambda: locks.history(limit=10**9), ValueError, "limit"),
+        (lambda: locks.history(limit="5"), TypeError, "limit"),
+        (lambda: locks.queue("a", -1), ValueError, "limit"),
+        (lambda: locks.history(""), ValueError, "name"),
+        (lambda: locks.page(start=3, stop=2), ValueError, "start must be from 0 to stop=2, got 3"),
+        (lambda: locks.page(start=-1), ValueError, "start must be .*, got -1"),
+        (lambda: locks.page(stop=10**18), ValueError, "stop must be .*, got 10"),
+        (lambda: locks.page(start="5"), TypeError, "start must be .*, got '5'"),
+        (lambda: locks.page(5), TypeError, "pattern"),
+        (lambda: locks.active(5), TypeError, "pattern"),
+        (lambda: locks.aactive(b"a*"), TypeError, "pattern"),
         (lambda: locks.lock_many([]), ValueError, "names"),
-        (lambda: locks.lock_many(5), TypeError, "names must be an iterable of lock names, got 5"),
         (lambda: locks.active(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
         (lambda: locks.aactive(kind="foo"), ValueError, "kind must be one of .*, got 'foo'"),
         (lambda: locks.atomic("a", release_on_commit=True), TypeError, "release_on_commit"),
         (lambda: locks.atomic("a", using_db="nowhere"), ValueError, "using_db .*'nowhere'"),
         (lambda: locks.atomic("a", using_db=True), TypeError, "using_db .*got True"),
+        (lambda: locks.lock("a", on_lost=5), TypeError, "on_lost must be callable, got 5"),
+        (lambda: locks.lock("a", on_lost="mail"), ValueError, "on_lost .* 'abort', got 'mail'"),
         (lambda: locks.lock("a", on_lost=coroutine), TypeError, "on_lost .* async"),
     ],
 )
-def test_what_is_wrong_is_named(misuse, error, says):
+def test_an_error_names_the_wrong_argument(misuse, error, says):
     with pytest.raises(error, match=says):
         misuse()
 

@@ -13,12 +13,12 @@ import redis
 
 from django_redislock import locks
 from django_redislock.backends import server
-from django_redislock.engine import protocol, renewer
-from django_redislock.engine.renewer import loop_book, thread_book
-from django_redislock.engine.runners import run
+from django_redislock.engine import renewer
+from django_redislock.engine.renewer import loop_renewer, thread_renewer
+from django_redislock.engine.runners import _perform
 from django_redislock.lua import ACQUIRE, FORCE
 from tests.faults.proxy import runs
-from tests.lock_tools import afree, awaiting, until
+from tests.lock_tools import acquire_call, afree, awaiting, until
 from tests.tools import leftovers, wait_until
 
 TASKS = 800
@@ -53,7 +53,9 @@ def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server, monkeypatch):
             await newcomer.arelease()
         await waiters_have_all_their_seats(redis_server)
 
-    monkeypatch.setattr(renewer, "LATE", 0.5)  # it keeps the leases that are given back
+    monkeypatch.setattr(
+        renewer, "LATE_REQUEST_SECONDS", 0.5
+    )  # it keeps the leases that are given back
     seed = random.randrange(10**6)
     crowd = Crowd(random.Random(seed))
     locks.count()  # opens the connection of `awaiting()`, which stays open
@@ -67,35 +69,30 @@ def test_tasks_cancelled_at_any_moment_leave_nothing(redis_server, monkeypatch):
 
 
 def test_what_was_asked_before_a_cancellation_and_arrives_after_it_is_given_back(moving_clock):
-    acquired_late(thread_book, KeyboardInterrupt())
+    acquired_late(thread_renewer, KeyboardInterrupt())
     moving_clock.forward(2)
     assert locks.get("late") is None
 
     async def use():
-        acquired_late(loop_book, asyncio.CancelledError())
+        acquired_late(loop_renewer, asyncio.CancelledError())
         await moving_clock.aforward(2)
         assert await locks.aget("late") is None
 
     asyncio.run(use())
 
 
-def acquired_late(book, interruption):
-    """An acquisition is broken off, and its request gets to Redis after the release that follows
-    it: they have no connection in common."""
-
-    def once(op):
-        return (yield op)
-
+def acquired_late(renewer_function, interruption):
+    """Interrupt an acquisition whose request reaches Redis after the release that follows it, as
+    happens if they use different connections."""
     lock = locks.lock("late", timeout=30)
-    lease = lock._new_lease(book(lock._server(), "late"), "late", None, lock._owner())
-    flow = protocol.take(lease, lock._want(lease.keys, lease.token), None)
+    call = acquire_call(lock, renewer=renewer_function)
+    client, flow = lock._server().client, lock._acquire(call)
     under_way = next(flow)
-    client = server("default").client
-    given_up = run(client, once(flow.throw(interruption)))
+    released = _perform(client, flow.throw(interruption))
     with pytest.raises(type(interruption)):
-        flow.send(given_up)
-    run(client, once(under_way))
-    assert locks.get("late").token == lease.token
+        flow.send(released)
+    _perform(client, under_way)
+    assert locks.get("late").token == call.leases[0].token
 
 
 async def nothing_is_left(redis_server, before):
@@ -282,35 +279,27 @@ async def leave_while_frozen(own, proxy, cancellations):
     return time.monotonic() - began
 
 
-def test_a_cancelled_release_does_not_wait_long_for_redis(proxied):
-    own, proxy = proxied
-
-    async def use():
-        took = await leave_while_frozen(own, proxy, cancellations=1)
-        proxy.thaw()
-        await afree(own, "a")  # the renewal has released it
-        return took
-
-    assert asyncio.run(use()) < 2.5
-
-
-def test_a_release_that_is_cancelled_twice_ends_at_once(proxied, caplog):
+@pytest.mark.parametrize(("cancellations", "most_seconds"), [(1, 2.5), (2, 0.8)])
+def test_a_cancelled_release_does_not_wait_long_for_redis(
+    proxied, caplog, cancellations, most_seconds
+):
     own, proxy = proxied
 
     async def use():
         await own.acount()
         before = asyncio.all_tasks()
-        took = await leave_while_frozen(own, proxy, cancellations=2)
+        took = await leave_while_frozen(own, proxy, cancellations)
         await asyncio.sleep(0)
         names = {task.get_name() for task in asyncio.all_tasks() - before}
         assert names <= {"redislock-renewal"}
-        proxy.cut()  # what still waits for a reply fails
+        if cancellations == 2:
+            proxy.cut()  # what still waits for a reply fails
         gc.collect()
         proxy.thaw()
-        await afree(own, "a")
+        await afree(own, "a")  # the renewal has released it
         return took
 
-    assert asyncio.run(use()) < 0.8
+    assert asyncio.run(use()) < most_seconds
     gc.collect()
     assert "never retrieved" not in caplog.text
 

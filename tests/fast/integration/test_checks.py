@@ -205,19 +205,17 @@ def test_an_alias_in_the_same_database_as_another_is_W003_too():
 def test_a_key_function_is_W004(settings, alias_on, own_server, backend):
     alias_on(own_server.url, backend=backend)
     settings.REDISLOCK_CACHE = "own"
+    own = settings.CACHES["own"]
     assert messages() == {}
     default = "django.core.cache.backends.base.default_key_func"
-    settings.CACHES = {
-        **settings.CACHES,
-        "own": settings.CACHES["own"] | {"KEY_FUNCTION": default},
-    }
+    settings.CACHES = {**settings.CACHES, "own": own | {"KEY_FUNCTION": default}}
     assert messages() == {}
-    own = settings.CACHES["own"] | {"KEY_FUNCTION": f"{__name__}.key_of_a_tenant"}
-    settings.CACHES = {**settings.CACHES, "own": own}
-    assert set(messages()) == {"redislock.W004"}
-    [message] = messages().values()
-    assert "'own'" in message.msg
-    assert "KEY_FUNCTION" in message.msg
+    wrong = f"{__name__}.key_of_a_tenant"
+    settings.CACHES = {**settings.CACHES, "own": own | {"KEY_FUNCTION": wrong}}
+    [(id, message)] = messages().items()
+    assert id == "redislock.W004"
+    for text in ("'own'", "KEY_FUNCTION"):
+        assert text in message.msg
     assert "name of each lock" in message.hint
 
 

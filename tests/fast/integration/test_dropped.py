@@ -10,7 +10,7 @@ import redis.exceptions
 from django.db import transaction
 
 from django_redislock import LockLost, locks
-from django_redislock.lock_types import Place
+from django_redislock.lock_types import QueueLock
 from tests.lock_tools import free
 
 
@@ -86,11 +86,9 @@ def test_a_released_lock_does_not_warn():
 
     with no_warning():
         lock = locks.lock("a")
-        lock.acquire()
-        lock.release()
-        del lock
-        with locks.lock("a"):
+        with lock:
             pass
+        del lock
         asyncio.run(use())
 
 
@@ -133,7 +131,7 @@ def test_a_lock_that_became_a_queue_lock_does_not_warn():
     with no_warning():
         lock = locks.lock("a")
         lock.acquire()
-        place = Place(lock, "queued", (None, "an-id"))
+        place = QueueLock(lock, "queued", (None, "an-id"))
         place.inherit(60)
-        assert place.leave()
+        assert place.release()
         del lock, place

@@ -42,39 +42,28 @@ async def acquire_and_release(lock):
 
 
 @pytest.mark.hurried
-@pytest.mark.parametrize("connected", [True, False], ids=["connected", "not connected"])
-def test_a_reply_to_acquire_that_arrived_while_the_event_loop_was_busy(alias_on, proxy, connected):
-    own = alias_on(proxy.url)
+@pytest.mark.parametrize(
+    ("options", "wait", "connected", "script"),
+    [
+        ({}, 0.1, True, ACQUIRE),
+        ({}, 0.1, False, ACQUIRE),
+        ({"socket_timeout": LIMIT}, None, True, RELEASE),
+        ({"socket_timeout": LIMIT}, None, False, ACQUIRE),
+    ],
+)
+def test_a_reply_that_arrived_while_the_event_loop_was_busy_counts(
+    alias_on, proxy, options, wait, connected, script
+):
+    own = alias_on(proxy.url, **options)
 
     async def use():
         if connected:
             await own.acount()
-        lock = own.lock("a", timeout=30, blocking_timeout=0.1)
-        assert await while_busy(proxy, ACQUIRE, acquire_and_release(lock))
+        lock = own.lock("a", timeout=30, blocking_timeout=wait)
+        assert await while_busy(proxy, script, acquire_and_release(lock))
 
     own.count()
     with own.lock("a"):  # the server knows the scripts
-        pass
-    asyncio.run(use())
-
-
-@pytest.mark.parametrize(
-    ("connected", "script"),
-    [(True, RELEASE), (False, ACQUIRE)],
-    ids=["connected, release", "not connected, acquire"],
-)
-def test_a_socket_timeout_that_ends_while_the_event_loop_is_busy(
-    alias_on, proxy, connected, script
-):
-    own = alias_on(proxy.url, socket_timeout=LIMIT)
-
-    async def use():
-        if connected:
-            await own.acount()
-        lock = own.lock("a", timeout=30)
-        assert await while_busy(proxy, script, acquire_and_release(lock))
-
-    with own.lock("a"):
         pass
     asyncio.run(use())
 

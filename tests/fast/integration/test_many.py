@@ -4,12 +4,9 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, locks
-from django_redislock.engine.renewer import thread_book
 from django_redislock.engine.runners import _perform
-from django_redislock.identity import current_owner
-from django_redislock.lock_types import Many
-from django_redislock.lock_types.core import Attempt
-from tests.lock_tools import free, interrupt_where, start, waiting
+from django_redislock.lock_types import MultiLock
+from tests.lock_tools import acquire_call, free, interrupt_where, start, waiting
 from tests.tools import wait_until
 
 NAMES = ["b", "a", "c"]
@@ -62,7 +59,7 @@ def test_two_that_want_the_same_in_other_orders_never_wait_for_each_other():
 def test_names_that_come_twice_count_once():
     with locks.lock_many(["a", "a"]) as lock:
         assert lock.names == ("a",)
-        assert repr(lock) == "<Many 'a'>"
+        assert repr(lock) == "<MultiLock 'a'>"
     assert held() == []
 
 
@@ -139,30 +136,20 @@ def test_the_loss_of_several_calls_on_lost_once():
 
 def test_an_acquisition_that_is_closed_is_left_to_run_out():
     many = locks.lock_many(["a", "b"], timeout=0.5)
-    flow = many._acquire(Attempt(current_owner(), many._targets(thread_book), None, None, []))
+    call = acquire_call(many)
+    flow = many._acquire(call)
     flow.send(_perform(many._server().client, next(flow)))
     assert held() == ["a"]
     flow.close()
-    del flow  # as nobody else has the lease
+    del flow, call  # nobody else refers to the lease
     wait_until(lambda: held() == [])
 
 
 @pytest.mark.parametrize(
-    "place", ["Many.needed", "Many._take_all.<locals>.<genexpr>", "Hold.__init__", "Lease.enter"]
+    "place", ["MultiLock.needed", "MultiLock._acquire_leases.<locals>.<genexpr>", "HoldTable.add"]
 )
-def test_an_interrupt_after_all_were_got_gives_them_back(place):
+def test_an_interrupt_after_the_acquisition_releases_all_locks(place):
     many = locks.lock_many(["a", "b"], timeout=600)
-    with interrupt_where(place, Many.needed.fget):
+    with interrupt_where(place, MultiLock.needed.fget):
         many.__enter__()
-    wait_until(lambda: held() == [])
-
-
-def test_a_release_that_is_closed_is_made_good():
-    many = locks.lock_many(["a", "b"], timeout=60)
-    assert many.acquire()
-    flow = many._release(many._own())
-    next(flow)
-    flow.close()
-    wait_until(lambda: held() == ["b"])
-    many._abandon(many._own())
     wait_until(lambda: held() == [])

@@ -18,19 +18,18 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.engine import protocol
-from django_redislock.engine.lease import remember
-from django_redislock.engine.renewer import thread_book
+from django_redislock.engine.registry import register
 from django_redislock.engine.runners import _perform, run
-from django_redislock.identity import current_owner
 from django_redislock.lock_types import base
 from django_redislock.lock_types import quorum as primitive
-from django_redislock.lock_types.core import Attempt
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import (
+    acquire_call,
     commands,
     held_by_another_task,
     interrupt_where,
+    lease_of,
     start,
     until,
     waiting,
@@ -141,7 +140,8 @@ def caches(five, backend=CORE):
     }
 
 
-PATIENCE, GRACE = primitive.PATIENCE, protocol.GRACE
+REPLY_SECONDS, REPLY_FRACTION = primitive.MAX_REPLY_SECONDS, primitive.MAX_REPLY_FRACTION
+GRACE = protocol.FINAL_REPLY_TIMEOUT_SECONDS
 
 
 @pytest.fixture
@@ -149,7 +149,8 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
     """Five servers that the test may break; it must leave nothing at those it left running.
     They are not taken for away because the machine is busy."""
     settings.CACHES = {**settings.CACHES, **caches(all_five)}
-    monkeypatch.setattr(primitive, "PATIENCE", (10.0, 0.3))
+    monkeypatch.setattr(primitive, "MAX_REPLY_SECONDS", 10.0)
+    monkeypatch.setattr(primitive, "MAX_REPLY_FRACTION", 0.3)
     yield all_five
     try:
         all_five.none_left(timeout=3)
@@ -160,8 +161,9 @@ def five(all_five, settings, monkeypatch) -> Iterator[Five]:
 @pytest.fixture
 def hanging(five, monkeypatch):
     """The context in which some hang, for quorums that are as patient as ever."""
-    monkeypatch.setattr(primitive, "PATIENCE", PATIENCE)
-    monkeypatch.setattr(protocol, "GRACE", GRACE)
+    monkeypatch.setattr(primitive, "MAX_REPLY_SECONDS", REPLY_SECONDS)
+    monkeypatch.setattr(primitive, "MAX_REPLY_FRACTION", REPLY_FRACTION)
+    monkeypatch.setattr(protocol, "FINAL_REPLY_TIMEOUT_SECONDS", GRACE)
     return five.hanging
 
 
@@ -189,10 +191,6 @@ def holders(five, name="a"):
     ]
 
 
-def bounded(seconds=BOUND):
-    return within(seconds)
-
-
 # Nobody else wants it, and all servers are there
 
 
@@ -200,10 +198,10 @@ def test_it_is_held_at_every_server(five):
     lock = quorum(metadata={"job": 7})
     assert not lock.locked()
     assert lock.validity == 0
-    assert lock.acquire() is True
+    assert lock.acquire(token="mine") is True
     assert holders(five) == ALL
     infos = [at(alias) for alias in ALL]
-    assert {info.token for info in infos} == {lock.token}
+    assert {lock.token, *(info.token for info in infos)} == {"mine"}
     assert {info.fence_token for info in infos} == {lock.fence_token}
     assert {info.kind for info in infos} == {"quorum"}
     assert [info.metadata for info in infos] == [{"job": 7}] * 5
@@ -230,29 +228,24 @@ def test_it_is_held_at_every_server(five):
         lock.assert_held()
 
 
-def test_it_is_held_at_every_server_in_async_too(settings, five):
+def test_it_is_held_on_every_server_in_async(settings, five):
     settings.CACHES = {**settings.CACHES, **caches(five, DJANGO_REDIS)}
 
     async def use():
         lock = quorum()
-        assert await lock.aacquire() is True
-        assert holders(five) == ALL
-        assert await lock.aowned()
-        assert await lock.alocked()
-        assert 25 < lock.validity < 30
-        assert await lock.aextend(100)
-        assert lock.validity > 100
-        assert await lock.areacquire()
-        assert lock.validity < 30
-        lock.assert_held()
-        assert await quorum().aacquire(blocking=False) is False
-        await lock.arelease()
+        async with lock:
+            assert holders(five) == ALL
+            assert await lock.aowned()
+            assert await lock.alocked()
+            assert await lock.aextend(100)
+            assert lock.validity > 100
+            assert await lock.areacquire()
+            assert 25 < lock.validity < 30
+            assert await quorum().aacquire(blocking=False) is False
         assert not await lock.alocked()
         assert not await lock.aowned()
         with pytest.raises(LockNotOwnedError):
             await lock.arelease()
-        async with quorum() as lock:
-            assert lock.owned()
 
     asyncio.run(use())
     assert holders(five) == []
@@ -280,13 +273,6 @@ def test_using_may_be_any_iterable_and_the_managers_own_alias_is_not_used(five):
     with locks.using("q0").quorum("a", using=(alias for alias in ALL[1:4])) as lock:
         assert lock.owned()
         assert holders(five) == ["q1", "q2", "q3"]
-
-
-def test_a_token_may_be_given(five):
-    lock = quorum()
-    assert lock.acquire(token="mine")
-    assert {lock.token, *(at(alias).token for alias in ALL)} == {"mine"}
-    lock.release()
 
 
 def test_it_stays_taken_for_its_least_time(five):
@@ -367,7 +353,7 @@ def use_once(seconds, using=ALL):
 def test_it_goes_on_without_two_of_five(five, moving_clock):
     five.kill(*random.sample(range(5), 2))
     lock = quorum()
-    with bounded():
+    with within(BOUND):
         assert lock.acquire()
     assert len(holders(five)) == 3
     for _ in range(2):
@@ -376,9 +362,9 @@ def test_it_goes_on_without_two_of_five(five, moving_clock):
     assert lock.owned()
     assert lock.locked()
     assert lock.extend(1)
-    with bounded():
+    with within(BOUND):
         assert not quorum(blocking=False).acquire()
-    with bounded():
+    with within(BOUND):
         lock.release()
     assert holders(five) == []
     five.start(*five.away)
@@ -457,11 +443,14 @@ def test_without_a_majority_such_a_cluster_is_told_of(five, cluster_away):
 def test_without_three_of_five_it_is_refused_at_once(five):
     five.kill(0, 2, 3)
     for wait in ({"blocking": False}, {"blocking_timeout": 5}, {}):
-        with bounded(), pytest.raises(ConnectionError, match=r"'a' needs 3 of 5 servers, but 3"):
+        with (
+            within(BOUND),
+            pytest.raises(ConnectionError, match=r"'a' needs 3 of 5 servers, but 3"),
+        ):
             quorum(**wait).acquire()
-        with bounded(), pytest.raises(ConnectionError):
+        with within(BOUND), pytest.raises(ConnectionError):
             asyncio.run(quorum(**wait).aacquire())
-    with bounded(), pytest.raises(ConnectionError):
+    with within(BOUND), pytest.raises(ConnectionError):
         quorum().locked()
     five.none_left()
 
@@ -493,11 +482,11 @@ def test_what_hangs_at_two_of_five_keeps_nobody_long(five, hanging):
         pass  # its connections are open
     with hanging(0, 3):
         for ask in (lock.acquire, lock.locked, lambda: lock.extend(10), lock.owned):
-            with bounded():
+            with within(BOUND):
                 assert ask()
-        with bounded():
+        with within(BOUND):
             lock.release()
-        with bounded():
+        with within(BOUND):
             assert not lock.owned()
     five.none_left(timeout=15)
 
@@ -526,7 +515,7 @@ def test_three_that_hang_are_a_refusal(five, hanging, connected):
     if connected:
         with quorum():
             pass
-    with hanging(1, 2, 4), bounded(), pytest.raises(ConnectionError, match="3 failed"):
+    with hanging(1, 2, 4), within(BOUND), pytest.raises(ConnectionError, match="3 failed"):
         quorum().acquire()
     five.none_left(timeout=15)
     with quorum():
@@ -629,7 +618,7 @@ def test_a_minority_is_given_back_when_the_wait_is_over(five, taken):
     others = [alone(alias) for alias in taken]
     assert all(other.acquire() for other in others)
     for wait in ({"blocking": False}, {"blocking_timeout": 0}, {"blocking_timeout": 0.5}):
-        with bounded(0.5 + BOUND):
+        with within(0.5 + BOUND):
             assert quorum().acquire(**wait) is False
         five_left = [bool(names) for names in five.left()]
         assert five_left == [alias in taken for alias in ALL]
@@ -642,7 +631,7 @@ def test_a_minority_is_given_back_when_the_wait_is_over(five, taken):
 def test_a_minority_of_others_keeps_nobody_out(five):
     others = [alone("q3"), alone("q4")]
     assert all(other.acquire() for other in others)
-    with bounded():
+    with within(BOUND):
         assert quorum().acquire(blocking_timeout=10) is True
     assert holders(five) == ALL
     for other in others:
@@ -706,17 +695,17 @@ def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
 
 
 @pytest.mark.parametrize(
-    "place", ["remember", "Hold.__init__", "Lease.enter", "Holds.begin_block"]
+    "place", ["register", "Hold.__init__", "HoldTable.add", "HoldTable.begin_block"]
 )
-def test_an_interrupt_after_a_majority_was_got_gives_it_back(five, place):
+def test_an_interrupt_after_a_majority_was_acquired_releases_it(five, place):
     lock = quorum(timeout=600)
-    with interrupt_where(place, remember):
+    with interrupt_where(place, register):
         lock.__enter__()
     five.none_left(timeout=60)
 
 
 def acquiring(lock):
-    return lock._acquire(Attempt(current_owner(), lock._targets(thread_book), None, None, []))
+    return lock._acquire(acquire_call(lock))
 
 
 def at_step(flow, number):
@@ -731,25 +720,20 @@ ACQUIRING = ["queues at the first", "asks the others", "notes the token", "gives
 
 
 @pytest.mark.parametrize("step", range(1, 5), ids=ACQUIRING)
-@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-def test_an_acquisition_that_is_interrupted_at_any_step_leaves_nothing(five, step, again):
-    lock = quorum(timeout=60)
-    flow, _ = at_step(acquiring(lock), step)
-    gives_back = flow.throw(KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        flow.throw(KeyboardInterrupt) if again else flow.send(_perform(None, gives_back))
-    five.none_left()
-    assert lock.token is None
-
-
-@pytest.mark.parametrize("step", range(1, 5), ids=ACQUIRING)
-def test_an_acquisition_that_is_closed_at_any_step_leaves_its_leases_to_run_out(five, step):
-    lock = quorum(timeout=0.4)
+@pytest.mark.parametrize("end", ["interrupted", "interrupted twice", "closed"])
+def test_an_acquisition_that_ends_at_any_step_leaves_nothing(five, step, end):
+    lock = quorum(timeout=0.4 if end == "closed" else 60)
     flow, op = at_step(acquiring(lock), step)
-    flow.close()
-    assert lock.token is None
-    del flow, op  # as nobody else has the leases either
+    if end == "closed":
+        flow.close()
+        del op  # nobody else refers to the leases, so they expire
+    else:
+        op = flow.throw(KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            flow.throw(KeyboardInterrupt) if "twice" in end else flow.send(_perform(None, op))
+    del flow
     five.none_left(timeout=4)
+    assert lock.token is None
 
 
 def test_a_release_that_is_interrupted_is_made_good(five, monkeypatch):
@@ -786,14 +770,14 @@ def test_a_majority_that_can_not_note_the_token_is_told_of(five, settings, block
         client.execute_command("ACL", "SETUSER", "taker", *rules)
         settings.CACHES[alias]["LOCATION"] = server.url.replace("//", "//taker:any@")
     lock = quorum(blocking=blocking, blocking_timeout=BOUND if blocking else None)
-    with bounded(), pytest.raises(ConnectionError, match="needs 3 of 5 servers, but 5 failed"):
+    with within(BOUND), pytest.raises(ConnectionError, match="needs 3 of 5 servers, but 5 failed"):
         lock.acquire()
     five.none_left()
 
 
-def test_who_lost_its_lease_notes_no_token(five):
+def test_a_lost_lease_records_no_token(five):
     with quorum() as lock:
-        lease = lock._own().leases[0]
+        lease = lease_of(lock)
         before = lease.fence_token
         assert locks.using("q0").force_release("a") == 1
         assert run(lease.server.client, protocol.raise_fence(lease, before + 1)) is False
@@ -861,7 +845,7 @@ def test_two_aliases_on_one_server_are_refused(five, settings):
 def test_what_is_held_as_another_kind_is_refused(five, aliases):
     mutexes = [locks.using(alias).lock("a", timeout=30) for alias in aliases]
     assert all(mutex.acquire() for mutex in mutexes)
-    with bounded(), pytest.raises(LockError, match="mutex"):
+    with within(BOUND), pytest.raises(LockError, match="mutex"):
         quorum().acquire(blocking_timeout=5)
     assert holders(five) == aliases
     for mutex in mutexes:

@@ -2,7 +2,6 @@
 
 import _thread
 import asyncio
-import gc
 import math
 import re
 import sys
@@ -18,20 +17,24 @@ import redis
 
 from django_redislock import Lock, LockLost, clock, locks
 from django_redislock.engine import protocol, queries, renewer
-from django_redislock.engine.lease import Lease
-from django_redislock.engine.renewer import loop_book, thread_book
-from django_redislock.engine.runners import run
+from django_redislock.engine.registry import should_renew
+from django_redislock.engine.renewer import loop_renewer, thread_renewer
+from django_redislock.engine.runners import _perform, run
 from django_redislock.keys import Keys
+from django_redislock.lock_types import Mutex
 from django_redislock.lua import RENEW
 from django_redislock.signals import lock_lost
 from tests.faults.proxy import runs
 from tests.lock_tools import (
+    acquire_call,
     arenewed,
     commands,
     cut_connections,
     free,
     hanging,
     interrupt_at,
+    lease_of,
+    listening,
     renewed,
     start,
     until,
@@ -42,15 +45,10 @@ from tests.tools import no_new_threads, wait_until
 
 @pytest.fixture
 def heard():
-    """What the signal `lock_lost` said."""
-    told = []
-
-    def listen(sender, **about):
-        told.append({"sender": sender, **about})
-
-    lock_lost.connect(listen)
-    yield told
-    lock_lost.disconnect(listen)
+    """The arguments of each signal `lock_lost`."""
+    sent = []
+    with listening(lock_lost, lambda **about: sent.append(about)):
+        yield sent
 
 
 def test_a_lock_without_renewal_expires(heard):
@@ -86,9 +84,9 @@ def test_one_thread_renews_all_in_few_commands(redis_server, moving_clock):
 
 def test_renewals_on_a_server_that_hangs_hold_up_no_other_servers(own_locks, own_server):
     with own_locks.lock("a", timeout=30) as stuck, locks.lock("a", timeout=1.5):
-        stuck._own().leases[0].due = 0
+        lease_of(stuck).due = 0
         with hanging(own_server):
-            stuck._own().leases[0].book.wake()
+            lease_of(stuck).renewer.wake()
             renewed(locks, "a")
 
 
@@ -144,7 +142,7 @@ def test_all_locks_are_renewed_before_a_loss_is_reported(moving_clock):
     others = [locks.lock(f"b:{number}", timeout=30) for number in range(20)]
 
     def look(lost):
-        left.extend(other._seen().deadline - moving_clock.now() for other in others)
+        left.extend(other._visible_hold().deadline - moving_clock.now() for other in others)
 
     first = locks.lock("a", timeout=30, on_lost=look)
     for lock in (first, *others):
@@ -200,11 +198,11 @@ def test_an_overwritten_key_costs_no_other_lock(redis_server, moving_clock):
 def test_a_release_while_its_renewal_is_under_way_is_no_loss(heard, moving_clock):
     lock = locks.lock("a")
     assert lock.acquire()
-    [lease] = lock._own().leases
+    lease = lease_of(lock)
     lock.release()
     verdicts = list(run(lease.server.client, protocol.renew_all([lease], 2)))
     assert verdicts == [(lease, 0)]
-    lease.book._judge(clock.now(), verdicts)
+    lease.renewer._apply_renewals(clock.now(), verdicts)
     assert not lease.lost
     moving_clock.forward(60)
     assert heard == []
@@ -218,18 +216,9 @@ def exits(*args, **about):
     sys.exit()
 
 
-@pytest.fixture
-def failing_receiver():
-    lock_lost.connect(fails)
-    yield
-    lock_lost.disconnect(fails)
-
-
 @pytest.mark.parametrize("on_lost", [exits, fails])
-def test_a_callback_or_a_receiver_that_fails_does_not_stop_renewal(
-    failing_receiver, caplog, on_lost
-):
-    with locks.lock("b", timeout=1.5) as other:
+def test_a_callback_or_a_receiver_that_fails_does_not_stop_renewal(caplog, on_lost):
+    with listening(lock_lost, fails), locks.lock("b", timeout=1.5) as other:
         lock = locks.lock("a", timeout=0.5, on_lost=on_lost)
         assert lock.acquire()
         assert locks.force_release("a") == 1
@@ -246,7 +235,7 @@ def test_a_round_that_fails_does_not_stop_renewal_in_async(monkeypatch, caplog):
     async def use():
         async with locks.lock("a", timeout=1.5) as lock:
             with monkeypatch.context() as patch:
-                patch.setattr(renewer.Book, "tell_lost", fails)
+                patch.setattr(renewer.Renewer, "report_expired", fails)
                 await until(failed)
             await arenewed(locks, "a")
             assert not lock.lost
@@ -284,8 +273,8 @@ def test_on_lost_may_use_locks_itself(moving_clock):
 def test_a_lock_whose_thread_ended_is_left_to_expire(heard, moving_clock):
     lock = locks.lock("a", timeout=30)
     assert start(lock.acquire).result(60)
-    book = thread_book(lock._server(), "a")
-    wait_until(lambda: not any(lease.wants_renewal() for lease in book._current()))
+    book = thread_renewer(lock._server(), "a")
+    wait_until(lambda: not any(should_renew(lease) for lease in book._watched()))
     moving_clock.forward(15)
     assert book.seconds_to_next() > 5  # until it expires, it costs no work
     moving_clock.forward(16)
@@ -309,23 +298,6 @@ def test_a_lock_whose_thread_was_not_started_by_threading_is_not_renewed_after_i
     assert lock.lost
 
 
-def test_a_lease_whose_thread_is_gone_keeps_no_other_from_being_renewed():
-    lock = locks.lock("a", timeout=30)
-    book = renewer.ThreadBook(lock._server())
-    book.wake = lambda: None  # its rounds are asked for below
-    keys, leases = book.server.keys.of("a"), []
-    for owner in (threading.Thread(), threading.current_thread()):
-        lease = Lease(book, keys, "b", 30, owner=owner, kind="mutex", weight=1, renewed=True)
-        lease.begin(1, clock.now() + 30, confirmed=True)
-        lease.due = 0
-        leases.append(lease)
-    del owner
-    gc.collect()
-
-    assert leases[0].owner() is None
-    assert book._to_renew() == leases[1:]
-
-
 def test_renewal_goes_on_while_the_holder_is_busy():
     # A holder that computes without a pause leaves the renewal its share of the interpreter.
     with locks.lock("a", timeout=1) as lock:
@@ -338,9 +310,9 @@ def test_renewal_goes_on_while_the_holder_is_busy():
 
 def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_shorter():
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
-        [lease] = lock._own().leases
+        lease = lease_of(lock)
         for replace, left in ((False, 30), (True, 2)):
-            flow = protocol.extend(lease, 2, replace=replace)
+            flow = lock._extend_lease(lease, 2, replace=replace)
             next(flow)
             assert left - 1 < lease.deadline - clock.now() <= left
             with pytest.raises(ConnectionError):
@@ -351,58 +323,43 @@ def test_an_extension_that_is_not_answered_counts_where_it_makes_the_lease_short
 def test_a_lease_is_taken_to_be_as_short_as_what_got_no_answer_may_yet_make_it(monkeypatch):
     """The request may come to the server after renewals that were sent later."""
     with locks.lock("a", timeout=30, auto_renewal=False) as lock:
-        [lease] = lock._own().leases
+        lease = lease_of(lock)
         for seconds in (2, 5):
-            flow = protocol.extend(lease, seconds, replace=True)
+            flow = lock._extend_lease(lease, seconds, replace=True)
             next(flow)
             with pytest.raises(ConnectionError):
                 flow.throw(ConnectionError("reply lost"))
-        for learns in (lambda: lease.renewed(clock.now(), 30), lambda: lock.extend(30)):
+        for learns in (lambda: lease.apply_renewal(clock.now(), 30), lambda: lock.extend(30)):
             learns()
             assert 1 < lease.deadline - clock.now() <= 2
 
-        monkeypatch.setattr(lease, "_unsure_until", clock.now())
-        lease.renewed(clock.now(), 30)
+        monkeypatch.setattr(lease, "_unanswered_until", clock.now())
+        lease.apply_renewal(clock.now(), 30)
         assert lease.deadline - clock.now() > 2
 
 
 def test_a_renewal_under_way_does_not_count_where_its_holder_makes_the_lease_shorter():
     with locks.lock("a", timeout=30) as lock:
-        [lease] = lock._own().leases
+        lease = lease_of(lock)
         sent = clock.now()
         lock.extend(2, replace_ttl=True)
-        lease.renewed(sent, 30)
+        lease.apply_renewal(sent, 30)
         assert lease.deadline - clock.now() <= 2
-        lease.renewed(clock.now(), 30)
+        lease.apply_renewal(clock.now(), 30)
         assert lease.deadline - clock.now() > 2
 
 
-EXTENSIONS = {
-    "reacquire": lambda lock: lock.reacquire(),
-    "extend, replace": lambda lock: lock.extend(1, replace_ttl=True),
-}
-
-
-def extends(command):
-    """Whether the holder extends its lease. A renewal asks for exactly the lease's 1.2 seconds."""
-    return runs(RENEW)(command) and not any(part.endswith(b" 1200") for part in command)
-
-
-def sets_or_extends(kind):
-    if kind == "reacquire":
-        return lambda command: runs(RENEW)(command) and b"set" in command
-    return extends
-
-
-@pytest.mark.parametrize("kind", EXTENSIONS)
-def test_a_lease_is_renewed_while_its_extension_is_under_way(proxied, kind):
-    """The answer to the extension takes longer than the lease lasts."""
+@pytest.mark.parametrize(
+    "extend", [Mutex.reacquire, lambda lock: lock.extend(1, replace_ttl=True)]
+)
+def test_a_lease_is_renewed_while_its_extension_waits_for_a_reply(proxied, extend):
+    """The reply to the extension takes longer than the lease lasts."""
     own, proxy = proxied
     lost = []
     with own.lock("a", timeout=1.2, on_lost=lost.append) as lock:
         renewed(own, "a")  # the server knows the script
-        late = proxy.delay_reply(sets_or_extends(kind), 1.7)
-        assert EXTENSIONS[kind](lock)
+        late = proxy.delay_reply(lambda command: runs(RENEW)(command) and b"set" in command, 1.7)
+        assert extend(lock)
         assert late.is_done()
         assert not lock.lost
     assert lost == []
@@ -412,7 +369,7 @@ def test_the_holder_takes_its_lease_to_end_before_the_server_does():
     """The server counts in whole milliseconds, of which one may be nearly over."""
     for _ in range(50):
         with locks.lock("a", timeout=30.0004) as lock:
-            [lease] = lock._own().leases
+            lease = lease_of(lock)
             ends = []
             for change in (lambda: None, lock.reacquire, partial(lock.extend, 5)):
                 change()
@@ -428,12 +385,12 @@ def lock_end(name):
 def test_a_renewal_counts_for_no_more_than_was_asked_for():
     """A server whose clock was set back keeps a lease for longer, until that is set right."""
     with locks.lock("a", timeout=30) as lock:
-        [lease] = lock._own().leases
+        lease = lease_of(lock)
         run(lease.server.client, protocol.renew(lease.keys, lease.token, 3600, "renew"))
 
         [(_, left)] = run(lease.server.client, protocol.renew_all([lease], 2))
         assert left > 3590
-        lease.renewed(clock.now(), left)
+        lease.apply_renewal(clock.now(), left)
         assert 25 < lease.deadline - clock.now() <= 30
 
         lock.extend(20)
@@ -481,6 +438,18 @@ def test_a_waiter_gets_its_full_lease_if_no_thread_can_be_started(own_server, ow
         waiter.release()
 
 
+def test_a_reply_after_an_interrupt_in_another_thread_releases_the_lock():
+    lock = locks.lock("a", timeout=60)
+    call = acquire_call(lock)
+    client, flow = lock._server().client, lock._acquire(call)
+    request = next(flow)
+    call.leases[0].end()  # as an interrupt does that cannot wait for the reply
+    release = flow.send(_perform(client, request))
+    with pytest.raises(StopIteration):
+        flow.send(_perform(client, release))
+    assert locks.get("a") is None
+
+
 def test_every_lock_object_that_holds_is_told_of_the_loss_once(moving_clock):
     told = []
     options = {"timeout": 30, "reentrant": True, "on_lost": told.append}
@@ -501,7 +470,7 @@ def test_every_lock_object_that_holds_is_told_of_the_loss_once(moving_clock):
 
 @pytest.fixture
 def soon_idle(monkeypatch):
-    monkeypatch.setattr(renewer, "IDLE", 0.05)
+    monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.05)
 
 
 def ends(book):
@@ -516,7 +485,7 @@ async def aends(book):
 
 
 def test_a_renewer_without_leases_ends_and_the_next_lease_starts_another(own_locks, soon_idle):
-    book = thread_book(own_locks._server(), "a")
+    book = thread_renewer(own_locks._server(), "a")
     for _ in range(2):
         with own_locks.lock("a", timeout=0.9):
             assert book._thread
@@ -526,7 +495,7 @@ def test_a_renewer_without_leases_ends_and_the_next_lease_starts_another(own_loc
 
 def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
     async def use():
-        book = loop_book(own_locks._server(), "a")
+        book = loop_renewer(own_locks._server(), "a")
         for _ in range(2):
             async with own_locks.lock("a", timeout=0.9):
                 assert book._task
@@ -536,22 +505,40 @@ def test_a_renewer_without_leases_ends_in_async_too(own_locks, soon_idle):
     asyncio.run(use())
 
 
-def test_locks_that_come_and_go_leave_the_renewer_asleep(own_locks, monkeypatch):
-    book, woken = thread_book(own_locks._server(), "a"), []
+def acquire_after_a_wait(own_locks):
+    def wait():
+        with own_locks.lock("b", timeout=30):
+            pass
+
+    with own_locks.lock("b", timeout=30):
+        waiter = start(wait)
+        waiting(own_locks, "b", 1)
+    waiter.result(60)
+
+
+def acquire_at_once(own_locks):
+    with own_locks.lock("b", timeout=60):
+        pass
+
+
+# The renewer may still find out what is due next after the first wait.
+@pytest.mark.parametrize(("acquire", "most"), [(acquire_at_once, 0), (acquire_after_a_wait, 2)])
+def test_short_holds_do_not_wake_the_renewer(own_locks, monkeypatch, acquire, most):
+    renewer, woken = thread_renewer(own_locks._server(), "a"), []
     with own_locks.lock("a", timeout=60):
-        wait_until(lambda: math.isfinite(book._next))
-        monkeypatch.setattr(book, "wake", lambda: woken.append(1))
+        acquire(own_locks)
+        wait_until(lambda: math.isfinite(renewer._wakes_at))
+        monkeypatch.setattr(renewer, "wake", lambda: woken.append(1))
         for _ in range(20):
-            with own_locks.lock("b", timeout=60):
-                pass
-    assert woken == []
+            acquire(own_locks)
+    assert len(woken) <= most
 
 
 def test_a_renewer_that_was_left_asleep_ends_not_before_its_leases(own_locks, monkeypatch):
-    monkeypatch.setattr(renewer, "IDLE", 0.3)
-    book = thread_book(own_locks._server(), "a")
+    monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.3)
+    book = thread_renewer(own_locks._server(), "a")
     book.wake()
-    wait_until(lambda: math.isfinite(book._next))
+    wait_until(lambda: math.isfinite(book._wakes_at))
     with own_locks.lock("a", timeout=1.2):  # due after the renewer looks again
         renewed(own_locks, "a")
     ends(book)
@@ -559,7 +546,7 @@ def test_a_renewer_that_was_left_asleep_ends_not_before_its_leases(own_locks, mo
 
 def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
-        book = thread_book(own_locks._server(), "a")
+        book = thread_renewer(own_locks._server(), "a")
         thread = book._thread
 
     def is_ending():
@@ -567,7 +554,7 @@ def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
 
     with book._starting:
         wait_until(is_ending)
-        book._awake.set()  # as `wake` does, which has this lock for it
+        book._wakeup.set()  # as `wake` does, which has this lock for it
     with own_locks.lock("a", timeout=1.5):
         renewed(own_locks, "a")
     ends(book)
@@ -577,9 +564,9 @@ def test_a_renewer_that_is_woken_as_it_ends_goes_on(own_locks, soon_idle):
 
 def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
     with own_locks.lock("a", timeout=0.9):
-        book = thread_book(own_locks._server(), "a")
+        book = thread_renewer(own_locks._server(), "a")
         for step in count(1):
-            waking = interrupt_at(step, renewer.ThreadBook.wake.__code__)
+            waking = interrupt_at(step, renewer.ThreadRenewer.wake.__code__)
             with suppress(KeyboardInterrupt), waking as struck:
                 book.wake()
             renewed(own_locks, "a")
@@ -590,9 +577,9 @@ def test_an_interrupt_while_it_is_woken_does_not_stop_the_renewer(own_locks):
 
 def test_a_lease_that_seems_to_last_for_ever_does_not_stop_the_renewer(own_locks):
     with own_locks.lock("a", timeout=30) as lasting:
-        [lease] = lasting._own().leases
-        lease.keep(clock.now() + threading.TIMEOUT_MAX * 10)
-        lease.book.wake()
+        lease = lease_of(lasting)
+        lease.set_deadline(clock.now() + threading.TIMEOUT_MAX * 10)
+        lease.renewer.wake()
         with own_locks.lock("b", timeout=0.9):
             renewed(own_locks, "b")
 
@@ -600,7 +587,7 @@ def test_a_lease_that_seems_to_last_for_ever_does_not_stop_the_renewer(own_locks
 def test_all_who_ask_at_the_same_time_get_the_same_book(own_locks):
     def ask(name, replicas):
         together.wait(60)
-        return thread_book(server, name, replicas)
+        return thread_renewer(server, name, replicas)
 
     server, together = own_locks._server(), threading.Barrier(8)
     for replicas in range(50):  # each a book of its own
@@ -610,63 +597,8 @@ def test_all_who_ask_at_the_same_time_get_the_same_book(own_locks):
 
 def test_a_renewer_that_has_nothing_left_to_do_is_forgotten(own_locks, soon_idle):
     with own_locks.lock("a", timeout=1.5):
-        book = thread_book(own_locks._server(), "a")
+        book = thread_renewer(own_locks._server(), "a")
     ends(book)
     gone = weakref.ref(book)
     del book
     wait_until(lambda: gone() is None)  # its thread may yet be about to end
-
-
-@pytest.fixture
-def another(alias_on, own_server):
-    """Locks of another alias on the same server: the same ones, renewed by another."""
-    return alias_on(own_server.url, alias="another")
-
-
-def test_a_renewer_that_ended_while_one_waited_starts_again(another, own_locks, soon_idle):
-    def hold():
-        with own_locks.lock("a", timeout=1.2):
-            renewed(own_locks, "a")
-
-    with another.lock("a"):
-        waiter = start(hold)
-        waiting(own_locks, "a", 1)
-        with own_locks.lock("b", timeout=1.5):
-            pass
-        ends(thread_book(own_locks._server(), "a"))
-    waiter.result(60)
-
-
-def test_what_is_got_after_its_lease_was_ended_is_given_back():
-    lock = locks.lock("a", timeout=60)
-    [(book, name)] = lock._targets(thread_book)
-    lease = lock._new_lease(book, name, None, lock._owner())
-    lease.end()  # as an interrupt does that could not wait for the answer
-    want = lock._want(lease.keys, lease.token)
-    assert run(book.server.client, protocol.take(lease, want, None)) is False
-    assert locks.get("a") is None
-
-
-def test_turns_that_come_and_go_leave_the_renewer_asleep(own_locks, monkeypatch):
-    book, woken = thread_book(own_locks._server(), "a"), []
-    take_turns(own_locks, 2)
-    wait_until(lambda: math.isfinite(book._next))
-    monkeypatch.setattr(book, "wake", lambda: woken.append(1))
-
-    take_turns(own_locks, 20)
-
-    assert len(woken) <= 2  # only while it looks what is due next
-
-
-def take_turns(own_locks, count):
-    """So often it is acquired by one who waited."""
-
-    def wait():
-        with own_locks.lock("a", timeout=30):
-            pass
-
-    for _ in range(count):
-        with own_locks.lock("a", timeout=30):
-            waiter = start(wait)
-            waiting(own_locks, "a", 1)
-        waiter.result(60)

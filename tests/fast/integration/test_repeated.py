@@ -15,7 +15,7 @@ from django_redislock.engine.runners import arun, run
 from django_redislock.keys import Keys
 from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW
 from tests.faults.proxy import Proxy, runs
-from tests.lock_tools import start
+from tests.lock_tools import lease_of, start
 from tests.servers import Node
 from tests.tools import wait_until
 
@@ -48,7 +48,7 @@ def test_an_acquisition_a_renewal_and_a_release(proxy, client):
     lost = proxy.drop_reply(runs(RENEW))
     lock.extend(50)
     assert lost.is_done()
-    [lease] = lock._own().leases
+    lease = lease_of(lock)
     assert 75 < lease.deadline - clock.now() <= 80
     lost = proxy.drop_reply(runs(RELEASE))
     lock.release()
@@ -56,13 +56,15 @@ def test_an_acquisition_a_renewal_and_a_release(proxy, client):
     assert not lock.locked()
 
 
+def async_client(proxy):
+    errors = [redis.ConnectionError]  # redis-py 5 retries on no others by default
+    retry = AsyncRetry(NoBackoff(), 1)
+    return redis.asyncio.Redis.from_url(proxy.url, retry=retry, retry_on_error=errors)
+
+
 def test_a_release_in_async_too(proxy):
     async def use():
-        retry = AsyncRetry(NoBackoff(), 1)
-        errors = [redis.ConnectionError]  # of which redis-py 5 has to be told
-        async with redis.asyncio.Redis.from_url(
-            proxy.url, retry=retry, retry_on_error=errors
-        ) as client:
+        async with async_client(proxy) as client:
             lock = AsyncLock(client, "a", timeout=30)
             assert await lock.acquire()
             lost = proxy.drop_reply(runs(RELEASE))
@@ -97,19 +99,15 @@ def test_a_forced_release_is_not_repeated(proxy, client, granted):
 
 @pytest.mark.parametrize("idle", [True, False])
 def test_a_forced_release_is_not_repeated_in_async(proxy, granted, idle):
-    """By a connection that was idle, or by one that is made for it."""
+    """On an idle connection, and on a new one."""
 
     async def force():
-        retry = AsyncRetry(NoBackoff(), 1)
-        errors = [redis.ConnectionError]
-        async with redis.asyncio.Redis.from_url(
-            proxy.url, retry=retry, retry_on_error=errors
-        ) as on_loop:
+        async with async_client(proxy) as client:
             if idle:
-                await on_loop.ping()
+                await client.ping()
             lost = proxy.drop_reply(runs(FORCE))
             with pytest.raises(redis.ConnectionError):
-                await arun(on_loop, protocol.force_release(granted, None))
+                await arun(client, protocol.force_release(granted, None))
             assert lost.is_done()
 
     asyncio.run(force())

@@ -1,7 +1,6 @@
 """What each operation costs: round trips, commands that clients send (the table in the
 documentation has them of locks), and what the scripts call inside of Redis."""
 
-import asyncio
 import contextlib
 import re
 
@@ -193,33 +192,11 @@ def test_an_operation_is_so_many_round_trips_and_commands(redis_server, known, o
     assert (made.count, sent(called)) == (round_trips, sends)
 
 
-def test_the_async_twins_take_as_many(redis_server, known):
-    taken = {}
-
-    async def go():
-        async with lock():  # connects
-            pass
-        for name in ("aacquire", "areacquire", "aowned", "alocked", "arelease"):
-            with commands(redis_server) as called, RoundTrips(of_this_thread=True) as made:
-                assert await getattr(each, name)() in (True, None)
-            taken[name] = made, called
-
-    each = lock()
-    asyncio.run(go())
-    assert {name: (made.count, sent(called)) for name, (made, called) in taken.items()} == (
-        dict.fromkeys(taken, (1, 1))
-    )
-
-
-INSIDE = {"acquire": 6, "release": 6}
-"""Commands that the scripts call where nobody else wants the lock."""
-
-
-def test_the_scripts_call_no_more_than_they_have_to(redis_server, known):
+def test_an_uncontended_lock_costs_six_commands_inside_of_redis_each_way(redis_server, known):
     each, inside = lock(), {"acquire": [], "release": []}
     for _ in range(5):  # the first of a minute forgets what is an hour old
         for what, calls in inside.items():
             with commands(redis_server) as called:
                 getattr(each, what)()
             calls.append(called.total() - sent(called))
-    assert {what: min(calls) for what, calls in inside.items()} == INSIDE
+    assert {what: min(calls) for what, calls in inside.items()} == {"acquire": 6, "release": 6}

@@ -8,9 +8,10 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from django_redislock import LockLost, clock, locks
 from django_redislock.engine import protocol, renewer
 from django_redislock.engine.operations import BlockingPop
-from django_redislock.engine.renewer import thread_book
+from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import _perform, run
-from tests.lock_tools import cut_connections, free, start, waiting, within
+from django_redislock.lock_types.base import release_in_background
+from tests.lock_tools import acquire_call, free, lease_of, start, waiting, within
 from tests.tools import wait_until
 
 
@@ -54,7 +55,7 @@ def test_a_lock_is_lost_at_the_end_of_its_lease_if_the_server_is_unreachable(
     lost = []
     lock = own_locks.lock("a", timeout=30, on_lost=lost.append)
     assert lock.acquire()
-    [lease] = lock._own().leases
+    lease = lease_of(lock)
     own_server.stop()
     moving_clock.forward(29)
     assert lost == []
@@ -70,7 +71,9 @@ def test_a_lock_is_lost_at_the_end_of_its_lease_if_the_server_is_unreachable(
 def test_a_release_is_repeated_as_soon_as_the_server_accepts_it(
     own_locks, own_redis, monkeypatch, moving_clock
 ):
-    monkeypatch.setattr(renewer, "LATE", 0)  # which is for a server that says that it is not held
+    monkeypatch.setattr(
+        renewer, "LATE_REQUEST_SECONDS", 0
+    )  # which is for a server that says that it is not held
     lock = own_locks.lock("a", timeout=60)
     assert lock.acquire()
     own_redis.config_set("min-replicas-to-write", 1)
@@ -87,13 +90,13 @@ def test_a_release_is_repeated_as_soon_as_the_server_accepts_it(
 def test_a_release_is_not_repeated_at_every_moment(own_locks, own_server):
     lock = own_locks.lock("a", timeout=60)
     assert lock.acquire()
-    book = thread_book(lock._server(), "a")
+    book = thread_renewer(lock._server(), "a")
     own_server.stop()
     with pytest.raises(ConnectionError):
         lock.release()
     with pytest.raises(ConnectionError):
         own_locks.lock("b").acquire()
-    book.go_round()
+    book.run_once()
     assert book.seconds_to_next() > 0.3
 
 
@@ -105,7 +108,7 @@ def test_a_release_that_failed_does_not_shorten_at_least_for(own_locks, own_redi
     with pytest.raises(ResponseError, match="NOREPLICAS"):
         lock.release()
     own_redis.config_set("min-replicas-to-write", 0)
-    assert not thread_book(lock._server(), "a")._returns
+    assert not thread_renewer(lock._server(), "a")._to_release
     assert own_locks.get("a").token == token
     assert own_locks.force_release("a") == 1
 
@@ -114,34 +117,19 @@ def test_what_is_to_be_released_does_not_delay_the_report_of_a_loss(own_locks):
     kept, back = own_locks.lock("a", timeout=1.5), own_locks.lock("b", timeout=30)
     assert kept.acquire()
     assert back.acquire()
-    book, [lease] = thread_book(kept._server(), "a"), back._own().leases
-    protocol.abandon(lease)
-    released = next(errand for errand in book.errands() if errand.done == book._returned)
+    book, lease = thread_renewer(kept._server(), "a"), lease_of(back)
+    release_in_background(lease)
+    released = next(each for each in book.batches() if each.done == book._apply_releases)
     assert next(released.flow).limit <= 1.5 / 2
     kept.release()
     free(own_locks, "b")
 
 
-def test_a_token_that_is_used_again_is_not_given_back(own_locks, own_server):
-    lock = own_locks.lock("a", timeout=20)
-    book = thread_book(lock._server(), "a")
-    own_server.stop()
-    with pytest.raises(ConnectionError):
-        lock.acquire(token="mine")
-    assert book._returns
-    own_server.start()
-    assert lock.acquire(token="mine")
-    assert not book._returns
-    assert lock.owned()
-    lock.release()
-
-
 def test_what_is_granted_when_its_lease_is_over_already_is_an_error(moving_clock):
     lock = locks.lock("a", timeout=30, blocking=False)
-    [(book, name)] = lock._targets(thread_book)
-    lease = lock._new_lease(book, name, None, lock._owner())
-    flow = protocol.take(lease, lock._want(lease.keys, lease.token), 0)
-    answer = _perform(book.server.client, next(flow))
+    call = acquire_call(lock, 0)
+    flow = lock._acquire(call)
+    answer = _perform(call.targets[0][0].client, next(flow))
     moving_clock.forward(31)
     with pytest.raises(TimeoutError, match="had expired"):
         flow.send(answer)
@@ -152,36 +140,17 @@ def test_what_is_granted_when_its_lease_is_over_already_is_an_error(moving_clock
 def test_a_wait_that_is_not_answered_is_repeated_while_there_is_time(hold, wait):
     hold("a")
     lock = locks.lock("a")
-    [(book, name)] = lock._targets(thread_book)
-    lease = lock._new_lease(book, name, None, lock._owner())
-    flow = protocol.take(lease, lock._want(lease.keys, lease.token), clock.now() + wait)
-    assert isinstance(flow.send(_perform(book.server.client, next(flow))), BlockingPop)
+    call = acquire_call(lock, clock.now() + wait)
+    client, flow = call.targets[0][0].client, lock._acquire(call)
+    assert isinstance(flow.send(_perform(client, next(flow))), BlockingPop)
     if wait < 1:
         with pytest.raises(TimeoutError):
             flow.throw(TimeoutError)
     else:
-        assert _perform(book.server.client, flow.throw(TimeoutError)) == 0
+        assert _perform(client, flow.throw(TimeoutError)) == 0
         flow.close()
-    run(book.server.client, protocol.release(lease.keys, lease.token))
-
-
-def test_a_waiter_whose_connection_is_killed_keeps_its_place(own_locks, own_redis):
-    entered = []
-
-    def hold(number):
-        with own_locks.lock("a"):
-            entered.append(number)
-
-    with own_locks.lock("a"):
-        futures = []
-        for number in range(3):
-            futures.append(start(hold, number))
-            waiting(own_locks, "a", number + 1)
-        cut_connections(own_redis)
-        waiting(own_locks, "a", 3)
-    for future in futures:
-        future.result(60)
-    assert entered == [0, 1, 2]
+    [lease] = call.leases
+    run(client, protocol.release(lease.keys, lease.token))
 
 
 def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):
@@ -232,29 +201,6 @@ def test_scripts_may_be_forgotten_before_any_step(redis_server):
         lock.release()
 
 
-def test_scripts_may_be_forgotten_before_any_asynchronous_step(redis_server):
-    async def use():
-        lock = locks.lock("a")
-        for step in (lock.aacquire, lock.aowned, lock.areacquire, locks.acount):
-            redis_server.script_flush()
-            assert await step()
-        redis_server.script_flush()
-        assert [info.name async for info in locks.aactive()] == ["a"]
-        redis_server.script_flush()
-        await lock.arelease()
-
-    asyncio.run(use())
-
-
-def test_scripts_may_be_forgotten_while_somebody_waits(redis_server):
-    with locks.lock("a"):
-        waiter = start(locks.lock("a", blocking_timeout=10).acquire)
-        waiting(locks, "a", 1)
-        redis_server.script_flush()
-    assert waiter.result(60)
-    assert locks.force_release("a") == 1
-
-
 # A server that is full
 
 
@@ -298,3 +244,17 @@ def test_a_server_that_takes_no_writes_lists_the_locks(own_locks, own_redis):
         own_redis.config_set("min-replicas-to-write", 0)
         [event] = own_locks.history()
         assert (event.name, event.outcome) == ("gone", "expired")
+
+
+@pytest.mark.hurried
+def test_the_last_request_of_a_wait_has_a_short_timeout(hold, moving_clock):
+    hold("a")
+    lock = locks.lock("a")
+    call = acquire_call(lock, clock.now() + 1)
+    client, flow = call.targets[0][0].client, lock._acquire(call)
+    assert isinstance(flow.send(_perform(client, next(flow))), BlockingPop)
+    moving_clock.pass_time(2)
+    last = flow.send(None)
+    assert last.limit == protocol.FINAL_REPLY_TIMEOUT_SECONDS
+    with pytest.raises(StopIteration):
+        flow.send(_perform(client, last))

@@ -14,16 +14,11 @@ import pytest
 from django.db import transaction
 from redis.exceptions import ConnectionError
 
-from django_redislock import Lock, LockError, LockLost, clock, locks, signals
+from django_redislock import Lock, LockError, LockLost, locks, signals
 from django_redislock.engine import protocol
-from django_redislock.engine.operations import BlockingPop
-from django_redislock.engine.renewer import thread_book
-from django_redislock.engine.runners import _perform
-from django_redislock.identity import current_owner
-from django_redislock.lock_types import Place, signal_dispatch
-from django_redislock.lock_types.core import Attempt
+from django_redislock.lock_types import QueueLock, signal_dispatch
 from django_redislock.testing import EmbeddedServer
-from tests.lock_tools import afree, free, start, waiting
+from tests.lock_tools import afree, free, listening, start, waiting
 from tests.tools import wait_until
 
 LIFE = ("waiting", "acquired", "refused", "failed", "released", "lost")
@@ -66,15 +61,6 @@ def heard():
         yield heard
 
 
-@contextlib.contextmanager
-def listening(to, listener):
-    to.connect(listener, weak=False)
-    try:
-        yield
-    finally:
-        to.disconnect(listener)
-
-
 def test_a_lock_tells_when_it_is_acquired_and_released(manager, heard):
     lock = manager.lock("a")
     began = time.monotonic()
@@ -111,7 +97,7 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
 
     waits = start(hold_it)
     wait_until(lambda: heard.names == ["waiting"])
-    time.sleep(2 * protocol.SLICE)  # it asks again meanwhile
+    time.sleep(2 * protocol.BLOCKING_POP_SECONDS)  # it asks again meanwhile
     assert heard.names == ["waiting"]
     holder.release()
     waits.result(60)
@@ -119,7 +105,7 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
     assert heard.of(waiter) == ["waiting", "acquired", "released"]
     own = [facts for facts in heard.facts if facts["lock"] is waiter]
     assert len({facts["acquisition"] for facts in own}) == 1
-    assert own[1]["waited"] >= 2 * protocol.SLICE
+    assert own[1]["waited"] >= 2 * protocol.BLOCKING_POP_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -237,50 +223,25 @@ def test_a_lock_of_another_kind_fails(heard, hold):
     assert heard.names == ["acquired", "failed"]
 
 
-def test_a_wait_that_is_dropped_in_the_middle_fails(heard, hold):
-    """As a task is whose event loop is closed under it."""
-    hold("a")
-    heard.clear()
-    lock = locks.lock("a")
-    attempt = Attempt(current_owner(), lock._targets(thread_book), clock.now() + 60, None, [])
-    flow = lock._acquire(attempt)
-    client = attempt.targets[0][0].server.client
-    answer = _perform(client, next(flow))
-    assert isinstance(flow.send(answer), BlockingPop)
-    flow.close()
-    assert heard.names == ["waiting", "failed"]
-    assert isinstance(heard.facts[-1]["error"], GeneratorExit)
-    waiting(locks, "a", 0)
+def test_an_interrupted_wait_sends_failed_and_leaves_nothing(heard):
+    def interrupt():
+        wait_until(lambda: heard.names == ["waiting"])
+        signal.pthread_kill(main, signal.SIGUSR1)
 
-
-def test_an_interrupted_wait_fails_and_leaves_nothing(heard):
     assert start(locks.lock("a").acquire).result(60)
     heard.clear()
-    with interrupted_when(lambda: heard.names == ["waiting"]):
-        locks.lock("a").acquire()
+    main, before = threading.get_ident(), signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        interrupted = start(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            locks.lock("a").acquire()
+        interrupted.result(60)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     assert heard.names == ["waiting", "failed"]
     assert isinstance(heard.facts[-1]["error"], KeyboardInterrupt)
     assert locks.get("a").waiters == 0
     locks.force_release("a")
-
-
-@contextlib.contextmanager
-def interrupted_when(predicate):
-    """KeyboardInterrupt in this thread when that is so; the block has to end by it."""
-
-    def interrupt():
-        wait_until(predicate)
-        signal.pthread_kill(main, signal.SIGUSR1)
-
-    main = threading.get_ident()
-    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
-        outcome = start(interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            yield
-        outcome.result(60)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 # What fails while it is told
@@ -297,22 +258,19 @@ def test_an_interrupt_in_a_listener_leaves_the_queue(hold):
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_an_interrupt_in_a_listener_leaves_nothing_held(heard, colour):
+def test_an_interrupt_in_a_receiver_releases_the_lock(heard, colour):
     def interrupt(**about):
         raise Stop
 
     async def aacquire():
-        with pytest.raises(Stop):
+        try:
             await lock.aacquire()
-        await afree(locks, "a")
+        finally:
+            await afree(locks, "a")
 
     lock = locks.lock("a", timeout=60)
-    with listening(signals.lock_acquired, interrupt):
-        if colour == "async":
-            asyncio.run(aacquire())
-        else:
-            with pytest.raises(Stop):
-                lock.acquire()
+    with listening(signals.lock_acquired, interrupt), pytest.raises(Stop):
+        asyncio.run(aacquire()) if colour == "async" else lock.acquire()
     assert lock.token is None
     free(locks, "a")
     assert heard.names == ["acquired", "released"]
@@ -412,10 +370,10 @@ def test_a_lock_that_waits_for_the_commit_is_released_then(heard):
 def test_who_passes_it_on_has_released_it(heard):
     lock = locks.lock("a")
     assert lock.acquire()
-    place = Place(lock, "heir", ("shop.sell", "id"))
+    place = QueueLock(lock, "heir", ("shop.sell", "id"))
     place.inherit(10)
     assert heard.names == ["acquired", "released"]
-    assert place.leave()
+    assert place.release()
 
 
 def test_no_acquisition_is_made_if_no_signal_has_a_receiver(monkeypatch):
@@ -426,7 +384,7 @@ def test_no_acquisition_is_made_if_no_signal_has_a_receiver(monkeypatch):
     names = ("acquired", "released", "refused", "failed", "waiting", "lost")
     for name in names:  # receivers of other tests may not be garbage-collected yet
         monkeypatch.setattr(getattr(signals, f"lock_{name}"), "receivers", [])
-    monkeypatch.setattr(signal_dispatch, "Acquisition", None)  # a call would raise
+    monkeypatch.setattr(signal_dispatch, "SignalContext", None)  # a call would raise
     with locks.lock("a"), listening(signals.lock_released, listen):
         pass
     assert heard == []

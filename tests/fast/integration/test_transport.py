@@ -151,21 +151,6 @@ def test_a_connection_that_arrives_after_an_interrupt_goes_back(client, monkeypa
     assert is_free(client)
 
 
-def test_an_interrupt_at_any_step_of_connecting_leaves_the_connection_to_others(client):
-    pool, of_python = client.connection_pool, Thread.start.__code__
-    for step in count(1):
-        asked = interrupt_at(
-            step, transport._connect_within.__code__, transport.__file__, spared=of_python
-        )
-        with suppress(KeyboardInterrupt), asked as struck:
-            pool.release(transport._connect_within(pool, 60))
-        wait_until(lambda: not connecting())
-        assert is_free(client), struck
-        if not struck:
-            break
-    assert step > 5
-
-
 def slots(client):
     """How many of five have a slot at the same time."""
     with ExitStack() as stack:

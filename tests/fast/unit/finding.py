@@ -48,7 +48,7 @@ def kept(name: str) -> list[str]:
 
 
 def search(name: str, machine: Any) -> list[str]:
-    """Moves that lead to the fault; raises AssertionError if there seem to be none."""
+    """Return moves that lead to the fault. Raises AssertionError if none are found."""
     with pytest.raises(AssertionError) as caught:
         run_state_machine_as_test(machine, settings=SEARCH)
     notes = caught.value.__notes__
@@ -60,8 +60,8 @@ def search(name: str, machine: Any) -> list[str]:
 
 
 def fewest(machine: Any, moves: list[str]) -> tuple[list[str], AssertionError]:
-    """As few of the moves as still fail, and how: without half of them, a quarter, and so on.
-    Hypothesis would try for minutes to make each of them smaller, too."""
+    """Return few moves that still fail, and the failure: without a half, a quarter, and so on.
+    Hypothesis would also spend minutes on each single move."""
     trouble = replay(machine, moves)
     assert trouble, "it fails only once"
     size = len(moves)
@@ -77,7 +77,7 @@ def fewest(machine: Any, moves: list[str]) -> tuple[list[str], AssertionError]:
 
 
 def replay(machine: Any, moves: list[str]) -> AssertionError | None:
-    """Make those of the moves that are possible; answers what fails, if only at the end."""
+    """Make the possible moves among these, and return the failure, which may be in `teardown`."""
     turns = machine()
     try:
         try:

@@ -1,19 +1,19 @@
-"""What a lock in Redis promises, in plain Python: who holds it, who waits, who is next.
+"""The rules of a lock in Redis, in plain Python: its holders, its waiters, and the next holder.
 
-A lock has a capacity; those who hold it weigh no more than that together. Each holds it for
-the length of a lease. The others stand in a queue, in the order in which they came:
+A lock has a capacity, which the total weight of its holders does not exceed. Each holder has a
+lease. The waiters form a queue in the order of their arrival:
 
-*   Whoever asks, lets go, gives up or is forced out brings the queue to move: from its head
-    on, all enter who fit in. Nobody enters past somebody who waits and shows life.
-*   Who waits shows life by asking again. Who did not is passed over when its turn comes; until
-    then it may come back to its place, unless nobody showed any life meanwhile.
-*   A turn is worth a short claim. To ask again confirms it: the lease then runs in full.
-*   Redis does nothing by itself: when a lease runs out, the next one enters as somebody asks.
-*   Who comes as the heir of a holder takes its place, past those who wait.
-*   A name is of one kind for as long as anybody holds it or, showing life, waits for it.
+*   Each acquisition, release, cancelled wait and forced release advances the queue: waiters at its
+    head are granted the lock as long as they fit. Nobody overtakes a live waiter.
+*   A waiter sends heartbeats by repeating its request. A waiter without a recent heartbeat is
+    skipped when it is first. Until then it keeps its position, unless all heartbeats end.
+*   A grant lasts for a short time. Repeating the request confirms it: then the lease runs in full.
+*   Redis does nothing by itself: after a lease has expired, the next request advances the queue.
+*   A successor takes over the hold of its predecessor, and overtakes the waiters.
+*   A name has one kind for as long as the lock has a holder or a live waiter.
 
-Written from what the docs and the heads of the scripts say, not from the scripts. Times are
-in ms, but for `now_us`; answers are as the scripts give them.
+The rules follow the docs and the comments at the top of the scripts, not the code of the scripts.
+Times are in milliseconds, except `now_us`. Results have the format of the scripts.
 """
 
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ class Holder:
     fence: int
     acquired: int
     cooling: bool = False
-    """Released, and kept for its least time."""
+    """Whether it was released, and stays unavailable for a cooldown."""
 
 
 @dataclass
 class Waiter:
     weight: int
     lease: int
-    claim: int
+    grant_ttl: int
     kind: str
     alive: int
-    """Until when it counts as alive."""
+    """Until when its heartbeat counts, in milliseconds."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Model:
         self.lose_everything()
 
     def lose_everything(self) -> None:
-        """The server was restarted, empty."""
+        """The server restarts without its data."""
         self.holders: dict[str, Holder] = {}
         self.queue: dict[str, Waiter] = {}  # in order of arrival
         self.grants: dict[str, Grant] = {}
@@ -61,7 +61,7 @@ class Model:
         self._capacity = 0
         self._queue_expires = 0
 
-    # What is asked of it
+    # Requests
 
     def acquire(
         self,
@@ -70,7 +70,7 @@ class Model:
         capacity: int,
         weight: int,
         lease: int,
-        claim: int,
+        grant_ttl: int,
         alive: int,
         predecessor: str,
     ) -> int | bytes:
@@ -89,13 +89,13 @@ class Model:
             del self.holders[predecessor]
             self.grants.pop(predecessor, None)
             self.queue.pop(token, None)
-            self._enter(token, Waiter(weight, lease, claim, kind, self.now), lease)
+            self._enter(token, Waiter(weight, lease, grant_ttl, kind, self.now), lease)
             return -self.last_fence
         if not alive and not self._fits(weight):
             self._leave(token)
             return 0
-        self._queue(token, Waiter(weight, lease, claim, kind, self.now + alive))
-        self._give_turns(present=token)
+        self._queue(token, Waiter(weight, lease, grant_ttl, kind, self.now + alive))
+        self._advance(present=token)
         if token in self.holders:
             return self.holders[token].fence
         if not alive:
@@ -103,8 +103,14 @@ class Model:
         return 0
 
     def release(self, token: str, at_least: int, *, remembered: bool) -> int:
-        """`remembered`: whether Redis still knows the capacity. Once the last lease ran out it
-        may not, and then who gives up leaves it to the next who asks to move the queue."""
+        """Release a hold or leave the queue.
+
+        Args:
+            token: The lock token.
+            at_least: The minimum time since the acquisition, in milliseconds.
+            remembered: Whether Redis still knows the capacity. It may not after the last lease
+                expired. Then only the next request advances the queue.
+        """
         mine = self.holders.get(token)
         if not mine:
             self._leave(token, moves=remembered)
@@ -117,7 +123,7 @@ class Model:
             mine.cooling, mine.expires = True, stays
             return 1
         del self.holders[token]
-        self._give_turns()
+        self._advance()
         return 1
 
     def renew(self, token: str, ms: int, mode: Literal["renew", "set"]) -> int:
@@ -134,11 +140,11 @@ class Model:
             del self.holders[token]
             self.grants.pop(token, None)
         if gone:
-            self._give_turns()
+            self._advance()
         return gone
 
     def pop(self, token: str) -> str | None:
-        """The turn that was given to `token`, if it did not take it yet."""
+        """Return the grant of `token` once."""
         grant = self.grants.pop(token, None)
         return str(grant.fence) if grant else None
 
@@ -151,7 +157,7 @@ class Model:
         if self._queue_expires < self.now:
             self.queue.clear()
 
-    # What is seen of it
+    # The state
 
     @property
     def now(self) -> int:
@@ -159,7 +165,7 @@ class Model:
 
     @property
     def kind(self) -> str | None:
-        """What it is taken as, by those who hold it or else by those who wait."""
+        """The kind of its holders. Without a holder, the kind of its first live waiter."""
         if self.holders:
             return self._kind
         return next((self.queue[token].kind for token in self.waiters), None)
@@ -170,30 +176,30 @@ class Model:
 
     @property
     def waiters(self) -> list[str]:
-        """Who waits and shows life, first to last."""
-        return [token for token, waiter in self.queue.items() if self._lives(waiter)]
+        """The tokens of the live waiters, the first one first."""
+        return [token for token, waiter in self.queue.items() if self._is_live(waiter)]
 
-    # How turns are taken
+    # The queue
 
     def _queue(self, token: str, waiter: Waiter) -> None:
-        self.queue[token] = waiter  # who stands there already keeps its place
+        self.queue[token] = waiter  # a waiter that is in it keeps its position
         self._queue_expires = max(self._queue_expires, waiter.alive)
 
     def _leave(self, token: str, *, moves: bool = True) -> None:
         if self.queue.pop(token, None) and moves:
-            self._give_turns()
+            self._advance()
 
-    def _give_turns(self, present: str = "") -> None:
-        """`present` is here to take a full lease; all others get a claim."""
+    def _advance(self, present: str = "") -> None:
+        """Advance the queue. `present` sent the request, so it gets the full lease at once."""
         while self.queue and self.used < self._capacity:
             token, waiter = next(iter(self.queue.items()))
-            if self._lives(waiter) and not self._fits(waiter.weight):
+            if self._is_live(waiter) and not self._fits(waiter.weight):
                 return
             del self.queue[token]
-            if self._lives(waiter):
-                self._enter(token, waiter, waiter.lease if token == present else waiter.claim)
+            if self._is_live(waiter):
+                self._enter(token, waiter, waiter.lease if token == present else waiter.grant_ttl)
                 if token != present:
-                    self.grants[token] = Grant(self.last_fence, self.now + waiter.claim)
+                    self.grants[token] = Grant(self.last_fence, self.now + waiter.grant_ttl)
 
     def _enter(self, token: str, waiter: Waiter, lasts: int) -> None:
         self.last_fence = max(self.now_us, self.last_fence + 1)
@@ -202,5 +208,5 @@ class Model:
     def _fits(self, weight: int) -> bool:
         return self.used + weight <= self._capacity
 
-    def _lives(self, waiter: Waiter) -> bool:
+    def _is_live(self, waiter: Waiter) -> bool:
         return waiter.alive >= self.now

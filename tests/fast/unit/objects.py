@@ -1,14 +1,14 @@
-"""What lock objects promise to those who share them, in plain Python, and actors to use them.
+"""The rules of lock objects that several actors share, in plain Python, and these actors.
 
-An actor that acquires a lock has a hold on it, and may have more where it is reentrant: an
-object keeps the holds of each actor on a stack. A hold is on one lease, or on several of which
-a number must last. A lease is one holding in Redis, and lasts as long as any hold is on it;
-who enters again has a hold on the lease that it has, through whichever object it got it.
+An actor that acquires a lock has a hold. With a reentrant lock it can have several: a lock object
+has a stack of holds for each actor. A hold has one lease, or several, of which it needs a certain
+number. A lease is an entry in Redis, and ends with its last hold. A re-entry is another hold on
+the same lease, also through another lock object.
 
-Whether a lease is still there Redis knows at once, and its actor only when it next asks: it is
-`lost` from then on. A hold is lost when too few of its leases are left, and its object is told.
+Redis knows at once that a lease has ended. Its actor learns it with the next request, and from
+then on the lease is `lost`. A hold with too few leases is lost, and its lock object is notified.
 
-Nothing waits, and no lease is so short that it could run out meanwhile.
+Nothing waits, and no lease is short enough to expire during a test.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ Answer = bool | type[LockError] | None
 
 
 class Actor:
-    """A thread that does what it is told, one thing at a time, until it is told to end."""
+    """A thread that executes one function after the other until `end()`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,10 +35,10 @@ class Actor:
         self.thread.start()
 
     def __repr__(self) -> str:
-        return self.name[0]  # whoever came in its place
+        return self.name[0]  # the same for its successor
 
     def does(self, order: Callable[[], Any]) -> Any:
-        """What it answers, or the class of the `LockError` that it raises."""
+        """Return the result of the function, or the class of the `LockError` that it raises."""
         self._orders.put(order)
         found = self._outcomes.get(timeout=30)
         if isinstance(found, Exception):
@@ -50,7 +50,7 @@ class Actor:
         self.thread.join()
 
     def _run(self) -> None:
-        # The order and its traceback are gone before the outcome is told: they hold the lock.
+        # The function and its traceback refer to the lock, so both are deleted before `put`.
         while (found := _obey(self._orders.get())) is not StopIteration:
             self._outcomes.put(found)
 
@@ -85,7 +85,7 @@ class Lease:
     weight: int
     renewed: bool
     fence: int = 0
-    """As Redis lists it; 0 until it did."""
+    """The fencing token in the listing of Redis; 0 before the first listing."""
 
     lost: bool = False
     holds: "list[Hold]" = field(default_factory=list)
@@ -110,7 +110,7 @@ class Hold:
 
 
 class Lock:
-    """A lock object, and what is held through it."""
+    """A lock object and its holds."""
 
     def __init__(self, places: list[Place], like: BaseLock) -> None:
         self.places = places
@@ -122,20 +122,20 @@ class Lock:
         self.renewed = like.auto_renewal
         self.stacks: dict[Actor, list[Hold]] = {}
         self.told = 0
-        """How often it was told that it is lost."""
+        """How often it was notified of a loss."""
 
     def mine(self, actor: Actor) -> Hold | None:
         stack = self.stacks.get(actor)
         return stack[-1] if stack else None
 
     def known(self, actor: Actor) -> Hold | None:
-        """Who has none may look at another's, if only one has any."""
+        """Return the actor's hold, or the only other actor's."""
         if actor in self.stacks or len(self.stacks) != 1:
             return self.mine(actor)
         return next(iter(self.stacks.values()))[-1]
 
     def lost(self, actor: Actor) -> bool:
-        """Who knows of none is told whether there is any that is lost."""
+        """Return whether the visible hold is lost, or without one whether any hold is."""
         known = self.known(actor)
         return any(hold.lost for hold in ([known] if known else self.all_holds()))
 
@@ -146,11 +146,11 @@ class Lock:
 class Model:
     def __init__(self) -> None:
         self.redis: dict[Place, list[Lease]] = {}
-        """Who is in, the earliest first."""
+        """The leases in Redis, the oldest first."""
         self.leases: list[Lease] = []
-        """Those that actors have holds on, whether they are in or not, the oldest first."""
+        """The leases with holds, in Redis or not, the oldest first."""
 
-    # What is done through an object
+    # The methods of a lock object
 
     def acquire(self, lock: Lock, actor: Actor) -> Answer:
         take = self._take_majority if lock.kind == "quorum" else self._take_all
@@ -212,7 +212,7 @@ class Model:
             return LockNotOwnedError
         return LockLost if all(lease.lost for lease in mine) else None
 
-    # What befalls them
+    # Other events
 
     def force(self, place: Place, fence: int | None = None) -> int:
         gone = [each for each in self.at(place) if fence in (None, each.fence)]
@@ -221,8 +221,8 @@ class Model:
         return len(gone)
 
     def renew(self, alias: str) -> None:
-        """The renewal comes round at one server: what nobody can release, or is left of a lost
-        hold, it does not ask for."""
+        """Renew the leases on one server, except leases that nobody can release, and the remaining
+        leases of lost holds."""
         wanted = [
             lease
             for lease in self.leases
@@ -237,10 +237,10 @@ class Model:
                 self._lose(lease)
 
     def drop(self, lock: Lock) -> None:
-        """Nobody has the object any more: what was held through it is left to run out."""
+        """Delete a lock object. Its leases expire."""
         self._forget(lock, list(lock.stacks))
 
-    # How
+    # Details
 
     def at(self, place: Place) -> Sequence[Lease]:
         return self.redis.get(place, ())
@@ -259,7 +259,8 @@ class Model:
         return leases
 
     def _take_majority(self, lock: Lock, actor: Actor) -> list[Lease] | Answer:
-        """Who is kept waiting at the first server asks no other; and none may refuse its kind."""
+        """Acquire a majority. A caller that the first server refuses asks no other server, and no
+        server may have another kind."""
         entered = self._entered_together(lock, actor)
         if len(entered) >= lock.needed:
             return entered
@@ -273,7 +274,7 @@ class Model:
         return leases if len(leases) >= lock.needed else False
 
     def _entered_together(self, lock: Lock, actor: Actor) -> list[Lease]:
-        """The most that were acquired together, and so have one fencing token; else the latest."""
+        """Return the largest group of leases with one fencing token, or the latest of them."""
         fit = [lease for place in lock.places for lease in self._fit(lock, actor, place)]
         fences = {lease.fence for lease in fit}
         together = ([each for each in fit if each.fence == fence] for fence in sorted(fences))
@@ -301,7 +302,7 @@ class Model:
         return sum(lease.weight for lease in holders) + lock.weight <= lock.capacity
 
     def _goes(self, lease: Lease) -> bool:
-        """Whether it was in."""
+        """Delete a lease in Redis, and return whether it was there."""
         if not self.is_in(lease):
             return False
         self.redis[lease.place].remove(lease)
@@ -314,7 +315,7 @@ class Model:
             del lock.stacks[actor]
 
     def _forget_the_dead(self, lock: Lock) -> None:
-        """Of those who ended, what they had is forgotten, once it is lost."""
+        """Remove the holds of actors that ended, once all of these are lost."""
         dead = [actor for actor in lock.stacks if not actor.thread.is_alive()]
         lost = [actor for actor in dead if all(hold.lost for hold in lock.stacks[actor])]
         self._forget(lock, lost)
@@ -329,7 +330,7 @@ class Model:
     def _lose(self, lease: Lease) -> None:
         well = [hold for hold in lease.holds if not hold.lost]
         lease.lost = True
-        for lock in {hold.lock for hold in well if hold.lost}:  # once, however often entered
+        for lock in {hold.lock for hold in well if hold.lost}:  # once for each lock object
             lock.told += 1
 
 

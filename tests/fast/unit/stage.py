@@ -1,11 +1,11 @@
-"""A stage on which flows are stepped by hand, against the real server and beside the model.
+"""A stage that runs flows step by step, on a real server and in the `Model`.
 
-Workers are flows that stand still at each operation; the test says whose turn it is, and
-whether the operation, its answer, or neither arrives. No thread and no sleep: a blocking pop
-answers at once, and the scripts read the time from a key that moves as the test says.
+Each worker is a flow that stops at each operation. The test decides which worker continues, and
+whether the operation, its reply, or neither arrives. It uses neither threads nor sleeps: a
+blocking pop replies at once, and the scripts read the time from a key that the test changes.
 
-Each operation is done in Redis and in the `Model`. Where the two differ in what they answer or
-in what then stands, that is a `Mismatch`.
+Each operation is executed in Redis and in the model. If their replies or their states differ, the
+stage raises `Mismatch`.
 """
 
 import re
@@ -21,10 +21,11 @@ from redis.exceptions import ConnectionError, TimeoutError
 
 from django_redislock import clock
 from django_redislock.engine import protocol as good_flows
-from django_redislock.engine import queries
+from django_redislock.engine import queries, store
 from django_redislock.engine.operations import Batch, BlockingPop, Call, Flow, Op
-from django_redislock.engine.protocol import Granted, Mode
+from django_redislock.engine.protocol import Grant
 from django_redislock.engine.runners import _perform
+from django_redislock.engine.store import RenewMode
 from django_redislock.exceptions import LockError
 from django_redislock.keys import Keys, LockKeys
 from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW, ROWS, Script
@@ -33,10 +34,10 @@ from .model import Model
 
 LEASE = 30.0
 TICK = 1000
-"""Microseconds that each operation takes."""
+"""The duration of each operation, in microseconds."""
 
 BEGINNING = 2_208_988_800_000_000
-"""2040, in microseconds: late enough that the server expires nothing by its own clock."""
+"""The year 2040 in microseconds. The server expires nothing by its own clock before."""
 
 CLOCK = "stage:clock"
 PREFIX = "testproject:redislock"
@@ -64,7 +65,7 @@ local function move_clock(us)
   return {{ string.format('%d', now_us / 1000000), string.format('%d', now_us % 1000000) }}
 end
 """
-"""Time goes on, and what is over by it goes; answers as TIME does."""
+"""Advance the clock and delete what expired. The reply has the format of TIME."""
 
 THEN_SHOW = f"""
 return {{ act() or false, {{
@@ -73,7 +74,7 @@ return {{ act() or false, {{
   redis.call('ZRANGE', '{KEYS.index}', 0, -1, 'WITHSCORES'),
   redis.call('KEYS', '{PREFIX}:*'), ends_at('{KEYS.lock}') }} }}
 """
-"""Answers what `act` answers, and what then stands in Redis."""
+"""Return the result of `act`, and the state of Redis after it."""
 
 
 class Mismatch(AssertionError):
@@ -81,11 +82,11 @@ class Mismatch(AssertionError):
 
 
 class Cancelled(BaseException):
-    """What a task is told that shall not go on."""
+    """The cancellation of a task."""
 
 
 def staged(script: Script) -> Script:
-    """The script as it is, but for the clock that it goes by."""
+    """Return the script with the clock of the stage."""
     source, times = re.subn(r"redis\.call\('TIME'\)", f"move_clock({TICK})", script.source)
     assert times == 1, f"{script.name} reads the time {times} times"
     source = re.sub(
@@ -107,7 +108,7 @@ POP = shown("pop", "return redis.call('LPOP', KEYS[1])")
 
 
 class Worker:
-    """One execution that wants the lock, or holds it, or lets go of it."""
+    """A client that acquires, holds and releases the lock."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Worker:
         capacity: int | None = None,
     ) -> None:
         self.stage = stage
-        self.want = stage.flows.Want(
+        self.request = store.AcquireRequest(
             keys=stage.keys,
             token=token,
             kind=kind or stage.kind,
@@ -129,9 +130,9 @@ class Worker:
             weight=weight,
             lease=lease,
             info="{}",
-            renewed=renewed,
+            is_renewed=renewed,
         )
-        self.granted: Granted | None = None
+        self.granted: Grant | None = None
         self.robbed = False
         self.may_be_cancelled = False
         self.outcome: object = None
@@ -140,21 +141,20 @@ class Worker:
         self._in_flight: list[Any] = []
 
     def __repr__(self) -> str:
-        return self.want.token
+        return self.request.token
 
     @property
     def believes(self) -> bool:
-        """Whether it works under the lock, as far as it knows. What an operator did to it, it
-        can't know."""
+        """Whether it holds the lock by its own knowledge, which excludes forced releases."""
         in_time = self.granted is not None and clock.now() < self.granted.deadline
         return in_time and not self.robbed
 
     def acquire(self, wait: float | None = None, predecessor: "Worker | None" = None) -> "Worker":
         until = None if wait is None else clock.now() + wait
         self.robbed = False
-        self.want = replace(self.want, predecessor="")
+        self.request = replace(self.request, predecessor="")
         if predecessor:
-            self.want = replace(self.want, predecessor=predecessor.want.token)
+            self.request = replace(self.request, predecessor=predecessor.request.token)
         return self._begin(self._acquire(until))
 
     def release(self, at_least_for: float = 0) -> "Worker":
@@ -162,26 +162,26 @@ class Worker:
         return self._begin(self._release(at_least_for))
 
     def renew(
-        self, seconds: float | None = None, mode: Mode = "renew", *, answered: bool = True
+        self, seconds: float | None = None, mode: RenewMode = "renew", *, answered: bool = True
     ) -> None:
-        """The renewer's round, or an extension, at once."""
+        """Renew or extend the lease in one step."""
         sent, believes = clock.now(), self.believes
-        seconds = self.want.lease if seconds is None else seconds
-        flow = self.stage.flows.renew(self.want.keys, self.want.token, seconds, mode)
+        seconds = self.request.lease if seconds is None else seconds
+        flow = self.stage.flows.renew(self.request.keys, self.request.token, seconds, mode)
         left = self.stage.run(flow)
         if self.granted and believes and answered:
-            self.granted = Granted(self.granted.fence_token, sent + left) if left else None
+            self.granted = Grant(self.granted.fence_token, sent + left) if left else None
 
-    def _acquire(self, until: float | None) -> Flow[Granted | None]:
+    def _acquire(self, until: float | None) -> Flow[Grant | None]:
         self.may_be_cancelled = True
         try:
-            self.granted = yield from self.stage.flows.acquire(self.want, until)
+            self.granted = yield from self.stage.flows.acquire(self.request, until)
         except LockError:
             return None  # refused: of another kind
         except (ConnectionError, TimeoutError, Cancelled) as error:
             self.may_be_cancelled = False
-            if not (yield from self.stage.flows.give_up(self.want, error)):
-                yield from self._release(0)  # as a renewer gives back
+            if not (yield from self.stage.flows.cleanup_failed_acquire(self.request, error)):
+                yield from self._release(0)  # like the renewer
         finally:
             self.may_be_cancelled = False
         return self.granted
@@ -189,9 +189,11 @@ class Worker:
     def _release(self, at_least_for: float) -> Flow[bool]:
         release = self.stage.flows.release
         while True:
-            with suppress(ConnectionError):  # what was not asked or answered is asked again
+            with suppress(ConnectionError):  # after a lost request or reply, send it again
                 return (
-                    yield from release(self.want.keys, self.want.token, at_least_for=at_least_for)
+                    yield from release(
+                        self.request.keys, self.request.token, at_least_for=at_least_for
+                    )
                 )
 
     def _begin(self, flow: Flow[Any]) -> "Worker":
@@ -200,36 +202,36 @@ class Worker:
         return self
 
     def step(self) -> None:
-        """Its operation is done, if it was not yet, and the answer arrives."""
+        """Execute its operation, unless that was done already, and deliver the reply."""
         self.arrive()
         self._answer(self._in_flight.pop())
 
     def arrive(self) -> None:
-        """Its operation is done; the answer is on its way."""
+        """Execute its operation, and keep the reply under way."""
         assert self.op
         if not self._in_flight:
             self._in_flight.append(self.stage.perform(self.op))
 
     def lose_reply(self) -> None:
-        """Its operation is done, but the connection breaks before the answer."""
+        """Execute its operation, and break the connection before the reply."""
         self.arrive()
         self._in_flight.clear()
         self._raise(ConnectionError("reply lost"))
 
     def lose_request(self) -> None:
-        """The connection breaks before Redis saw anything, unless it has done it already."""
+        """Break the connection before Redis gets the request, unless it was executed already."""
         self._in_flight.clear()
         self._raise(ConnectionError("request lost"))
 
-    def show_life(self) -> None:
-        """Its blocking pop ends, and if there was nothing in it, it asks again."""
+    def send_heartbeat(self) -> None:
+        """End its blocking pop, and send the heartbeat that follows."""
         if isinstance(self.op, BlockingPop):
             self.step()
         if isinstance(self.op, Call):
             self.step()
 
     def cancel(self) -> None:
-        """Whoever wanted the lock does not want it any more."""
+        """Cancel the acquisition."""
         self._in_flight.clear()
         self._raise(Cancelled())
 
@@ -242,7 +244,7 @@ class Worker:
         raise AssertionError(f"{self} never came to an end")
 
     def die(self) -> None:
-        """SIGKILL: what Redis has of it stays as it is."""
+        """Stop like after SIGKILL: its data in Redis remains."""
         self._flow = self.op = self.granted = None
         self.may_be_cancelled = False
         self._in_flight.clear()
@@ -298,14 +300,14 @@ class Stage:
         self.client.delete(CLOCK, self.keys.index)
 
     def now(self) -> float:
-        """The workers' clock: it stays in step with the server's, but begins elsewhere."""
+        """Return the time on the workers' clock, which has another origin than the server's."""
         return (self.model.now_us - BEGINNING) / 1_000_000
 
     def worker(self, token: str = "", **options: Any) -> Worker:
         self.workers.append(Worker(self, token or f"w{len(self.workers)}", **options))
         return self.workers[-1]
 
-    # What is done, in Redis and in the model
+    # Operations, in Redis and in the model
 
     def run(self, flow: Generator[Op, Any, Any]) -> Any:
         try:
@@ -321,11 +323,11 @@ class Stage:
         return self._pop(op) if isinstance(op, BlockingPop) else self._call(op)
 
     def force_release(self, token: str | None = None) -> tuple[str, ...]:
-        gone: tuple[str, ...] = self.run(self.flows.force_release(self.keys, token))
+        released: tuple[str, ...] = self.run(self.flows.force_release(self.keys, token))
         for worker in self.workers:
-            if worker.want.token in gone:
+            if worker.request.token in released:
                 worker.granted, worker.robbed = None, True
-        return gone
+        return released
 
     def pass_time(self, seconds: float) -> None:
         us = round(seconds * 1_000_000)
@@ -340,7 +342,7 @@ class Stage:
         self.pass_time(0)
 
     def look(self) -> None:
-        """Whoever lists the locks sees what the model says."""
+        """Compare the listing of locks with the model."""
         info = self.run(queries.get(Keys(PREFIX), self.keys.name))
         holders, waiters = self.model.holders, len(self.model.waiters)
         if not holders and not waiters:
@@ -373,7 +375,7 @@ class Stage:
 
     def _note_robbed(self, predecessor: str | int) -> None:
         for worker in self.workers:
-            worker.robbed = worker.robbed or worker.want.token == predecessor
+            worker.robbed = worker.robbed or worker.request.token == predecessor
 
     def _model_answer(self, call: Call, *, remembered: bool) -> Any:
         if call.script.name == RENEW.name:
@@ -390,13 +392,13 @@ class Stage:
                 return sorted(model.force(str(field).removeprefix("h:")))  # type: ignore[arg-type]
         raise AssertionError(f"the model does not know {call}")
 
-    # What stands in Redis
+    # The state of Redis
 
     def holders(self) -> set[str]:
         return set(self._held(self.client.hgetall(self.keys.lock)))
 
     def waiters(self) -> list[str]:
-        """The queue, first to last."""
+        """Return the tokens in the queue, the first one first."""
         return [token.decode() for token in self.client.zrange(self.keys.queue, 0, -1)]
 
     def left(self) -> list[str]:
@@ -409,7 +411,7 @@ class Stage:
         ]
 
     def _ran_out(self, key: str) -> bool:
-        """Whether it is a lock whose last lease ran out, kept for who notes that."""
+        """Return whether it is a lock whose last lease expired. The history needs it."""
         return key == self.keys.lock and not self._held(self.client.hgetall(key))
 
     def _compare(self, shown: list[Any]) -> None:
@@ -459,7 +461,7 @@ class Stage:
         if ends and listed != max(ends):
             raise Mismatch(f"listed until {listed}, but held until {max(ends)}")
         if listed > self.model.now and not lock:
-            raise Mismatch(f"listed until {listed}, but gone")
+            raise Mismatch(f"listed until {listed}, but released")
         _same("what else is listed", index, {})
 
     def _compare_keys(self, keys: set[str], lock: dict[bytes, bytes]) -> None:
@@ -484,5 +486,5 @@ def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
 
 
 def _read(answer: Any) -> Any:
-    """What a script answered, as the model says it."""
+    """Return the reply of a script in the format of the model."""
     return sorted(each.decode() for each in answer) if isinstance(answer, list) else answer

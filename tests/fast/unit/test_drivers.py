@@ -144,16 +144,6 @@ def cancelled_at_once(flow: Flow[Any], made: Any = redis.asyncio.Redis) -> Any:
     with_async_client(use, made)
 
 
-def test_a_vital_operation_is_done_before_its_task_is_cancelled() -> None:
-    known = []
-
-    def flow() -> Flow[None]:
-        known.append((yield call("a", vital=True)))
-
-    cancelled_at_once(flow())
-    assert known == [b"a"]
-
-
 def test_after_a_late_cancellation_only_what_is_vital_is_done() -> None:
     known = []
 

@@ -87,23 +87,6 @@ def test_a_field_of_another_type_is_left_out(part: str, value: object) -> None:
     assert info == (Holder(**parts), {}, False, "", False)
 
 
-def test_a_thread_is_alive_until_it_ends() -> None:
-    go = threading.Event()
-    thread = threading.Thread(target=go.wait)
-    thread.start()
-    assert is_alive(weakref.ref(thread))
-    go.set()
-    thread.join()
-    assert not is_alive(weakref.ref(thread))
-
-
-async def test_an_asyncio_task_is_alive_until_it_is_done() -> None:
-    task = asyncio.create_task(asyncio.sleep(0))
-    assert is_alive(weakref.ref(task))
-    await task
-    assert not is_alive(weakref.ref(task))
-
-
 async def test_another_greenlet_is_not_the_asyncio_task(monkeypatch: pytest.MonkeyPatch) -> None:
     # gevent replaces this function, too. Each greenlet of a thread sees its event loop and task.
     get_ident = threading.get_ident

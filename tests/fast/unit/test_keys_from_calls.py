@@ -118,10 +118,6 @@ class TestKey:
     def test_a_template_is_filled_from_the_call(self):
         assert name_of(sync, 7, key="report:{account_id}:{full}") == "report:7:False"
 
-    def test_a_template_with_an_unknown_field_is_found_at_import(self):
-        with pytest.raises(ImproperlyConfigured, match=r"key='report:\{acount\}'"):
-            single_instance(key="report:{acount}")(sync)
-
     def test_a_callable_gets_the_arguments_of_the_call(self):
         assert name_of(sync, 7, day=3, key=lambda a, day: f"x:{a}:{day}") == "x:7:3"
 

@@ -1,10 +1,10 @@
-"""Locks in the hands of workers that take turns in any order that Hypothesis thinks of.
+"""Workers that use one lock in random orders, which Hypothesis chooses.
 
-Connections break, workers die, answers come late, leases run out, operators force locks open,
-another kind is asked for, the server restarts empty. After every operation Redis answers and
-stands as the `Model` does (`Stage` sees to that), those who believe to hold the lock hold it,
-and they weigh no more than its capacity. Time is the stage's own, so an example that fails
-fails again.
+Connections break, workers die, replies are late, leases expire, operators force-release locks, a
+worker asks for another kind, the server restarts without data. After each operation the replies
+and the state of Redis agree with the `Model` (`Stage` compares them), each worker that counts on
+the lock holds it, and their total weight is at most the capacity. The stage has its own clock, so
+each failure is reproducible.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from django_redislock.engine import protocol
+from django_redislock.engine.store import RenewMode
 from django_redislock.lua import Script
 
 from .stage import SCRIPTS, Stage, Worker
@@ -30,7 +31,7 @@ SECONDS = 0.5, 1.0, 1.9, LEASE
 
 Far = Literal["answered", "done", "sent"]
 FARS: tuple[Far, ...] = "answered", "done", "sent"
-"""How far an operation comes: one that is "done" is done in Redis, its answer on its way."""
+"""How far an operation gets: "done" means executed, with the reply under way."""
 
 OFTEN = {
     "acquire": 4,
@@ -42,7 +43,7 @@ OFTEN = {
     "time": 3,
     "event": 1,
 }
-"""How often of all moves that are possible one of each sort is made."""
+"""The relative frequency of each sort of move."""
 
 
 class Move:
@@ -55,13 +56,13 @@ class Move:
 
 
 class Turns(RuleBasedStateMachine):
-    """Workers a to d want the same kind of lock; e wants another kind of the same name. But
-    for b's they are renewed, so that a turn need not be confirmed before it counts."""
+    """Workers a to d use the same kind of lock. Worker e uses another kind with the same name.
+    Except for b their leases are renewed, so that a grant counts before it is confirmed."""
 
     kind = "mutex"
     capacity = 1
     weights: ClassVar[Mapping[str, int]] = {}
-    """Who weighs more than 1."""
+    """The workers with a weight of more than 1."""
 
     client: redis.Redis
     scripts: Mapping[str, Script] = SCRIPTS
@@ -77,7 +78,7 @@ class Turns(RuleBasedStateMachine):
         self.workers = {name: self.come(name) for name in "abcde"}
 
     def come(self, name: str) -> Worker:
-        number = sum(worker.want.token.startswith(name) for worker in self.stage.workers)
+        number = sum(worker.request.token.startswith(name) for worker in self.stage.workers)
         token = f"{name}{number or ''}"
         if name == "e":
             return self.stage.worker(token, kind="another", lease=LEASE, renewed=False)
@@ -86,7 +87,7 @@ class Turns(RuleBasedStateMachine):
 
     def die(self, name: str) -> None:
         self.workers[name].die()
-        self.workers[name] = self.come(name)  # another process, in its stead
+        self.workers[name] = self.come(name)  # its successor is another process
 
     def everybody_dies(self) -> None:
         for name in self.workers:
@@ -97,17 +98,17 @@ class Turns(RuleBasedStateMachine):
         self.everybody_dies()
 
     def wait(self, seconds: float) -> None:
-        """Time passes, and who waits shows life meanwhile."""
+        """Let time pass, in which the waiters send heartbeats."""
         while seconds > 0:
             self.stage.pass_time(min(seconds, 1))
             seconds -= 1
             for worker in self.workers.values():
-                worker.show_life()
+                worker.send_heartbeat()
 
-    # What may happen next
+    # The possible moves
 
     def moves(self) -> dict[str, Callable[[], Iterator[Move]]]:
-        """All of them, by their sort."""
+        """Return all possible moves by their sort."""
         idle, busy, holding = [], [], []
         for worker in self.workers.values():
             (busy if worker.op else holding if worker.granted else idle).append(worker)
@@ -128,12 +129,12 @@ class Turns(RuleBasedStateMachine):
 
     def mishaps(self, worker: Worker) -> Iterator[Move]:
         if worker.op:
-            yield Move(f"{worker} goes on: request lost", worker.lose_request)
-            yield Move(f"{worker} goes on: reply lost", worker.lose_reply)
+            yield Move(f"{worker} continues: request lost", worker.lose_request)
+            yield Move(f"{worker} continues: reply lost", worker.lose_reply)
         if worker.may_be_cancelled:
             yield Move(f"{worker} is cancelled", worker.cancel)
-        yield Move(f"{worker} is killed", partial(self.die, worker.want.token[0]))
-        forced = partial(self.stage.force_release, worker.want.token)
+        yield Move(f"{worker} is killed", partial(self.die, worker.request.token[0]))
+        forced = partial(self.stage.force_release, worker.request.token)
         yield Move(f"{worker} is forced out", forced)
 
     def passing(self) -> Iterator[Move]:
@@ -159,7 +160,7 @@ class Turns(RuleBasedStateMachine):
         self.make(move)
 
     def make(self, move: Move) -> None:
-        self.fine = False  # until it is made: what failed need not come to a good end, too
+        self.fine = False  # `teardown` checks nothing after a failed move
         move.make()
         self.check_beliefs()
         self.fine = True
@@ -168,11 +169,11 @@ class Turns(RuleBasedStateMachine):
         model = self.stage.model
         assert model.used <= self.capacity
         for worker in self.workers.values():
-            holder = model.holders.get(worker.want.token)
+            holder = model.holders.get(worker.request.token)
             assert holder or not worker.believes, f"{worker} is deceived"
             if not worker.op and not worker.granted:
                 assert not holder or holder.cooling, f"{worker} gave up and holds"
-                assert worker.want.token not in model.waiters, f"{worker} gave up and waits"
+                assert worker.request.token not in model.waiters, f"{worker} gave up and waits"
 
     def teardown(self) -> None:
         try:
@@ -215,8 +216,8 @@ def go(begin: Callable[[], Worker], far: Far) -> None:
 
 def acquiring(worker: Worker) -> Iterator[Move]:
     fars: tuple[Far, ...] = "answered", "answered", "done", "sent"
-    if worker.want.kind != worker.stage.kind:
-        fars = ("answered",)  # it is refused more often than not: not worth as many tries
+    if worker.request.kind != worker.stage.kind:
+        fars = ("answered",)  # it is mostly refused, so it needs fewer variants
     for wait, far in product((None, None, 0, 1.0), fars):
         how = "and waits" if wait is None else f"and waits {wait} s at most"
         yield Move(f"{worker} asks {how}: {far}", partial(go, partial(worker.acquire, wait), far))
@@ -236,15 +237,15 @@ def releasing(worker: Worker) -> Iterator[Move]:
 
 
 def renewing(worker: Worker) -> Iterator[Move]:
-    modes: tuple[protocol.Mode, ...] = "renew", "set"
+    modes: tuple[RenewMode, ...] = "renew", "set"
     for seconds, mode in product((LEASE, 1.0), modes):
         yield Move(f"{worker} renews: {mode} {seconds} s", partial(worker.renew, seconds, mode))
     yield Move(f"{worker} renews: reply lost", partial(worker.renew, answered=False))
 
 
 def going_on(worker: Worker) -> Iterator[Move]:
-    yield Move(f"{worker} goes on: answered", worker.step)
-    yield Move(f"{worker} goes on: done", worker.arrive)
+    yield Move(f"{worker} continues: answered", worker.step)
+    yield Move(f"{worker} continues: done", worker.arrive)
 
 
 def every(make: Callable[[Worker], Iterator[Move]], workers: list[Worker]) -> Iterator[Move]:
@@ -255,7 +256,7 @@ MACHINES = {machine.kind: machine for machine in (Turns, SemaphoreTurns, ReadWri
 
 
 def with_parts(kind: str, client: redis.Redis, **parts: Any) -> type[Turns]:
-    """The machine of a kind, with these parts instead of the good ones."""
+    """Return the state machine of a kind, with other scripts or flows."""
     return type("Turns", (MACHINES[kind],), {"client": client, **parts})
 
 

@@ -91,16 +91,6 @@ class TestFitName:
         assert set(one.rpartition(":")[2]) <= set("0123456789abcdef")
 
 
-class TestArguments:
-    @pytest.mark.parametrize(
-        ("args", "kwargs"),
-        [((1,), {}), ((1, "today"), {}), ((), {"account_id": 1}), ((1,), {"full": False})],
-    )
-    def test_they_have_their_names_however_they_were_given(self, args, kwargs):
-        expected = {"account_id": 1, "day": "today", "full": False}
-        assert arguments(REPORT, args, kwargs) == expected
-
-
 def fill(text, *args, of=REPORT, **kwargs):
     return Template(text, of).fill(arguments(of, args, kwargs))
 
@@ -127,11 +117,6 @@ class TestTemplate:
         message = str(caught.value)
         assert f"key='report:{field}'" in message
         assert "account_id, day, full" in message
-
-    @pytest.mark.parametrize("text", ["{", "}", "{account_id", "{account_id!x!}"])
-    def test_what_is_no_template_is_found_at_once(self, text):
-        with pytest.raises(ImproperlyConfigured, match="is not a valid template"):
-            Template(text, REPORT)
 
     @pytest.mark.parametrize("text", ["", "report\n{day}", "x" * 513, 42])
     def test_text_that_cannot_be_a_name_is_refused(self, text):

@@ -1,11 +1,11 @@
-"""Lock objects in the hands of threads that use them in any order that Hypothesis thinks of.
+"""Lock objects that several threads use in random orders, which Hypothesis chooses.
 
-Three actors share them: enter again through the same object or another one, release what they
-do not have, end without releasing; objects are dropped while something is held through them,
-operators force locks open, the renewal comes round. After every step each actor is asked what it
-believes, and each server what is held: all of it is as the `Model` says.
+Three actors share the objects. They enter locks again through the same object or another one,
+release locks that they do not hold, or end without a release. Lock objects are deleted while they
+have holds, operators force-release locks, and leases are renewed. After each step the state of
+each actor and of each server must be the state of the `Model`.
 
-The renewal is the real one, but its rounds are made where a step says so.
+The renewer is the real one, but it runs only in the steps that say so.
 """
 
 import gc
@@ -31,10 +31,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from django_redislock import LockManager, locks
 from django_redislock.backends import server
-from django_redislock.engine import lease as leases
-from django_redislock.engine import renewer
-from django_redislock.engine.renewer import ThreadBook, thread_book
-from django_redislock.lock_types import BaseLock, Many
+from django_redislock.engine import registry, renewer
+from django_redislock.engine.renewer import ThreadRenewer, thread_renewer
+from django_redislock.lock_types import BaseLock, MultiLock
 from django_redislock.lock_types import quorum as quorums
 from django_redislock.testing import EmbeddedServer
 from tests.tools import leftovers
@@ -48,7 +47,7 @@ LEASE = 1000
 SERVERS = ["m0", "m1", "m2"]
 
 OFTEN = {"acquire": 6, "release": 4, "extend": 2, "stranger": 1, "look": 1, "mishap": 3}
-"""How often of all moves that are possible one of each sort is made."""
+"""The relative frequency of each sort of move."""
 
 MARKS = {"quorum": [pytest.mark.xdist_group("model quorum")]}  # its servers are started once
 
@@ -67,7 +66,7 @@ class Hands(RuleBasedStateMachine):
     """Three actors with lock objects over a few names."""
 
     clients: Mapping[str, redis.Redis]
-    """Its servers, by their aliases, as an observer sees them."""
+    """A client for each cache alias, to observe its server."""
 
     makes: ClassVar[Mapping[str, Make]]
 
@@ -97,7 +96,7 @@ class Hands(RuleBasedStateMachine):
         self.everybody.append(actor)
         return actor
 
-    # What they do, here and in the model
+    # The moves, here and in the model
 
     def acquire(self, text: str, actor: Actor) -> None:
         found = actor.does(partial(self.reals[text].acquire, blocking=False))
@@ -109,7 +108,7 @@ class Hands(RuleBasedStateMachine):
         agree(found, self.model.release(lock, lock.mine(actor)))
 
     def leave(self, text: str, actor: Actor) -> None:
-        """The end of ``with``, which may be reached by another thread."""
+        """End a ``with`` block, perhaps in another thread."""
         found = actor.does(partial(self.reals[text].__exit__, None, None, None))
         lock = self.locks[text]
         agree(found, self.model.release(lock, lock.known(actor)))
@@ -133,8 +132,8 @@ class Hands(RuleBasedStateMachine):
 
     def drop(self, text: str) -> None:
         gone = weakref.ref(self.reals.pop(text))
-        gc.collect()  # an error may have kept it, or its leases, in a cycle
-        assert gone() is None, "somebody has it yet"
+        gc.collect()  # an error may refer to it, or to its leases, in a cycle
+        assert gone() is None, "there is another reference to it"
         self.model.drop(self.locks[text])
         self.make_object(text)
 
@@ -150,13 +149,13 @@ class Hands(RuleBasedStateMachine):
 
     def renew(self) -> None:
         for alias in self.clients:
-            book = thread_book(server(alias), "a")
-            for lease in book._current():
+            renewer_of_server = thread_renewer(server(alias), "a")
+            for lease in renewer_of_server._watched():
                 lease.due = 0
-            book._round()
+            renewer_of_server._round()
             self.model.renew(alias)
 
-    # What may happen next
+    # The possible moves
 
     def moves(self) -> dict[str, Callable[[], Iterator[Move]]]:
         holding = [
@@ -205,13 +204,13 @@ class Hands(RuleBasedStateMachine):
         self.make(move)
 
     def make(self, move: Move) -> None:
-        self.fine = False  # until it is made: what failed need not come to a good end, too
+        self.fine = False  # `teardown` checks nothing after a failed move
         move.make()
         self.check_redis()
         self.check_beliefs()
         self.fine = True
 
-    # What is then seen
+    # Checks after each move
 
     def check_redis(self) -> None:
         for alias in self.clients:
@@ -264,7 +263,7 @@ class Hands(RuleBasedStateMachine):
     def places(self) -> list[Place]:
         return sorted({place for lock in self.locks.values() for place in lock.places})
 
-    # How it ends
+    # The end
 
     def teardown(self) -> None:
         try:
@@ -283,14 +282,14 @@ class Hands(RuleBasedStateMachine):
                 while actor in lock.stacks:
                     self.release(text, actor)
         for text in self.locks:
-            self.drop(text)  # who has ended can't release
+            self.drop(text)  # an actor that ended cannot release
         self.check_redis()
         self.force_everywhere()
         assert [name for client in self.clients.values() for name in leftovers(client)] == []
         threads = {actor.thread for actor in self.everybody}
-        assert [place for place in leases._held if place[2] in threads] == []
+        assert [key for key in registry._leases if key[2] in threads] == []
         kept = chain.from_iterable(
-            thread_book(server(each), "a")._current() for each in self.clients
+            thread_renewer(server(each), "a")._watched() for each in self.clients
         )
         assert [lease for lease in kept if lease.owner() in threads] == []
 
@@ -309,7 +308,7 @@ def moves(
 
 def looks(real: BaseLock) -> tuple[bool, bool, Mapping[str, int], object]:
     held = real.token is not None
-    tokens = real.fence_tokens if isinstance(real, Many) else {real.name: real.fence_token}
+    tokens = real.fence_tokens if isinstance(real, MultiLock) else {real.name: real.fence_token}
     known = {name: token for name, token in tokens.items() if token is not None}
     return held, real.lost, known, outcome(real.assert_held)
 
@@ -378,9 +377,10 @@ def quorum(request: pytest.FixtureRequest, settings: Any) -> dict[str, str]:
 @pytest.fixture
 def hands_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[HandsOf]:
     """The machine of a kind, on its servers."""
-    monkeypatch.setattr(ThreadBook, "wake", lambda book: None)
-    monkeypatch.setattr(renewer, "_thread_books", {})  # whose threads have begun
-    monkeypatch.setattr(quorums, "PATIENCE", (30, 1))  # a busy machine is not what is tested
+    monkeypatch.setattr(ThreadRenewer, "wake", lambda renewer_of_server: None)
+    monkeypatch.setattr(renewer, "_thread_renewers", {})  # no thread of these has begun
+    monkeypatch.setattr(quorums, "MAX_REPLY_SECONDS", 30)  # this does not test a busy machine
+    monkeypatch.setattr(quorums, "MAX_REPLY_FRACTION", 1)
     with ExitStack() as stack:
         gc.freeze()  # to collect what comes after takes little
         stack.callback(gc.unfreeze)
@@ -408,7 +408,7 @@ def test_the_objects_do_what_the_model_says(kind: str, hands_of: HandsOf) -> Non
     run_state_machine_as_test(hands_of(kind), settings=how)
 
 
-# What is planted is found
+# Planted faults
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from django_redislock.engine import protocol
+from django_redislock.engine import protocol, store
 
 from .stage import LEASE, Stage, Worker
 
@@ -26,7 +26,7 @@ def stage_of(stage: Stage) -> Iterator[Stage]:
     with stage:
         yield stage
         for worker in stage.workers:
-            stage.run(protocol.release(worker.want.keys, worker.want.token))
+            stage.run(protocol.release(worker.request.keys, worker.request.token))
 
 
 def test_a_grant_that_was_read_late_is_confirmed_before_it_counts(stage: Stage) -> None:
@@ -34,7 +34,7 @@ def test_a_grant_that_was_read_late_is_confirmed_before_it_counts(stage: Stage) 
     holder.acquire().step()
     waiter.acquire().step()
     holder.release().step()
-    stage.pass_time(protocol.CLAIM - 0.5)
+    stage.pass_time(store.GRANT_TTL_SECONDS - 0.5)
     waiter.step()
     assert not waiter.believes
     waiter.step()
@@ -47,9 +47,9 @@ def test_a_grant_that_ran_out_unread_does_not_count(stage: Stage) -> None:
     waiter.acquire().step()
     holder.release().step()
     waiter.arrive()
-    stage.pass_time(protocol.CLAIM + 0.1)
+    stage.pass_time(store.GRANT_TTL_SECONDS + 0.1)
     assert other.acquire(wait=0).finish()
-    waiter.step()  # its connection is read only now
+    waiter.step()  # it reads its connection only now
     waiter.step()
     assert not waiter.believes
     assert other.believes
@@ -62,10 +62,10 @@ def test_who_dies_a_moment_after_a_grant_to_a_dead_waiter_holds_up_nobody(stage:
     dead.die()
     holder.release().step()
     stage.pass_time(0.2)
-    dies.show_life()
+    dies.send_heartbeat()
     dies.die()
-    stage.pass_time(protocol.CLAIM - 0.2 + 0.01)
-    waiter.show_life()
+    stage.pass_time(store.GRANT_TTL_SECONDS - 0.2 + 0.01)
+    waiter.send_heartbeat()
     assert waiter.believes
 
 
@@ -112,11 +112,11 @@ def test_a_lease_that_expired_before_its_reply_fails_if_no_time_is_left(stage: S
 def test_a_turn_that_is_popped_late_is_asked_for_again(stage: Stage) -> None:
     holder, waiter = stage.worker().acquire(), stage.worker()
     holder.step()
-    waiter.acquire().arrive()  # it stands in the queue, and is not told so yet
+    waiter.acquire().arrive()  # it is in the queue, and the reply is under way
     holder.release().step()
-    stage.pass_time(protocol.CLAIM - 0.1)
+    stage.pass_time(store.GRANT_TTL_SECONDS - 0.1)
     waiter.step()
-    waiter.step()  # it pops the turn at once
+    waiter.step()  # it pops the grant at once
     assert not waiter.believes
     assert waiter.finish()
     assert waiter.believes

@@ -7,9 +7,7 @@ without what only its pages need. With each release it is made anew, of the one 
 """
 
 import os
-from hashlib import sha1
 from pathlib import Path
-from zipfile import ZipFile
 
 from tests.tools import ROOT
 
@@ -20,11 +18,3 @@ ENVIRONMENT = {
     "PYTHONSAFEPATH": "1",
 }
 """Of a Python that imports it, whatever stands in its working directory."""
-
-
-def script(name: str) -> tuple[str, str]:
-    """A Lua script of it, in full, and its digest."""
-    with ZipFile(PACKAGE) as archive:
-        parts = [archive.read(f"django_redislock/lua/{part}.lua") for part in ("_lib", name)]
-    source = b"\n".join(parts)
-    return source.decode(), sha1(source, usedforsecurity=False).hexdigest()

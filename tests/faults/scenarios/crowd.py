@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 
 from django_redislock.clock import now
-from django_redislock.engine import protocol
+from django_redislock.engine import protocol, store
 from tests.servers import Node
 
 from .. import client as own
-from ..crew import Client, finish_all
-from ..events import Event
+from ..checker import History, Hold
+from ..crew import finish_all
 from ..scenario import Run, Setting, scenario
 
 WAITERS = 64
 
 COMMANDS = 3
 """For one acquisition: to ask, to wait, and to release. Who waits for long asks and waits again
-after each `SLICE`."""
+after each `BLOCKING_POP_SECONDS`."""
 
 SELDOM = 3.0
 """Seconds after which a waiter shows life that comes when it is told, and hardly otherwise."""
@@ -53,40 +53,28 @@ def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
         done = sum(finish_all(clients))
         took = now() - began
         sent = commands(node) - before
-        held = [each for client in clients for each in holds(client) if each["asked"] > began]
-        waits = [each["t"] - each["asked"] for each in held]
+        events = [event for client in clients for event in client.events()]
+        held = [hold for hold in History(events).holds if hold.asked > began]
+        waits = [hold.began - hold.asked for hold in held]
         turns = max(turns_waited(held))
         setting.notes.append(
             f"{done:,} acquisitions by {WAITERS} processes, {done / took:,.0f} per second, "
             f"{sent / done:.2f} commands each; the longest wait was {max(waits) * 1000:,.0f} ms, "
             f"or {turns} other holders"
         )
-        allowed = sum(COMMANDS + 2 * int(wait / protocol.SLICE) for wait in waits)
+        allowed = sum(COMMANDS + 2 * int(wait / protocol.BLOCKING_POP_SECONDS) for wait in waits)
         assert sent <= allowed, f"{sent} commands, not {allowed}"
         assert turns <= WAITERS, f"somebody waited for {turns} turns of others"
 
     setting.each(body)
 
 
-def holds(client: Client) -> Iterator[Event]:
-    """Its acquisitions, with when it stood in the queue, if it had to."""
-    queued = None
-    for event in client.events():
-        match event["what"]:
-            case "want":
-                queued = None
-            case "queued":
-                queued = event["t"]
-            case "held":
-                yield event | {"queued": queued}
-
-
-def turns_waited(held: list[Event]) -> Iterator[int]:
-    """How often somebody else came to hold it while one stood in the queue, for each."""
-    in_order = sorted(held, key=lambda event: event["fence"])
-    for place, event in enumerate(in_order):
+def turns_waited(held: list[Hold]) -> Iterator[int]:
+    """Yield for each hold how many others began while its client was queued."""
+    in_order = sorted(held, key=lambda hold: hold.fence)
+    for place, hold in enumerate(in_order):
         first = place
-        while event["queued"] and first and in_order[first - 1]["t"] > event["queued"]:
+        while hold.queued and first and in_order[first - 1].began > hold.queued:
             first -= 1
         yield place - first
 
@@ -104,4 +92,4 @@ COME_SELDOM = f"{__name__}:come_seldom"
 
 
 def come_seldom(client: own.Client) -> None:
-    protocol.SLICE, protocol.ALIVE = SELDOM, 3 * SELDOM
+    protocol.BLOCKING_POP_SECONDS, store.WAITER_TTL_SECONDS = SELDOM, 3 * SELDOM

@@ -327,14 +327,10 @@ class Watched(Sentinels):
         for lock in self.locks:
             self._setting.log.write("taken", lock=lock, since=now() - DECIDED)
 
-    def client(self, run: Run, crew: Crew, who: str) -> Client:
+    def client(self, run: Run, crew: Crew, who: str, **how: Any) -> Client:
         client = run.client_of(crew, who, {})
-        client.ask(
-            "tests.faults.work:by_sentinel",
-            name=self.name,
-            sentinels=self.addresses,
-            through=run.random.choice(BACKENDS),
-        )
+        how = {"sentinels": self.addresses, "through": run.random.choice(BACKENDS)} | how
+        client.ask("tests.faults.work:by_sentinel", name=self.name, **how)
         return client
 
     def order(self) -> bool:
@@ -409,17 +405,11 @@ class Parted(Watched):
     def client_with(self, master: Node, run: Run, crew: Crew, who: str) -> Client:
         if who not in WITH_THE_MASTER:
             return self.client(run, crew, who)
-        client = run.client_of(crew, who, {})
         others = [node for node in self.proxies if node is not master]
         ways = [(self.proxies[node].address, self._across[node].address) for node in others]
-        client.ask(
-            "tests.faults.work:by_sentinel",
-            name=self.name,
-            sentinels=[self._across[each].address for each in self.sentinels],
-            ways=[*ways, (self.proxies[master].address, master.address)],
-            through=CORE,
-        )
-        return client
+        ways.append((self.proxies[master].address, master.address))
+        sentinels = [self._across[each].address for each in self.sentinels]
+        return self.client(run, crew, who, sentinels=sentinels, ways=ways, through=CORE)
 
     def part(self, master: Node) -> list[Proxy]:
         """Let nothing pass between the sides; tells what is to be thawed."""
@@ -435,13 +425,10 @@ class Parted(Watched):
 PARTED = {"runs": 12, "short": 1, "operations": 10, "may_fail": (EXCLUSION, ORDER, WAKING)}
 
 
-@scenario(
-    9,
-    "Partition, the server's min-replicas-to-write 1",
-    errors=(*ERRORS, REFUSED),
-    args=GUARDED,
-    **PARTED,
-)
+WRITES = "Partition, the server's min-replicas-to-write 1"
+
+
+@scenario(9, WRITES, errors=(*ERRORS, REFUSED), args=GUARDED, **PARTED)
 @scenario(9, "Partition, min_replicas=1", errors=ERRORS, args={"min_replicas": 1}, **PARTED)
 @scenario(9, "Partition, the master on the minority side", errors=ERRORS, **PARTED)
 def partition(setting: Setting, min_replicas: int = 0, **config: Any) -> None:
@@ -539,14 +526,7 @@ def migrations(setting: Setting, *, atomic: bool = False) -> None:
 # Primaries that are replaced
 
 
-@scenario(
-    19,
-    "Manual failover in a Cluster",
-    runs=3,
-    short=1,
-    faults=FAILOVERS,
-    operations=10,
-)
+@scenario(19, "Manual failover in a Cluster", runs=3, short=1, faults=FAILOVERS, operations=10)
 def in_agreement(setting: Setting) -> None:
     crew = setting.crew()
 
@@ -565,19 +545,13 @@ def in_agreement(setting: Setting) -> None:
     each(setting, 1, lambda: setting.use(Cluster()), body)
 
 
+STRUCK = "A Cluster's primary is killed or paused"
+
+
 @scenario(
-    19,
-    "A Cluster's primary is killed or paused, min_replicas=1",
-    may_fail=(ORDER, WAKING),
-    args={"min_replicas": 1},
-    **REPLACED,
+    19, f"{STRUCK}, min_replicas=1", may_fail=(ORDER, WAKING), args={"min_replicas": 1}, **REPLACED
 )
-@scenario(
-    19,
-    "A Cluster's primary is killed or paused",
-    may_fail=(EXCLUSION, ORDER, WAKING),
-    **REPLACED,
-)
+@scenario(19, STRUCK, may_fail=(EXCLUSION, ORDER, WAKING), **REPLACED)
 def replaced(setting: Setting, min_replicas: int = 0) -> None:
     crew = setting.crew()
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib.messages import get_messages
 from django.core.management import CommandError, call_command
 
+from django_redislock import locks
 from django_redislock.clock import now
 from django_redislock.signals import lock_force_released
 from django_redislock.snapshots import LockInfo
@@ -203,8 +204,6 @@ def prepare(client: own.Client) -> None:
 
 def operate(client: own.Client, lock: str, way: str) -> None:
     """Release it again and again, until there is another order."""
-    from django_redislock import locks
-
     while not client.is_told():
         info = locks.get(lock)
         if info and info.holders:
@@ -228,12 +227,6 @@ def release(client: own.Client, way: str, info: LockInfo) -> None:
     client.log.write("forced", **about)
     for _ in tokens:
         client.log.write("fault", kind="force")
-
-
-def by_manager(info: LockInfo, token: str | None) -> bool:
-    from django_redislock import locks
-
-    return bool(locks.force_release(info.name, token))
 
 
 def by_command(info: LockInfo, token: str | None) -> bool:
@@ -267,7 +260,7 @@ def browser() -> Any:
 
 RELEASE = "/admin/django_redislock/activelock/release/"
 WAYS: dict[str, Callable[[LockInfo, str | None], bool]] = {
-    "manager": by_manager,
+    "manager": lambda info, token: bool(locks.force_release(info.name, token)),
     "command": by_command,
     "admin": by_admin,
 }
@@ -275,8 +268,6 @@ WAYS: dict[str, Callable[[LockInfo, str | None], bool]] = {
 
 def ends(client: own.Client, lock: str) -> list[tuple[int, str, float]]:
     """How and when each holding ended, by its fencing token."""
-    from django_redislock import locks
-
     # Whatever comes between the two looks at clocks makes it less than it is.
     ahead = max(time.time() - now() for _ in range(100))
     return [

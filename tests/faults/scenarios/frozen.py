@@ -3,10 +3,9 @@
 import json
 import os
 import signal
-from dataclasses import dataclass
 from typing import Any
 
-from django_redislock.engine.protocol import SLICE
+from django_redislock.engine.protocol import BLOCKING_POP_SECONDS
 from tests.fencing import postgres
 
 from ..checker import AT_ONCE
@@ -53,7 +52,7 @@ def frozen(setting: Setting) -> None:
 FACTS = {
     "operations": 2,
     "free_within": until_free(max(LONG_LEASES)),
-    "wake_within": AT_ONCE + SLICE,
+    "wake_within": AT_ONCE + BLOCKING_POP_SECONDS,
 }
 
 
@@ -129,7 +128,14 @@ def write_rows(client: Client, lock: str, stop: bool = False) -> dict[str, bool]
     fenced_row, plain_row = rows(lock)
     held, accepted, place = client.held[lock], True, 0
     about = {"lock": lock, "register": "row", "fence": held.fence_token}
-    with connections["postgres"].execute_wrapper(Stop(done=not stop)):
+    stops = iter([True] * stop)
+
+    def stop_once(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith("UPDATE") and next(stops, False):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return execute(sql, *rest)
+
+    with connections["postgres"].execute_wrapper(stop_once):
         try:
             with transaction.atomic(using="postgres"):
                 fenced(fenced_row, held).update(balance=F("balance") + 1)
@@ -142,19 +148,6 @@ def write_rows(client: Client, lock: str, stop: bool = False) -> dict[str, bool]
             place = plain_row.get().balance
         client.log.write("write", fenced=False, place=place, **about)
     return {"wrote": True, "accepted": accepted}
-
-
-@dataclass
-class Stop:
-    """Before the first UPDATE."""
-
-    done: bool
-
-    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if sql.startswith("UPDATE") and not self.done:
-            self.done = True
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return execute(sql, params, many, context)
 
 
 @scenario(

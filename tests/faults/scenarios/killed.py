@@ -1,6 +1,7 @@
 """Processes that are killed."""
 
-from django_redislock.engine.protocol import ALIVE, SLICE
+from django_redislock.engine.protocol import BLOCKING_POP_SECONDS
+from django_redislock.engine.store import WAITER_TTL_SECONDS
 from tests.servers import Node
 
 from ..crew import Client, Crew, kill_all
@@ -20,11 +21,7 @@ UNTIL_FREE = until_free(max(LEASES))
 
 
 def take_turns(
-    run: Run,
-    crew: Crew,
-    node: Node,
-    lease: float,
-    work: tuple[float, float] = (0.01, 0.04),
+    run: Run, crew: Crew, node: Node, lease: float, work: tuple[float, float] = (0.01, 0.04)
 ) -> list[Client]:
     """Start three clients that use the run's lock in turn."""
     clients = run.clients(crew, node, "first", "second", "third")
@@ -51,17 +48,13 @@ def holder(setting: Setting) -> None:
     setting.each(body, lanes=8)
 
 
-@scenario(
-    4,
-    "SIGKILL of the first 50 waiters",
-    runs=24,
-    short=2,
-    faults=50,
-    operations=2,
-    free_within=3,
-    args={"dead": 50, "lanes": 2},
-)
-@scenario(4, "SIGKILL of the first waiter", runs=120, short=4, operations=2, free_within=3)
+WAITERS = {"operations": 2, "free_within": 3}
+ONE = {"runs": 120, "short": 4, **WAITERS}
+FIFTY = {"runs": 24, "short": 2, **WAITERS, "args": {"dead": 50, "lanes": 2}}
+
+
+@scenario(4, "SIGKILL of the first 50 waiters", faults=50, **FIFTY)
+@scenario(4, "SIGKILL of the first waiter", **ONE)
 def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
     """So many waiters before one that lives are killed, shortly or long before the release."""
     node, crew = setting.node(), setting.crew()
@@ -69,7 +62,8 @@ def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
     def body(run: Run) -> None:
         holder, waiters, live = queue(run, crew, node, dead)
         kill_all(waiters)
-        run.moment(run.random.choice((0, 0.1, ALIVE + SLICE)))  # until they count as dead
+        # The longest is until they count as dead.
+        run.moment(run.random.choice((0, 0.1, WAITER_TTL_SECONDS + BLOCKING_POP_SECONDS)))
         run.free()
         holder.ask("release", lock=run.lock)
         assert live.answer()
@@ -78,25 +72,11 @@ def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
     setting.each(body, lanes=lanes)
 
 
-@scenario(
-    5,
-    "SIGKILL of a waiter with an unconfirmed grant, and of 49 behind it",
-    runs=24,
-    short=2,
-    faults=51,
-    operations=2,
-    free_within=3,
-    args={"dead": 50, "lanes": 2},
-)
-@scenario(
-    5,
-    "SIGKILL of a waiter with an unconfirmed grant",
-    runs=120,
-    short=4,
-    faults=2,
-    operations=2,
-    free_within=3,
-)
+UNCONFIRMED = "SIGKILL of a waiter with an unconfirmed grant"
+
+
+@scenario(5, f"{UNCONFIRMED}, and of 49 behind it", faults=51, **FIFTY)
+@scenario(5, UNCONFIRMED, faults=2, **ONE)
 def granted(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
     """A waiter dies when it was just let in, and does not know of it yet. Those behind it, up to
     one that lives, died shortly before it was let in, or die then."""

@@ -126,7 +126,9 @@ def tell_how_soon(setting: Setting, seconds: list[float], since: str) -> None:
 
 TROUBLE = "ConnectionError", "BusyLoadingError", "TimeoutError"
 
-FACTS = {"runs": 40, "short": 4, "operations": 3, "errors": TROUBLE}
+MANY = {"runs": 40, "short": 4, "operations": 3}
+FEW = {"runs": 20, "short": 2, "operations": 3}
+FACTS = {**MANY, "errors": TROUBLE}
 
 UNTIL_FREE = 3.0  # seconds: the places of waiters that asked again are still there
 
@@ -156,13 +158,10 @@ def with_a_file(setting: Setting, sync: str) -> int:
     return ends.count("released")
 
 
-@scenario(
-    7,
-    "Server killed and restarted: with AOF everysec",
-    free_within=UNTIL_FREE,
-    may_fail=(EXCLUSION,),
-    **FACTS,
-)
+EVERYSEC = "Server killed and restarted: with AOF everysec"
+
+
+@scenario(7, EVERYSEC, free_within=UNTIL_FREE, may_fail=(EXCLUSION,), **FACTS)
 def everysec(setting: Setting) -> None:
     """A killed process loses what it had not yet written: up to two seconds, if the disk is slow
     to sync. A machine that goes down loses a second more."""
@@ -193,7 +192,7 @@ BYTES = 1000  # the size of a key that fills a server
 ROOM = 300 * BYTES
 
 
-@scenario(11, "FLUSHDB", runs=40, short=4, operations=3, may_fail=(EXCLUSION, ORDER))
+@scenario(11, "FLUSHDB", may_fail=(EXCLUSION, ORDER), **MANY)
 def flushdb(setting: Setting) -> None:
     def strike(kept: Kept) -> float:
         kept.run.moment(0.5)
@@ -205,7 +204,7 @@ def flushdb(setting: Setting) -> None:
     lose(setting, strike)
 
 
-AGAIN = {"runs": 20, "short": 2, "faults": 20, "operations": 3}
+AGAIN = {**FEW, "faults": 20}
 
 
 @scenario(
@@ -242,7 +241,7 @@ def again_and_again(setting: Setting, kind: str, command: tuple[str, ...]) -> No
     each(setting, body)
 
 
-@scenario(11, "Eviction: allkeys-lru", runs=20, short=2, operations=3, may_fail=(EXCLUSION, ORDER))
+@scenario(11, "Eviction: allkeys-lru", may_fail=(EXCLUSION, ORDER), **FEW)
 def eviction(setting: Setting) -> None:
     def strike(kept: Kept) -> float:
         run, node = kept.run, kept.node
@@ -264,14 +263,7 @@ def eviction(setting: Setting) -> None:
     lose(setting, strike, maxmemory_policy="allkeys-lru")
 
 
-@scenario(
-    11,
-    "Out of memory: noeviction",
-    runs=20,
-    short=2,
-    operations=3,
-    errors=("OutOfMemoryError", "ResponseError"),
-)
+@scenario(11, "Out of memory: noeviction", errors=("OutOfMemoryError", "ResponseError"), **FEW)
 def out_of_memory(setting: Setting) -> None:
     """A holder goes on, and a newcomer gets an error."""
     crew = setting.crew()
@@ -324,14 +316,10 @@ def set_forward(run: Run, clock: Clock, seconds: float) -> float:
     return now()
 
 
-@scenario(
-    12,
-    "The server's clock is set forward, past all leases",
-    runs=40,
-    short=4,
-    operations=3,
-    may_fail=(EXCLUSION, ORDER),
-)
+AHEAD = "The server's clock is set forward, past all leases"
+
+
+@scenario(12, AHEAD, may_fail=(EXCLUSION, ORDER), **MANY)
 def forward(setting: Setting) -> None:
     """It ends all leases, and the heartbeats of all waiters expire."""
 
@@ -344,15 +332,10 @@ def forward(setting: Setting) -> None:
     lose(setting, strike, clocks=True)
 
 
-@scenario(
-    12,
-    "The server's clock is set back by an hour",
-    runs=40,
-    short=4,
-    operations=3,
-    free_within=GRACE,
-    may_fail=(ORDER,),
-)
+BACK = "The server's clock is set back by an hour"
+
+
+@scenario(12, BACK, free_within=GRACE, may_fail=(ORDER,), **MANY)
 def back(setting: Setting) -> None:
     """Waiters from before that are queued behind those who come later."""
 
@@ -369,13 +352,8 @@ def back(setting: Setting) -> None:
 
 @scenario(
     12,
-    "The server's clock is set back by an hour, and the holder dies",
-    runs=20,
-    short=2,
-    faults=2,
-    operations=3,
-    free_within=LEASE * 1.1 + GRACE,
-    may_fail=(ORDER,),
+    f"{BACK}, and the holder dies",
+    **FEW | {"faults": 2, "free_within": LEASE * 1.1 + GRACE, "may_fail": (ORDER,)},
     wake_within=10,
 )
 def back_and_dead(setting: Setting) -> None:
@@ -399,16 +377,10 @@ def back_and_dead(setting: Setting) -> None:
     setting.notes.append("the lock stayed held until it was force-released")
 
 
-@scenario(
-    12,
-    "The clients' wall clocks are set",
-    runs=20,
-    short=2,
-    faults=10,
-    operations=3,
-    free_within=GRACE,
-    at_once=True,
-)
+WALL = "The clients' wall clocks are set"
+
+
+@scenario(12, WALL, faults=10, free_within=GRACE, at_once=True, **FEW)
 def clients(setting: Setting) -> None:
     """Nothing happens."""
     clock = Clock(setting.folder / "clock")

@@ -134,54 +134,35 @@ def know_scripts(node: Node) -> None:
 WHO = "sync", "sync that retries", "async", "async that retries"
 
 
-FACTS = {"runs": 25, "faults": 50}
+TURNS = {"how": "take_turns"}
 
-# A client whose replies are lost again and again may send no heartbeat for so long that it loses
-# its place in the queue.
-scenario(
-    6,
-    "Request or reply lost: acquire",
-    short=1,
-    operations=10,
-    free_within=UNTIL_FREE,
-    wake_within=UNTIL_FREE,
-    may_fail=(ORDER,),
-    errors=("ConnectionError",),
-    args={"matches": acquires, "how": "take_turns"},
-    **FACTS,
-)(lose)
-scenario(
-    6,
-    "Request or reply lost: release",
-    short=1,
-    operations=10,
-    free_within=UNTIL_FREE,
-    errors=("ConnectionError",),
-    args={"matches": releases, "how": "take_turns"},
-    **FACTS,
-)(lose)
-scenario(
-    6,
-    "Request or reply lost: renewal",
-    short=1,
-    operations=2,
-    errors=("ConnectionError",),
-    args={"matches": runs(RENEW), "how": "renew_it", "lease": 2},
-    **FACTS,
-)(lose)
-# A client that gave up without a reply, and so asks again, may acquire the lock after all, but not
-# from its old place.
-scenario(
-    6,
-    "Request or reply lost: a waiter gives up",
-    short=6,
-    operations=5,
-    free_within=UNTIL_FREE,
-    may_fail=(ORDER,),
-    errors=("ConnectionError", "TimeoutError"),
-    args={"matches": gives_up, "how": "wait_shortly", "kinds": KINDS},
-    **FACTS,
-)(lose)
+FACTS = {
+    **{"runs": 25, "short": 1, "faults": 50, "operations": 10},
+    **{"free_within": UNTIL_FREE, "errors": ("ConnectionError",)},
+}
+
+for _what, _args, _facts in (
+    # A client whose replies are lost again and again may send no heartbeat for so long that it
+    # loses its place in the queue.
+    ("acquire", {"matches": acquires, **TURNS}, {"wake_within": UNTIL_FREE, "may_fail": (ORDER,)}),
+    ("release", {"matches": releases, **TURNS}, {}),
+    (
+        "renewal",
+        {"matches": runs(RENEW), "how": "renew_it", "lease": 2},
+        {"operations": 2, "free_within": None},
+    ),
+    # A client that gave up without a reply, and so asks again, may acquire the lock after all, but
+    # not from its old place.
+    (
+        "a waiter gives up",
+        {"matches": gives_up, "how": "wait_shortly", "kinds": KINDS},
+        {
+            **{"short": 6, "operations": 5, "may_fail": (ORDER,)},
+            **{"errors": ("ConnectionError", "TimeoutError")},
+        },
+    ),
+):
+    scenario(6, f"Request or reply lost: {_what}", args=_args, **FACTS | _facts)(lose)
 
 
 # What the clients do

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from uuid import NAMESPACE_DNS, uuid5
 
 from django_redislock import LockError, locks
-from django_redislock.engine import protocol
+from django_redislock.engine import store
 from django_redislock.identity import SharedOwner
 from tests.lock_tools import start
 from tests.tools import wait_until
@@ -48,11 +48,17 @@ class Visit:
         self._lock = lock
         task_id = holder["task_name"] and str(uuid5(NAMESPACE_DNS, f"{holder} {lock.name}"))
         lock.on_conflict = "skip" if task_id else ""
-        anybody, info_of = SharedOwner(), lock._info
+        request_of = lock._request
         invented = holder | {"thread": "MainThread", "task_id": task_id}
         # The thread that acquires the lock is not the one that renews and releases it.
-        lock._owner = lambda: anybody
-        lock._info = lambda renewed: json.dumps(json.loads(info_of(renewed)) | invented)
+        lock._shared_owner = SharedOwner()
+
+        def request(*args: Any) -> Any:
+            made = request_of(*args)
+            made.info = json.dumps(json.loads(made.info) | invented)
+            return made
+
+        lock._request = request
 
     def acquire(self) -> None:
         """Return when the lock is acquired, refused, or waited for."""
@@ -74,7 +80,7 @@ class Visit:
     def _is_handed_over(self) -> bool:
         # A waiter that is granted the lock has a short lease until it confirms the grant.
         info = locks.get(self._lock.name)
-        return not info or all(each.ttl > protocol.CLAIM for each in info.holders)
+        return not info or all(each.ttl > store.GRANT_TTL_SECONDS for each in info.holders)
 
 
 class Shop:
@@ -177,7 +183,7 @@ def busy_shop(server: TimedServer) -> Iterator[None]:
     for before in range(3600, 0, -RENEWED_EVERY):
         shop.plan(before - 4, shop.renew)
     # No waiter counts as dead because the clock jumps.
-    with patch.object(protocol, "ALIVE", 3600.0):
+    with patch.object(store, "WAITER_TTL_SECONDS", 3600.0):
         shop.open()
         try:
             yield

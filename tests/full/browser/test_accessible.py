@@ -8,7 +8,7 @@ from .axe import serious_violations
 from .browser import Tab
 from .pages import LIST, RELEASE, path_of
 
-PATHS = [LIST, f"{LIST}?q=none", path_of("invoice:1"), f"{LIST}dashboard/", RELEASE]
+PATHS = ["/admin/", LIST, f"{LIST}?q=none", path_of("invoice:1"), f"{LIST}dashboard/", RELEASE]
 
 
 UNREACHABLE = """

@@ -11,11 +11,11 @@ from selenium.webdriver.support.ui import Select
 
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
-from django_redislock.lock_types import core
+from django_redislock.lock_types import base
 from django_redislock.text import short_duration
 
 from .browser import Tab
-from .pages import LIST, RELEASE, ask_to_release_selected, confirm, lists
+from .pages import LIST, ask_to_release_selected, confirm, lists
 
 BOX = "Select this object for an action - "
 
@@ -304,7 +304,7 @@ def test_all_default_columns_fit_next_to_the_sidebar(
 ) -> None:
     other = {**settings.CACHES["default"], "KEY_PREFIX": "other"}
     settings.CACHES = {**settings.CACHES, "sessions-eu-central": other}
-    monkeypatch.setattr(core, "info_text", lambda *_, **__: json.dumps(TASK))
+    monkeypatch.setattr(base, "info_text", lambda *_, **__: json.dumps(TASK))
     for manager in (locks, locks.using("sessions-eu-central")):
         for name, timeout in (("payout", 60), ("invoice:42", 3000), ("x" * 100, 90_000)):
             hold(name, manager=manager, timeout=timeout)
@@ -326,27 +326,3 @@ def test_the_filter_is_where_it_takes_no_room_from_the_list(tab: Tab, viewer, ho
         tab.open(LIST)
         places[width] = tab.script(PLACE_OF_THE_FILTER)
     assert places == {1600: "beside", 1280: "above", 768: "below"}
-
-
-def choose_columns(tab: Tab) -> None:
-    tab.driver.find_element(By.CSS_SELECTOR, ".redislock-columns summary").click()
-    tab.get("checkbox", "task").click()
-    tab.follow(tab.get("button", "Show these"))
-    assert tab.path == LIST
-    headers = [each.text.casefold() for each in tab.driver.find_elements(By.TAG_NAME, "th")]
-    assert "task" not in headers
-    assert "holder" in headers
-
-
-def test_the_list_works_without_scripts(tab: Tab, releaser, hold) -> None:
-    tab.without_scripts()
-    hold("invoice:42")
-    tab.open(LIST)
-    choose_columns(tab)
-    assert tab.all("combobox", "Refresh:") == []
-
-    tab.follow(tab.get("button", "Release all that match (1)…"))
-    assert tab.path == RELEASE
-    confirm(tab)
-
-    assert locks.get("invoice:42") is None

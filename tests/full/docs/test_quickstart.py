@@ -1,8 +1,6 @@
 """The quickstart of README.md works when a reader pastes it into a new project."""
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,39 +8,20 @@ from pathlib import Path
 import pytest
 
 from django_redislock.testing import EmbeddedServer
+from tests.full.release.installing import Place
 from tests.tools import ROOT
 
 ADDRESS = "127.0.0.1:6379"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OWN_VARIABLES = ("DJANGO_SETTINGS_MODULE", "PYTHONPATH", "REDIS_URL")
-"""Variables of these tests that a reader's environment does not have."""
 
 
-class Project:
-    """A new Django project in a folder of its own."""
+class Project(Place):
+    """A new Django project in a folder of its own, with the packages of these tests."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        inherited = {key: value for key, value in os.environ.items() if key not in OWN_VARIABLES}
-        path = f"{Path(sys.executable).parent}:{inherited['PATH']}"
-        self._environment = inherited | {"PATH": path, "PYTHONPATH": str(ROOT)}
-        self.run("django-admin startproject mysite .")
-
-    def run(self, command: str, stdin: str = "") -> str:
+    def shell(self, command: str, stdin: str = "") -> str:
         """Run a shell command in the folder, and return what it printed."""
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env=self._environment,
-            input=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
-        return done.stdout
+        path = f"PATH={Path(sys.executable).parent}:$PATH PYTHONPATH={ROOT}"
+        return self.run("bash", "-c", f"export {path}\n{command}", stdin=stdin)
 
 
 @pytest.fixture
@@ -68,15 +47,16 @@ def test_a_new_project_lists_the_held_locks(
     tmp_path: Path, quickstart: list[tuple[str, str]]
 ) -> None:
     project = Project(tmp_path)
+    project.shell("django-admin startproject mysite .")
     printed: list[str] = []
     for language, text in quickstart:
         if "CACHES = " in text:
             with (project.folder / "mysite" / "settings.py").open("a") as settings:
                 settings.write(text)
         elif language == "python":
-            printed.append(project.run("python manage.py shell", with_listing(text)))
+            printed.append(project.shell("python manage.py shell", with_listing(text)))
         commands = re.findall(r"^\$ (python .*)$", text, re.MULTILINE)
-        printed += map(project.run, commands)
+        printed += map(project.shell, commands)
 
     listings = [text for text in printed if re.search(r"^NAME +STATE ", text, re.MULTILINE)]
     names = [re.findall(r"^\S*?([\w:=]+) +held ", text, re.MULTILINE) for text in listings]

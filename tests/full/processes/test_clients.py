@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import redis
 
 from django_redislock import locks
 from django_redislock.lua import ACQUIRE
+from tests.commands import run_process
 from tests.faults.proxy import Proxy, runs
 from tests.servers import Node
 from tests.tools import ROOT, Child, leftovers, wait_until
@@ -138,13 +138,9 @@ lock.acquire()
 def test_the_end_of_the_process_does_not_warn(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AT_EXIT)
-    done = subprocess.run(
-        [sys.executable, "-W", "always::ResourceWarning", script],
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
+    program = [sys.executable, "-W", "always::ResourceWarning", str(script)]
+    done = run_process(program=program, PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stderr
     assert "lock object" not in done.stderr
     assert locks.force_release("a") == 1
 

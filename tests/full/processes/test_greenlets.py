@@ -1,10 +1,8 @@
 """Greenlets beside an event loop: asyncio knows one loop for each thread of the system."""
 
-import os
-import subprocess
 import sys
 
-from tests.tools import ROOT
+from tests.commands import run_process
 
 PROGRAM = """
 from gevent import monkey
@@ -52,13 +50,5 @@ print("as they should")
 
 
 def test_a_greenlet_is_not_taken_for_the_task_that_runs_in_another(redis_server):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_process(program=[sys.executable, "-c", PROGRAM])
     assert done.stdout == "as they should\n", done.stderr

@@ -64,13 +64,14 @@ class Place:
     def python(self, *arguments: str) -> str:
         return self.run(str(self.folder / "venv" / "bin" / "python"), *arguments)
 
-    def run(self, *command: str) -> str:
-        ours = {"PYTHONPATH", "DJANGO_SETTINGS_MODULE"}
+    def run(self, *command: str, stdin: str = "") -> str:
+        ours = {"PYTHONPATH", "DJANGO_SETTINGS_MODULE", "REDIS_URL"}
         try:
             return subprocess.run(
                 command,
                 cwd=self.folder,
                 env={name: value for name, value in os.environ.items() if name not in ours},
+                input=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

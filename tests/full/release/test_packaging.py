@@ -1,19 +1,24 @@
 """The sdist and the wheel are complete, and a project can use the wheel."""
 
+import html
 import os
+import re
 from pathlib import Path
 
 import pytest
+from readme_renderer import markdown
 
 import django_redislock
 from tests.tools import ROOT
 
-from .artefacts import Artefacts, differing, unfit, unlike
+from .artefacts import ADDRESS, Artefacts, differing, unfit, unlike
 from .installing import Place, beside
 from .tree import Tree
 
 # The wheel is built once, in one test process.
 pytestmark = pytest.mark.xdist_group("packaging")
+
+README = (ROOT / "README.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,25 @@ def test_an_index_accepts_the_metadata_and_renders_the_readme(artefacts: Artefac
     requirements = {str(each) for each in metadata.requires_dist or [] if not each.marker}
     assert requirements == {"django>=5.2", "redis>=5.0.3"}
     assert str(metadata.license_expression) == "BSD-3-Clause"
+    page, urls = markdown.render(metadata.description) or "", metadata.project_urls or {}
+    addresses = {each for each in ADDRESS.findall(page) if not each.startswith("#")}
+    assert "<img " in page
+    assert {urls["Documentation"], urls["Changelog"], urls["Issues"]} <= addresses
+    # pyproject.toml has the addresses in two tables: what one makes absolute is below the other.
+    made = [each for each in addresses if each not in README]
+    assert [each for each in made if not each.startswith(tuple(urls.values()))] == []
+
+
+def test_the_rendered_readme_has_all_headings_and_all_code(artefacts: Artefacts) -> None:
+    visible = re.sub(r"<!--.*?-->", "", README, flags=re.DOTALL)
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", visible, re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", re.sub("```.*?```", "", visible, flags=re.DOTALL), re.M)
+    page = markdown.render(artefacts.metadata.description) or ""
+    text = html.unescape(re.sub("<[^>]*>", "", page))
+    assert any("CACHES = " in block for block in blocks)
+    assert "Quickstart" in headings
+    assert [each for each in [*blocks, *headings] if each.strip() not in text] == []
+    assert "invisible-code-block" not in text
 
 
 def test_the_place_has_the_wheel_and_not_the_checkout(place: Place) -> None:

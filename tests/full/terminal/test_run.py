@@ -1,9 +1,7 @@
 """`manage.py locks run` with signals, lost locks, and a shell on a pseudo-terminal."""
 
 import os
-import pty
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,7 +13,7 @@ import pytest
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
 from tests.commands import Subprocess, Terminal, run_process
-from tests.tools import ROOT, wait_until
+from tests.tools import wait_until
 
 RUN = [sys.executable, "-W", "error", "-m", "django", "locks", "run"]
 
@@ -167,16 +165,6 @@ def test_signal_ends_the_wait(hold, name):
 # The lock is lost
 
 
-def test_lost_lock_ends_the_command():
-    with Run("x", "--timeout", "3", "--", "sh", "-c", "echo pid $$; exec sleep 1000") as run:
-        pid = run.expect("pid")
-        locks.force_release("x")
-
-        assert run.wait() == 75
-        assert not alive(pid)
-    run.expect_complaint("x was lost: the command was told to end")
-
-
 @pytest.mark.parametrize("before", [(), NO_STDERR])
 def test_a_command_that_handles_sigterm_after_a_loss_is_exit_75(before):
     code = SLOW.replace("sys.stdin.readline()", "")
@@ -203,14 +191,18 @@ def test_a_command_that_does_not_end_is_killed_with_its_children():
         gone(child, pid)
 
 
-def test_a_stopped_command_is_ended_too():
+@pytest.mark.parametrize("stopped", [False, True])
+def test_lost_lock_ends_the_command(stopped):
     with Run("x", "--timeout", "3", "--grace", "60", "--", "sleep", "1000") as run:
         (command,) = wait_until(lambda: psutil.Process(run.pid).children())
         wait_until(lambda: command.name() == "sleep")
-        command.suspend()
+        if stopped:
+            command.suspend()
         locks.force_release("x")
 
         assert run.wait() == 75
+        assert not alive(command.pid)
+    run.expect_complaint("x was lost: the command was told to end")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
@@ -323,24 +315,13 @@ def test_a_closed_terminal_ends_the_command():
         "signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # the parent may ignore it
         "os.execv(sys.argv[1], sys.argv[1:])"
     )
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", leads, *RUN, "x", "--", "sleep", "1000"],
-        cwd=ROOT,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    try:
+    program = [sys.executable, "-c", leads, *RUN, "x", "--", "sleep", "1000"]
+    with Terminal(program=program) as terminal:
+        process = terminal.process
         wait_until(lambda: [p.name() for p in psutil.Process(process.pid).children()] == ["sleep"])
-        os.close(ours)
+        os.close(terminal.ours)
+        terminal.ours = os.open(os.devnull, os.O_RDONLY)  # to be closed at the end
         assert process.wait(timeout=20) == 128 + signal.SIGHUP
-    finally:
-        process.kill()  # and the kernel kills the command
-        process.wait()
 
 
 def test_job_control_stops_and_resumes_both():

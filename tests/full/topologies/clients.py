@@ -14,11 +14,7 @@ from tests.tools import ROOT
 
 MAJORS = (5, 6, 7, 8)
 FOLDERS = Path(sys.prefix, "clients")
-SUITE = [
-    "tests/full/topologies/test_conformance.py",
-    "-k",
-    "tcp-valkey or cluster-acl",
-]
+SUITE = ["tests/full/topologies/test_conformance.py", "-k", "tcp-valkey or cluster-acl"]
 
 WHICH = """
 import redis

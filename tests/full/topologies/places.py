@@ -51,8 +51,12 @@ def django_valkey(url: str, **options: Any) -> Settings:
 
 def cluster(startup: list[tuple[str, int]], **options: Any) -> Settings:
     """A client of a Cluster, which no backend has."""
+    memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    return {"CACHES": {"default": memory}} | cluster_client(startup, **options)
+
+
+def cluster_client(startup: list[tuple[str, int]], **options: Any) -> Settings:
     return {
-        "CACHES": {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}},
         "REDISLOCK_CLIENT": "tests.full.topologies.cluster_clients.make",
         "REDISLOCK_ASYNC_CLIENT": "tests.full.topologies.cluster_clients.make_async",
         "TESTS_CLUSTER": {"startup": startup, "options": options},

@@ -1,7 +1,5 @@
 """Slots of a Cluster that move while locks of theirs are held and waited for."""
 
-import asyncio
-
 import pytest
 from redis.crc import key_slot
 
@@ -17,21 +15,9 @@ pytestmark = [
     pytest.mark.parametrize("topology", sorts("cluster-acl"), indirect=True),
 ]
 
-WAYS = ["move_slot", "move_slot_atomically"]
 LEASE = 3.0
 SLOT = key_slot(str(Keys("any").of("a").bucket).encode())
 """That of the lock "a", as its bucket's number is the hash tag."""
-
-
-@pytest.fixture
-def move(topology):
-    """Move the slot of the lock to another master, each time."""
-
-    def move(way):
-        cluster = topology.cluster
-        getattr(cluster, way)(SLOT, another(cluster))
-
-    return move
 
 
 def another(cluster):
@@ -39,23 +25,27 @@ def another(cluster):
     return next(node for node in cluster.owners() if node is not owner)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_lock_is_held_renewed_and_handed_over_across_moves(move, other, way):
+@pytest.mark.parametrize("way", ["move_slot", "move_slot_atomically"])
+def test_a_lock_is_held_renewed_and_handed_over_across_moves(topology, other, way):
+    def move():
+        """Move the slot of the lock to another master."""
+        getattr(topology.cluster, way)(SLOT, another(topology.cluster))
+
     with locks.lock("a", timeout=LEASE) as lock:
         other.begin_to_acquire("a", blocking_timeout=30)
         waiting(locks, "a", 1)
         for _ in range(2):
-            move(way)
+            move()
             before = locks.get("a").expires_at
             wait_until(lambda before=before: locks.get("a").expires_at > before)
             assert lock.owned()
         fence = lock.fence_token
         waiting(locks, "a", 1)
     assert other.acquired("a") > fence
-    move(way)
+    move()
     turn = start(enters, locks.lock("a", blocking_timeout=30))
     waiting(locks, "a", 1)
-    move(way)
+    move()
     assert other.release("a")
     assert turn.result(40)
 
@@ -63,29 +53,6 @@ def test_a_lock_is_held_renewed_and_handed_over_across_moves(move, other, way):
 def enters(lock):
     with lock:
         return True
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_many_asyncio_tasks_see_no_error_during_moves(topology, move, way):
-    turns = []
-
-    async def hold_until(moved):
-        while not moved.done():
-            async with locks.lock("a", timeout=2 * LEASE, blocking_timeout=30):
-                turns.append(True)
-
-    async def use():
-        moved = asyncio.ensure_future(asyncio.to_thread(move_thrice))
-        await asyncio.gather(*[hold_until(moved) for _ in range(20)])
-        await moved
-
-    def move_thrice():
-        for _ in range(3):
-            before = len(turns)
-            move(way)
-            wait_until(lambda before=before: len(turns) > before, timeout=30)
-
-    asyncio.run(use())
 
 
 def test_a_waiter_that_arrives_during_a_move_acquires_the_lock_after_it(topology):

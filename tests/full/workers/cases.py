@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -169,15 +170,10 @@ class Case:
 
 def all_freed(cases: Iterable[Case], since: float, within: float) -> dict[str, float]:
     """After how many seconds nothing was held any more, for each mode."""
-    waiting, freed = list(cases), {}
-    deadline = since + within
-    while waiting:
-        for case in [case for case in waiting if not case.held()]:
-            freed[case.mode] = time.monotonic() - since
-            waiting.remove(case)
-        assert not waiting or time.monotonic() < deadline, [case.held() for case in waiting]
-        time.sleep(0.01)
-    return freed
+    cases = list(cases)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        seconds = pool.map(lambda case: case.freed(since, within), cases)
+        return {case.mode: each for case, each in zip(cases, seconds, strict=True)}
 
 
 def deliver_again(*results: AsyncResult) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.faults.table import markdown, write
+
 BEGIN = "<!-- cases: written by `make cases` -->"
 END = "<!-- cases: end -->"
 
@@ -41,7 +43,7 @@ def pytest_terminal_summary(
     if exitstatus:
         terminalreporter.write_line(f"{page} stays as it is: not all tests passed")
     else:
-        write(page, table)
+        write(page, table, BEGIN, END)
 
 
 def table_of(cells: Iterable[Cell]) -> str:
@@ -52,7 +54,7 @@ def table_of(cells: Iterable[Cell]) -> str:
     modes = [mode for mode in _modes() if any(mode in row for row in rows.values())]
     head = ["Case", *(f"`{mode}`" for mode in modes)]
     lines = [head, ["---"] * len(head), *(_row(rows[line], modes) for line in sorted(rows))]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(*lines)
 
 
 def _modes() -> tuple[str, ...]:
@@ -75,13 +77,6 @@ def _text(cell: Cell) -> str:
 
 def _seconds(seconds: float) -> str:
     return "under 0.1 s" if seconds < 0.1 else f"{seconds:.1f} s"
-
-
-def write(page: Path, table: str) -> None:
-    """Put the table between the page's markers."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}")
 
 
 def read(page: Path) -> list[list[str]]:

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -11,18 +10,13 @@ from pathlib import Path
 
 from kombu import Connection
 
+from testproject.stage import free_port
 from tests.programs import find
 from tests.tools import wait_until
 
 STARTS_WITHIN = 60.0
 
 STOPS_WITHIN = 20.0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _environment(folder: Path, port: int, names_port: int) -> dict[str, str]:
@@ -33,7 +27,7 @@ def _environment(folder: Path, port: int, names_port: int) -> dict[str, str]:
         "RABBITMQ_NODENAME": f"tests-{uuid.uuid4().hex[:8]}@localhost",
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_DIST_PORT": str(_free_port()),
+        "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_PID_FILE": str(folder / "rabbitmq.pid"),
@@ -80,7 +74,7 @@ def _process(command: list[str], environment: dict[str, str], log: Path) -> Iter
 def rabbitmq(folder: Path) -> Iterator[str]:
     """The URL of a server that keeps its data in `folder`."""
     program = find("rabbitmq-server")
-    port, names_port = _free_port(), _free_port()
+    port, names_port = free_port(), free_port()
     environment = _environment(folder, port, names_port)
     url = f"amqp://guest:guest@127.0.0.1:{port}//"
     names = _process(["epmd", "-port", str(names_port)], environment, folder / "epmd.log")

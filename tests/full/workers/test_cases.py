@@ -14,19 +14,14 @@ from celery import chord
 
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
-from tests.celery_worker import outcome
+from tests.celery_worker import MARKS, outcome
 from tests.tools import wait_until
 
 from . import cases_app as tasks
 from .cases import QUEUED, REQUEUED, RUNNING, Case, CasesWorker, all_freed, deliver_again
 from .cases_app import MODES, PAUSE, SHORT_LEASE
 
-pytestmark = [
-    pytest.mark.celery,
-    pytest.mark.parametrize("mode", MODES),
-    # Celery 5.4 with redis-py 8, in a chord.
-    pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
-]
+pytestmark = [*MARKS, pytest.mark.parametrize("mode", MODES)]
 
 NOTHING = "no lock held"
 

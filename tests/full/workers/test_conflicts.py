@@ -10,14 +10,10 @@ from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError
 
 from django_redislock import AlreadyRunning, locks
 from tests import celery_app as tasks
-from tests.celery_worker import outcome
+from tests.celery_worker import MARKS, outcome
 from tests.tools import wait_until
 
-pytestmark = [
-    pytest.mark.celery,
-    # Celery 5.4 with redis-py 8, in a chord.
-    pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture

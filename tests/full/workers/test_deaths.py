@@ -8,14 +8,10 @@ from celery import Task
 
 from django_redislock import locks
 from tests import celery_app as tasks
-from tests.celery_worker import outcome, running_worker
+from tests.celery_worker import MARKS, freed, outcome, running_worker
 from tests.tools import wait_until
 
-pytestmark = [
-    pytest.mark.celery,
-    # Celery 5.4 with redis-py 8, in a chord.
-    pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),
-]
+pytestmark = MARKS
 
 FREE_WITHIN = 2.0
 """Seconds."""
@@ -25,11 +21,6 @@ def begun(run, times=1):
     """Return the task id and the pid of the last of so many executions."""
     _, task_id, pid = run.wait_for("begin", times)[-1].split()
     return task_id, int(pid)
-
-
-def freed(run):
-    wait_until(lambda: locks.get(f"long:{run.id}") is None, timeout=FREE_WITHIN)
-    return True
 
 
 @pytest.mark.skipif(
@@ -43,7 +34,7 @@ def test_a_task_that_the_worker_retries_for_a_dead_process_runs(worker, run):
     assert (task_id, second != first) == (result.id, True)
     run.go()
     assert outcome(result) == "ran"
-    assert freed(run)
+    assert freed(f"long:{run.id}")
 
 
 def test_a_redelivered_task_waits_for_a_holder_that_came_in_between(worker, run):
@@ -57,7 +48,7 @@ def test_a_redelivered_task_waits_for_a_holder_that_came_in_between(worker, run)
     run.go()
     assert outcome(killed) == "ran"
     assert run.notes("skipped") == []
-    assert freed(run)
+    assert freed(f"long:{run.id}")
 
 
 def test_a_waiter_acquires_the_lock_and_keeps_it(worker, run):
@@ -73,7 +64,7 @@ def test_a_waiter_acquires_the_lock_and_keeps_it(worker, run):
     assert locks.get(f"long:{run.id}").holder.task_id == waiter.id
     run.go()
     assert outcome(waiter) == "ran"
-    assert freed(run)
+    assert freed(f"long:{run.id}")
 
 
 def test_the_lock_of_another_process_with_the_same_host_pid_and_task_stays(
@@ -95,7 +86,7 @@ def test_the_lock_of_another_process_with_the_same_host_pid_and_task_stays(
     worker.send(tasks.long, other_run.id)
     other_id, other_pid = begun(other_run)
     worker.kill_child(other_pid, other_id)
-    assert freed(other_run)
+    assert freed(f"long:{other_run.id}")
     assert locks.get(name).holder.process == "0123456789abcdef"
     locks.force_release(name)
 
@@ -153,4 +144,4 @@ def test_a_process_that_dies_before_the_worker_heard_from_it_leaves_no_lock(
     wait_until(lambda: is_free_of(other_run, second), timeout=FREE_WITHIN)
     other_run.go()  # for Celery may run it again
     assert outcome(unheard) == "ran" or unheard.state == "FAILURE"
-    assert freed(other_run)
+    assert freed(f"long:{other_run.id}")

@@ -6,7 +6,7 @@ import pytest
 
 from django_redislock import LockLost, locks
 from tests.celery_app import queued
-from tests.celery_worker import outcome, running_worker
+from tests.celery_worker import freed, outcome, running_worker
 from tests.tools import wait_until
 
 from . import pool_app as tasks
@@ -42,10 +42,6 @@ def worker(pool, tmp_path_factory):
             yield worker
 
 
-def is_free(name):
-    return locks.get(name) is None
-
-
 def ids_that_ran_one_after_the_other(notes: list[str]) -> list[str]:
     """Return the ids of the executions, each of which ended before the next began."""
     moments = [text.split() for text in notes if text.startswith(("begin", "end"))]
@@ -63,7 +59,7 @@ def test_of_many_sends_no_two_run_at_once(worker, run):
     skipped = [text.split()[1] for text in run.notes("skipped")]
     assert ran
     assert sorted(ran + skipped) == sorted(result.id for result in results)
-    wait_until(lambda: is_free(f"pool:{run.id}"))
+    assert freed(f"pool:{run.id}", within=60)
 
 
 @pytest.mark.parametrize("task", [tasks.waiting, tasks.patient], ids=["wait", "retry"])
@@ -72,7 +68,7 @@ def test_all_tasks_that_wait_or_retry_run_one_after_the_other(worker, run, task)
     assert {outcome(result) for result in results} == {"ran"}
     ran = ids_that_ran_one_after_the_other(run.notes())
     assert sorted(ran) == sorted(result.id for result in results)
-    wait_until(lambda: is_free(f"pool:{run.id}"))
+    assert freed(f"pool:{run.id}", within=60)
 
 
 def test_a_task_longer_than_its_lease_keeps_its_lock(worker, run):
@@ -87,7 +83,7 @@ def test_a_task_longer_than_its_lease_keeps_its_lock(worker, run):
         time.sleep(0.1)  # a pace, not a wait for something
     run.go()
     assert outcome(result) is False
-    wait_until(lambda: is_free(f"pool:{run.id}"))
+    assert freed(f"pool:{run.id}", within=60)
 
 
 def test_a_task_that_lost_its_lock_is_stopped_or_can_see_it(worker, pool, run):
@@ -115,4 +111,4 @@ def test_a_task_that_is_revoked_while_it_waits_releases_its_queue_lock(worker, r
     wait_until(lambda: logged(worker, result.id, "received"))
     assert locks.get(f"queued:{run.id}").holder.task_id == result.id
     result.revoke()
-    wait_until(lambda: is_free(f"queued:{run.id}"), timeout=3)
+    assert freed(f"queued:{run.id}", within=3)

@@ -4,12 +4,12 @@ import pytest
 
 from django_redislock import locks
 from tests.celery_app import stubborn
-from tests.celery_worker import outcome, running_worker
+from tests.celery_worker import freed, outcome, running_worker
 
 from . import pool_app as tasks
 from .rabbitmq import rabbitmq
 from .test_pools import ids_that_ran_one_after_the_other
-from .test_shutdown import freed, pid_of
+from .test_shutdown import pid_of
 
 pytestmark = [pytest.mark.celery]
 

@@ -6,18 +6,14 @@ import signal
 
 import pytest
 
-from django_redislock import locks
 from tests.celery_app import long
-from tests.celery_worker import outcome, running_worker
+from tests.celery_worker import freed, outcome, running_worker
 from tests.tools import wait_until
 
 from . import pool_app as tasks
 from .test_pools import ids_that_ran_one_after_the_other
 
 pytestmark = [pytest.mark.celery]
-
-FREE_WITHIN = 2.0
-"""Seconds after the end of the worker."""
 
 ENDS_WITHIN = 20.0
 
@@ -37,11 +33,6 @@ def pid_of(run, times=1):
     return int(run.wait_for("begin", times)[times - 1].split()[2])
 
 
-def freed(name, within=FREE_WITHIN):
-    wait_until(lambda: locks.get(name) is None, timeout=within)
-    return True
-
-
 def send_signals(worker, *names):
     """Send each signal after the worker has logged the one before."""
     for seen, name in enumerate(names):
@@ -50,9 +41,7 @@ def send_signals(worker, *names):
 
 
 @pytest.mark.parametrize(
-    "signals",
-    [["SIGQUIT"], ["SIGTERM", "SIGQUIT"], ["SIGINT", "SIGINT"]],
-    ids="-".join,
+    "signals", [["SIGQUIT"], ["SIGTERM", "SIGQUIT"], ["SIGINT", "SIGINT"]], ids="-".join
 )
 def test_a_cold_shutdown_releases_the_locks_and_late_tasks_run_elsewhere(
     start, run, other_run, signals

@@ -23,7 +23,7 @@ from django_redislock import (
     metrics,
 )
 from django_redislock.health import Health
-from django_redislock.lock_types import Many, Mutex, Quorum, ReadLock, Semaphore, WriteLock
+from django_redislock.lock_types import MultiLock, Mutex, Quorum, ReadLock, Semaphore, WriteLock
 from django_redislock.snapshots import Event, Page
 
 
@@ -49,7 +49,7 @@ def kinds() -> tuple[BaseLock, ...]:
     semaphore = locks.using("other").semaphore("printers", 3, weight=2, blocking=False)
     assert_type(semaphore, Semaphore)
     many = locks.lock_many(["a", "b"], timeout=1)
-    assert_type(many, Many)
+    assert_type(many, MultiLock)
     assert_type(many.fence_tokens, Mapping[str, int | None])
     quorum = locks.quorum("payout", using=("one", "two", "three"))
     assert_type(quorum, Quorum)

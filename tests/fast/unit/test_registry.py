@@ -1,5 +1,5 @@
-"""Threads that use one lock object at the same time: before each step of what one does, another
-does all of its own. Between any two of these steps Python may change threads."""
+"""Two threads that use one `HoldTable`: before each bytecode of one method, the other thread calls
+another method. Python may switch threads between any two bytecodes."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,34 +7,37 @@ from contextlib import contextmanager
 from itertools import count
 from threading import Thread
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 from weakref import ref
 
 import pytest
 
-from django_redislock.engine.holds import Hold, Holds
+from django_redislock.backends import server
 from django_redislock.engine.lease import Lease
+from django_redislock.engine.registry import Hold, HoldTable
 from django_redislock.identity import Owner, SharedOwner
 
 MANY = 200
-"""More steps than any of the functions has."""
-
-
-class Lasting:
-    """A lease, as far as is asked here."""
-
-    entered = inherited = lost = False
+"""More bytecodes than any of the methods has."""
 
 
 def held(owner: Owner) -> Hold:
-    return Hold(owner, [cast(Lease, Lasting())], 1, ref(owner), lambda *_: None)
+    of = server("default")
+    lease = Lease(
+        *(of, of.keys.of("a"), "token", 30.0),
+        owner=ref(owner),
+        kind="mutex",
+        weight=1,
+        is_renewed=True,
+    )
+    return Hold(owner, [lease], 1, ref(owner))
 
 
 @contextmanager
 def before_step(
     number: int, function: Any, act: Callable[..., object], *args: object
 ) -> Iterator[None]:
-    """Act before that step of the function, from 1; after it, if it has not so many."""
+    """Call `act` before the given bytecode of the function, counted from 1, or after the last."""
     steps = count(1)
 
     def trace(frame: FrameType, event: str, about: Any) -> Any:
@@ -57,25 +60,16 @@ def before_step(
 
 @pytest.fixture(params=["apart", "as one"])
 def owners(request: pytest.FixtureRequest) -> tuple[Owner, Owner]:
-    """Of two threads, which may count as one holder."""
+    """The owners of two threads, which may be one shared owner."""
     if request.param == "apart":
         return Thread(), Thread()
     return (anybody := SharedOwner()), anybody
 
 
-def test_what_one_adds_as_another_removes_its_own_stays(owners: tuple[Owner, Owner]) -> None:
-    for number in range(1, MANY):
-        holds, mine, other = Holds(), *map(held, owners)
-        holds.add(other)
-        with before_step(number, Holds.add, holds.remove, other):
-            holds.add(mine)
-        assert holds.of(mine.owner) is mine
-
-
 def test_what_one_adds_as_another_adds_stays(owners: tuple[Owner, Owner]) -> None:
     for number in range(1, MANY):
-        holds, mine, other = Holds(), *map(held, owners)
-        with before_step(number, Holds.add, holds.add, other):
+        holds, mine, other = HoldTable(), *map(held, owners)
+        with before_step(number, HoldTable.add, holds.add, other):
             holds.add(mine)
         first, last = sorted((mine, other), key=lambda hold: holds.of(hold.owner) is hold)
         assert holds.of(last.owner) is last
@@ -83,22 +77,27 @@ def test_what_one_adds_as_another_adds_stays(owners: tuple[Owner, Owner]) -> Non
         assert holds.of(first.owner) is first
 
 
-def test_what_one_removes_as_another_adds_is_gone(owners: tuple[Owner, Owner]) -> None:
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_thread_adds_or_removes_a_hold_while_another_does_the_opposite(
+    owners: tuple[Owner, Owner], adds: bool
+) -> None:
     for number in range(1, MANY):
-        holds, mine, other = Holds(), *map(held, owners)
-        holds.add(mine)
-        with before_step(number, Holds.remove, holds.add, other):
-            holds.remove(mine)
-        assert holds.of(other.owner) is other
-        holds.remove(other)
-        assert holds.of(mine.owner) is None
+        holds, added, removed = HoldTable(), *map(held, owners)
+        holds.add(removed)
+        mine, other = (holds.add, added), (holds.remove, removed)
+        (change, hold), (change_too, hold_too) = (mine, other) if adds else (other, mine)
+        with before_step(number, change.__func__, change_too, hold_too):
+            change(hold)
+        assert holds.of(added.owner) is added
+        holds.remove(added)
+        assert holds.of(removed.owner) is None
 
 
 @pytest.mark.parametrize("onlooker", [None, Thread()], ids=["its owner", "another"])
-@pytest.mark.parametrize("look", [Holds.of, Holds.seen_by, Holds.of_block])
+@pytest.mark.parametrize("look", [HoldTable.of, HoldTable.visible_to, HoldTable.of_block])
 def test_who_looks_as_it_is_removed_sees_it_or_none(look: Any, onlooker: "Owner | None") -> None:
     for number in range(1, MANY):
-        holds, hold = Holds(), held(Thread())
+        holds, hold = HoldTable(), held(Thread())
         holds.add(hold)
         with before_step(number, look, holds.remove, hold):
             assert look(holds, onlooker or hold.owner) in (hold, None)

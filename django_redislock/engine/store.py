@@ -1,0 +1,117 @@
+"""The Lua scripts as typed requests: one function per script builds its call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..conf import conf
+from ..keys import LockKeys
+from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
+from .operations import Call
+
+WAITER_TTL_SECONDS = 1.75
+"""A waiter without a heartbeat for this time is skipped."""
+
+GRANT_TTL_SECONDS = 2.0
+"""The lease of a grant until its waiter confirms it. It is longer than `WAITER_TTL_SECONDS`: when
+a grant to a dead waiter expires, all waiters that died at the same time are skipped, too."""
+
+REPLY_TIMEOUT_SECONDS = 5.0
+"""After this time without a reply, a connection counts as dead."""
+
+RenewMode = Literal["renew", "set"]
+"""``renew`` never shortens a lease. ``set`` sets when it expires."""
+
+
+@dataclass(slots=True)
+class AcquireRequest:
+    """One acquisition as Redis sees it. Sending it again with the same token is harmless."""
+
+    keys: LockKeys
+    token: str = field(repr=False)
+    kind: str
+    capacity: int
+    weight: int
+
+    lease: float
+    """Seconds."""
+
+    info: str
+    """The holder record, as JSON."""
+
+    is_renewed: bool
+    """Whether a renewal confirms a grant, so that the waiter need not."""
+
+    reply_timeout: float | None = None
+    """Seconds to wait for each reply. None means what the client allows, or
+    `REPLY_TIMEOUT_SECONDS`."""
+
+    predecessor: str = field(default="", repr=False)
+    """The token of the hold to take over, or ""."""
+
+    min_replicas: int = 0
+    """The number of replicas that must have the lock before it counts as acquired."""
+
+    may_arrive_late: bool = field(default=False, compare=False)
+    """Whether Redis may still execute a request that got no reply."""
+
+    @property
+    def grant_ttl(self) -> float:
+        """Seconds for which a grant lasts until it is confirmed."""
+        return min(GRANT_TTL_SECONDS, self.lease)
+
+
+def acquire(request: AcquireRequest, *, queue: bool, reply_timeout: float | None) -> Call:
+    """Acquire a lock. If it is not free and `queue` is true, join the queue or stay in it."""
+    keys = request.keys
+    lease_ms, grant_ms = (
+        round(request.lease * 1000),
+        round(min(GRANT_TTL_SECONDS, request.lease) * 1000),
+    )
+    ttl_ms = round(WAITER_TTL_SECONDS * 1000) if queue else 0
+    args = (
+        *(request.kind, request.capacity, request.weight, lease_ms, grant_ms, keys.name),
+        *(request.token, ttl_ms, request.predecessor, request.info, conf.history),
+    )
+    return Call(ACQUIRE, keys.all, args, limit=reply_timeout)
+
+
+def release(
+    keys: LockKeys,
+    token: str,
+    *,
+    at_least_for: float = 0,
+    fence_token: int = 0,
+    reply_timeout: float | None = None,
+) -> Call:
+    """Release a lock and hand it over, or leave its queue."""
+    args = (keys.name, token, round(at_least_for * 1000), fence_token, conf.history)
+    return Call(RELEASE, keys.all, args, limit=reply_timeout, vital=True)
+
+
+def renew(locks: Sequence[LockKeys], mode: RenewMode, leases: Sequence[tuple[str, float]]) -> Call:
+    """Renew locks of one bucket. `leases` has the token and the seconds for each lock."""
+    first = locks[0]
+    keys = (first.index, first.locks, *[each.lock for each in locks], first.history)
+    wanted = " ".join([f"{token} {seconds * 1000:.0f}" for token, seconds in leases])
+    return Call(RENEW, keys, (mode, wanted, conf.history))
+
+
+def ttls(reply: str | bytes) -> list[float]:
+    """Return the seconds that `renew` left of each lease, or 0 for one that is not held."""
+    return [int(ms) / 1000 for ms in reply.split()]
+
+
+def raise_fence(
+    keys: LockKeys, token: str, fence_token: int, *, reply_timeout: float | None
+) -> Call:
+    """Give a hold a larger fencing token."""
+    args = (keys.name, token, fence_token, conf.history)
+    return Call(FENCE, (keys.index, keys.lock, keys.history), args, limit=reply_timeout)
+
+
+def force_release(keys: LockKeys, token: str | None) -> Call:
+    """Release a lock for all of its holders, or for the holder with that token."""
+    args: tuple[Any, ...] = (keys.name, "" if token is None else f"h:{token}", conf.history)
+    # The limit keeps clients from repeating the call: the next holder may hold the lock by then.
+    return Call(FORCE, keys.all, args, limit=REPLY_TIMEOUT_SECONDS, vital=True, once=True)

@@ -1,0 +1,45 @@
+"""The options of locks."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from .. import validators
+from ..validators import Seconds
+
+if TYPE_CHECKING:
+    from .base import BaseLock
+
+
+class Options(TypedDict, total=False):
+    """The options of every lock. `LockManager.lock` describes them."""
+
+    timeout: Seconds | None
+    blocking: bool
+    blocking_timeout: Seconds | None
+    auto_renewal: bool
+    reentrant: bool
+    at_least_for: Seconds
+    max_hold: Seconds | None
+    min_replicas: int
+    release_on_commit: bool | str
+    metadata: Mapping[str, Any] | None
+    on_lost: "Callable[[BaseLock], object] | Literal['abort'] | None"
+
+
+def _optional_lease(option: str, value: object) -> float | None:
+    return None if value is None else validators.lease(option, value)
+
+
+OPTION_VALIDATORS: Mapping[str, Callable[[str, Any], Any]] = {
+    "timeout": validators.lease,
+    "blocking": validators.flag,
+    "blocking_timeout": validators.wait,
+    "auto_renewal": validators.flag,
+    "reentrant": validators.flag,
+    "at_least_for": validators.at_least,
+    "max_hold": _optional_lease,
+    "min_replicas": validators.replicas,
+    "release_on_commit": validators.database,
+    "metadata": validators.metadata,
+    "on_lost": validators.on_lost,
+}

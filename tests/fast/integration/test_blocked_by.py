@@ -1,0 +1,59 @@
+"""An acquisition that fails says which lock was in the way, and who held it."""
+
+import re
+
+import pytest
+
+from django_redislock import LockError, locks
+from tests.lock_tools import held_by_another_task, start, waiting
+
+
+def test_the_error_names_the_holder(hold):
+    hold("a")
+    with pytest.raises(LockError) as caught, locks.lock("a", blocking_timeout=0.1):
+        pass
+    holder = locks.get("a").holder
+    assert caught.value.holder == holder
+    expected = rf"Lock 'a' was not acquired within 0\.1 s: held by {holder.host}:{holder.pid} for "
+    assert re.fullmatch(expected + r"\d+\.\ds", str(caught.value.message))
+
+
+def test_the_error_counts_the_waiters(hold):
+    held = hold("a")
+    waiter = start(lambda: locks.lock("a").acquire())
+    waiting(locks, "a", 1)
+    with pytest.raises(LockError, match=", 1 waiting"), locks.lock("a", blocking=False):
+        pass
+    held.release()
+    assert waiter.result(60)
+    assert locks.force_release("a") == 1
+
+
+def test_the_error_of_several_names_the_lock_that_blocked(hold):
+    hold("b")
+    many = locks.lock_many(["a", "b", "c"], blocking=False)
+    with pytest.raises(LockError, match=r"^Lock 'b' was not acquired without") as caught, many:
+        pass
+    assert caught.value.lock_name == "b"
+    assert caught.value.holder == locks.get("b").holder
+
+
+async def test_the_error_of_a_task_names_the_holder():
+    async with held_by_another_task(locks.lock("a")):
+        with pytest.raises(LockError, match="held by") as caught:
+            async with locks.lock("a", blocking=False):
+                pass
+    assert caught.value.holder.thread
+
+
+def test_a_cooldown_is_named():
+    with locks.lock("a", at_least_for=60):
+        pass
+    lock = locks.lock("a", blocking=False)
+    with pytest.raises(LockError, match=r"blocking=False\): it is in cooldown for 59s"), lock:
+        pass
+    assert locks.force_release("a") == 1
+
+
+def test_an_error_that_was_raised_before_has_no_holder():
+    assert LockError("x").holder is None
