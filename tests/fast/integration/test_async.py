@@ -230,6 +230,7 @@ def test_connections_are_closed_with_their_loop(manager, redis_server):
                 waiter.cancel()
             await asyncio.gather(*waiters, return_exceptions=True)
 
+    manager.count()  # opens the connection of `awaiting()`, which stays open
     before = connected()
     asyncio.run(use())
     wait_until(lambda: connected() <= before)
