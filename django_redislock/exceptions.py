@@ -40,7 +40,8 @@ class LockNotOwnedError(LockError, redis.LockNotOwnedError):
 class LockLost(LockNotOwnedError):
     """The lock was lost while it was held.
 
-    Its lease expired, it was force-released, or Redis lost it. Another holder may be running.
+    Its lease expired, `max_hold` passed, it was force-released, or Redis lost it. Another holder
+    may be running.
     """
 
 

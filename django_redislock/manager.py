@@ -105,10 +105,11 @@ class LockManager:
                 as lost, and its lease expires. It must be greater than `timeout`, and it needs
                 `auto_renewal`. None means no limit.
             min_replicas: The number of replicas, from 0 to 100, that must confirm an acquisition
-                or a renewal. A failover to one of these replicas keeps the lock. It costs one more
-                round trip for ``WAIT``. If too few replicas confirm within 1 second, `acquire()`
-                raises redis-py's `ConnectionError`, and the lock is not held. With fewer
-                than all replicas, a failover can still lose the lock.
+                or a renewal. It costs one more round trip for ``WAIT``. If too few replicas
+                confirm within 1 second, `acquire()` raises redis-py's `ConnectionError`, and the
+                lock is not held. A failover keeps the lock only if this is the number of all
+                replicas, all callers use it, no server returns without its data, and the clocks
+                agree.
             release_on_commit: True, or a database alias. If the lock is released inside a
                 transaction of this database, it stays held until the outermost transaction ends,
                 or until the savepoint is rolled back. Until then the same thread can acquire the

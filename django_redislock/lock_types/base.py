@@ -191,7 +191,8 @@ class BaseLock:
 
     @property
     def lost(self) -> bool:
-        """Whether the caller's hold was lost (expired, force-released, or lost by Redis).
+        """Whether the caller's hold was lost: its lease expired, `max_hold` passed, it was
+        force-released, or Redis lost it.
 
         The local clock decides, so it is true after a long pause of the process, before any
         request to Redis. If the caller does not hold the lock, it is true if any other user of
