@@ -191,7 +191,7 @@ class BaseLock:
 
     @property
     def lost(self) -> bool:
-        """Whether the caller's hold was lost: its lease expired, `max_hold` passed, it was
+        """Whether the caller's hold was lost, because its lease expired, `max_hold` passed, it was
         force-released, or Redis lost it.
 
         The local clock decides, so it is true after a long pause of the process, before any
