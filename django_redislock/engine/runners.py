@@ -1,6 +1,7 @@
 """Perform the operations of a flow: `run()` in sync code, `arun()` in async code."""
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -71,9 +72,11 @@ async def arun(client: AsyncClient, flow: Flow[T]) -> T:
     try:
         op = next(flow)
         while True:
-            if cancelled and not (isinstance(op, Call) and op.vital):
-                op = flow.throw(asyncio.CancelledError())
-                continue
+            if cancelled:
+                if not (isinstance(op, Call) and op.vital):
+                    op = flow.throw(asyncio.CancelledError())
+                    continue
+                op = replace(op, limit=min(op.limit or math.inf, CLEANUP_TIMEOUT_SECONDS))
             try:
                 reply = await _aperform(client, op)
             except _CancelledDuringCall as late:

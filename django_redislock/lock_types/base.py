@@ -24,7 +24,7 @@ from typing import (
 from weakref import ref
 
 from django.core.exceptions import SynchronousOnlyOperation
-from redis.exceptions import RedisError, TimeoutError
+from redis.exceptions import RedisError, ResponseError, TimeoutError
 
 from .. import clock, validators
 from ..backends import Server
@@ -671,7 +671,9 @@ class BaseLock:
         finally:
             signal_dispatch.released(self, hold)
 
-    def _release_lease(self, lease: Lease, *, unused: bool = False) -> Flow[bool]:
+    def _release_lease(
+        self, lease: Lease, *, unused: bool = False, reply_timeout: float | None = None
+    ) -> Flow[bool]:
         """Release a lease and return whether it was held. An unused one has no cooldown."""
         at_least_for = 0 if unused else lease.at_least_for
         try:
@@ -682,7 +684,7 @@ class BaseLock:
                     lease.token,
                     at_least_for=at_least_for,
                     fence_token=lease.fence_token,
-                    reply_timeout=lease.reply_timeout,
+                    reply_timeout=reply_timeout or lease.reply_timeout,
                 )
             )
         except BaseException:
@@ -822,19 +824,17 @@ class BaseLock:
     def _gather(self, flows: Sequence[OnServer[T]], enough: int) -> Flow[list[T | None]]:
         """Return the results of all flows.
 
-        If one flow fails, the others still run, and then the error is raised. `enough` is for lock
-        types that tolerate errors.
+        If Redis replies with an error, the other flows still run, and then the error is raised. If
+        Redis does not reply, or after an interrupt, the error is raised at once. `enough` is for
+        lock types that tolerate errors.
         """
         results: list[T | None] = []
-        first_error: BaseException | None = None
+        first_error: ResponseError | None = None
         for _, flow in flows:
             try:
                 results.append((yield from flow))
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                if first_error is None or not isinstance(error, Exception):
-                    first_error = error
+            except ResponseError as error:
+                first_error = first_error or error
         if first_error:
             raise first_error
         return results

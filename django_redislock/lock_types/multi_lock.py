@@ -3,18 +3,17 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Unpack
 
 from redis.exceptions import RedisError
 
 from .. import clock
 from ..backends import Server
-from ..engine.lease import Lease
-from ..engine.operations import Flow
+from ..engine.lease import Lease, State
+from ..engine.operations import CLEANUP_TIMEOUT_SECONDS, Flow
 from ..engine.registry import HoldTable, holds_of
 from ..names import Template, check_names
-from .base import AcquireCall, BaseLock, Target
+from .base import AcquireCall, BaseLock, Target, release_in_background
 from .options import Options
 
 
@@ -84,16 +83,22 @@ class MultiLock(BaseLock):
         except GeneratorExit:
             raise
         except BaseException:
-            yield from self._release_unused(leases)
+            yield from self._release_unused(leases, reply_timeout=CLEANUP_TIMEOUT_SECONDS)
             raise
         return leases
 
-    def _release_unused(self, leases: Sequence[Lease]) -> Flow[None]:
+    def _release_unused(
+        self, leases: Sequence[Lease], *, reply_timeout: float | None = None
+    ) -> Flow[None]:
         """Release the leases that this call acquired, the last one first."""
         unused = [lease for lease in reversed(leases) if not holds_of(lease)]
-        flows = [(lease.server, self._release_lease(lease, unused=True)) for lease in unused]
-        with suppress(RedisError):  # the renewal releases what was not released
-            yield from self._gather(flows, 0)
+        try:
+            for lease in unused:
+                yield from self._release_lease(lease, unused=True, reply_timeout=reply_timeout)
+        except RedisError:
+            for lease in unused:
+                if lease.state is not State.ENDED:
+                    release_in_background(lease, unused=True)
 
     def _for_calls(self, signature: inspect.Signature) -> Callable[..., BaseLock]:
         templates = [Template(name, signature) for name in self.names]

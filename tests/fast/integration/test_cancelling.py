@@ -255,12 +255,12 @@ class Crowd:
                 self.inside[name] -= lock.weight
 
 
-async def leave_while_frozen(own, proxy, cancellations):
+async def leave_while_frozen(lock, proxy, cancellations):
     """Cancel a task that leaves a block while Redis does not respond. Return the seconds that it
     takes to end after the first cancellation."""
 
     async def hold(inside, leaves):
-        async with own.lock("a", timeout=30):
+        async with lock:
             inside.set()
             await leaves.wait()
 
@@ -279,16 +279,18 @@ async def leave_while_frozen(own, proxy, cancellations):
     return time.monotonic() - began
 
 
+@pytest.mark.parametrize("names", [["a"], ["a", "b", "c", "d"]], ids=["one", "several"])
 @pytest.mark.parametrize(("cancellations", "most_seconds"), [(1, 2.5), (2, 0.8)])
 def test_a_cancelled_release_does_not_wait_long_for_redis(
-    proxied, caplog, cancellations, most_seconds
+    proxied, caplog, cancellations, most_seconds, names
 ):
     own, proxy = proxied
+    lock = own.lock_many(names, timeout=30)
 
     async def use():
         await own.acount()
         before = asyncio.all_tasks()
-        took = await leave_while_frozen(own, proxy, cancellations)
+        took = await leave_while_frozen(lock, proxy, cancellations)
         await asyncio.sleep(0)
         names = {task.get_name() for task in asyncio.all_tasks() - before}
         assert names <= {"redislock-renewal"}
@@ -296,7 +298,8 @@ def test_a_cancelled_release_does_not_wait_long_for_redis(
             proxy.cut()  # what still waits for a reply fails
         gc.collect()
         proxy.thaw()
-        await afree(own, "a")  # the renewal has released it
+        for name in names:
+            await afree(own, name)  # the renewal has released it
         return took
 
     assert asyncio.run(use()) < most_seconds
