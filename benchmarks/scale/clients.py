@@ -1,7 +1,7 @@
-"""What a process of the crew does: cycles for so many seconds, and how many it came to. They are
-those of the package, or replayed: what the package sends for an acquisition and a release is sent
-again and again, by many connections of one process, each of which waits for its answer as a client
-does.
+"""One process of the benchmark: it runs lock cycles for some seconds, and counts them.
+
+The cycles are real, or replayed. For a replay, many connections of one process repeat the commands
+that the package sends for an acquisition and a release. Each connection waits for its reply.
 """
 
 import math

@@ -170,8 +170,8 @@ CHOICES: tuple[Column, ...] = (
     kind,
     using,
 )
-"""The columns that a user can leave out; the name always stands first, and what tells of trouble
-before what tells of identity."""
+"""The columns that a user can leave out. The name is always the first column, and columns about
+problems come before columns about identity."""
 
 
 AT_FIRST_LEFT_OUT = (kind, fencing_token)

@@ -1,4 +1,4 @@
-"""What the dashboard tells: who holds and waits lately, and how often what happened."""
+"""The dashboard: recent holders and waiters, and how often each event happened."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NAMES = 30
 """Locks that are drawn: those that were held and waited for the longest."""
 
 CONTENDED = 20
-"""Locks that are told of as waited for."""
+"""The number of locks that are listed with their waiters."""
 
 LOCKS = 1000
 """Locks that are asked for, those whose leases end first."""

@@ -1,4 +1,4 @@
-"""Where a case happens: one package's lock, a server, and so many processes that use it."""
+"""The set-up of a case: the lock of one package, a server, and the processes that use it."""
 
 import tempfile
 import time
@@ -24,8 +24,8 @@ BACKENDS = {
     "django_redis": "django_redis.cache.RedisCache",
 }
 
-A_MOMENT = 0.3  # seconds after which whoever asked waits, on a machine that has other things to do
-PATIENCE = 60.0  # seconds after which an answer is not waited for any more
+A_MOMENT = 0.3  # seconds after which a caller is certainly waiting, also on a busy machine
+PATIENCE = 60.0  # the maximum wait for a reply, in seconds
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,19 @@ class User(Client):
         time.sleep(A_MOMENT)
 
     def watch(self, matches: Matches = lambda command: True) -> list[Command]:
-        """What it asks the server from now on."""
+        """Return the list of the commands that it sends from now on."""
         seen: list[Command] = []
 
         def note(command: Command) -> bool:
             if matches(command):
                 seen.append(command)
-            return False  # nothing is to be lost
+            return False  # keep every reply
 
         self.proxy.drop_reply(note)
         return seen
 
     def answer(self, timeout: float = PATIENCE) -> Any:
-        """What it came to; None if it did not yet."""
+        """Return the result, or None if there is none yet."""
         if not self.has_answered(timeout):
             return None
         answer = super().answer()
