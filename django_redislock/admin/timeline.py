@@ -147,9 +147,12 @@ def times(scale: Scale) -> list[Time]:
 
 
 def scale_of(spans: Sequence[Span], now: datetime) -> Scale:
-    """Return a scale that shows all of them, and now."""
+    """Return a scale that shows all spans and the present.
+
+    It is at least one second long, so that at least one full second is labeled.
+    """
     start = min((span.start for span in spans), default=now)
-    room = max((now - start) * 0.02, timedelta(seconds=0.5))
+    room = max((now - start) * 0.02, timedelta(seconds=1))
     return Scale(start, now + room)
 
 

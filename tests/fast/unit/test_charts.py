@@ -20,6 +20,7 @@ from django_redislock.admin.charts import (
     share,
     ticks,
 )
+from django_redislock.admin.timeline import scale_of
 from tests.colours import contrast
 from tests.tools import ROOT
 
@@ -111,6 +112,14 @@ def test_times_are_few_round_and_in_order(seconds, since):
     assert len(found) <= 8
     assert all(left.x < right.x for left, right in pairwise(found))
     assert all(0 <= tick.x <= 100 and not tick.at.microsecond for tick in found)
+
+
+@given(st.floats(0, 1), st.floats(0, 10))
+def test_even_the_shortest_timeline_has_a_time(since, seconds):
+    start = NOON + timedelta(seconds=since)
+    now = start + timedelta(seconds=seconds)
+
+    assert ticks(scale_of([Span(start, now, "held")], now), UTC)
 
 
 BERLIN = ZoneInfo("Europe/Berlin")
