@@ -150,55 +150,50 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
 # A call, and a batch of calls
 
 
-def _call(client: Client, call: Call) -> Any:
-    if not call.vital:
-        return _run_script(client, call, POOL_WAIT_SECONDS)
+def _call(client: Client, call: Call, pool_wait: float | None = None) -> Any:
+    if pool_wait is None:
+        # Waiters may use all connections of the pool, and they wait for this release. So it cannot
+        # wait for them: nothing renews its lease any more.
+        pool_wait = 0 if call.vital else POOL_WAIT_SECONDS
     try:
-        return _run_script(client, call, 0)
+        [reply] = transport.call(client, [_evalsha(call)], call.limit, pool_wait)
     except ConnectionError as error:
-        # Waiters use all connections of the pool, and they wait for this release. It cannot wait
-        # for them, because nothing renews the lease any more.
-        extra = dedicated(client) if is_exhausted(error) else client
+        extra = client if pool_wait or not is_exhausted(error) else dedicated(client)
         if extra is client:
             raise
-    try:
-        return _run_script(extra, call, POOL_WAIT_SECONDS)
-    finally:
-        close(extra)
-
-
-async def _acall(client: AsyncClient, call: Call) -> Any:
-    if not call.vital:
-        return await _arun_script(client, call, POOL_WAIT_SECONDS)
-    try:
-        return await _arun_script(client, call, 0)
-    except ConnectionError as error:
-        extra = dedicated(client) if is_exhausted(error) else client  # see `_call`
-        if extra is client:
-            raise
-    try:
-        return await _arun_script(extra, call, POOL_WAIT_SECONDS)
-    finally:
-        await aclose(extra)
-
-
-def _run_script(client: Client, call: Call, pool_wait: float) -> Any:
-    [reply] = transport.call(client, [_evalsha(call)], call.limit, pool_wait=pool_wait)
+        try:
+            return _call(extra, call, POOL_WAIT_SECONDS)
+        finally:
+            close(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = transport.call(client, [_eval(call)], call.limit, pool_wait=pool_wait)
-    return _unwrap(reply)
+        [reply] = transport.call(client, [_eval(call)], call.limit, pool_wait)
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
 
 
-async def _arun_script(client: AsyncClient, call: Call, pool_wait: float) -> Any:
-    limit, once = call.limit, call.once
-    [reply] = await transport.acall(
-        client, [_evalsha(call)], limit, once=once, pool_wait=pool_wait
-    )
+async def _acall(client: AsyncClient, call: Call, pool_wait: float | None = None) -> Any:
+    if pool_wait is None:
+        pool_wait = 0 if call.vital else POOL_WAIT_SECONDS  # see `_call`
+    try:
+        [reply] = await transport.acall(
+            client, [_evalsha(call)], call.limit, pool_wait, once=call.once
+        )
+    except ConnectionError as error:
+        extra = client if pool_wait or not is_exhausted(error) else dedicated(client)
+        if extra is client:
+            raise
+        try:
+            return await _acall(extra, call, POOL_WAIT_SECONDS)
+        finally:
+            await aclose(extra)
     if isinstance(reply, NoScriptError):
         [reply] = await transport.acall(
-            client, [_eval(call)], limit, once=once, pool_wait=pool_wait
+            client, [_eval(call)], call.limit, pool_wait, once=call.once
         )
-    return _unwrap(reply)
+    if isinstance(reply, ResponseError):
+        raise reply
+    return reply
 
 
 def _batch(client: Client, batch: Batch) -> list[Any]:

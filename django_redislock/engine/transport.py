@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -54,7 +55,6 @@ def call(
     client: Client,
     commands: Sequence[Command],
     limit: float | None = None,
-    *,
     pool_wait: float = POOL_WAIT_SECONDS,
 ) -> list[Any]:
     """Send commands and return their replies.
@@ -72,20 +72,51 @@ def call(
     Raises:
         redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: Redis did not reply.
     """
+    if isinstance(client, Nodes):
+        return _call_nodes(client, commands, limit, pool_wait)
     deadline = None if limit is None else time.monotonic() + limit
-    if not isinstance(client, Nodes):
-        return _exchange(client, commands, deadline, pool_wait)
-    steps, replies = route(client, commands, deadline), None
+    if client.connection:  # the client has no other
+        with _single_connection_lock(client):
+            return _send_and_read(client.connection, commands, deadline)
+    pool = client.connection_pool
+    connection = get_connection(pool, deadline, pool_wait)
+    try:
+        # Since redis-py 7.0, a pool that listens for maintenance notifications hands out
+        # connections on which somebody left a reply unread.
+        listens = getattr(pool, "maint_notifications_enabled", None)
+        if listens and listens() and connection.can_read():
+            connection.disconnect()
+        if deadline is not None:
+            # It may have passed, because this process was stopped.
+            deadline = max(deadline, time.monotonic() + MIN_REPLY_SECONDS)
+        replies = _send_and_read(connection, commands, deadline)
+        if deadline is not None:
+            _last_replies[pool] = time.monotonic()
+        for reply in replies:
+            if isinstance(reply, ResponseError) and is_readonly(reply):
+                connection.disconnect()  # new connections may lead to the new primary
+                _disconnect_idle(pool)
+        return replies
+    finally:
+        pool.release(connection)
+
+
+def _call_nodes(
+    nodes: Nodes, commands: Sequence[Command], limit: float | None, pool_wait: float
+) -> list[Any]:
+    deadline = None if limit is None else time.monotonic() + limit
+    steps, replies = route(nodes, commands, deadline), None
     try:
         while True:
             pause, node, sent = steps.send(replies)
             time.sleep(pause)
-            replies = _exchange(node, sent, deadline, pool_wait) if node else None
+            left = None if deadline is None else deadline - time.monotonic()
+            replies = call(node, sent, left, pool_wait) if node else None
     except StopIteration as end:
         routed: list[Any] = end.value
         return routed
     except (ConnectionError, RedisTimeoutError):
-        client.refresh()
+        nodes.refresh()
         raise
 
 
@@ -93,9 +124,9 @@ async def acall(
     client: AsyncClient,
     commands: Sequence[Command],
     limit: float | None = None,
+    pool_wait: float = POOL_WAIT_SECONDS,
     *,
     once: bool = False,
-    pool_wait: float = POOL_WAIT_SECONDS,
 ) -> list[Any]:
     """Async version of `call()`. With `once`, the client does not try again either."""
     task = asyncio.current_task()
@@ -151,72 +182,49 @@ def node_for_key(client: Any, key: str) -> Any:
 # Sync
 
 
-def _exchange(
-    client: Any, commands: Sequence[Command], deadline: float | None, pool_wait: float
-) -> list[Any]:
-    if client.connection:  # the client has no other
-        with _single_connection_lock(client):
-            return _send_and_read(client.connection, commands, deadline)
-    pool = client.connection_pool
-    connection = get_connection(pool, deadline, pool_wait)
-    try:
-        if _may_have_unread_reply(pool) and connection.can_read():
-            connection.disconnect()
-        if deadline is not None:  # it may have passed, because this process was stopped
-            deadline = max(deadline, time.monotonic() + MIN_REPLY_SECONDS)
-        replies = _send_and_read(connection, commands, deadline)
-        if deadline is not None:
-            _last_replies[pool] = time.monotonic()
-        for reply in replies:
-            if is_readonly(reply):  # new connections may lead to the new primary
-                connection.disconnect()
-                _disconnect_idle(pool)
-        return replies
-    finally:
-        pool.release(connection)
-
-
 def _send_and_read(
     connection: Any, commands: Sequence[Command], deadline: float | None
 ) -> list[Any]:
-    def attempt() -> list[Any]:
-        try:
-            # A health check has no limit. `_connect_within` has made it.
-            packed = _packed(connection, commands)
-            connection.send_packed_command(packed, check_health=deadline is None)
-            return [_read(connection, deadline) for _ in commands]
-        except BaseException:
-            connection.disconnect()  # an unread reply would answer the next command
-            raise
-
     if deadline is not None:
-        return attempt()
+        return _attempt(connection, commands, deadline)
     replies: list[Any] = connection.retry.call_with_retry(
-        attempt, lambda error: connection.disconnect()
+        partial(_attempt, connection, commands, None), lambda error: connection.disconnect()
     )
     return replies
 
 
-def _packed(connection: Any, commands: Sequence[Command]) -> Any:
-    # All clients send the same bytes, whatever their own encoding is.
-    encoded = [[str(part).encode() for part in command] for command in commands]
-    return (
-        connection.pack_commands(encoded) if encoded[1:] else connection.pack_command(*encoded[0])
-    )
-
-
-def _read(connection: Any, deadline: float | None) -> Any:
-    if deadline is not None:
-        # A signal can end the first wait too early, also if it stopped the process. A reply that
-        # has arrived by then counts.
-        remaining = max(0, deadline - time.monotonic())
-        if not (connection.can_read(remaining) or connection.can_read(0)):
-            raise RedisTimeoutError("Redis did not respond in time")
+def _attempt(connection: Any, commands: Sequence[Command], deadline: float | None) -> list[Any]:
     try:
-        # As bytes: one reply that cannot be decoded would hide all other replies.
-        return connection.read_response(disable_decoding=True)
-    except ResponseError as error:
-        return error.with_traceback(None)  # its frames would keep a lock alive
+        # A health check has no limit. `_connect_within` has made it.
+        connection.send_packed_command(
+            _packed(connection, commands), check_health=deadline is None
+        )
+        replies = []
+        for _ in commands:
+            if deadline is not None:
+                # A signal can end the first wait too early, also if it stopped the process. A
+                # reply that has arrived by then counts.
+                left = max(0, deadline - time.monotonic())
+                if not (connection.can_read(left) or connection.can_read(0)):
+                    raise RedisTimeoutError("Redis did not respond in time")
+            try:
+                # As bytes: one reply that cannot be decoded would hide all other replies.
+                replies.append(connection.read_response(disable_decoding=True))
+            except ResponseError as error:
+                replies.append(error.with_traceback(None))  # its frames would keep a lock alive
+        return replies
+    except BaseException:
+        connection.disconnect()  # an unread reply would answer the next command
+        raise
+
+
+def _packed(connection: Any, commands: Sequence[Command]) -> Any:
+    # As bytes: all clients send the same, whatever their own encoding is.
+    if len(commands) == 1:
+        return connection.pack_command(*[str(part).encode() for part in commands[0]])
+    return connection.pack_commands(
+        [[str(part).encode() for part in command] for command in commands]
+    )
 
 
 _single_connection_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -240,7 +248,8 @@ async def _aexchange(
     pool = client.connection_pool
     connection = await _aget_connection(pool, pool_wait)
     try:
-        if once or (_may_have_unread_reply(pool) and await connection.can_read()):
+        listens = getattr(pool, "maint_notifications_enabled", None)  # see `call`
+        if once or (listens and listens() and await connection.can_read()):
             await connection.disconnect()
         if once:
             replies = await _asend_and_read(connection, commands)
@@ -424,15 +433,6 @@ def _get_healthy(pool: Any) -> Any:
         pool.release(connection)
         raise
     return connection
-
-
-def _may_have_unread_reply(pool: Any) -> bool:
-    """Return whether a pool hands out connections on which somebody left a reply unread.
-
-    redis-py does so since 7.0 if it listens for maintenance notifications.
-    """
-    is_enabled = getattr(pool, "maint_notifications_enabled", None)
-    return bool(is_enabled and is_enabled())
 
 
 def _disconnect_idle(pool: Any) -> None:
