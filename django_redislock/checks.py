@@ -125,14 +125,14 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """W001: The server can evict locks. W002: The eviction policy is unknown."""
     from redis.exceptions import RedisError
 
-    from .backends import server
+    from .backends import servers
     from .engine.runners import run
     from .health import eviction_policy
 
     try:
         policies = [
             run(each.parent.client, eviction_policy(each.routing_key))
-            for each in server(conf.cache).node_servers()
+            for each in servers[conf.cache].node_servers()
         ]
     except ImproperlyConfigured as error:
         is_reported = _is_misconfigured(app_configs)
@@ -180,10 +180,10 @@ def check_own_database(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
 
 
 def _database(alias: str) -> tuple[str, int] | None:
-    from .backends import server
+    from .backends import servers
 
     try:
-        return server(alias).database
+        return servers[alias].database
     except ImproperlyConfigured:
         return None
 

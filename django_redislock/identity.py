@@ -74,29 +74,28 @@ class SharedOwner:
 Owner: TypeAlias = "asyncio.Task[Any] | threading.Thread | SharedOwner"
 
 
-def current_owner() -> "asyncio.Task[Any] | threading.Thread":
-    """Return the asyncio task that runs, or else the thread (under gevent: the greenlet)."""
+def caller() -> "tuple[asyncio.Task[Any] | threading.Thread, bool]":
+    """Return who calls, and whether an event loop runs in its thread or greenlet.
+
+    The caller is the asyncio task that runs, or else the thread (under gevent: the greenlet).
+    """
     try:
         task = asyncio.current_task()
+        in_loop = _threads_are_real() or bool(task and _is_on_stack(task))
     except RuntimeError:  # No event loop runs.
-        task = None
-    if task and (_threads_are_real() or _is_on_stack(task)):
-        return task
+        task, in_loop = None, False
+    if task and in_loop:
+        return task, True
     thread = threading.current_thread()
     if not hasattr(_local, "sentinel"):
         _local.sentinel = _Sentinel()
         _sentinels[thread] = weakref.ref(_local.sentinel)
-    return thread
+    return thread, in_loop
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread or greenlet, if there is one."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-    task = asyncio.current_task(loop)
-    return loop if _threads_are_real() or (task and _is_on_stack(task)) else None
+def current_owner() -> "asyncio.Task[Any] | threading.Thread":
+    """Return the asyncio task that runs, or else the thread (under gevent: the greenlet)."""
+    return caller()[0]
 
 
 def _threads_are_real() -> bool:
@@ -168,16 +167,19 @@ def info_text(
     renewed: Renewal,
     on_conflict: str = "",
     task: Task | None = None,
+    owner: "Owner | None" = None,
 ) -> str:
-    """Return the payload of the calling thread, task or greenlet.
+    """Return the payload of a thread, task or greenlet.
 
     Args:
         metadata: The metadata of the holder.
         renewed: Whether the holder renews its lease.
         on_conflict: The conflict policy of a single-instance task.
         task: The Celery task. None means the task that runs.
+        owner: The holder. None, or a `SharedOwner`, means the caller.
     """
-    owner = current_owner()
+    if owner is None or isinstance(owner, SharedOwner):
+        owner = current_owner()
     thread = owner.get_name() if isinstance(owner, asyncio.Task) else owner.name
     celery = sys.modules.get("celery")  # If the project has not imported Celery, no task runs.
     if task is None and celery and (running := celery.current_task):

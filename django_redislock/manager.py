@@ -11,11 +11,11 @@ from django.db import DEFAULT_DB_ALIAS
 from redis.exceptions import ConnectionError
 
 from . import validators
-from .backends import Server, server
+from .backends import servers
 from .conf import conf
 from .engine import history, protocol, queries
+from .engine.leases import leases_of
 from .engine.operations import Flow
-from .engine.registry import leases_of
 from .engine.renewer import loop_renewer, thread_renewer
 from .engine.runners import arun, run
 from .exceptions import LOSS, LockLost, LockNotOwnedError
@@ -49,6 +49,7 @@ class LockManager:
 
     def __init__(self, alias: str | None = None) -> None:
         self._alias = alias
+        self._server = partial(servers.__getitem__, alias)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {without_secrets(repr(self.alias))}>"
@@ -204,8 +205,8 @@ class LockManager:
         """
         if options:
             validators.check_options("quorum", options, OPTION_NAMES)
-        servers = [partial(server, alias) for alias in validators.aliases("using", using)]
-        return Quorum(servers, name, **options)
+        aliases = validators.aliases("using", using)
+        return Quorum([partial(servers.__getitem__, each) for each in aliases], name, **options)
 
     def atomic(
         self, name: str, *, using_db: str = DEFAULT_DB_ALIAS, **options: Unpack[Options]
@@ -423,9 +424,6 @@ class LockManager:
                 sender=type(self), using=self.alias, name=name, tokens=tokens, user=user
             )
         return len(tokens)
-
-    def _server(self) -> Server:
-        return server(self._alias or conf.cache)
 
     @property
     def _keys(self) -> Keys:

@@ -21,7 +21,7 @@ from django.core.cache import caches
 from django.dispatch import Signal
 
 from . import signals
-from .backends import server, supports_locks, unsupported_message
+from .backends import servers, supports_locks, unsupported_message
 from .engine import queries
 from .engine.operations import Batch, Flow
 from .engine.runners import run
@@ -140,7 +140,7 @@ class Servers(Collector):
 def _count(alias: str) -> int | None:
     """Return how many locks are held, or None if the server does not say."""
     try:
-        found = server(alias)
+        found = servers[alias]
         return run(found.client, _soon(queries.count(found.keys)))
     except Exception as error:  # The scrape of the other metrics must continue.
         logger.warning("Held locks not counted: using=%r error=%s", alias, error_text(error))

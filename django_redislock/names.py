@@ -44,19 +44,17 @@ def check_name(name: object, argument: str = "name") -> str:
         TypeError: The name is not a str.
         ValueError: The name is empty or too long, or has control characters.
     """
-    # A long text must not get into the cache.
-    if isinstance(name, str) and len(name) <= MAX_NAME_BYTES and _is_valid(str.__str__(name)):
-        return str.__str__(name)
     text = _check_text(name, argument)
-    raise ValueError(
-        f"{argument} must be at most {MAX_NAME_BYTES} bytes in UTF-8, "
-        f"got {len(text.encode())}: {short_repr(text)}"
-    )
+    if len(text) > MAX_NAME_BYTES or len(text.encode()) > MAX_NAME_BYTES:
+        raise ValueError(
+            f"{argument} must be at most {MAX_NAME_BYTES} bytes in UTF-8, "
+            f"got {len(text.encode())}: {short_repr(text)}"
+        )
+    return text
 
 
-@lru_cache(maxsize=1024)
-def _is_valid(name: str) -> bool:
-    return bool(name) and not _UNPRINTABLE.search(name) and len(name.encode()) <= MAX_NAME_BYTES
+checked_name = lru_cache(maxsize=1024, typed=True)(check_name)
+"""`check_name()` of a hashable name. Valid names are cached."""
 
 
 def _check_text(text: object, argument: str) -> str:

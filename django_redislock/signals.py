@@ -95,3 +95,14 @@ task_replaced = Signal()
 It is sent in the process that sent the newer task. Arguments: `sender` (the task), `name` (the
 name of the queue lock), `task_id` (the id of the revoked task), `by_task_id`.
 """
+
+
+LOCK_SIGNALS = (
+    lock_acquired,
+    lock_released,
+    lock_refused,
+    lock_failed,
+    lock_waiting,
+    lock_lost,
+)
+"""The signals about an acquisition and the hold that it leads to."""

@@ -14,7 +14,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from ..backends import server
+from ..backends import servers
 from ..conf import conf
 from ..engine import history
 from ..engine.history import Recent
@@ -127,7 +127,7 @@ def look(manager: LockManager, minutes: int) -> Look:
 
 
 def _recent(manager: LockManager, minutes: int) -> Recent:
-    there = server(manager.alias)
+    there = servers[manager.alias]
     age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
     return run(there.client, history.recent(there.keys, age, hour, EVENTS))
 

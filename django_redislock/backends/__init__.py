@@ -2,7 +2,7 @@
 
 from .client_factory import supports_locks, unsupported_message
 from .cluster import Nodes
-from .servers import AsyncClient, Client, ClientServer, Server, server
+from .servers import AsyncClient, Client, ClientServer, Server, servers
 
 __all__ = [
     "AsyncClient",
@@ -10,7 +10,7 @@ __all__ = [
     "ClientServer",
     "Nodes",
     "Server",
-    "server",
+    "servers",
     "supports_locks",
     "unsupported_message",
 ]

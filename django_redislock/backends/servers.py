@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 from redis.exceptions import ConnectionError
 
 from ..conf import conf
@@ -220,22 +222,25 @@ async def _close(client: Any) -> None:
             await each.aclose(close_connection_pool=True)
 
 
-_servers: tuple[object, dict[tuple[object, ...], Server]] = (None, {})
-"""The value of ``CACHES``, and the servers that were made from it. It needs no thread lock, which
-a fork could copy in the locked state."""
+class Servers(dict[str | None, Server]):
+    """The servers by cache alias. They are made on first use, and again after the settings have
+    changed. None is ``REDISLOCK_CACHE``.
 
-
-def server(alias: str) -> Server:
-    """Return the server of a cache alias. It is made again after the settings have changed.
-
-    Raises:
-        ImproperlyConfigured: The cache alias does not exist, or cannot store locks.
+    An access raises `ImproperlyConfigured` if the cache alias does not exist, or cannot store
+    locks. There is no thread lock, which a fork could copy in the locked state.
     """
-    global _servers
-    if _servers[0] is not caches.settings:  # override_settings() replaces this object
-        _servers = caches.settings, {}
-    key = alias, conf.prefix, conf.cache, conf.client, conf.async_client
-    return _servers[1].get(key) or _servers[1].setdefault(key, _make_server(alias))
+
+    def __missing__(self, alias: str | None) -> Server:
+        return self.setdefault(alias, self[conf.cache] if alias is None else _make_server(alias))
+
+
+servers = Servers()
+
+
+@receiver(setting_changed)
+def _forget_servers(*, setting: str, **kwargs: object) -> None:
+    if setting == "CACHES" or setting.startswith("REDISLOCK_"):
+        servers.clear()
 
 
 _custom_client_servers: WeakSet[Server] = WeakSet()

@@ -18,7 +18,7 @@ from ..exceptions import LockError
 from ..keys import LockKeys
 from ..text import printable
 from . import store
-from .lease import Lease
+from .leases import Lease
 from .operations import (
     CLEANUP_TIMEOUT_SECONDS,
     REPLICA_WAIT_SECONDS,

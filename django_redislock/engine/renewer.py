@@ -24,9 +24,8 @@ from ..backends.dedicated import aclose, close, dedicated, primary_address
 from ..identity import is_alive
 from ..text import error_text
 from . import fork_safety, protocol
-from .lease import Lease
+from .leases import Lease, should_renew
 from .operations import Flow
-from .registry import should_renew
 from .runners import arun, run
 
 logger = logging.getLogger("django_redislock")

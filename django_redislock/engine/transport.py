@@ -221,7 +221,7 @@ def _attempt(connection: Any, commands: Sequence[Command], deadline: float | Non
 def _packed(connection: Any, commands: Sequence[Command]) -> Any:
     # As bytes: all clients send the same, whatever their own encoding is.
     if len(commands) == 1:
-        return connection.pack_command(*[str(part).encode() for part in commands[0]])
+        return connection.pack_command(*map(str.encode, map(str, commands[0])))
     return connection.pack_commands(
         [[str(part).encode() for part in command] for command in commands]
     )

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError, TimeoutError
 from .. import clock
 from ..backends import Server
 from ..engine import protocol, queries
-from ..engine.lease import Lease
+from ..engine.leases import Lease
 from ..engine.operations import Call, Flow, Op
 from ..engine.renewer import Renewer
 from ..engine.store import AcquireRequest

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from operator import attrgetter
 from types import MappingProxyType, TracebackType
 from typing import (
     Any,
@@ -30,24 +31,26 @@ from .. import clock, validators
 from ..backends import Server
 from ..conf import conf
 from ..engine import protocol, queries
-from ..engine.lease import Lease, State
-from ..engine.operations import Flow, OnServer
-from ..engine.registry import (
+from ..engine.leases import (
     Hold,
     HoldTable,
+    Lease,
+    State,
     holds_of,
     leases_of,
     register,
     unregister,
 )
+from ..engine.operations import Flow, OnServer
 from ..engine.renewer import Renewer, loop_renewer, thread_renewer
 from ..engine.runners import arun, run
 from ..engine.store import AcquireRequest, RenewMode
 from ..exceptions import LockError
-from ..identity import Owner, Renewal, SharedOwner, Task, current_owner, info_text, running_loop
+from ..identity import Owner, Renewal, SharedOwner, Task, caller, current_owner, info_text
 from ..introspection import is_async, is_generator, reject_deferred_result, signature_of
 from ..keys import LockKeys
-from ..names import Template, check_name
+from ..names import Template, check_name, checked_name
+from ..signals import LOCK_SIGNALS
 from ..snapshots import LockInfo
 from ..text import error_text
 from ..validators import Seconds
@@ -148,7 +151,7 @@ class BaseLock:
     def __init__(
         self, server: Callable[[], Server], name: str, **options: Unpack[Options]
     ) -> None:
-        self.name = check_name(name)
+        self.name = checked_name(name) if type(name) is str else check_name(name)
         self.timeout = conf.timeout
         self._server = server
         self._holds = HoldTable()
@@ -239,16 +242,16 @@ class BaseLock:
                 loop, and ``DJANGO_ALLOW_ASYNC_UNSAFE`` is not set.
         """
         deadline = self._deadline(blocking, blocking_timeout)
-        owner = self._shared_owner or current_owner()
+        who, in_loop = caller()
+        owner = self._shared_owner or who
         token = None if token is None else validators.token("token", token)
         call = AcquireCall(owner, self._where(), deadline, token, thread_renewer, deadline)
-        waits = deadline is None or deadline > clock.now()
-        # Django's own sync code makes the same exception.
-        if waits and running_loop() and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
-            call.blocks_loop, call.wait_until = True, -math.inf
+        if in_loop and (deadline is None or deadline > clock.now()):
+            # Django's own sync code makes the same exception.
+            call.blocks_loop = not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+            call.wait_until = -math.inf if call.blocks_loop else deadline
         try:
-            flow = signal_dispatch.with_signals(self, call, self._acquire(call))
-            return run(self._client(call.targets[0][0]), flow) is not None
+            return run(self._client(call.targets[0][0]), self._acquire(call)) is not None
         except BaseException:
             self._abandon_call(call)
             raise
@@ -276,8 +279,7 @@ class BaseLock:
         call = AcquireCall(owner, self._where(), deadline, token, loop_renewer, deadline)
         try:
             client = await self._async_client(call.targets[0][0])
-            flow = signal_dispatch.with_signals(self, call, self._acquire(call))
-            return await arun(client, flow) is not None
+            return await arun(client, self._acquire(call)) is not None
         except GeneratorExit:  # the event loop is closed, so nothing can be released
             raise
         except BaseException:
@@ -482,8 +484,12 @@ class BaseLock:
 
     # How it is acquired: flows for both runners
 
-    def _acquire(self, call: AcquireCall) -> Flow[Hold | None]:
-        leases = yield from self._acquire_leases(call)
+    def _acquire(self, call: AcquireCall, *, sends_signals: bool = True) -> Flow[Hold | None]:
+        for signal in LOCK_SIGNALS:
+            if sends_signals and signal.receivers:
+                flow = self._acquire(call, sends_signals=False)
+                return (yield from signal_dispatch.send_while(self, call, flow))
+        leases = yield from self._acquire_leases(call, call.targets)
         if not leases:
             if call.blocks_loop:
                 raise SynchronousOnlyOperation(
@@ -493,29 +499,30 @@ class BaseLock:
                 )
             return None
         call.hold = Hold(call.owner, leases, self.needed, ref(self))
-        call.hold.enter()
-        self._holds.add(call.hold)
+        self._holds.append(call.hold)
+        if len(self._holds) > 1:
+            self._holds.remove_of_dead_owners()
         return call.hold
 
-    def _acquire_leases(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
-        """Return the leases of a hold, or none if the lock was not acquired in time."""
-        [(server, name)] = call.targets
-        lease = yield from self._acquire_one(call, server, name)
-        return (lease,) if lease else ()
+    def _acquire_leases(
+        self, call: AcquireCall, targets: Sequence[Target]
+    ) -> Flow[Sequence[Lease]]:
+        """Return the leases of a hold, or none if the lock was not acquired in time.
 
-    def _acquire_one(self, call: AcquireCall, server: Server, name: str) -> Flow[Lease | None]:
-        """Enter a lease of the caller again, or acquire a new one."""
+        Here it is one lease: one of the caller, which enters it again, or a new one.
+        """
+        [(server, name)] = targets
         own = leases_of(call.owner, server, name)
         for lease in own:
             if self._can_reenter(lease):
-                return lease
+                return (lease,)
         if own and self._waits_for_itself(own, call):
             raise errors.already_held(self, name, call.owner, own)
         token = os.urandom(16).hex() if call.token is None else call.token
         lease = self._new_lease(call, server, name, token)
-        request = self._request(lease.keys, lease.token)
+        request = self._request(lease.keys, lease.token, owner=call.owner)
         acquired = yield from self._acquire_lease(call, lease, request, call.wait_until)
-        return lease if acquired else None
+        return (lease,) if acquired else ()
 
     def _acquire_lease(
         self, call: AcquireCall, lease: Lease, request: AcquireRequest, deadline: float | None
@@ -574,7 +581,12 @@ class BaseLock:
         return lease
 
     def _request(
-        self, keys: LockKeys, token: str, seconds: float | None = None, info: str = ""
+        self,
+        keys: LockKeys,
+        token: str,
+        seconds: float | None = None,
+        info: str = "",
+        owner: "Owner | None" = None,
     ) -> AcquireRequest:
         # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
         # extend it, so Redis does not show them before it has passed.
@@ -590,7 +602,11 @@ class BaseLock:
             lease=max(self.timeout, self.at_least_for) if seconds is None else seconds,
             info=info
             or info_text(
-                self.metadata, renewed=renewed, on_conflict=self.on_conflict, task=self.task
+                self.metadata,
+                renewed=renewed,
+                on_conflict=self.on_conflict,
+                task=self.task,
+                owner=owner,
             ),
             is_renewed=self.auto_renewal and not self.at_least_for,
             reply_timeout=self.reply_timeout,
@@ -844,9 +860,8 @@ class BaseLock:
     def _where(self) -> Sequence[Target]:
         return [(self._server(), self.name)]
 
-    def _client(self, server: Server) -> Any:
-        """Return the client that runs the flows. Raises redis-py's `ConnectionError`."""
-        return server.client
+    _client: Callable[[Server], Any] = staticmethod(attrgetter("client"))
+    """Return the client that runs the flows. Raises redis-py's `ConnectionError`."""
 
     async def _async_client(self, server: Server) -> Any:
         """Async version of `_client()`."""

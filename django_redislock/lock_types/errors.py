@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..engine.lease import Lease
+from ..engine.leases import Lease
 from ..exceptions import LOSS, LockError, LockLost, LockNotOwnedError
 from ..identity import Owner
 from ..snapshots import Holding, LockInfo

@@ -3,8 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
-from ..engine.lease import Lease
-from ..engine.registry import Hold, holds_of
+from ..engine.leases import Hold, Lease, holds_of
 from ..signals import lock_lost
 from . import signal_dispatch
 

@@ -9,9 +9,8 @@ from redis.exceptions import RedisError
 
 from .. import clock
 from ..backends import Server
-from ..engine.lease import Lease, State
+from ..engine.leases import HoldTable, Lease, State, holds_of
 from ..engine.operations import CLEANUP_TIMEOUT_SECONDS, Flow
-from ..engine.registry import HoldTable, holds_of
 from ..names import Template, check_names
 from .base import AcquireCall, BaseLock, Target, release_in_background
 from .options import Options
@@ -59,7 +58,9 @@ class MultiLock(BaseLock):
         server = self._server()
         return [(server, name) for name in self.names]
 
-    def _acquire_leases(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
+    def _acquire_leases(
+        self, call: AcquireCall, targets: Sequence[Target]
+    ) -> Flow[Sequence[Lease]]:
         deadline = call.wait_until
         while True:
             call.leases.clear()  # the leases of an earlier attempt have ended
@@ -75,11 +76,11 @@ class MultiLock(BaseLock):
     def _acquire_in_order(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
         leases: list[Lease] = []
         try:
-            for server, name in call.targets:
-                lease = yield from self._acquire_one(call, server, name)
-                if lease is None:
+            for target in call.targets:
+                acquired = yield from super()._acquire_leases(call, [target])
+                if not acquired:
                     break
-                leases.append(lease)
+                leases += acquired
         except GeneratorExit:
             raise
         except BaseException:

@@ -6,7 +6,7 @@ from weakref import ref
 
 from .. import validators
 from ..engine import protocol
-from ..engine.lease import Lease
+from ..engine.leases import Lease
 from ..engine.renewer import thread_renewer
 from ..engine.runners import run
 from ..engine.store import AcquireRequest

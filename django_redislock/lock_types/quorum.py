@@ -14,9 +14,8 @@ from redis.exceptions import ConnectionError
 from .. import clock
 from ..backends import Server
 from ..engine import protocol
-from ..engine.lease import Lease
+from ..engine.leases import Lease, leases_of
 from ..engine.operations import Flow, Gather, OnServer, Sleep
-from ..engine.registry import leases_of
 from ..exceptions import LockError
 from ..snapshots import LockInfo
 from ..text import error_text
@@ -96,13 +95,15 @@ class Quorum(BaseLock):
         self._check_failures(results, len(flows) - enough)
         return [None if isinstance(result, BaseException) else result for result in results]
 
-    def _acquire_leases(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
-        own = [leases_of(call.owner, server, name) for server, name in call.targets]
+    def _acquire_leases(
+        self, call: AcquireCall, targets: Sequence[Target]
+    ) -> Flow[Sequence[Lease]]:
+        own = [leases_of(call.owner, server, name) for server, name in targets]
         reentered = self._leases_to_reenter(own)
         if len(reentered) >= self.needed:
             return reentered
         held_by_caller = sum(self._waits_for_itself(each, call) for each in own)
-        if len(call.targets) - held_by_caller < self.needed:
+        if len(targets) - held_by_caller < self.needed:
             raise errors.already_held(self, self.name, call.owner, chain.from_iterable(own))
         deadline = call.wait_until
         while True:
@@ -174,7 +175,9 @@ class Quorum(BaseLock):
         self, call: AcquireCall, lease: Lease, deadline: float | None
     ) -> OnServer[bool]:
         # A grant is confirmed at once, because only full leases count.
-        request = replace(self._request(lease.keys, lease.token), is_renewed=False)
+        request = replace(
+            self._request(lease.keys, lease.token, owner=call.owner), is_renewed=False
+        )
         return lease.server, self._acquire_lease(call, lease, request, deadline)
 
     def _agree_on_fence(self, leases: Sequence[Lease]) -> Flow[list[Result]]:

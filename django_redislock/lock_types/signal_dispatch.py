@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.dispatch import Signal
 
 from .. import clock
+from ..engine.leases import Hold
 from ..engine.operations import BlockingPop, Flow, Gather, Op, Sleep
-from ..engine.registry import Hold
 from ..signals import (
     lock_acquired,
     lock_failed,
-    lock_lost,
     lock_refused,
     lock_released,
     lock_waiting,
@@ -81,24 +80,11 @@ class SignalContext:
         send(signal, sender=type(lock), lock=lock, acquisition=self, **common, **arguments)
 
 
-def with_signals(
+def send_while(
     lock: "BaseLock", call: "AcquireCall", flow: Flow[Hold | None]
 ) -> Flow[Hold | None]:
-    """Return the flow of an acquisition, with signals if any of them has a receiver."""
-    if (
-        lock_acquired.receivers
-        or lock_released.receivers
-        or lock_refused.receivers
-        or lock_failed.receivers
-        or lock_waiting.receivers
-        or lock_lost.receivers
-    ):
-        using = ", ".join(dict.fromkeys(server.alias for server, _ in call.targets))
-        return _send_while(lock, using, flow)
-    return flow
-
-
-def _send_while(lock: "BaseLock", using: str, flow: Flow[Hold | None]) -> Flow[Hold | None]:
+    """Return the flow of an acquisition, with signals."""
+    using = ", ".join(dict.fromkeys(server.alias for server, _ in call.targets))
     context = SignalContext(lock, using)
     try:
         hold = yield from _call_before_waits(flow, partial(context.waiting, lock))

@@ -15,9 +15,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test.utils import TestContextDecorator, override_settings
 from django.utils.module_loading import import_string
 
-from ..backends import server
+from ..backends import servers
 from ..conf import conf
-from ..engine.registry import all_leases, unregister
+from ..engine.leases import all_leases, unregister
 from ..names import short_repr
 from .server import EmbeddedServer
 
@@ -155,7 +155,7 @@ def _backends() -> tuple[type, ...]:
 def _database_of(alias: str) -> tuple[str, int] | None:
     """Return the machine and database of an alias, or None if the client does not know them."""
     try:
-        return server(alias).database
+        return servers[alias].database
     except ImproperlyConfigured:
         return None
 
@@ -233,5 +233,5 @@ def _let_go(addresses: set[str]) -> None:
 
 
 def _disconnect(alias: str) -> None:
-    if pool := server(alias).pool:
+    if pool := servers[alias].pool:
         pool.disconnect()

@@ -9,8 +9,8 @@ from typing import Any
 
 from .. import validators
 from ..engine import protocol
+from ..engine.leases import HoldTable, all_leases
 from ..engine.operations import Flow
-from ..engine.registry import HoldTable, all_leases
 from ..engine.renewer import THREAD_NAME, AsyncRenewer, Renewer, ThreadRenewer, loop_of
 from ..exceptions import LockError, LockNotOwnedError
 from ..identity import SharedOwner, Task

@@ -333,7 +333,7 @@ def _watch(client: Client) -> None:
     """Log what the product tells of a lock while its methods run, and the renewals, of which it
     tells nobody: without them nobody else knows until when a holder believes that it holds."""
     from django_redislock import signals
-    from django_redislock.engine.lease import Lease
+    from django_redislock.engine.leases import Lease
 
     def waiting(name: str, **_: Any) -> None:
         client.log.write("queued", lock=name)

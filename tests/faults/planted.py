@@ -5,7 +5,7 @@ from hashlib import sha1
 
 from django_redislock.clock import now
 from django_redislock.engine import protocol, store
-from django_redislock.engine.lease import Lease
+from django_redislock.engine.leases import Lease
 from django_redislock.engine.operations import Flow
 from django_redislock.engine.renewer import Renewer
 from django_redislock.lock_types import BaseLock

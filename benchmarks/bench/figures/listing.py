@@ -7,7 +7,7 @@ from functools import partial
 import redis
 
 from django_redislock import locks
-from django_redislock.backends import server
+from django_redislock.backends import servers
 from django_redislock.conf import conf
 from django_redislock.engine import queries
 from django_redislock.engine.operations import Flow
@@ -93,7 +93,7 @@ def _page() -> float:
 def _asked() -> float:
     """The same page asked for, and nothing made of the answer."""
     begun = time.perf_counter()
-    server_of_it = server(conf.cache)
+    server_of_it = servers[conf.cache]
     assert run(server_of_it.client, _first_of(queries.page(server_of_it.keys, None, 0, SHOWN)))
     return time.perf_counter() - begun
 

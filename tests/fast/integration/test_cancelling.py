@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from django_redislock import locks
-from django_redislock.backends import server
+from django_redislock.backends import servers
 from django_redislock.engine import renewer
 from django_redislock.engine.renewer import loop_renewer, thread_renewer
 from django_redislock.engine.runners import _perform
@@ -114,7 +114,7 @@ async def nothing_is_left(redis_server, before):
         return not any(map(is_task_of_crowd, gc.get_objects()))
 
     ours = {asyncio.current_task()}
-    pool = (await server("default").async_client()).connection_pool
+    pool = (await servers["default"].async_client()).connection_pool
     async with asyncio.timeout(1.5):  # less than a forgotten waiter seems alive
         await until(no_key)
         await until(no_task)

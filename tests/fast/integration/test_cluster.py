@@ -24,7 +24,7 @@ from redis.exceptions import (
 
 from django_redislock import AsyncLock, Lock, locks
 from django_redislock.backends import cluster as nodes_of_cluster
-from django_redislock.backends import server
+from django_redislock.backends import servers
 from tests.lock_tools import lease_of
 from tests.servers import Cluster
 from tests.tools import wait_until
@@ -84,7 +84,7 @@ def cluster(running, settings):
 
 
 def slot_of(name: str) -> int:
-    return key_slot(server("default").keys.of(name).lock.encode())
+    return key_slot(servers["default"].keys.of(name).lock.encode())
 
 
 def another(cluster: Cluster, slot: int):
@@ -157,7 +157,7 @@ def test_a_slot_that_moved_is_followed(cluster):
 
 
 def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again(cluster):
-    slot, key = slot_of("a"), server("default").keys.of("a").lock
+    slot, key = slot_of("a"), servers["default"].keys.of("a").lock
 
     def redirected(nodes):
         keeper = nodes.client_for(key)
@@ -167,12 +167,12 @@ def test_a_redirection_to_a_node_that_the_client_does_not_know_has_it_look_again
 
     async def use():
         await locks.acount()
-        nodes = await server("default").async_client()
+        nodes = await servers["default"].async_client()
         redirected(nodes)
         await asyncio.wait([nodes._refresh_task])
         await locks.acount()
 
-    redirected(server("default").client)
+    redirected(servers["default"].client)
     asyncio.run(use())
 
 
@@ -181,7 +181,7 @@ def test_no_connection_stays_open_with_its_loop_where_the_client_looked_again(cl
         for _ in range(3):
             async with locks.lock("a"):
                 pass
-            nodes = await server("default").async_client()
+            nodes = await servers["default"].async_client()
             nodes.refresh()
             await asyncio.wait([nodes._refresh_task])
 

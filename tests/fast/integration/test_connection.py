@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_redislock import locks
-from django_redislock.backends import ClientServer, server, supports_locks
+from django_redislock.backends import ClientServer, servers, supports_locks
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, start, waiting
@@ -224,7 +224,7 @@ def test_the_service_name_of_sentinels_need_not_be_a_valid_host_name(alias_on):
     with override_settings(DJANGO_REDIS_CONNECTION_FACTORY=factory):
         own = alias_on(service, backend=DJANGO_REDIS, **sentinels)
         assert supports_locks(own.alias)
-        client = asyncio.run(server(own.alias).async_client())
+        client = asyncio.run(servers[own.alias].async_client())
     assert client.connection_pool.service_name == "orders-" * 10
 
 

@@ -14,7 +14,7 @@ from redis.exceptions import (
 )
 
 from django_redislock import LockLost, locks
-from django_redislock.backends import server as server_of
+from django_redislock.backends import servers
 from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import run
 from django_redislock.health import CHECKS, examining, probing, resources
@@ -163,7 +163,7 @@ def test_a_cancelled_ping_keeps_nothing(own_locks, own_server, own_redis):
 
 
 def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
-    server = server_of("own")
+    server = servers["own"]
     with pytest.raises(LockLost, match="server deleted it"):
         run(server.client, meddled(probing.ping(server, thread_renewer, 2), own_redis.flushdb, 1))
 
@@ -247,7 +247,7 @@ def test_a_server_that_hangs_is_found_in_time(own_locks, own_server):
 def test_a_server_that_dies_meanwhile_is_found(alias_on):
     with EmbeddedServer() as server:
         alias_on(server.url)
-        there = server_of("own")
+        there = servers["own"]
         flow = examining.examine(there, thread_renewer, 5)
         found = run(there.client, meddled(flow, server.stop, examining.SAMPLES + 1))
     assert found.get("connection").status == "ok"
@@ -492,7 +492,7 @@ def test_a_server_that_is_busy_lacks_no_right(own_locks, busy):
 
 @pytest.mark.parametrize("after", [2, 7])
 def test_a_lock_that_the_rehearsal_loses(own_locks, own_redis, after):
-    server = server_of("own")
+    server = servers["own"]
     rehearsal = probing.Rehearsal(server, thread_renewer, 5)
     with pytest.raises(LockLost):
         run(server.client, meddled(rehearsal.run(), own_redis.flushdb, after))
@@ -500,7 +500,7 @@ def test_a_lock_that_the_rehearsal_loses(own_locks, own_redis, after):
 
 
 def test_a_server_too_slow_for_the_rehearsal_is_an_error(own_locks, own_redis):
-    server = server_of("own")
+    server = servers["own"]
     rehearsal = probing.Rehearsal(server, thread_renewer, 5)
 
     def out_of_time():

@@ -146,7 +146,7 @@ def test_an_acquisition_that_is_closed_is_left_to_run_out():
 
 
 @pytest.mark.parametrize(
-    "place", ["MultiLock.needed", "MultiLock._acquire_leases.<locals>.<genexpr>", "HoldTable.add"]
+    "place", ["MultiLock.needed", "MultiLock._acquire_leases.<locals>.<genexpr>"]
 )
 def test_an_interrupt_after_the_acquisition_releases_all_locks(place):
     many = locks.lock_many(["a", "b"], timeout=600)

@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError
 
 from django_redislock import LockError, LockLost, LockNotOwnedError, locks
 from django_redislock.engine import protocol
-from django_redislock.engine.registry import register
+from django_redislock.engine.leases import register
 from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types import base
 from django_redislock.lock_types import quorum as primitive
@@ -694,9 +694,7 @@ def test_a_sync_quorum_that_would_block_the_event_loop_raises(five):
     asyncio.run(use())
 
 
-@pytest.mark.parametrize(
-    "place", ["register", "Hold.__init__", "HoldTable.add", "HoldTable.begin_block"]
-)
+@pytest.mark.parametrize("place", ["register", "Hold.__init__", "HoldTable.begin_block"])
 def test_an_interrupt_after_a_majority_was_acquired_releases_it(five, place):
     lock = quorum(timeout=600)
     with interrupt_where(place, register):

@@ -17,7 +17,7 @@ import redis
 
 from django_redislock import Lock, LockLost, clock, locks
 from django_redislock.engine import protocol, queries, renewer
-from django_redislock.engine.registry import should_renew
+from django_redislock.engine.leases import should_renew
 from django_redislock.engine.renewer import loop_renewer, thread_renewer
 from django_redislock.engine.runners import _perform, run
 from django_redislock.keys import Keys

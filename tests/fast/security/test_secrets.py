@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redis.exceptions import ResponseError
 
 from django_redislock import AsyncLock, Lock, locks, metrics, signals
-from django_redislock.backends import server
+from django_redislock.backends import servers
 from django_redislock.text import error_text
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.pages import DASHBOARD, LIST
@@ -133,8 +133,8 @@ def output_of_uses(settings, caplog, operator):
 
 
 def ways(operator):
-    yield lambda: repr(server("secret")) + repr(vars(server("secret")))
-    yield lambda: server("secret").address
+    yield lambda: repr(servers["secret"]) + repr(vars(servers["secret"]))
+    yield lambda: servers["secret"].address
     yield lambda: repr(locks) + repr(locks.lock("a")) + repr(locks.everywhere())
     yield lambda: locks.lock("a").acquire(blocking_timeout=0)
     yield lambda: asyncio.run(locks.lock("a").aacquire(blocking=False))
@@ -193,8 +193,8 @@ def test_output_about_an_unreachable_server(output_of_uses, what):
 def test_a_well_formed_address_is_accepted(settings, location):
     settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
 
-    assert server("secret").address
-    assert_no_secret(repr(server("secret")) + repr(vars(server("secret"))))
+    assert servers["secret"].address
+    assert_no_secret(repr(servers["secret"]) + repr(vars(servers["secret"])))
 
 
 def test_output_about_a_malformed_address(output_of_uses):
@@ -210,7 +210,7 @@ def test_the_error_of_a_malformed_address(settings, location):
     settings.CACHES = {**settings.CACHES, "secret": {"BACKEND": CORE, "LOCATION": location}}
 
     with pytest.raises(ImproperlyConfigured, match="percent-encoded") as caught:
-        server("secret")
+        servers["secret"]
 
     assert_no_secret("".join(traceback.format_exception(caught.value)))
 

@@ -17,12 +17,11 @@ from greenlet import greenlet
 
 from django_redislock.identity import (
     SharedOwner,
-    current_owner,
+    caller,
     info_text,
     is_alive,
     process_id,
     read_info,
-    running_loop,
 )
 from django_redislock.snapshots import Holder
 from tests.tools import Child
@@ -91,10 +90,8 @@ async def test_another_greenlet_is_not_the_asyncio_task(monkeypatch: pytest.Monk
     # gevent replaces this function, too. Each greenlet of a thread sees its event loop and task.
     get_ident = threading.get_ident
     monkeypatch.setattr(threading, "get_ident", lambda: get_ident())
-    assert current_owner() is asyncio.current_task()
-    assert running_loop() is asyncio.get_running_loop()
-    assert greenlet(current_owner).switch() is threading.current_thread()
-    assert greenlet(running_loop).switch() is None
+    assert caller() == (asyncio.current_task(), True)
+    assert greenlet(caller).switch() == (threading.current_thread(), False)
 
 
 FORKED = """

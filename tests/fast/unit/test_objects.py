@@ -29,9 +29,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from django_redislock import LockManager, locks
-from django_redislock.backends import server
-from django_redislock.engine import registry, renewer
+from django_redislock import LockManager, backends, locks
+from django_redislock.engine import leases, renewer
 from django_redislock.engine.renewer import ThreadRenewer, thread_renewer
 from django_redislock.lock_types import BaseLock, MultiLock
 from django_redislock.lock_types import quorum as quorums
@@ -149,7 +148,7 @@ class Hands(RuleBasedStateMachine):
 
     def renew(self) -> None:
         for alias in self.clients:
-            renewer_of_server = thread_renewer(server(alias), "a")
+            renewer_of_server = thread_renewer(backends.servers[alias], "a")
             for lease in renewer_of_server._watched():
                 lease.due = 0
             renewer_of_server._round()
@@ -287,9 +286,9 @@ class Hands(RuleBasedStateMachine):
         self.force_everywhere()
         assert [name for client in self.clients.values() for name in leftovers(client)] == []
         threads = {actor.thread for actor in self.everybody}
-        assert [key for key in registry._leases if key[2] in threads] == []
+        assert [key for key in leases._leases if key[2] in threads] == []
         kept = chain.from_iterable(
-            thread_renewer(server(each), "a")._watched() for each in self.clients
+            thread_renewer(backends.servers[each], "a")._watched() for each in self.clients
         )
         assert [lease for lease in kept if lease.owner() in threads] == []
 

@@ -93,13 +93,13 @@ def test_a_child_of_whose_fork_python_is_not_told_renews_too():  # as uWSGI fork
 FORK_MEANWHILE = """
 import os, threading
 from django_redislock import locks
-from django_redislock.backends import server
+from django_redislock.backends import servers
 from django_redislock.engine import fork_safety
 
 def say(text):  # in one piece, as two processes share the pipe
     os.write(1, f"{text}\\n".encode())
 
-pool = server("default").client.connection_pool
+pool = servers["default"].client.connection_pool
 inside = threading.Event()
 
 def talk():

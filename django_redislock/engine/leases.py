@@ -1,0 +1,521 @@
+"""What this process holds: leases, holds of lock objects, and who has them.
+
+A `Lease` is what the holder knows about one lock on one server, judged by the holder's clock. A
+`Hold` is one acquisition of a lock object: one lease, or several. A `HoldTable` has the holds of
+one lock object. The registry has all leases of the process, for re-entrancy across lock objects.
+
+Several threads use all of this, and a signal handler may interrupt it. So there is no lock here.
+The leases of different owners have different keys, and each change of a list or a dict is one
+step.
+"""
+
+import asyncio
+import math
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary, ref
+
+from .. import clock
+from ..backends import Server
+from ..identity import Owner, caller, is_alive
+from ..keys import LockKeys
+
+CONFIRM_DELAY_SECONDS = 0.5
+"""A renewal confirms a grant after this time. A lock that is released earlier needs no renewal."""
+
+UNANSWERED_REQUEST_SECONDS = 60.0
+"""A server may still execute a request without a reply for this time."""
+
+
+class State(Enum):
+    """The life of a lease."""
+
+    PENDING = "pending"
+    """The acquisition is under way."""
+
+    HELD = "held"
+    """The lock was acquired. Whether it was lost since then is in `Lease.lost`."""
+
+    ENDED = "ended"
+    """The holder released it, or gave up the acquisition."""
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Lease:
+    """One lock on one server, from its acquisition to its release.
+
+    `deadline` counts from before the request that set the lease was sent, so it is earlier than
+    the expiry in Redis. After it the lease is lost.
+    """
+
+    server: Server
+    keys: LockKeys
+    token: str = field(repr=False)
+
+    seconds: float
+    """The length of the lease. Each renewal sets it again."""
+
+    owner: "weakref.ref[Owner]"
+    kind: str
+    weight: int
+    is_renewed: bool
+
+    at_least_for: float = 0
+    """Seconds from the acquisition for which the lock stays unavailable."""
+
+    max_hold: float = math.inf
+    """Seconds from the beginning of the hold after which the lease counts as lost."""
+
+    min_replicas: int = 0
+
+    drift: tuple[float, float] = (0.0, 0.0)
+    """The part of a lease to ignore because of clock drift: a fraction, and seconds."""
+
+    reply_timeout: float | None = None
+    """Seconds to wait for a reply; None means as long as the client allows."""
+
+    renewer: Any = field(default=None, repr=False)
+    """The renewer that it belongs to. The lease itself does not use it."""
+
+    on_lost: "Callable[[Lease, bool], None] | None" = None
+    """Called with the lease, and with whether its holder found the loss by itself."""
+
+    state: State = State.PENDING
+    fence_token: int = 0
+    deadline: float = 0.0
+
+    max_deadline: float = math.inf
+    """When `max_hold` has passed, on the holder's clock."""
+
+    due: float = 0.0
+    """When to renew it."""
+
+    due_tolerance: float = 0.0
+    """It can be renewed this many seconds before it is due, together with other leases."""
+
+    needs_renewal: bool = False
+    """Whether it expires before its hold must end."""
+
+    is_confirmed: bool = True
+    """Whether the lease runs in full. If not, it is a grant that a renewal must confirm."""
+
+    pending_commits: int = 0
+    """The number of holds that are released after a database transaction."""
+
+    holds: "list[weakref.ref[Any]]" = field(default_factory=list)
+    """The holds that use the lease; see `registry`."""
+
+    is_part: bool = False
+    """Whether a hold on it has other leases, too."""
+
+    _is_lost: bool = False
+    _began: float = 0.0
+    _pid: int = field(default_factory=os.getpid)
+
+    # While the holder sets the lease by `extend(replace_ttl=True)`: when and to how many seconds.
+    _replaced_at: float = 0.0
+    _replace_seconds: float = math.inf
+
+    # The shortest lease that an unanswered request may still set, and until when it may.
+    _unanswered_seconds: float = math.inf
+    _unanswered_until: float = -math.inf
+
+    def begin(self, fence_token: int, deadline: float, *, is_confirmed: bool = True) -> None:
+        """Record that the lock was acquired until `deadline`."""
+        self.fence_token = fence_token
+        self._began = clock.now()
+        self.is_confirmed = is_confirmed
+        if self.state is State.PENDING:  # not if an interrupt ended it in another thread
+            self.state = State.HELD
+        self.set_deadline(deadline)
+        if not is_confirmed:
+            self.due, self.due_tolerance = min(self.due, self._began + CONFIRM_DELAY_SECONDS), 0.0
+
+    def set_deadline(self, deadline: float) -> None:
+        """Record when the lease expires in Redis. Its renewal is due after a third of the time."""
+        now, (drift, seconds) = clock.now(), self.drift
+        deadline -= (deadline - now) * drift + seconds
+        self.deadline = min(deadline, self.max_deadline)
+        self.needs_renewal = self.is_renewed and deadline < self.max_deadline
+        remaining = self.deadline - now
+        self.due = self.deadline - remaining * 2 / 3 if self.needs_renewal else self.deadline
+        self.due_tolerance = remaining / 10
+
+    def apply_renewal(self, sent_at: float, ttl: float) -> None:
+        """Apply the reply to a renewal.
+
+        The new lease counts for no more than the holder expects, because the server's clock may
+        have been set back, and may be corrected later.
+        """
+        expected = max(self.deadline - sent_at, self.apply_at_least_for(self.seconds))
+        ttl = self.guaranteed_ttl(min(ttl, expected), sent_at)
+        if sent_at < self._replaced_at:
+            # The holder set the lease while this renewal was under way. If Redis executed the
+            # set first, the reply includes it. If Redis executes the set after the renewal, it
+            # does so after `sent_at`, and the lease lasts the seconds of the set from then on.
+            # In any order the lease lasts that long from `sent_at`.
+            ttl = min(ttl, self._replace_seconds)
+        self.is_confirmed = True
+        self.set_deadline(sent_at + ttl)
+
+    def apply_extension(self, deadline: float) -> None:
+        """Apply the reply to an extension: the lease lasts until `deadline` at least.
+
+        The reply may be late. Renewals that were answered earlier may have extended it further.
+        """
+        self.is_confirmed = True
+        if deadline > self.deadline:
+            self.set_deadline(deadline)
+
+    def remaining(self, now: float) -> float:
+        """Return the remaining seconds: of a grant those that it has once it is confirmed."""
+        remaining = self.deadline - now
+        return remaining if self.is_confirmed else max(remaining, self.seconds)
+
+    def begin_replace(self, seconds: float, sent_at: float) -> None:
+        """Record that the holder asks Redis to set the lease.
+
+        Redis may do so at any time from `sent_at` on, so a shorter lease counts at once.
+        """
+        self._replaced_at, self._replace_seconds = math.inf, seconds
+        if sent_at + seconds < self.deadline:
+            self.set_deadline(sent_at + seconds)
+
+    def end_replace(self) -> None:
+        """Record that requests from here on are executed after the set."""
+        self._replaced_at = clock.now()
+
+    def note_unanswered_replace(self, seconds: float) -> None:
+        """Record that a request to set the lease got no reply.
+
+        The server may execute it later, even after a renewal.
+        """
+        now = clock.now()
+        earlier = self._unanswered_seconds if now < self._unanswered_until else math.inf
+        self._unanswered_seconds = min(seconds, earlier)
+        self._unanswered_until = now + UNANSWERED_REQUEST_SECONDS
+
+    def guaranteed_ttl(self, seconds: float, sent_at: float) -> float:
+        """Return how much of a lease of `seconds` remains after every unanswered request."""
+        if sent_at < self._unanswered_until:
+            return min(seconds, self._unanswered_seconds)
+        return seconds
+
+    def apply_at_least_for(self, seconds: float) -> float:
+        """Return `seconds`, or what remains of `at_least_for` if that is more."""
+        if not self.at_least_for:
+            return seconds
+        return max(seconds, self._began + self.at_least_for - clock.now())
+
+    def postpone(self, seconds: float) -> None:
+        """Renew the lease after `seconds`, or check it when it ends."""
+        self.due = min(clock.now() + seconds, self.deadline)
+        self.due_tolerance = 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease was lost before its holder released it."""
+        if self.state is State.HELD and clock.now() >= self.deadline:
+            self._is_lost = True
+        return self._is_lost
+
+    def mark_lost(self, *, found_by_holder: bool = False) -> None:
+        """Record the loss and notify the holder. A holder that finds it itself gets an error."""
+        self._is_lost = True
+        if self.on_lost:
+            self.on_lost(self, found_by_holder)
+
+    def end(self) -> None:
+        """Record that the holder gives the lease up. Whether it is lost does not change again."""
+        self._is_lost = self.lost
+        self.state = State.ENDED
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether a forked child has this copy: then the lease belongs to the parent process."""
+        return self._pid != os.getpid()
+
+
+# The registry: which leases each thread, task or greenlet holds
+
+
+_Key: TypeAlias = tuple[Server, str, Owner]
+_leases: dict[_Key, list[ref[Lease]]] = {}
+
+
+def register(lease: Lease, owner: Owner) -> None:
+    """Record that `owner` holds the lease, until the lease ends or is garbage-collected."""
+    key = lease.server, lease.keys.name, owner
+    _leases[key] = [*_leases.get(key, ()), ref(lease, partial(_discard, key))]
+
+
+def unregister(lease: Lease) -> None:
+    """Forget a lease that ended."""
+    owner = lease.owner()
+    if owner is not None:
+        _discard((lease.server, lease.keys.name, owner), ref(lease))
+
+
+def _discard(key: _Key, ended: ref[Lease]) -> None:
+    remaining = [each for each in _leases.get(key, ()) if each != ended and each() is not None]
+    if remaining:
+        _leases[key] = remaining
+    else:
+        _leases.pop(key, None)
+
+
+def leases_of(owner: Owner, server: Server, name: str) -> list[Lease]:
+    """Return the leases by which `owner` holds a lock, including lost ones."""
+    references = _leases.get((server, name, owner))
+    if references is None:
+        return []
+    leases = [each() for each in references]
+    return [each for each in leases if each and each.state is State.HELD and not each.is_inherited]
+
+
+def all_leases() -> list[Lease]:
+    """Return the leases of all threads, tasks and greenlets of this process."""
+    leases = [each() for references in list(_leases.values()) for each in references]
+    return [lease for lease in leases if lease and not lease.is_inherited]
+
+
+class Hold:
+    """One acquisition of a lock object by an owner."""
+
+    def __init__(
+        self, owner: Owner, leases: Sequence[Lease], needed: int, lock: "ref[Any]"
+    ) -> None:
+        self.owner = owner
+        self.leases = leases
+
+        self.needed = needed
+        """How many of the leases must last. If fewer do, the hold is lost."""
+
+        self.lock = lock
+
+        self.is_first = False
+        """Whether it acquired a lease. If not, it re-entered the leases of earlier holds."""
+
+        self.by_with = False
+        """Whether a ``with`` statement acquired it."""
+
+        self.block: object = None
+        """Identifies that ``with`` statement, if it is known."""
+
+        self.block_watch: ref[Any] | None = None
+        """Its callback runs when that block ends."""
+
+        self.signals: Any = None
+        """The context of the signals about this hold, if anybody receives them."""
+
+        self.drop_watch: ref[Any] | None = None
+        """Its callback warns if the lock object is garbage-collected before the release."""
+
+        self._loss_reported = threading.Lock()  # the renewers of several servers may find it
+        self._aborted_task: asyncio.Task[object] | None = None
+        for lease in leases:
+            if not lease.holds:
+                self.is_first = True
+                # It counts from here, because the caller has all leases that it needs.
+                lease.max_deadline = clock.now() + lease.max_hold
+            if len(leases) > 1:
+                lease.is_part = True
+            lease.holds += [ref(self)]
+        if self.is_first:
+            # Not __del__: it would also run after a release, and could swallow an interrupt.
+            warn = partial(_warn_dropped, leases, needed)
+            self.drop_watch = ref(lock(), warn)
+
+    @property
+    def server(self) -> Server:
+        return self.leases[0].server
+
+    @property
+    def token(self) -> str:
+        return self.leases[0].token
+
+    @property
+    def fence_token(self) -> int:
+        return self.leases[0].fence_token
+
+    @property
+    def lost(self) -> bool:
+        return [lease.lost for lease in self.leases].count(False) < self.needed
+
+    @property
+    def deadline(self) -> float:
+        """When the hold is lost unless it is renewed, on the holder's clock."""
+        deadlines = sorted(lease.deadline for lease in self.leases if not lease.lost)
+        return deadlines[-self.needed] if len(deadlines) >= self.needed else -math.inf
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether a forked child has this copy."""
+        return self.leases[0].is_inherited
+
+    def leave(self) -> list[Lease]:
+        """Return the leases that no other hold uses, so that they must be released."""
+        unused = []
+        for lease in self.leases:
+            others = [each for each in lease.holds if each() not in (None, self)]
+            if others:
+                lease.holds = others
+            else:
+                unused.append(lease)
+        return unused
+
+    def reports_loss(self) -> bool:
+        """Return whether the hold is lost and nobody was notified yet. True only once."""
+        return self.lost and self._loss_reported.acquire(blocking=False)
+
+    def abort(self) -> None:
+        """Cancel the asyncio task that holds the lock. A thread must check `lost` itself.
+
+        A task that acquired the lock by a sync method is not cancelled: its loss is found in
+        another thread.
+        """
+        owner = self.leases[0].owner()
+        if not (isinstance(owner, asyncio.Task) and caller()[1]):
+            return
+        if owner.get_loop() is asyncio.get_running_loop():
+            self._aborted_task = owner
+            owner.cancel()
+
+    def takes_back_abort(self, *errors: BaseException | None) -> bool:
+        """Withdraw the cancellation by `abort()`, as `asyncio.timeout` does.
+
+        Returns:
+            Whether one of the errors is that cancellation, and nobody else asked for one.
+        """
+        task, self._aborted_task = self._aborted_task, None
+        if task is None:
+            return False
+        others = task.uncancel()
+        return not others and any(isinstance(each, asyncio.CancelledError) for each in errors)
+
+
+def holds_of(lease: Lease) -> list[Hold]:
+    """Return the holds that use a lease."""
+    return [hold for each in lease.holds if (hold := each())]
+
+
+def should_renew(lease: Lease, is_alive: Callable[["ref[Owner]"], bool] = is_alive) -> bool:
+    """Return whether a renewal is of use.
+
+    A lease that nobody can release expires, and so do the remaining leases of a lost hold.
+    """
+    if not (lease.is_renewed and is_alive(lease.owner)):
+        return False
+    holds = holds_of(lease) if lease.is_part else []
+    return not holds or any(len(hold.leases) == 1 or not hold.lost for hold in holds)
+
+
+def _warn_dropped(
+    leases: Sequence[Lease],
+    needed: int,
+    lock: "ref[Any]",
+    is_finalizing: Callable[[], bool] = sys.is_finalizing,
+) -> None:
+    if is_finalizing() or leases[0].is_inherited:
+        return
+    held = [lease for lease in leases if lease.state is State.HELD and not lease.lost]
+    if len(held) >= needed:
+        names = ", ".join(sorted({repr(lease.keys.name) for lease in held}))
+        warnings.warn(
+            f"Lock {names} was not released before its lock object was garbage-collected. Keep a "
+            "reference to the lock object and release it.",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+
+class HoldTable(list[Hold]):
+    """The holds of one lock object, in the order of their acquisition."""
+
+    _released_early: WeakKeyDictionary[Owner, int] | None = None
+
+    def remove(self, hold: Hold) -> None:
+        """Remove a hold, if it is there."""
+        hold.drop_watch = None
+        with suppress(ValueError):
+            super().remove(hold)
+
+    def of(self, owner: Owner) -> Hold | None:
+        """Return the last hold of `owner`."""
+        for hold in self[::-1]:
+            if hold.owner is owner:
+                return None if hold.is_inherited else hold
+        return None
+
+    def visible_to(self, owner: Owner) -> Hold | None:
+        """Return the owner's hold, or the only other owner's.
+
+        A generator may be closed by another thread or task than the one that entered ``with``.
+        """
+        return self.of(owner) or self._of_only_owner()
+
+    def any_lost(self) -> bool:
+        """Return whether any hold was lost."""
+        return any(hold.lost for hold in self.copy() if not hold.is_inherited)
+
+    def begin_block(
+        self, owner: Owner, block: object = None, watch: "weakref.ref[Any] | None" = None
+    ) -> None:
+        """Record that `owner` acquired the lock by a ``with`` statement."""
+        if hold := self.of(owner):  # if all threads share it, it may be released already
+            hold.by_with, hold.block, hold.block_watch = True, block, watch
+
+    def watched_by(self, watch: "weakref.ref[Any]") -> Hold | None:
+        """Return the hold of the block that `watch` watches, unless it was released."""
+        return next((hold for hold in self.copy() if hold.block_watch is watch), None)
+
+    def release_early(self, owner: Owner, hold: Hold) -> None:
+        """Record that `owner` releases a hold of a ``with`` block before that block ends.
+
+        The end of that block then has nothing to release.
+        """
+        if hold.by_with:
+            early = self._released_early = self._released_early or WeakKeyDictionary()
+            early[owner] = early.get(owner, 0) + 1
+
+    def of_block(self, owner: Owner, block: object = None) -> Hold | None:
+        """Return the hold that the end of a ``with`` block of `owner` releases.
+
+        This is the block's own hold if it is known, because blocks of one object need not be
+        nested: a generator may leave its block later than its caller.
+        """
+        for own in self.copy():
+            if block and own.block is block and not own.is_inherited:
+                last = self.of(own.owner)
+                acquired_again = own.lost and last and not last.by_with
+                return last if acquired_again else own
+        early = self._released_early
+        if early and early.get(owner) and owner not in self._owners():
+            early[owner] -= 1
+            return None
+        return self.visible_to(owner)
+
+    def _of_only_owner(self) -> Hold | None:
+        owners = self._owners()
+        return self.of(*owners) if len(owners) == 1 else None
+
+    def _owners(self) -> set[Owner]:
+        return {hold.owner for hold in self.copy()}
+
+    def remove_of_dead_owners(self) -> None:
+        """Remove the lost holds of threads and tasks that have ended."""
+        for owner in self._owners():
+            if not is_alive(ref(owner)):
+                holds = [hold for hold in self.copy() if hold.owner is owner]
+                if all(hold.lost for hold in holds):
+                    for hold in holds:
+                        self.remove(hold)
