@@ -1,4 +1,4 @@
-"""What this process holds: leases, holds of lock objects, and who has them.
+"""Leases, holds, and the registry of what each thread, task or greenlet holds.
 
 A `Lease` is what the holder knows about one lock on one server, judged by the holder's clock. A
 `Hold` is one acquisition of a lock object: one lease, or several. A `HoldTable` has the holds of

@@ -59,12 +59,32 @@ class Grant(NamedTuple):
 
 
 def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | None]:
-    """Acquire a lock, or return None if that fails until `deadline` (None: no limit)."""
+    """Acquire a lock, or return None if that fails until `deadline`.
+
+    Args:
+        request: The lock and its holder-to-be.
+        deadline: When to give up. None means never, and ``-inf`` means not to wait at all.
+    """
     while True:
         sent_at = clock.now()
         remaining = math.inf if deadline is None else deadline - sent_at
-        grant = yield from _try_acquire(request, remaining, sent_at)
-        if not grant and remaining > 0:
+        timeout = request.reply_timeout
+        if remaining < math.inf:
+            timeout = timeout or REPLY_TIMEOUT_SECONDS
+            if remaining > -math.inf:  # a caller that does not wait at all gets the full timeout
+                timeout = min(max(remaining, FINAL_REPLY_TIMEOUT_SECONDS), timeout)
+        call = store.acquire(request, queue=remaining > 0, reply_timeout=timeout)
+        request.may_arrive_late = True
+        reply = yield call
+        request.may_arrive_late = False
+        if not isinstance(reply, int):
+            raise _other_kind(request, printable(text(reply)))
+        took_over, grant = reply < 0, None
+        if reply and request.min_replicas:
+            reply = yield from _replicate(call, request)
+        if reply:
+            grant = Grant(abs(reply), sent_at + request.lease, took_over=took_over)
+        elif remaining > 0:
             grant = yield from _await_grant(request, remaining, sent_at)
         if grant and clock.now() < grant.deadline:  # else the reply came too late
             return grant
@@ -75,24 +95,6 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
             )
         if remaining <= 0:
             return None
-
-
-def _try_acquire(request: AcquireRequest, remaining: float, sent_at: float) -> Flow[Grant | None]:
-    timeout = request.reply_timeout
-    if remaining < math.inf:
-        timeout = timeout or REPLY_TIMEOUT_SECONDS
-        if remaining > -math.inf:  # a caller that does not wait at all gets the full timeout
-            timeout = min(max(remaining, FINAL_REPLY_TIMEOUT_SECONDS), timeout)
-    call = store.acquire(request, queue=remaining > 0, reply_timeout=timeout)
-    request.may_arrive_late = True
-    reply = yield call
-    request.may_arrive_late = False
-    if not isinstance(reply, int):
-        raise _other_kind(request, printable(text(reply)))
-    took_over = reply < 0
-    if reply and request.min_replicas:
-        reply = yield from _replicate(call, request)
-    return Grant(abs(reply), sent_at + request.lease, took_over=took_over) if reply else None
 
 
 def _other_kind(request: AcquireRequest, held_as: str) -> LockError:
@@ -155,11 +157,6 @@ def _await_grant(request: AcquireRequest, remaining: float, sent_at: float) -> F
     if not fence_token:
         return None
     return Grant(fence_token, sent_at + request.grant_ttl, is_confirmed=False)
-
-
-def reserve(request: AcquireRequest) -> Flow[Grant | None]:
-    """Acquire a lock for a later holder with the same token, or return None. Nothing renews it."""
-    return (yield from _try_acquire(request, -math.inf, clock.now()))
 
 
 def cleanup_failed_acquire(request: AcquireRequest, error: BaseException) -> Flow[bool]:

@@ -1,5 +1,6 @@
 """Acquiring and releasing for the sake of it, under names that nobody else uses."""
 
+import math
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +44,7 @@ def _ping(server: Server, renewer: RenewerOf, limit: float) -> Flow[float]:
     began = clock.now()
     request = _request(server, limit)
     try:
-        yield from protocol.reserve(request)
+        yield from protocol.acquire(request, -math.inf)
         kept = yield from _release(request, began + limit)
     except GeneratorExit:
         raise
@@ -84,7 +85,7 @@ class Rehearsal:
 
     def _steps(self) -> Flow[None]:
         first, second = self._first, self._second
-        yield from protocol.reserve(first)
+        yield from protocol.acquire(first, -math.inf)
         self.step = "renew"
         yield from protocol.renew(
             first.keys, first.token, 0, "renew", reply_timeout=_left(self._until)

@@ -712,7 +712,7 @@ class BaseLock:
         request.predecessor = lease.token
         try:
             end_lease(lease)
-            grant = yield from protocol.reserve(request)
+            grant = yield from protocol.acquire(request, -math.inf)
         except BaseException:
             release_in_background(lease)
             raise

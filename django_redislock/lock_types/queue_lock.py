@@ -87,7 +87,7 @@ class QueueLock:
 
     def _reserve(self, request: AcquireRequest) -> protocol.Grant | None:
         self._cancel_release()
-        return run(self.lock._server().client, protocol.reserve(request))
+        return run(self.lock._server().client, protocol.acquire(request, -math.inf))
 
     def _cancel_release(self) -> None:
         # An earlier attempt with this token may still be released in the background.

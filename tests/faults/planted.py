@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from hashlib import sha1
+from typing import Any
 
 from django_redislock.clock import now
 from django_redislock.engine import protocol, store
@@ -73,14 +74,11 @@ def show_no_life() -> None:
 
 
 def count_from_the_reply() -> None:
-    try_acquire, extend = protocol._try_acquire, BaseLock._extend_lease
+    begin, extend = Lease.begin, BaseLock._extend_lease
     apply_renewal = Lease.apply_renewal
 
-    def try_acquire_late(
-        request: store.AcquireRequest, remaining: float, sent_at: float
-    ) -> Flow[protocol.Grant | None]:
-        grant = yield from try_acquire(request, remaining, sent_at)
-        return grant and grant._replace(deadline=now() + request.lease)
+    def begin_late(lease: Lease, fence_token: int, deadline: float, **options: Any) -> None:
+        begin(lease, fence_token, now() + lease.seconds, **options)
 
     def extend_late(lock: BaseLock, lease: Lease, seconds: float, *, replace: bool) -> Flow[bool]:
         sent_at = now()
@@ -92,7 +90,7 @@ def count_from_the_reply() -> None:
     def apply_renewal_late(lease: Lease, sent_at: float, ttl: float) -> None:
         apply_renewal(lease, now(), ttl)
 
-    protocol._try_acquire = try_acquire_late
+    Lease.begin = begin_late  # type: ignore[method-assign]
     BaseLock._extend_lease = extend_late  # type: ignore[method-assign]
     Lease.apply_renewal = apply_renewal_late  # type: ignore[method-assign]
 
