@@ -20,9 +20,10 @@ from .engine.renewer import loop_renewer, thread_renewer
 from .engine.runners import arun, run
 from .exceptions import LOSS, LockLost, LockNotOwnedError
 from .health import Health, examine, ping, unreached
-from .identity import current_owner
+from .identity import Owner, current_owner
 from .keys import Keys
 from .lock_types import Atomic, MultiLock, Mutex, Options, Quorum, ReadLock, Semaphore, WriteLock
+from .lock_types.calling_task import for_calling_task
 from .names import check_name, check_names, matcher
 from .redaction import without_secrets
 from .signals import lock_force_released
@@ -242,7 +243,15 @@ class LockManager:
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The caller does not hold the lock.
         """
-        leases = leases_of(current_owner(), self._server(), check_name(name))
+        self._assert_held(name, current_owner())
+
+    @for_calling_task
+    async def aassert_held(self, caller: Owner, name: str) -> None:
+        """Async version of `assert_held()`. It makes no request either."""
+        self._assert_held(name, caller)
+
+    def _assert_held(self, name: str, owner: Owner) -> None:
+        leases = leases_of(owner, self._server(), check_name(name))
         if not leases:
             raise LockNotOwnedError(
                 f"Lock {name!r} is not held by this thread or task", lock_name=name

@@ -213,6 +213,11 @@ class BaseLock:
         """
         self._require_hold("use")
 
+    @for_calling_task
+    async def aassert_held(self, caller: Owner) -> None:
+        """Async version of `assert_held()`. It makes no request either."""
+        self._require_hold("use", owner=self._acts_for(caller))
+
     # Acquire and release
 
     def acquire(
@@ -896,7 +901,7 @@ class BaseLock:
         hold = self._holds.of(owner or self._owner())
         if hold is None:
             raise errors.not_owned(self.name, action)
-        if hold.lost and not lost:
+        if not lost and hold.lost:
             raise errors.lost(self.name, action)
         return hold
 

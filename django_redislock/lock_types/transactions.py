@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from django.conf import settings
 from django.db import connections, transaction
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 from ..introspection import is_async, is_generator
 from .with_block import BoundExit, ExitMethod, bound_exit
@@ -119,7 +122,9 @@ class _AtTheEnd:
 def warn_if_open(name: str) -> None:
     """Log once per process that a lock was released inside an open transaction."""
     global _warned
-    if _warned or not any(map(_in_transaction, connections.all(initialized_only=True))):
+    if _warned or not _has_connected:
+        return
+    if not any(map(_in_transaction, connections.all(initialized_only=True))):
         return
     _warned = True
     logger.warning(
@@ -130,6 +135,15 @@ def warn_if_open(name: str) -> None:
 
 
 _warned = False
+
+_has_connected = settings.configured and bool(connections.all(initialized_only=True))
+"""Whether this process has used a database. To ask `connections` costs more than a lock should."""
+
+
+@receiver(connection_created)
+def _note_connection(**kwargs: object) -> None:
+    global _has_connected
+    _has_connected = True
 
 
 def _in_transaction(connection: Any) -> bool:

@@ -42,15 +42,16 @@ async def test_every_method_has_a_twin(manager):
     assert await lock.aextend(timedelta(seconds=5), replace_ttl=True) is True
     assert await lock.areacquire() is True
     assert 5 < (await manager.aget("a")).ttl <= 10
-    lock.assert_held()
-    manager.assert_held("a")
+    await lock.aassert_held()
+    await manager.aassert_held("a")
     assert await manager.acount() == 1
     assert [info.name async for info in manager.aactive("a*", kind="mutex")] == ["a"]
     assert await manager.lock("a").aacquire(blocking=False) is False
     await lock.arelease()
     assert lock.token is None
-    with pytest.raises(LockNotOwnedError):
-        await lock.arelease()
+    for ask in (lock.arelease, lock.aassert_held, partial(manager.aassert_held, "a")):
+        with pytest.raises(LockNotOwnedError):
+            await ask()
     assert await lock.aacquire(token="mine")
     assert await manager.aforce_release("a", "other") == 0
     assert await manager.aforce_release("a", "mine") == 1
@@ -116,8 +117,8 @@ async def test_the_task_that_calls_aacquire_is_the_holder_whichever_task_runs_it
     assert lock.token == (await manager.aget("a")).token
     assert lock.fence_token
     assert not lock.lost
-    lock.assert_held()
-    manager.assert_held("a")
+    await wrapper(lock.aassert_held())
+    await wrapper(manager.aassert_held("a"))
     assert await wrapper(lock.aowned())
     assert await wrapper(lock.aextend(60))
     assert await wrapper(lock.areacquire())
