@@ -49,7 +49,7 @@ class State(Enum):
     """The holder released it, or gave up the acquisition."""
 
 
-@dataclass(eq=False, slots=True, weakref_slot=True)
+@dataclass(eq=False)
 class Lease:
     """One lock on one server, from its acquisition to its release.
 
@@ -89,45 +89,45 @@ class Lease:
     on_lost: "Callable[[Lease, bool], None] | None" = None
     """Called with the lease, and with whether its holder found the loss by itself."""
 
-    state: State = State.PENDING
-    fence_token: int = 0
-    deadline: float = 0.0
+    state: State = field(default=State.PENDING, init=False)
+    fence_token: int = field(default=0, init=False)
+    deadline: float = field(default=0.0, init=False)
 
-    max_deadline: float = math.inf
+    max_deadline: float = field(default=math.inf, init=False)
     """When `max_hold` has passed, on the holder's clock."""
 
-    due: float = 0.0
+    due: float = field(default=0.0, init=False)
     """When to renew it."""
 
-    due_tolerance: float = 0.0
+    due_tolerance: float = field(default=0.0, init=False)
     """It can be renewed this many seconds before it is due, together with other leases."""
 
-    needs_renewal: bool = False
+    needs_renewal: bool = field(default=False, init=False)
     """Whether it expires before its hold must end."""
 
-    is_confirmed: bool = True
+    is_confirmed: bool = field(default=True, init=False)
     """Whether the lease runs in full. If not, it is a grant that a renewal must confirm."""
 
-    pending_commits: int = 0
+    pending_commits: int = field(default=0, init=False)
     """The number of holds that are released after a database transaction."""
 
-    holds: "list[weakref.ref[Any]]" = field(default_factory=list)
+    holds: "tuple[weakref.ref[Any], ...]" = field(default=(), init=False)
     """The holds that use the lease; see `registry`."""
 
-    is_part: bool = False
+    is_part: bool = field(default=False, init=False)
     """Whether a hold on it has other leases, too."""
 
-    _is_lost: bool = False
-    _began: float = 0.0
-    _pid: int = field(default_factory=os.getpid)
+    _is_lost: bool = field(default=False, init=False)
+    _began: float = field(default=0.0, init=False)
+    _pid: int = field(default_factory=os.getpid, init=False)
 
     # While the holder sets the lease by `extend(replace_ttl=True)`: when and to how many seconds.
-    _replaced_at: float = 0.0
-    _replace_seconds: float = math.inf
+    _replaced_at: float = field(default=0.0, init=False)
+    _replace_seconds: float = field(default=math.inf, init=False)
 
     # The shortest lease that an unanswered request may still set, and until when it may.
-    _unanswered_seconds: float = math.inf
-    _unanswered_until: float = -math.inf
+    _unanswered_seconds: float = field(default=math.inf, init=False)
+    _unanswered_until: float = field(default=-math.inf, init=False)
 
     def begin(self, fence_token: int, deadline: float, *, is_confirmed: bool = True) -> None:
         """Record that the lock was acquired until `deadline`."""
@@ -255,7 +255,9 @@ _leases: dict[_Key, list[ref[Lease]]] = {}
 def register(lease: Lease, owner: Owner) -> None:
     """Record that `owner` holds the lease, until the lease ends or is garbage-collected."""
     key = lease.server, lease.keys.name, owner
-    _leases[key] = [*_leases.get(key, ()), ref(lease, partial(_discard, key))]
+    reference = ref(lease, partial(_discard, key))
+    others = _leases.get(key)
+    _leases[key] = [*others, reference] if others else [reference]
 
 
 def unregister(lease: Lease) -> None:
@@ -329,7 +331,7 @@ class Hold:
                 lease.max_deadline = clock.now() + lease.max_hold
             if len(leases) > 1:
                 lease.is_part = True
-            lease.holds += [ref(self)]
+            lease.holds = (*lease.holds, ref(self))
         if self.is_first:
             # Not __del__: it would also run after a release, and could swallow an interrupt.
             warn = partial(_warn_dropped, leases, needed)
@@ -366,7 +368,7 @@ class Hold:
         """Return the leases that no other hold uses, so that they must be released."""
         unused = []
         for lease in self.leases:
-            others = [each for each in lease.holds if each() not in (None, self)]
+            others = tuple(each for each in lease.holds if each() not in (None, self))
             if others:
                 lease.holds = others
             else:
