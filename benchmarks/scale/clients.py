@@ -17,6 +17,7 @@ from redis import Connection
 from django_redislock import locks
 from django_redislock.engine import protocol
 from django_redislock.engine.operations import Call
+from django_redislock.engine.runners import _evalsha
 from django_redislock.keys import BUCKETS, Keys
 from django_redislock.lua import ACQUIRE, RELEASE
 from tests.servers import Node
@@ -96,7 +97,7 @@ class Line:
 
 
 def _packed(call: Call) -> bytes:
-    return b"".join(Connection().pack_command(*call.evalsha))
+    return b"".join(Connection().pack_command(*_evalsha(call)))
 
 
 def _names(keys: Keys) -> list[str]:

@@ -35,15 +35,6 @@ class Call:
     once: bool = False
     """Whether the call must not be repeated, because it would affect another holder."""
 
-    @property
-    def evalsha(self) -> Command:
-        return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
-
-    @property
-    def eval(self) -> Command:
-        """The command if the server does not know the digest, as after a restart."""
-        return ("EVAL", self.script.source, len(self.keys), *self.keys, *self.args)
-
 
 @dataclass(frozen=True, slots=True)
 class Batch:

@@ -156,7 +156,7 @@ def _call(client: Client, call: Call, pool_wait: float | None = None) -> Any:
         # wait for them: nothing renews its lease any more.
         pool_wait = 0 if call.vital else POOL_WAIT_SECONDS
     try:
-        [reply] = transport.call(client, [call.evalsha], call.limit, pool_wait)
+        [reply] = transport.call(client, [_evalsha(call)], call.limit, pool_wait)
     except ConnectionError as error:
         extra = client if pool_wait or not is_exhausted(error) else dedicated(client)
         if extra is client:
@@ -166,7 +166,7 @@ def _call(client: Client, call: Call, pool_wait: float | None = None) -> Any:
         finally:
             close(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = transport.call(client, [call.eval], call.limit, pool_wait)
+        [reply] = transport.call(client, [_eval(call)], call.limit, pool_wait)
     if isinstance(reply, ResponseError):
         raise reply
     return reply
@@ -177,7 +177,7 @@ async def _acall(client: AsyncClient, call: Call, pool_wait: float | None = None
         pool_wait = 0 if call.vital else POOL_WAIT_SECONDS  # see `_call`
     try:
         [reply] = await transport.acall(
-            client, [call.evalsha], call.limit, pool_wait, once=call.once
+            client, [_evalsha(call)], call.limit, pool_wait, once=call.once
         )
     except ConnectionError as error:
         extra = client if pool_wait or not is_exhausted(error) else dedicated(client)
@@ -188,7 +188,9 @@ async def _acall(client: AsyncClient, call: Call, pool_wait: float | None = None
         finally:
             await aclose(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = await transport.acall(client, [call.eval], call.limit, pool_wait, once=call.once)
+        [reply] = await transport.acall(
+            client, [_eval(call)], call.limit, pool_wait, once=call.once
+        )
     if isinstance(reply, ResponseError):
         raise reply
     return reply
@@ -196,22 +198,29 @@ async def _acall(client: AsyncClient, call: Call, pool_wait: float | None = None
 
 def _batch(client: Client, batch: Batch) -> list[Any]:
     wait = _wait_for_replicas(client, batch)
-    replies = transport.call(client, [*(call.evalsha for call in batch.calls), *wait], batch.limit)
+    replies = transport.call(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
     if unknown := _unknown_scripts(replies):
-        again = [*(batch.calls[position].eval for position in unknown), *wait]
+        again = [*(_eval(batch.calls[position]) for position in unknown), *wait]
         _insert(replies, unknown, transport.call(client, again, batch.limit))
     return replies if batch.apart else [_unwrap(reply) for reply in replies]
 
 
 async def _abatch(client: AsyncClient, batch: Batch) -> list[Any]:
     wait = _wait_for_replicas(client, batch)
-    replies = await transport.acall(
-        client, [*(call.evalsha for call in batch.calls), *wait], batch.limit
-    )
+    replies = await transport.acall(client, [*map(_evalsha, batch.calls), *wait], batch.limit)
     if unknown := _unknown_scripts(replies):
-        again = [*(batch.calls[position].eval for position in unknown), *wait]
+        again = [*(_eval(batch.calls[position]) for position in unknown), *wait]
         _insert(replies, unknown, await transport.acall(client, again, batch.limit))
     return replies if batch.apart else [_unwrap(reply) for reply in replies]
+
+
+def _evalsha(call: Call) -> Command:
+    return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
+
+
+def _eval(call: Call) -> Command:
+    # The server does not know the digest after a restart or SCRIPT FLUSH.
+    return ("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
 
 
 def _unknown_scripts(replies: Sequence[Any]) -> list[int]:
