@@ -64,15 +64,12 @@ class AcquireRequest:
 def acquire(request: AcquireRequest, *, queue: bool, reply_timeout: float | None) -> Call:
     """Acquire a lock. If it is not free and `queue` is true, join the queue or stay in it."""
     keys = request.keys
-    lease_ms, grant_ms = (
-        round(request.lease * 1000),
-        round(min(GRANT_TTL_SECONDS, request.lease) * 1000),
+    heartbeat_ms = round(WAITER_TTL_SECONDS * 1000) if queue else 0
+    terms = (
+        f"{request.kind} {request.capacity} {request.weight} {round(request.lease * 1000)} "
+        f"{round(request.grant_ttl * 1000)} {heartbeat_ms} {request.predecessor}"
     )
-    ttl_ms = round(WAITER_TTL_SECONDS * 1000) if queue else 0
-    args = (
-        *(request.kind, request.capacity, request.weight, lease_ms, grant_ms, keys.name),
-        *(request.token, ttl_ms, request.predecessor, request.info, conf.history),
-    )
+    args = (keys.name, request.token, terms, request.info, conf.history)
     return Call(ACQUIRE, keys.all, args, limit=reply_timeout)
 
 

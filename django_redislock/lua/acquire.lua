@@ -1,10 +1,11 @@
 -- Acquire a lock, or join its queue.
 --
 -- KEYS   lock, queue, waiting, index, grants, history
--- ARGV   kind, capacity, weight, lease (ms), grant_ttl (ms for which a grant lasts until it is
---        confirmed), name, token, heartbeat (ms until the caller asks again; 0: it does not wait),
---        predecessor (a token or '': if it holds the lock with the same weight, this call takes
---        its hold over), info (JSON), MAX_EVENTS
+-- ARGV   name, token, terms, info (JSON), MAX_EVENTS. `terms` are separated by spaces, because each
+--        argument costs more than to parse a term: kind, capacity, weight, lease (ms), grant_ttl
+--        (ms for which a grant lasts until it is confirmed), heartbeat (ms until the caller asks
+--        again; 0: it does not wait), predecessor (a token or '': if it holds the lock with the
+--        same weight, this call takes its hold over)
 --
 -- Reply  fence   held, with a full lease from now on. A repeated call replies the same. This makes
 --                retries harmless, and a waiter confirms its grant this way.
@@ -17,8 +18,9 @@
 --> _lock.lua
 --> _rates.lua
 
-local kind, capacity, weight, lease, grant_ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local name, token, heartbeat, predecessor, info = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local name, token, terms, info = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local kind, capacity, weight, lease, others_at =
+  string.match(terms, '^(%a+) (%d+) (%d+) (%d+) ()')
 local key, queue, index, history = KEYS[1], KEYS[2], KEYS[4], KEYS[6] -- faster than unpack()
 
 -- Fast path: the lock is free, nobody waits, and both scores in the index grow (ZADD replies 2).
@@ -43,6 +45,7 @@ end
 --> _expiry.lua
 --> _queue.lua
 
+local grant_ttl, heartbeat, predecessor = string.match(terms, '^(%d+) (%d+) (.*)$', others_at)
 capacity, heartbeat = tonumber(capacity), tonumber(heartbeat)
 local request = { weight = tonumber(weight), lease = tonumber(lease), info = info }
 local full_lease = now + lease

@@ -370,10 +370,10 @@ class Stage:
             _same(f"the answer to {op.script.name}{op.args}", _read(answer), expected)
         self._compare(shown)
         if op.script.name == ACQUIRE.name and isinstance(answer, int) and answer < 0:
-            self._note_robbed(op.args[-3])
+            self._note_robbed(str(op.args[2]).rpartition(" ")[2])
         return answer
 
-    def _note_robbed(self, predecessor: str | int) -> None:
+    def _note_robbed(self, predecessor: str) -> None:
         for worker in self.workers:
             worker.robbed = worker.robbed or worker.request.token == predecessor
 
@@ -384,8 +384,9 @@ class Stage:
             return b"%d" % self.model.renew(renewed, int(ms), mode)  # type: ignore[arg-type]
         model, args = self.model, call.args
         match call.script.name, args:
-            case "acquire", [*asked, _, token, alive, predecessor, _, _]:
-                return model.acquire(token, *asked, alive, predecessor)  # type: ignore[arg-type]
+            case "acquire", [_, token, terms, _, _]:
+                kind, *numbers, predecessor = str(terms).split(" ")
+                return model.acquire(str(token), kind, *map(int, numbers), predecessor)
             case "release", [_, token, at_least, _, _]:
                 return model.release(token, at_least, remembered=remembered)  # type: ignore[arg-type]
             case "force", [_, field, _]:

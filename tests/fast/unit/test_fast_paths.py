@@ -41,16 +41,18 @@ SLOW = {
 }
 
 tokens = st.sampled_from("abc")
-kinds = st.sampled_from([("mutex", 1, 1), ("semaphore", 2, 1), ("semaphore", 2, 2)])
+kinds = st.sampled_from(["mutex 1 1", "semaphore 2 1", "semaphore 2 2"])
 leases, waits = st.sampled_from([50, 5000]), st.sampled_from([0, 0, 1750])
 predecessors = st.sampled_from(["", "", "a"])
 
 acquires = st.builds(
     lambda kind, lease, token, heartbeat, predecessor: (
-        *kind, lease, min(lease, 2000), KEYS.name, token, heartbeat, predecessor, "{}",
+        *(KEYS.name, token),
+        f"{kind} {lease} {min(lease, 2000)} {heartbeat} {predecessor}",
+        "{}",
     ),
-    kinds, leases, tokens, waits, predecessors,
-)  # fmt: skip
+    *(kinds, leases, tokens, waits, predecessors),
+)
 releases = st.tuples(
     st.just(KEYS.name), tokens, st.sampled_from([0, 0, 1000]), st.sampled_from([0, 5])
 )

@@ -65,8 +65,8 @@ class Lock:
         predecessor: str = "",
         name: str = "a",
     ) -> Any:
-        what = (kind, capacity, weight, lease, 2000, name, token)
-        return self.ask(ACQUIRE, KEYS.of(name).all, *what, heartbeat, predecessor, self.info)
+        terms = f"{kind} {capacity} {weight} {lease} 2000 {heartbeat} {predecessor}"
+        return self.ask(ACQUIRE, KEYS.of(name).all, name, token, terms, self.info)
 
     def release(self, token: str, at_least: int = 0, *, fence: int = 0, name: str = "a") -> Any:
         return self.ask(RELEASE, KEYS.of(name).all, name, token, at_least, fence)

@@ -67,7 +67,7 @@ def releases(command: Command) -> bool:
 def gives_up(command: Command) -> bool:
     """Asks for the last time, or leaves the queue."""
     if runs(ACQUIRE)(command):
-        return command[16] == b"0"  # `alive`
+        return command[11].split(b" ")[5] == b"0"  # `heartbeat`
     return runs(RELEASE)(command) and command[12] == b"0"  # not `believed`
 
 
