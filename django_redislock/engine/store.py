@@ -67,7 +67,8 @@ def acquire(request: AcquireRequest, *, queue: bool, reply_timeout: float | None
     heartbeat_ms = round(WAITER_TTL_SECONDS * 1000) if queue else 0
     terms = (
         f"{request.kind} {request.capacity} {request.weight} {round(request.lease * 1000)} "
-        f"{round(request.grant_ttl * 1000)} {heartbeat_ms} {request.predecessor}"
+        f"{round(min(GRANT_TTL_SECONDS, request.lease) * 1000)} {heartbeat_ms} "
+        f"{request.predecessor}"
     )
     args = (keys.name, request.token, terms, request.info, conf.history)
     return Call(ACQUIRE, keys.all, args, limit=reply_timeout)
