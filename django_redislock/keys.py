@@ -65,6 +65,7 @@ class Keys:
         return index, lock, history
 
 
+@lru_cache(maxsize=256)
 def _base(prefix: str, bucket: int) -> str:
     before, braces, after = prefix.partition("{}")
     if braces and "{" not in before:

@@ -7,7 +7,6 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from fnmatch import translate
-from functools import lru_cache
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -19,6 +18,11 @@ MAX_NAME_BYTES = 512
 _DIGEST_CHARACTERS = 32
 _SHORTENED = re.compile(rf":[0-9a-f]{{{_DIGEST_CHARACTERS}}}\Z")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+is_short_name = re.compile(
+    f"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{{1,{MAX_NAME_BYTES // 4}}}"
+).fullmatch
+"""Return whether a str is valid, and so short that it need not be encoded to know its bytes."""
+
 _INDEX = re.compile(r"\[[^\]]*\]")
 _WILDCARDS = re.compile(r"[*?]*\*[*?]*")
 _WIDE = re.compile(r"\d{5}")
@@ -51,10 +55,6 @@ def check_name(name: object, argument: str = "name") -> str:
             f"got {len(text.encode())}: {short_repr(text)}"
         )
     return text
-
-
-checked_name = lru_cache(maxsize=1024, typed=True)(check_name)
-"""`check_name()` of a hashable name. Valid names are cached."""
 
 
 def _check_text(text: object, argument: str) -> str:

@@ -131,8 +131,10 @@ async def acall(
     """Async version of `call()`. With `once`, the client does not try again either."""
     task = asyncio.current_task()
     cancellations = task.cancelling() if task else 0
+    exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
     try:
-        replies = await _within(limit, _acall(client, commands, once, pool_wait))
+        reply = exchange(client, commands, once, pool_wait)
+        replies: list[Any] = await (reply if limit is None else _within(limit, reply))
     except (ConnectionError, RedisTimeoutError, TimeoutError) as error:
         if isinstance(client, Nodes):
             client.refresh()
@@ -145,19 +147,17 @@ async def acall(
     return replies
 
 
-async def _acall(
-    client: AsyncClient, commands: Sequence[Command], once: bool, pool_wait: float
+async def _acall_nodes(
+    nodes: Nodes, commands: Sequence[Command], once: bool, pool_wait: float
 ) -> list[Any]:
-    if not isinstance(client, Nodes):
-        return await _aexchange(client, commands, once, pool_wait)
     try:
-        return await _aroute(client, commands, once, pool_wait)
+        return await _aroute(nodes, commands, once, pool_wait)
     except ConnectionError as error:
         # An idle connection was closed, or a refresh of the slots closed it while it was in use.
         # The node may no longer be the right one.
         if once or is_exhausted(error):
             raise
-    return await _aroute(client, commands, once, pool_wait)
+    return await _aroute(nodes, commands, once, pool_wait)
 
 
 async def _aroute(
@@ -168,7 +168,7 @@ async def _aroute(
         while True:
             pause, node, sent = steps.send(replies)
             await asyncio.sleep(pause)
-            replies = await _aexchange(node, sent, once, pool_wait) if node else None
+            replies = await _acall_server(node, sent, once, pool_wait) if node else None
     except StopIteration as end:
         routed: list[Any] = end.value
         return routed
@@ -240,7 +240,7 @@ def _single_connection_lock(client: Any) -> Any:
 # Async
 
 
-async def _aexchange(
+async def _acall_server(
     client: Any, commands: Sequence[Command], once: bool, pool_wait: float
 ) -> list[Any]:
     if client.connection and len(commands) == 1 and not once:  # a single-connection client
@@ -256,13 +256,13 @@ async def _aexchange(
         else:
             send = _asend_and_read if isinstance(pool, AsyncNode) else _asend_on_idle
             replies = await connection.retry.call_with_retry(
-                lambda: send(connection, commands), lambda error: connection.disconnect()
+                partial(send, connection, commands), lambda error: connection.disconnect()
             )
     finally:
         with suppress(KeyError):  # somebody reset the pool in the meantime
             await pool.release(connection)
     for reply in replies:
-        if is_readonly(reply):
+        if isinstance(reply, ResponseError) and is_readonly(reply):
             await pool.disconnect(inuse_connections=False)
     return replies
 
@@ -276,25 +276,24 @@ async def _asend_on_idle(connection: Any, commands: Sequence[Command]) -> list[A
 
 
 async def _asend_and_read(connection: Any, commands: Sequence[Command]) -> list[Any]:
+    replies: list[Any] = []
     try:
         await connection.send_packed_command(_packed(connection, commands))
-        return [await _aread(connection) for _ in commands]
+        for _ in commands:
+            # Without the connection's own timeout, which ignores that the loop may be busy.
+            reply = connection.read_response(disable_decoding=True, timeout=math.inf)
+            try:
+                replies.append(await _within(connection.socket_timeout, reply))
+            except ResponseError as error:
+                replies.append(error.with_traceback(None))  # its frames would keep a lock alive
+        return replies
     except BaseException as error:
         await connection.disconnect(nowait=True)  # an unread reply would answer the next command
+        if isinstance(error, TimeoutError):
+            raise RedisTimeoutError("Redis did not respond in time") from error
         if isinstance(error, TypeError | AttributeError):  # another task closed the connection
             raise ConnectionError("The connection was closed during a command") from error
         raise
-
-
-async def _aread(connection: Any) -> Any:
-    # The connection's own timeout, which infinity turns off, ignores that the loop may be busy.
-    reply = connection.read_response(disable_decoding=True, timeout=math.inf)
-    try:
-        return await _within(connection.socket_timeout, reply)
-    except ResponseError as error:
-        return error.with_traceback(None)  # its frames would keep a lock alive
-    except TimeoutError as error:
-        raise RedisTimeoutError("Redis did not respond in time") from error
 
 
 async def _within(seconds: float | None, reply: Coroutine[Any, Any, T]) -> T:

@@ -49,7 +49,7 @@ from ..exceptions import LockError
 from ..identity import Owner, Renewal, SharedOwner, Task, caller, current_owner, info_text
 from ..introspection import is_async, is_generator, reject_deferred_result, signature_of
 from ..keys import LockKeys
-from ..names import Template, check_name, checked_name
+from ..names import Template, check_name, is_short_name
 from ..signals import LOCK_SIGNALS
 from ..snapshots import LockInfo
 from ..text import error_text
@@ -151,7 +151,7 @@ class BaseLock:
     def __init__(
         self, server: Callable[[], Server], name: str, **options: Unpack[Options]
     ) -> None:
-        self.name = checked_name(name) if type(name) is str else check_name(name)
+        self.name = name if type(name) is str and is_short_name(name) else check_name(name)
         self.timeout = conf.timeout
         self._server = server
         self._holds = HoldTable()
@@ -298,7 +298,7 @@ class BaseLock:
             LockLost: The lock was lost while it was held.
             LockNotOwnedError: The calling thread, task or greenlet does not hold the lock.
         """
-        self._leave(lambda: self._hold_to_release(self._owner()))
+        self._leave(self._hold_to_release)
 
     @for_calling_task
     async def arelease(self, caller: Owner) -> None:
@@ -403,7 +403,7 @@ class BaseLock:
     ) -> None:
         try:
             self._leave(
-                lambda: self._holds.of_block(self._owner(), block) or self._require_hold("release")
+                lambda owner: self._holds.of_block(owner, block) or self._require_hold("release")
             )
         except Exception as release_error:
             if error is None:
@@ -570,15 +570,15 @@ class BaseLock:
             server.keys.of(name),
             token,
             self.timeout,
-            owner=ref(call.owner),
-            kind=self.kind,
-            weight=self.weight,
-            is_renewed=self.auto_renewal,
-            at_least_for=self.at_least_for,
-            max_hold=math.inf if self.max_hold is None else self.max_hold,
-            min_replicas=self.min_replicas,
-            drift=self.drift,
-            reply_timeout=self.reply_timeout,
+            ref(call.owner),
+            self.kind,
+            self.weight,
+            self.auto_renewal,
+            self.at_least_for,
+            math.inf if self.max_hold is None else self.max_hold,
+            self.min_replicas,
+            self.drift,
+            self.reply_timeout,
             renewer=call.renewer(server, name, self.min_replicas),
             on_lost=report_loss,
         )
@@ -593,11 +593,18 @@ class BaseLock:
         info: str = "",
         owner: "Owner | None" = None,
     ) -> AcquireRequest:
-        # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
-        # extend it, so Redis does not show them before it has passed.
-        renewed: Renewal = self.auto_renewal
-        if self.auto_renewal and self.at_least_for > self.timeout:
-            renewed = "later"
+        if not info:
+            # An `at_least_for` that is longer than the timeout is the first lease. Renewals do not
+            # extend it, so Redis does not show them before it has passed.
+            is_late = self.auto_renewal and self.at_least_for > self.timeout
+            renewed: Renewal = "later" if is_late else self.auto_renewal
+            info = info_text(
+                self.metadata,
+                renewed=renewed,
+                on_conflict=self.on_conflict,
+                task=self.task,
+                owner=owner,
+            )
         return AcquireRequest(
             keys=keys,
             token=token,
@@ -605,14 +612,7 @@ class BaseLock:
             capacity=self.capacity,
             weight=self.weight,
             lease=max(self.timeout, self.at_least_for) if seconds is None else seconds,
-            info=info
-            or info_text(
-                self.metadata,
-                renewed=renewed,
-                on_conflict=self.on_conflict,
-                task=self.task,
-                owner=owner,
-            ),
+            info=info,
             is_renewed=self.auto_renewal and not self.at_least_for,
             reply_timeout=self.reply_timeout,
             predecessor=self.predecessor,
@@ -641,11 +641,11 @@ class BaseLock:
 
     # How it is released, and what happens after an error or an interrupt
 
-    def _leave(self, find_hold: Callable[[], Hold]) -> None:
+    def _leave(self, find_hold: Callable[[Owner], Hold]) -> None:
         """Release a hold. It is found inside the `try`, because an interrupt may come before."""
         database, hold = self.release_on_commit, None
         try:
-            hold = find_hold()
+            hold = find_hold(self._owner())
             if database and not hold.lost and transactions.is_open(database):
                 self._holds.remove(hold)
                 for lease in hold.leases:

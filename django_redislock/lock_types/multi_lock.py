@@ -64,7 +64,7 @@ class MultiLock(BaseLock):
         deadline = call.wait_until
         while True:
             call.leases.clear()  # the leases of an earlier attempt have ended
-            leases = yield from self._acquire_in_order(call)
+            leases = yield from self._acquire_in_order(call, targets)
             if len(leases) == self.needed and not any(lease.lost for lease in leases):
                 return leases
             yield from self._release_unused(leases)
@@ -73,7 +73,9 @@ class MultiLock(BaseLock):
             if len(leases) < self.needed or timed_out:
                 return ()
 
-    def _acquire_in_order(self, call: AcquireCall) -> Flow[Sequence[Lease]]:
+    def _acquire_in_order(
+        self, call: AcquireCall, targets: Sequence[Target]
+    ) -> Flow[Sequence[Lease]]:
         leases: list[Lease] = []
         try:
             for target in call.targets:

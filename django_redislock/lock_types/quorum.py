@@ -4,7 +4,6 @@ import random
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeAlias, Unpack
 
@@ -175,9 +174,8 @@ class Quorum(BaseLock):
         self, call: AcquireCall, lease: Lease, deadline: float | None
     ) -> OnServer[bool]:
         # A grant is confirmed at once, because only full leases count.
-        request = replace(
-            self._request(lease.keys, lease.token, owner=call.owner), is_renewed=False
-        )
+        request = self._request(lease.keys, lease.token, owner=call.owner)
+        request.is_renewed = False
         return lease.server, self._acquire_lease(call, lease, request, deadline)
 
     def _agree_on_fence(self, leases: Sequence[Lease]) -> Flow[list[Result]]:

@@ -141,7 +141,7 @@ def test_a_lock_between_two_holders_is_told_as_waiting(redis_server):
     keys = locks._keys.of("a")
     lock = locks.lock("a", auto_renewal=False)
     assert lock.acquire()
-    asked = ("mutex", 1, 1, 30_000, 2000, "a", "next", 60_000, "", "{}", 0)
+    asked = ("a", "next", "mutex 1 1 30000 2000 60000 ", "{}", 0)
     assert redis_server.eval(ACQUIRE.source, 6, *keys.all, *asked) == 0
     assert locks.get("a").state == "held"
     lock.extend(0.05, replace_ttl=True)
