@@ -4,8 +4,6 @@ The server serves no other client while it runs a script, so each round trip rea
 number of locks.
 """
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -98,7 +96,7 @@ class LockStream:
         self._keys = keys
         self._cursors: dict[int, str] | None = None
         self._names: list[str] = []
-        self._seen = _SeenNames()
+        self._seen: set[str] = set()
 
     @property
     def is_done(self) -> bool:
@@ -112,35 +110,16 @@ class LockStream:
         if self._cursors is None:
             total, names, infos = yield from _first(keys, 0, MAX_ROWS)
             self._keys = keys  # as it worked
-            self._cursors = _cursors() if total > len(names) else {}
-            for name in names:
-                self._seen.add(name)
+            is_complete = total <= len(names)
+            self._cursors = {} if is_complete else dict.fromkeys(range(BUCKETS), "0")
+            self._seen.update(names)
             return (yield from _get_many(keys, names)) if infos is None else infos
         if not self._names:
             entries = yield from _scan(keys, self._cursors)
-            self._names = [name for _, _, name in entries if self._seen.add(name)]
+            self._names = list({name for _, _, name in entries} - self._seen)
+            self._seen.update(self._names)
         names, self._names = self._names[:MAX_ROWS], self._names[MAX_ROWS:]
         return (yield from _get_many(keys, names))
-
-
-class _SeenNames:
-    """A set of names that keeps only their hashes, of 8 bytes each. A listing may have 100,000.
-
-    The hashes are sorted. They are in several arrays, because an insertion moves those behind it.
-    """
-
-    def __init__(self) -> None:
-        self._arrays = [array("q") for _ in range(256)]
-
-    def add(self, name: str) -> bool:
-        """Add a name, and return whether it is new."""
-        found = hash(name)
-        hashes = self._arrays[found % len(self._arrays)]
-        place = bisect_left(hashes, found)
-        is_new = place == len(hashes) or hashes[place] != found
-        if is_new:
-            hashes.insert(place, found)
-        return is_new
 
 
 def _across_buckets(keys: Keys, read: Callable[[Keys], Flow[T]]) -> Flow[T]:
@@ -205,20 +184,17 @@ def _matching(
 ) -> Flow[tuple[int, list[str]]]:
     """Return how many held locks match, and the names from `start` to `stop` of those that expire
     first."""
-    matches, cursors, seen, total = matcher(pattern), _cursors(), _SeenNames(), 0
+    matches, cursors = matcher(pattern), dict.fromkeys(range(BUCKETS), "0")
+    seen: set[str] = set()
     first: list[IndexEntry] = []
     while cursors:
         entries = yield from _scan(keys, cursors)
-        found = [entry for entry in entries if matches(entry[2]) and seen.add(entry[2])]
-        total += len(found)
-        first += found
+        found = {name: (at, bucket, name) for at, bucket, name in entries if matches(name)}
+        first += [found[name] for name in found.keys() - seen]
+        seen |= found.keys()
         if len(first) > 2 * stop + MAX_NAMES:  # keep no more than needed, but sort seldom
             first = sorted(first)[:stop]
-    return total, [name for _, _, name in sorted(first)[start:stop]]
-
-
-def _cursors() -> dict[int, str]:
-    return dict.fromkeys(range(BUCKETS), "0")
+    return len(seen), [name for _, _, name in sorted(first)[start:stop]]
 
 
 def _scan(keys: Keys, cursors: dict[int, str]) -> Flow[list[IndexEntry]]:

@@ -10,12 +10,9 @@ if TYPE_CHECKING:
     from .base import BaseLock
 
 
-class Options(TypedDict, total=False):
-    """The options of every lock. `LockManager.lock` describes them."""
+class MoreOptions(TypedDict, total=False):
+    """The options that redis-py's Lock does not have. `LockManager.lock` describes them."""
 
-    timeout: Seconds | None
-    blocking: bool
-    blocking_timeout: Seconds | None
     auto_renewal: bool
     reentrant: bool
     at_least_for: Seconds
@@ -24,6 +21,14 @@ class Options(TypedDict, total=False):
     release_on_commit: bool | str
     metadata: Mapping[str, Any] | None
     on_lost: "Callable[[BaseLock], object] | Literal['abort'] | None"
+
+
+class Options(MoreOptions, total=False):
+    """The options of every lock."""
+
+    timeout: Seconds | None
+    blocking: bool
+    blocking_timeout: Seconds | None
 
 
 def _optional_lease(option: str, value: object) -> float | None:

@@ -2,9 +2,9 @@
 
 import inspect
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Unpack
 
 from asgiref.sync import markcoroutinefunction
 
@@ -15,22 +15,10 @@ from ..identity import SharedOwner
 from ..redaction import without_secrets
 from ..validators import Seconds
 from .mutex import Mutex
+from .options import MoreOptions
 from .with_block import ExitMethod
 
 logger = logging.getLogger("django_redislock")
-
-
-class MoreOptions(TypedDict, total=False):
-    """The options that redis-py's Lock does not have. `LockManager.lock` describes them."""
-
-    auto_renewal: bool
-    reentrant: bool
-    at_least_for: Seconds
-    max_hold: Seconds | None
-    min_replicas: int
-    release_on_commit: bool | str
-    metadata: Mapping[str, Any] | None
-    on_lost: Any
 
 
 class Lock(Mutex):
