@@ -1,9 +1,11 @@
 """Snapshots of locks in Redis at one moment."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 STALE_AFTER = 0.5
 """The part of a lease after which a holder without a renewal is stale. Renewals are due after a
@@ -94,6 +96,16 @@ class Holding:
         return self.renewed and self.timeout > 0 and overdue
 
 
+class _OfFirstHolder(Generic[T]):
+    """A read-only attribute of `LockInfo` with the value of its first holder."""
+
+    def __init__(self, read: Callable[[Holding], T]) -> None:
+        self._read = read
+
+    def __get__(self, info: "LockInfo", owner: type) -> T | None:
+        return self._read(info.holders[0]) if info.holders else None
+
+
 @dataclass(frozen=True, slots=True)
 class LockInfo:
     """A snapshot of one lock.
@@ -127,58 +139,23 @@ class LockInfo:
     def first(self) -> Holding | None:
         return self.holders[0] if self.holders else None
 
-    @property
-    def token(self) -> str | None:
-        return self.first.token if self.first else None
-
-    @property
-    def fence_token(self) -> int | None:
-        return self.first.fence_token if self.first else None
-
-    @property
-    def weight(self) -> int | None:
-        return self.first.weight if self.first else None
-
-    @property
-    def timeout(self) -> float | None:
-        return self.first.timeout if self.first else None
-
-    @property
-    def waited(self) -> float | None:
-        return self.first.waited if self.first else None
-
-    @property
-    def renewed(self) -> bool | None:
-        return self.first.renewed if self.first else None
-
-    @property
-    def renews_later(self) -> bool | None:
-        return self.first.renews_later if self.first else None
+    token = _OfFirstHolder(lambda holding: holding.token)
+    fence_token = _OfFirstHolder(lambda holding: holding.fence_token)
+    weight = _OfFirstHolder(lambda holding: holding.weight)
+    timeout = _OfFirstHolder(lambda holding: holding.timeout)
+    waited = _OfFirstHolder(lambda holding: holding.waited)
+    acquired_at = _OfFirstHolder(lambda holding: holding.acquired_at)
+    expires_at = _OfFirstHolder(lambda holding: holding.expires_at)
+    ttl = _OfFirstHolder(lambda holding: holding.ttl)
+    holder = _OfFirstHolder(lambda holding: holding.holder)
+    metadata = _OfFirstHolder(lambda holding: holding.metadata)
+    renewed = _OfFirstHolder(lambda holding: holding.renewed)
+    renews_later = _OfFirstHolder(lambda holding: holding.renews_later)
 
     @property
     def is_stale(self) -> bool:
         """Whether the renewal of any holder is overdue."""
         return any(holding.is_stale for holding in self.holders)
-
-    @property
-    def acquired_at(self) -> datetime | None:
-        return self.first.acquired_at if self.first else None
-
-    @property
-    def expires_at(self) -> datetime | None:
-        return self.first.expires_at if self.first else None
-
-    @property
-    def ttl(self) -> float | None:
-        return self.first.ttl if self.first else None
-
-    @property
-    def holder(self) -> Holder | None:
-        return self.first.holder if self.first else None
-
-    @property
-    def metadata(self) -> Mapping[str, Any] | None:
-        return self.first.metadata if self.first else None
 
 
 @dataclass(frozen=True, slots=True)

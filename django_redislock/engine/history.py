@@ -252,39 +252,25 @@ def _time(entry: Entry) -> datetime:
 
 def _ended(entry: Entry) -> Event:
     if not entry["holder"]:  # a loss whose hold is not known
-        return _without_hold(entry, "lost")
+        return _event(entry, "lost", "")
     record = parse_holder(entry["holder"])
-    info = read_info(record.info)
-    at, acquired_at = _time(entry), moment(record.acquired)
-    return Event(
-        name=check_name(entry["name"]),
-        kind=printable(entry["kind"]),
-        outcome=printable(entry["how"]),
-        at=at,
+    acquired_at = moment(record.acquired)
+    return replace(
+        _event(entry, printable(entry["how"]), record.info, record.weight, record.waited),
         acquired_at=acquired_at,
-        waited=seconds(record.waited),
-        held=(at - acquired_at).total_seconds(),
+        held=(_time(entry) - acquired_at).total_seconds(),
         fence_token=record.fence_token,
-        weight=record.weight,
-        holder=info.holder,
-        metadata=info.metadata,
     )
 
 
 def _refused(entry: Entry) -> Event:
-    is_skipped = read_info(entry["info"]).on_conflict == "skip"
-    return _without_hold(
-        entry,
-        "skipped" if is_skipped else "refused",
-        weight=number(entry["weight"]),
-        waited=seconds(number(entry["waited"])),
-        info_text=entry["info"],
-    )
+    info = entry["info"]
+    outcome = "skipped" if read_info(info).on_conflict == "skip" else "refused"
+    return _event(entry, outcome, info, number(entry["weight"]), number(entry["waited"]))
 
 
-def _without_hold(
-    entry: Entry, outcome: str, *, weight: int = 0, waited: float = 0.0, info_text: str = ""
-) -> Event:
+def _event(entry: Entry, outcome: str, info_text: str, weight: int = 0, waited: int = 0) -> Event:
+    """Return an event without a hold."""
     info = read_info(info_text)
     return Event(
         name=check_name(entry["name"]),
@@ -292,7 +278,7 @@ def _without_hold(
         outcome=outcome,
         at=_time(entry),
         acquired_at=None,
-        waited=waited,
+        waited=seconds(waited),
         held=0.0,
         fence_token=None,
         weight=weight,
