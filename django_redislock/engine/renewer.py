@@ -10,11 +10,12 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import repeat
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
@@ -54,13 +55,17 @@ LATE_REQUEST_SECONDS = 5.0
 that the lock is not held."""
 
 
+Results: TypeAlias = Iterable[tuple[Lease, Any]]
+"""Leases, each with the reply of Redis or an error."""
+
+
 @dataclass(frozen=True, slots=True)
 class RenewalBatch:
-    """Requests to the server, and what to do with their result."""
+    """A request about several leases."""
 
-    flow: Flow[Any]
-    done: Callable[[Any], None]
-    failed: Callable[[Exception], None]
+    leases: Sequence[Lease]
+    flow: Flow[Results]
+    apply: Callable[[Results], None]
 
 
 class Renewer:
@@ -152,12 +157,12 @@ class Renewer:
         if leases := self._due_leases():
             renewal = protocol.renew_all(leases, _reply_timeout(leases))
             applied = partial(self._apply_renewals, clock.now())
-            yield RenewalBatch(renewal, applied, partial(self._retry_renewals, leases))
+            yield RenewalBatch(leases, renewal, applied)
         releases = list(self._to_release.values())  # a copy, because other threads add to it
         if due := [lease for lease in releases if lease.due <= clock.now()]:
             held = [lease for lease in self._watched() if should_renew(lease) and not lease.lost]
             release = protocol.release_all(due, _reply_timeout(held))
-            yield RenewalBatch(release, self._apply_releases, partial(self._retry_releases, due))
+            yield RenewalBatch(due, release, self._apply_releases)
 
     def report_expired(self) -> None:
         """Notify the holders of leases that expired without a reply from Redis."""
@@ -182,9 +187,7 @@ class Renewer:
                 lease.due = lease.deadline
         return due
 
-    def _apply_renewals(
-        self, sent_at: float, results: Iterator[tuple[Lease, float | Exception]]
-    ) -> None:
+    def _apply_renewals(self, sent_at: float, results: Results) -> None:
         text = cache(error_text)  # thousands may have the same error, which is logged once
         lost: list[Lease] = []
         failed: dict[str, list[Lease]] = {}
@@ -196,39 +199,25 @@ class Renewer:
             else:
                 lost.append(lease)
         for error, leases in failed.items():
-            self._retry_renewals(leases, error)
+            logger.warning("Renewal failed, will retry: locks=%d error=%s", len(leases), error)
+            for lease in leases:
+                lease.postpone(min(RETRY_SECONDS, lease.seconds / 10))
         # Last, because `on_lost` may take long.
         for lease in lost:
             if ref(lease) in self._leases:  # else it was released while the reply was under way
                 self._lose(lease)
 
-    def _retry_renewals(self, leases: Sequence[Lease], error: object) -> None:
-        text = error_text(error)
-        logger.warning("Renewal failed, will retry: locks=%d error=%s", len(leases), text)
-        for lease in leases:
-            lease.postpone(min(RETRY_SECONDS, lease.seconds / 10))
-
     def _lose(self, lease: Lease) -> None:
         self.forget(lease)
         lease.mark_lost()
 
-    def _apply_releases(self, results: Sequence[tuple[Lease, bool | Exception]]) -> None:
+    def _apply_releases(self, results: Results) -> None:
         for lease, released in results:
-            if released is True:
-                self.cancel_release(lease.keys.name, lease.token)
-                continue
+            lease.due = clock.now() + RETRY_SECONDS
             if released is False:
                 lease.deadline = min(lease.deadline, clock.now() + LATE_REQUEST_SECONDS)
-            self._retry_release(lease)
-
-    def _retry_releases(self, leases: Sequence[Lease], error: Exception) -> None:
-        for lease in leases:
-            self._retry_release(lease)
-
-    def _retry_release(self, lease: Lease) -> None:
-        lease.due = clock.now() + RETRY_SECONDS
-        if lease.due > lease.deadline:
-            self.cancel_release(lease.keys.name, lease.token)
+            if released is True or lease.due > lease.deadline:
+                self.cancel_release(lease.keys.name, lease.token)
 
 
 def _reply_timeout(leases: Sequence[Lease]) -> float:
@@ -350,11 +339,10 @@ class ThreadRenewer(Renewer):
                         client, old = self._dedicated.client_for(self.server.client)
                         if old:
                             close(old)
-                        result = run(client, batch.flow)
+                        results = run(client, batch.flow)
                 except Exception as error:
-                    batch.failed(error)
-                else:
-                    batch.done(result)
+                    results = zip(batch.leases, repeat(error))
+                batch.apply(results)
             self.report_expired()
 
     def run_once(self) -> None:
@@ -428,11 +416,10 @@ class AsyncRenewer(Renewer):
                 client, old = self._dedicated.client_for(await self.server.async_client())
                 if old:
                     await aclose(old)
-                result = await arun(client, batch.flow)
+                results = await arun(client, batch.flow)
             except Exception as error:
-                batch.failed(error)
-            else:
-                batch.done(result)
+                results = zip(batch.leases, repeat(error))
+            batch.apply(results)
         self.report_expired()
 
 
@@ -450,12 +437,15 @@ _loop_renewers: WeakKeyDictionary[
 _creating = threading.RLock()  # re-entrant, because a signal handler may acquire
 
 
+def _renewer_key(server: Server, name: str, min_replicas: int) -> RenewerKey:
+    return server, server.part_of(name) if server.keys.has_nodes else None, min_replicas
+
+
 def thread_renewer(server: Server, name: str, min_replicas: int = 0) -> ThreadRenewer:
     """Return the renewer for a lock that a thread or greenlet of this process holds."""
     # The pid, because a renewer's thread is not in a forked child, and uWSGI forks without
     # Python's hooks.
-    part = server.part_of(name) if server.keys.has_nodes else None
-    key = os.getpid(), (server, part, min_replicas)
+    key = os.getpid(), _renewer_key(server, name, min_replicas)
     if renewer := _thread_renewers.get(key):
         return renewer
     with _creating:
@@ -469,8 +459,7 @@ def loop_renewer(server: Server, name: str, min_replicas: int = 0) -> AsyncRenew
             _loop_renewers.pop(loop, None)  # its connections would keep it alive
     loop = asyncio.get_running_loop()
     of_loop = _loop_renewers.get(loop) or _loop_renewers.setdefault(loop, WeakValueDictionary())
-    part = server.part_of(name) if server.keys.has_nodes else None
-    key = server, part, min_replicas
+    key = _renewer_key(server, name, min_replicas)
     return of_loop.get(key) or of_loop.setdefault(key, AsyncRenewer(server))
 
 

@@ -119,7 +119,7 @@ def test_what_is_to_be_released_does_not_delay_the_report_of_a_loss(own_locks):
     assert back.acquire()
     book, lease = thread_renewer(kept._server(), "a"), lease_of(back)
     release_in_background(lease)
-    released = next(each for each in book.batches() if each.done == book._apply_releases)
+    released = next(each for each in book.batches() if each.apply == book._apply_releases)
     assert next(released.flow).limit <= 1.5 / 2
     kept.release()
     free(own_locks, "b")
