@@ -24,8 +24,15 @@ def dedicated(client: Any) -> Any:
     if isinstance(client, Nodes):
         return DedicatedNodes(client)
     if isinstance(client, AsyncNode):
-        return AsyncNode(_node_like(client.node))
-    if _keeps_to_one_connection(client) or not _is_made_by_redis_py(client.connection_pool):
+        node = client.node
+        options = node.connection_kwargs
+        return AsyncNode(
+            type(node)(
+                server_type=node.server_type, connection_class=node.connection_class, **options
+            )
+        )
+    keeps_to_one = client.connection or getattr(client, "single_connection_client", False)
+    if keeps_to_one or not _is_made_by_redis_py(client.connection_pool):
         return client
     if iscoroutinefunction(client.execute_command):
         pool = asyncio.ConnectionPool(**_options(client.connection_pool))
@@ -79,10 +86,6 @@ async def aclose(client: Any) -> None:
             await each.connection_pool.disconnect()
 
 
-def _keeps_to_one_connection(client: Any) -> bool:
-    return bool(client.connection or getattr(client, "single_connection_client", False))
-
-
 def _is_made_by_redis_py(pool: Any) -> bool:
     """Whether the pool's class leaves it to redis-py how connections are made and handed out."""
     methods = (getattr(type(pool), name, None) for name in ("make_connection", "get_connection"))
@@ -100,11 +103,3 @@ def _options(pool: Any) -> dict[str, Any]:
 
         options["maint_notifications_config"] = MaintNotificationsConfig(enabled=False)
     return options
-
-
-def _node_like(node: Any) -> Any:
-    return type(node)(
-        server_type=node.server_type,
-        connection_class=node.connection_class,
-        **node.connection_kwargs,
-    )

@@ -2,8 +2,8 @@
 
 import inspect
 import logging
-from collections.abc import Coroutine
-from types import TracebackType
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Unpack
 
 from asgiref.sync import markcoroutinefunction
@@ -97,35 +97,25 @@ class Lock(Mutex):
         """Accept both, because redis-py ignores `blocking_timeout` if `blocking` is False."""
 
     @ExitMethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        *,
-        block: object = None,
-    ) -> None:
-        try:
-            super().__exit__(kind, error, traceback, block=block)
-        except LockError as trouble:
-            self._may_pass(trouble, error)
+    def __exit__(self, *exc: Any, block: object = None) -> None:
+        with self._release_errors(exc[1]):
+            super().__exit__(*exc, block=block)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            await super().__aexit__(kind, error, traceback)
-        except LockError as trouble:
-            self._may_pass(trouble, error)
+    async def __aexit__(self, *exc: Any) -> None:
+        with self._release_errors(exc[1]):
+            await super().__aexit__(*exc)
 
-    def _may_pass(self, trouble: LockError, error: BaseException | None) -> None:
-        # If the block ended with an error, that error is the cancellation after a loss.
-        if self.raise_on_release_error or error is not None:
-            raise trouble
-        logger.warning("Lock not held when its block ended: name=%r error=%s", self.name, trouble)
+    @contextmanager
+    def _release_errors(self, block_error: BaseException | None) -> Iterator[None]:
+        try:
+            yield
+        except LockError as error:
+            # If the block ended with an error, that error is the cancellation after a loss.
+            if self.raise_on_release_error or block_error is not None:
+                raise
+            logger.warning(
+                "Lock not held when its block ended: name=%r error=%s", self.name, error
+            )
 
 
 class AsyncLock(Lock):
