@@ -8,12 +8,7 @@
 --
 -- Also records the ends of these holds, and removes their grants.
 
---> _lock.lua
---> _rates.lua
---> _records.lua
---> _parsing.lua
---> _holders.lua
---> _expiry.lua
+--> _common.lua
 --> _queue.lua
 
 local name, chosen = unpack(ARGV)

@@ -13,12 +13,7 @@
 --
 -- Also removes expired locks of the bucket.
 
---> _lock.lua
---> _rates.lua
---> _records.lua
---> _parsing.lua
---> _holders.lua
---> _expiry.lua
+--> _common.lua
 
 local index, locks, history = unpack(KEYS)
 local name, limit, is_brief, ended_from, ended_age, broken_from, broken_age, refused_from,

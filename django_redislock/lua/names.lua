@@ -10,12 +10,7 @@
 -- Also removes expired locks of the buckets. The caller matches patterns, so that the time of a
 -- call does not depend on a pattern.
 
---> _lock.lua
---> _rates.lua
---> _records.lua
---> _parsing.lua
---> _holders.lua
---> _expiry.lua
+--> _common.lua
 
 local buckets = #KEYS / 3
 local reply = {}

@@ -8,12 +8,7 @@
 --
 -- Also removes expired locks of the buckets.
 
---> _lock.lua
---> _rates.lua
---> _records.lua
---> _parsing.lua
---> _holders.lua
---> _expiry.lua
+--> _common.lua
 --> _rows.lua
 
 local start, stop, with_rows = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'

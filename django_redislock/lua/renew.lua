@@ -10,12 +10,7 @@
 --
 -- Also removes expired locks of the bucket.
 
---> _lock.lua
---> _rates.lua
---> _records.lua
---> _parsing.lua
---> _holders.lua
---> _expiry.lua
+--> _common.lua
 
 local mode, requests = unpack(ARGV)
 local index, locks, history = KEYS[1], KEYS[2], KEYS[#KEYS]

@@ -1,0 +1,8 @@
+-- What a script without a fast path includes. It can change locks and their holders.
+
+--> _lock.lua
+--> _rates.lua
+--> _records.lua
+--> _parsing.lua
+--> _holders.lua
+--> _expiry.lua
