@@ -357,6 +357,7 @@ class AsyncRenewer(Renewer):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
+        self.loop = asyncio.get_running_loop()
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._dedicated = DedicatedClient()
@@ -454,25 +455,13 @@ def thread_renewer(server: Server, name: str, min_replicas: int = 0) -> ThreadRe
 
 def loop_renewer(server: Server, name: str, min_replicas: int = 0) -> AsyncRenewer:
     """Return the renewer for a lock that a task of the running event loop holds."""
-    for loop in _loops():
-        if loop.is_closed():
+    for reference in _loop_renewers.keyrefs():  # a copy, because other threads add their loops
+        if (loop := reference()) and loop.is_closed():
             _loop_renewers.pop(loop, None)  # its connections would keep it alive
     loop = asyncio.get_running_loop()
     of_loop = _loop_renewers.get(loop) or _loop_renewers.setdefault(loop, WeakValueDictionary())
     key = _renewer_key(server, name, min_replicas)
     return of_loop.get(key) or of_loop.setdefault(key, AsyncRenewer(server))
-
-
-def loop_of(renewer: Renewer) -> asyncio.AbstractEventLoop | None:
-    """Return the event loop of a renewer, or None for one with a thread."""
-    return next(
-        (loop for loop in _loops() if renewer in _loop_renewers.get(loop, {}).values()), None
-    )
-
-
-def _loops() -> list[asyncio.AbstractEventLoop]:
-    # One step, because the loops of other threads may be added.
-    return [loop for reference in _loop_renewers.keyrefs() if (loop := reference())]
 
 
 def _reset_after_fork() -> None:

@@ -11,7 +11,7 @@ from .. import validators
 from ..engine import protocol
 from ..engine.leases import HoldTable, all_leases
 from ..engine.operations import Flow
-from ..engine.renewer import THREAD_NAME, AsyncRenewer, Renewer, ThreadRenewer, loop_of
+from ..engine.renewer import THREAD_NAME, AsyncRenewer, Renewer, ThreadRenewer
 from ..exceptions import LockError, LockNotOwnedError
 from ..identity import SharedOwner, Task
 from ..keys import LockKeys
@@ -144,7 +144,7 @@ async def alose(name: str, *, using: str | None = None) -> None:
     for renewer in _renewers(name, tokens):
         if isinstance(renewer, ThreadRenewer):
             await asyncio.to_thread(renewer.run_once)
-        elif isinstance(renewer, AsyncRenewer) and loop_of(renewer) is asyncio.get_running_loop():
+        elif isinstance(renewer, AsyncRenewer) and renewer.loop is asyncio.get_running_loop():
             await renewer.run_once()
         else:
             _wake(renewer)
@@ -173,5 +173,5 @@ def _renewers(name: str, tokens: Iterable[str]) -> list[Renewer]:
 
 
 def _wake(renewer: Renewer) -> None:
-    if loop := loop_of(renewer):
-        loop.call_soon_threadsafe(renewer.wake)
+    if isinstance(renewer, AsyncRenewer):
+        renewer.loop.call_soon_threadsafe(renewer.wake)

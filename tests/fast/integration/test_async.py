@@ -476,7 +476,7 @@ def test_other_threads_may_add_loops_while_closed_ones_are_forgotten():
 
     async def use():
         async with locks.lock("a"):
-            assert renewer.loop_of(loop_renewer(server, "a")) is asyncio.get_running_loop()
+            assert loop_renewer(server, "a").loop is asyncio.get_running_loop()
 
     add(Adding())
     asyncio.run(use())
