@@ -101,7 +101,7 @@ def fit_name(text: str) -> str:
     beginning and ends with ``:`` and a digest of the whole text. A text that looks like
     such a name is shortened too, so that it cannot be the name of another text.
     """
-    printable = _UNPRINTABLE.sub(lambda char: _escaped(char.group()), text)
+    printable = _UNPRINTABLE.sub(lambda char: char[0].encode("unicode_escape").decode(), text)
     encoded = printable.encode()
     # A shortened name can lack up to 3 bytes, if a character was cut.
     looks_shortened = len(encoded) > MAX_NAME_BYTES - 4 and _SHORTENED.search(printable)
@@ -110,10 +110,6 @@ def fit_name(text: str) -> str:
     digest = hashlib.sha256(encoded).hexdigest()[:_DIGEST_CHARACTERS]
     beginning = encoded[: MAX_NAME_BYTES - _DIGEST_CHARACTERS - 1].decode(errors="ignore")
     return f"{beginning}:{digest}"
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
 
 
 def arguments(

@@ -26,7 +26,7 @@ def check_location(addresses: Sequence[object], options: Mapping[str, Any]) -> N
     # Sentinels know a service by any name. Other names must be valid host names.
     by_sentinels = "sentinel_manager" in options or "SENTINELS" in options
     for address in map(str, addresses):
-        if not (_is_valid(address) and (by_sentinels or _has_valid_host(address))):
+        if not _is_valid(address, by_sentinels):
             raise ImproperlyConfigured(
                 "An address in LOCATION is invalid. It must begin with redis://, rediss:// or "
                 "unix://, and all characters of the user name and the password except letters "
@@ -34,10 +34,12 @@ def check_location(addresses: Sequence[object], options: Mapping[str, Any]) -> N
             )
 
 
-def _is_valid(address: str) -> bool:
+def _is_valid(address: str, by_sentinels: bool) -> bool:
     try:
         parts = urlsplit(address)
         parse_url(address)  # type: ignore[no-untyped-call]
+        if not by_sentinels:
+            (parts.hostname or "").encode("idna")
     except ValueError:
         return False
     if parts.scheme == "unix":
@@ -46,14 +48,6 @@ def _is_valid(address: str) -> bool:
     # the query can contain an @.
     is_option = "=" in parts.query.partition("@")[0]
     return "@" not in parts.path + parts.fragment + ("" if is_option else parts.query)
-
-
-def _has_valid_host(address: str) -> bool:
-    try:
-        (urlsplit(address).hostname or "").encode("idna")
-    except ValueError:
-        return False
-    return True
 
 
 def check_options(client: Any) -> None:

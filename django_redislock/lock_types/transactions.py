@@ -103,20 +103,13 @@ def is_open(alias: str) -> bool:
 
 def when_it_ends(alias: str, release: Callable[[], None]) -> None:
     """Call `release` once the outermost transaction is committed or rolled back."""
-    transaction.on_commit(_AtTheEnd(release), using=alias, robust=True)
 
+    def after_commit() -> None:
+        finalizer()
 
-class _AtTheEnd:
-    """A function for `on_commit` that also runs after a rollback.
-
-    Django has no hook for a rollback, but it drops the functions that wait for the commit.
-    """
-
-    def __init__(self, release: Callable[[], None]) -> None:
-        self._release = weakref.finalize(self, release)
-
-    def __call__(self) -> None:
-        self._release()
+    # Django has no hook for a rollback, but it drops the functions that wait for the commit.
+    finalizer = weakref.finalize(after_commit, release)
+    transaction.on_commit(after_commit, using=alias, robust=True)
 
 
 def warn_if_open(name: str) -> None:
