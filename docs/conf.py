@@ -41,7 +41,7 @@ nitpick_ignore_regex = [
     (r"py:class", r"([\w.]+\.)?[FMPR]"),
     (r"py:class", r"Seconds"),
     (r"py:class", r"django_redislock\.fencing\.HeldLock"),
-    (r"py:class", r"django_redislock\.lock_types\.redis_py\.MoreOptions"),
+    (r"py:class", r"django_redislock\.lock_types\.options\.MoreOptions"),
 ]
 
 html_theme = "furo"
