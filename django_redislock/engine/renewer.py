@@ -438,15 +438,12 @@ _loop_renewers: WeakKeyDictionary[
 _creating = threading.RLock()  # re-entrant, because a signal handler may acquire
 
 
-def _renewer_key(server: Server, name: str, min_replicas: int) -> RenewerKey:
-    return server, server.part_of(name) if server.keys.has_nodes else None, min_replicas
-
-
 def thread_renewer(server: Server, name: str, min_replicas: int = 0) -> ThreadRenewer:
     """Return the renewer for a lock that a thread or greenlet of this process holds."""
     # The pid, because a renewer's thread is not in a forked child, and uWSGI forks without
     # Python's hooks.
-    key = os.getpid(), _renewer_key(server, name, min_replicas)
+    part = server.part_of(name) if server.keys.has_nodes else None
+    key = os.getpid(), (server, part, min_replicas)
     if renewer := _thread_renewers.get(key):
         return renewer
     with _creating:
@@ -460,7 +457,8 @@ def loop_renewer(server: Server, name: str, min_replicas: int = 0) -> AsyncRenew
             _loop_renewers.pop(loop, None)  # its connections would keep it alive
     loop = asyncio.get_running_loop()
     of_loop = _loop_renewers.get(loop) or _loop_renewers.setdefault(loop, WeakValueDictionary())
-    key = _renewer_key(server, name, min_replicas)
+    part = server.part_of(name) if server.keys.has_nodes else None
+    key = server, part, min_replicas
     return of_loop.get(key) or of_loop.setdefault(key, AsyncRenewer(server))
 
 
