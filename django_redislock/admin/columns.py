@@ -13,12 +13,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
+from ..lock_state import HELD, LATE, STALE, LockState, primary_holder, state_of
 from ..manager import locks
 from ..models import ActiveLock
 from ..snapshots import Holding, LockInfo
 from ..text import age as age_of
-from ..text import holder_text, primary_holder, printable, short_duration, task_text
-from .states import LABELS, MARKS, state_of
+from ..text import holder_text, printable, short_duration, task_text
 from .wording import fence_text
 
 PARAMETER = "columns"
@@ -52,17 +52,19 @@ def kind(row: ActiveLock) -> str:
 def state(row: ActiveLock) -> str:
     found = state_of(row.info)
     return format_html(
-        '<span class="redislock-state is-{}"><span aria-hidden="true">{}</span> {}</span>{}',
-        found,
-        MARKS[found],
-        LABELS[found],
+        '<span class="redislock-state is-{}" title="{}">'
+        '<span aria-hidden="true">{}</span> {}</span>{}',
+        found.code,
+        found.meaning,
+        found.mark,
+        found.label,
         _renewed(row.info, found),
     )
 
 
-def _renewed(info: LockInfo, state: str) -> str:
+def _renewed(info: LockInfo, state: LockState) -> str:
     holding = primary_holder(info)
-    if holding is None or state not in ("held", "overdue", "stale"):
+    if holding is None or state not in (HELD, LATE, STALE):
         return ""
     before, after = gettext("renewed %(time)s ago").split("%(time)s")
     return format_html(

@@ -12,11 +12,11 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from ..lock_state import STATES, state_of
 from ..manager import KINDS, locks
 from ..models import ActiveLock
 from ..snapshots import Holder
 from ..text import age, printable
-from .states import LABELS, state_of
 
 if TYPE_CHECKING:
     from .rows import LockChangeList
@@ -81,10 +81,10 @@ class Kind(LockFilter):
 class State(LockFilter):
     title = pgettext_lazy("of a lock", "state")
     parameter_name = "state"
-    known = tuple(LABELS.items())
+    known = tuple((state.code, state.label) for state in STATES.values())
 
     def matches(self, row: ActiveLock) -> bool:
-        return state_of(row.info) == self.value()
+        return state_of(row.info).code == self.value()
 
 
 class Waiters(LockFilter):

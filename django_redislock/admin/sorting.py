@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..lock_state import SEVERITY, longest_lease, primary_holder, state_of
 from ..models import ActiveLock
 from ..snapshots import Holding
-from ..text import holder_text, primary_holder, task_text
-from .states import RANKS, ends_at, state_of
+from ..text import holder_text, task_text
 
 Key = Callable[[ActiveLock], Any]
 
 
 def by_end(row: ActiveLock) -> tuple[float, str]:
-    return ends_at(row.info), row.name
+    return longest_lease(row.info.holders), row.name
 
 
 def _of_shown(value: Callable[[Holding], Any]) -> Key:
@@ -28,11 +28,11 @@ def _of_shown(value: Callable[[Holding], Any]) -> Key:
 KEYS: dict[str, Key] = {
     "name": lambda row: row.name,
     "kind": lambda row: row.info.kind,
-    "state": lambda row: RANKS[state_of(row.info)],
+    "state": lambda row: SEVERITY[state_of(row.info).code],
     "holder": _of_shown(holder_text),
     "task": _of_shown(lambda holding: task_text(holding) or None),
     "age": _of_shown(lambda holding: -holding.acquired_at.timestamp()),
-    "lease": lambda row: ends_at(row.info),
+    "lease": lambda row: longest_lease(row.info.holders),
     "waiters": lambda row: row.info.waiters,
     "fence": _of_shown(lambda holding: holding.fence_token),
     "using": lambda row: row.using,

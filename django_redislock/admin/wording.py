@@ -9,20 +9,11 @@ from django.contrib import messages
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..lock_state import is_overdue, renewal_interval, state_of_holding
 from ..manager import locks
 from ..snapshots import Holding, LockInfo
-from ..text import (
-    age,
-    error_text,
-    holder_text,
-    is_overdue,
-    printable,
-    renewal_interval,
-    short_duration,
-    task_text,
-)
+from ..text import age, error_text, holder_text, printable, short_duration, task_text
 from .joining import listed, sentences
-from .states import LABELS, MARKS, state_of_holding
 
 if TYPE_CHECKING:
     from .seen import Seen
@@ -57,9 +48,9 @@ def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
     return {
         "name": printable(seen.name),
         "using": printable(seen.manager.alias),
-        "state": state,
-        "mark": MARKS[state],
-        "label": str(LABELS[state]),
+        "state": state.code,
+        "mark": state.mark,
+        "label": str(state.label),
         "holder": holder_text(holding),
         "task": task_text(holding),
         "age": age_text(holding),

@@ -113,10 +113,11 @@ def test_states(hold, viewer, redis_server):
         for column in ("state", "lease")
     )
 
-    assert 'is-held"><span aria-hidden="true">●</span> held</span>' in state["held"]
+    assert '<span aria-hidden="true">●</span> held</span>' in state["held"]
+    assert "The process of the holder renews the lease in time" in state["held"]
     assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state["held"])
     assert "▲</span> stale" in state["stale"]
-    assert "○</span> not renewed" in state["fixed"]
+    assert "○</span> held (no renewal)" in state["fixed"]
     assert "◆</span> cooldown" in state["cooling"]
     assert "<meter" in lease["held"]
     assert "<meter" not in lease["cooling"]
