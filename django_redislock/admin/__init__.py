@@ -27,6 +27,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext as djangos  # its own texts: not for our catalogs
 from django.utils.translation import gettext_lazy
@@ -40,13 +41,12 @@ from ..snapshots import Holding
 from ..text import printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
+from .changelist import LockChangeList, LockPaginator, managers_of, permission_test
 from .parties import Link
-from .restrictions import LockQuery, LockTest, permits
+from .queryset import LockQuerySet, LockTest
 from .results import result_links
-from .rows import LockChangeList
 from .seen import Look, Seen, lock_row, look_again, seen_of
 from .verdict import state_text, verdict
-from .wanted import LockRows
 from .wording import (
     LOG_DONE,
     LOG_GONE,
@@ -114,6 +114,7 @@ class ActiveLockAdmin(BaseAdmin):
         "Part of a name, or a pattern in which * is any text and ? any one character."
     )
     show_full_result_count = False
+    paginator = LockPaginator
     actions = ("release_selected",)
     list_max = 5_000
     """The maximum number of locks of each cache alias that a filter or an order reads. The page
@@ -146,27 +147,35 @@ class ActiveLockAdmin(BaseAdmin):
         The user needs the permission `release_activelock`, and must be allowed to see the lock.
         """
         may = request.user.has_perm("django_redislock.release_activelock")
-        return may and permits(self.has_view_permission, request, obj)
+        return may and permission_test(self.has_view_permission, request)(obj)
 
-    def get_queryset(self, request: HttpRequest) -> LockQuery:  # type: ignore[override]
+    def get_queryset(self, request: HttpRequest) -> LockQuerySet:  # type: ignore[override]
         """Return the locks that the user may see. A subclass can narrow it by `filter()`,
         `exclude()` and `none()`; lookups can use `name` and `using`, the cache alias."""
-        return LockQuery()
+        queryset = LockQuerySet(
+            partial(managers_of, request),
+            list_max=self.list_max,
+            page_depth=self.page_depth,
+            page_size=self.list_per_page,
+        )
+        if type(self).has_view_permission is admin.ModelAdmin.has_view_permission:
+            return queryset
+        return queryset.restrict(permission_test(self.has_view_permission, request))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: Any, search_term: str
+    ) -> tuple[Any, bool]:
+        return queryset.search(search_term), False
 
     def view_test(self, request: HttpRequest) -> LockTest | None:
         """Return what tells whether the user may see a lock, or None if the user may see all."""
-        query = self.get_queryset(request)
-        if not isinstance(query, LockQuery):
+        queryset = self.get_queryset(request)
+        if not isinstance(queryset, LockQuerySet):
             raise ImproperlyConfigured(
                 f"{type(self).__name__}.get_queryset() must return super().get_queryset(request),"
-                f" narrowed by filter(), exclude() or none(), not {type(query).__name__}."
+                f" narrowed by filter(), exclude() or none(), not {type(queryset).__name__}."
             )
-        is_plain = type(self).has_view_permission is admin.ModelAdmin.has_view_permission
-        if is_plain and not query.conditions:
-            return None
-        return lambda lock: (
-            query.matches(lock) and permits(self.has_view_permission, request, lock)
-        )
+        return queryset.matches if queryset.restrictions else None
 
     def _release_test(self, request: HttpRequest) -> LockTest | None:
         """Return what tells whether the user may release a lock, or None if the user may release
@@ -175,10 +184,8 @@ class ActiveLockAdmin(BaseAdmin):
         is_plain = type(self).has_release_permission is ActiveLockAdmin.has_release_permission
         if is_plain and may_view is None:
             return None
-        return lambda lock: (
-            (may_view is None or may_view(lock))
-            and permits(self.has_release_permission, request, lock)
-        )
+        may_release = permission_test(self.has_release_permission, request)
+        return lambda lock: (may_view is None or may_view(lock)) and may_release(lock)
 
     # The list
 
@@ -194,6 +201,7 @@ class ActiveLockAdmin(BaseAdmin):
             self._require_release(request)
         elif columns.PARAMETER in request.GET:
             return self._keep_columns(request)
+        self.view_test(request)  # raises an error if a subclass returns another query set
         return super().changelist_view(
             request, self._list_context(request) | (extra_context or {})
         )
@@ -207,6 +215,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _list_context(self, request: HttpRequest) -> dict[str, Any]:
         return {
+            "title": capfirst(self.opts.verbose_name_plural),
             # Django's actions.js knows only the rows that the page began with.
             "media": Media(
                 css={"all": STYLES},
@@ -217,6 +226,7 @@ class ActiveLockAdmin(BaseAdmin):
             "refresh_choices": REFRESH_SECONDS,
             "may_release": self.has_release_permission(request),
             "release_url": self._url("release"),
+            "list_query": query_string(request.GET),
             "dashboard_url": self._address("dashboard"),
         }
 
@@ -399,7 +409,7 @@ class ActiveLockAdmin(BaseAdmin):
         permissions=["release"],
         description=gettext_lazy("Release selected %(verbose_name_plural)s"),
     )
-    def release_selected(self, request: HttpRequest, rows: LockRows) -> HttpResponse:
+    def release_selected(self, request: HttpRequest, queryset: LockQuerySet) -> HttpResponse:
         """Ask for confirmation; only `release_view` releases."""
         self._require_release(request)
         return self._ask(request, self._seen_in(*request.POST.getlist(ACTION_CHECKBOX_NAME)))
@@ -437,16 +447,17 @@ class ActiveLockAdmin(BaseAdmin):
     def _ask_for_all(self, request: HttpRequest) -> HttpResponse:
         """Ask for confirmation to release what matches the search and the filters now."""
         shown: LockChangeList = self.get_changelist_instance(request)  # type: ignore[assignment]
-        found = shown.rows if shown.is_sifted else shown.wanted.rows(0, self.release_max)
+        locks_found, matching = shown.queryset, shown.queryset.matching
+        found = locks_found[0 : self.list_max if locks_found.is_filtered else self.release_max]
         seen = [one for row in found for one in seen_of(row.info, row.using)]
         told = request.POST.get("told", "")
         context = {
-            "matching": found.matching,
-            "told": int(told) if told.isdecimal() and len(told) < 10 else found.matching,
-            "notes": shown.notes if shown.is_sifted else shown.away_notes,
+            "matching": matching,
+            "told": int(told) if told.isdecimal() and len(told) < 10 else matching,
+            "notes": shown.notes if locks_found.is_filtered else shown.unreachable_notes,
         }
         # Each of those that were not asked for has one holder at least.
-        return self._ask(request, seen, more=max(found.matching - len(found), 0), **context)
+        return self._ask(request, seen, more=max(matching - len(found), 0), **context)
 
     def _ask(
         self, request: HttpRequest, seen: Sequence[Seen], *, more: int = 0, **context: Any

@@ -13,12 +13,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ..lock_state import HELD, LATE, STALE, LockState, primary_holder, state_of
-from ..manager import locks
+from ..lock_state import HELD, LATE, STALE
 from ..models import ActiveLock
-from ..snapshots import Holding, LockInfo
+from ..snapshots import Holding
 from ..text import age as age_of
 from ..text import holder_text, printable, short_duration, task_text
+from .changelist import managers_of
 from .wording import fence_text
 
 PARAMETER = "columns"
@@ -50,7 +50,7 @@ def kind(row: ActiveLock) -> str:
 
 @admin.display(description=pgettext_lazy("of a lock", "state"), ordering="state")
 def state(row: ActiveLock) -> str:
-    found = state_of(row.info)
+    found = row.state
     return format_html(
         '<span class="redislock-state is-{}" title="{}">'
         '<span aria-hidden="true">{}</span> {}</span>{}',
@@ -58,13 +58,13 @@ def state(row: ActiveLock) -> str:
         found.meaning,
         found.mark,
         found.label,
-        _renewed(row.info, found),
+        _renewed(row),
     )
 
 
-def _renewed(info: LockInfo, state: LockState) -> str:
-    holding = primary_holder(info)
-    if holding is None or state not in (HELD, LATE, STALE):
+def _renewed(row: ActiveLock) -> str:
+    holding = row.primary
+    if holding is None or row.state not in (HELD, LATE, STALE):
         return ""
     before, after = gettext("renewed %(time)s ago").split("%(time)s")
     return format_html(
@@ -77,7 +77,7 @@ def _renewed(info: LockInfo, state: LockState) -> str:
 
 @admin.display(description=pgettext_lazy("of a lock", "holder"), ordering="holder")
 def holder(row: ActiveLock) -> str | None:
-    holding, others = primary_holder(row.info), len(row.info.holders) - 1
+    holding, others = row.primary, len(row.info.holders) - 1
     if holding is None:
         return None
     text = holder_text(holding)
@@ -86,7 +86,7 @@ def holder(row: ActiveLock) -> str | None:
 
 @admin.display(description=pgettext_lazy("of a lock", "task"), ordering="task")
 def task(row: ActiveLock) -> str | None:
-    holding = primary_holder(row.info)
+    holding = row.primary
     if holding is None or not task_text(holding):
         return None
     task_id = printable(holding.holder.task_id or "")
@@ -105,7 +105,7 @@ def _breakable(text: str) -> SafeString:
 
 @admin.display(description=pgettext_lazy("of a lock", "age"), ordering="age")
 def age(row: ActiveLock) -> str | None:
-    holding = primary_holder(row.info)
+    holding = row.primary
     return _counted(age_of(holding)) if holding else None
 
 
@@ -116,7 +116,7 @@ def _counted(seconds: float) -> SafeString:
 
 @admin.display(description=pgettext_lazy("of a lock", "lease"), ordering="lease")
 def lease(row: ActiveLock) -> str | None:
-    holding = primary_holder(row.info)
+    holding = row.primary
     return _lease(holding) if holding else None
 
 
@@ -152,7 +152,7 @@ def waiters(row: ActiveLock) -> int:
 
 @admin.display(description=_("fencing token"), ordering="fence")
 def fencing_token(row: ActiveLock) -> str | None:
-    holding = primary_holder(row.info)
+    holding = row.primary
     return fence_text(holding) if holding else None
 
 
@@ -179,8 +179,8 @@ problems come before columns about identity."""
 AT_FIRST_LEFT_OUT = (kind, fencing_token)
 
 
-def available() -> list[Column]:
-    several = len(locks.everywhere()) > 1
+def available(request: HttpRequest) -> list[Column]:
+    several = len(managers_of(request)) > 1
     return [column for column in CHOICES if several or column is not using]
 
 
@@ -188,13 +188,13 @@ def shown(request: HttpRequest) -> list[Column]:
     """Return the columns that the user of `request` has chosen."""
     chosen = request.session.get(SESSION_KEY)
     if not isinstance(chosen, list):
-        return [column for column in available() if column not in AT_FIRST_LEFT_OUT]
-    return [column for column in available() if column.__name__ in chosen]
+        return [column for column in available(request) if column not in AT_FIRST_LEFT_OUT]
+    return [column for column in available(request) if column.__name__ in chosen]
 
 
 def keep(request: HttpRequest, chosen: Sequence[str]) -> None:
     """Keep what was chosen for as long as the session lasts."""
-    names = [column.__name__ for column in available() if column.__name__ in chosen]
+    names = [column.__name__ for column in available(request) if column.__name__ in chosen]
     request.session[SESSION_KEY] = names
 
 
@@ -207,5 +207,5 @@ def form(request: HttpRequest) -> list[dict[str, Any]]:
             "label": getattr(column, "short_description", column.__name__),
             "shown": column in now,
         }
-        for column in available()
+        for column in available(request)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import SimpleListFilter
@@ -12,20 +12,21 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from ..lock_state import STATES, state_of
-from ..manager import KINDS, locks
+from ..lock_state import STATES
+from ..manager import KINDS
 from ..models import ActiveLock
 from ..snapshots import Holder
 from ..text import age, printable
+from .changelist import managers_of
 
 if TYPE_CHECKING:
-    from .rows import LockChangeList
+    from .changelist import LockChangeList
 
 MOST_CHOICES = 30
 
 
 class LockFilter(SimpleListFilter):
-    """A filter whose `matches` says which rows are wanted when it is set."""
+    """A filter by what a lock says of itself: `matches` decides for each lock."""
 
     known: Sequence[tuple[str, Any]] = ()
 
@@ -34,6 +35,9 @@ class LockFilter(SimpleListFilter):
 
     def is_set(self) -> bool:
         return self.value() is not None
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.where(self.matches) if self.is_set() else None
 
     def matches(self, row: ActiveLock) -> bool:
         raise NotImplementedError
@@ -53,7 +57,7 @@ class Found(LockFilter):
         return self.value() in set(self._told(row))
 
     def _found(self, changelist: LockChangeList) -> list[str]:
-        told = Counter(value for row in changelist.looked_at for value in set(self._told(row)))
+        told = Counter(value for row in changelist.queryset.read for value in set(self._told(row)))
         values = {value for value, _times in told.most_common(MOST_CHOICES)}
         value = self.value()
         return sorted(values if value is None else values | {value})
@@ -84,7 +88,7 @@ class State(LockFilter):
     known = tuple((state.code, state.label) for state in STATES.values())
 
     def matches(self, row: ActiveLock) -> bool:
-        return state_of(row.info).code == self.value()
+        return row.state.code == self.value()
 
 
 class Waiters(LockFilter):
@@ -130,23 +134,18 @@ class Age(LockFilter):
         return first is not None and age(first) > float(self.value() or 0)
 
 
-class Using(LockFilter):
+class Using(SimpleListFilter):
     """Says whom to ask, and so costs no look at any lock."""
 
     title = _("cache alias")
     parameter_name = "using"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
-        aliases = [manager.alias for manager in locks.everywhere()]
+        aliases = [manager.alias for manager in managers_of(request)]
         return [(alias, alias) for alias in aliases] if len(aliases) > 1 else []
 
-    def is_set(self) -> bool:
-        return self.value() in dict(self.lookup_choices)
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.using(self.value()) if self.value() in dict(self.lookup_choices) else None
 
 
 ALL = (State, Kind, Waiters, Age, Task, Host, Using)
-
-
-def conditions(filters: Iterable[Any]) -> list[Any]:
-    """Return what each of the filters that are set asks of a row."""
-    return [each.matches for each in filters if each.is_set() and not isinstance(each, Using)]

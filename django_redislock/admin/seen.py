@@ -16,7 +16,7 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding, LockInfo
 from ..text import holder_text, printable
-from .restrictions import LockTest
+from .queryset import LockTest
 
 LONGEST_HOLDER = 200
 """Characters of what a form carries of a holder."""

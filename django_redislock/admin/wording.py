@@ -16,8 +16,8 @@ from ..text import age, error_text, holder_text, printable, short_duration, task
 from .joining import listed, sentences
 
 if TYPE_CHECKING:
+    from .queryset import LockQuerySet
     from .seen import Seen
-    from .wanted import LockRows
 
 NAMES_IN_MESSAGE = 5
 
@@ -107,16 +107,16 @@ def alias_away_text(alias: str, error: Exception) -> str:
     return _("The locks of “%(alias)s” can't be read: %(error)s") % facts
 
 
-def part_text(rows: LockRows, *, sifted: bool) -> str:
+def part_text(queryset: LockQuerySet) -> str:
     """Return what the list does not show."""
-    facts = {"held": rows.held, "looked": len(rows.looked_at), "total": rows.total}
-    if sifted:
+    facts = {"held": queryset.held, "looked": len(queryset.read), "total": queryset.count()}
+    if queryset.is_filtered:
         text = ngettext(
             "%(held)d active lock matches the search. The filters and the order are of the "
             "%(looked)d whose leases end first. Search by name for the others.",
             "%(held)d active locks match the search. The filters and the order are of the "
             "%(looked)d whose leases end first. Search by name for the others.",
-            rows.held,
+            queryset.held,
         )
     else:
         text = ngettext(
@@ -124,7 +124,7 @@ def part_text(rows: LockRows, *, sifted: bool) -> str:
             "end first. Search by name for the others.",
             "There are %(held)d active locks. The pages go as far as the %(total)d whose leases "
             "end first. Search by name for the others.",
-            rows.held,
+            queryset.held,
         )
     return text % facts
 

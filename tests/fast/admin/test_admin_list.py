@@ -79,7 +79,7 @@ def test_pages_go_as_deep_as_there_are_locks_up_to_a_bound(hold, viewer, monkeyp
         hold(f"n{number}", timeout=40 + number)
 
     changelist = viewer.get(LIST, {"p": 2}).context["cl"]
-    assert [row.name for row in changelist.rows.rows] == ["n2", "n3"]
+    assert [row.name for row in changelist.result_list] == ["n2", "n3"]
     assert changelist.result_count == 4
     for page in ("3", "9" * 40):
         assert listed(viewer, p=page, o="") == ["n2", "n3"]
