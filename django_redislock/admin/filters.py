@@ -87,6 +87,16 @@ class State(LockFilter):
     parameter_name = "state"
     known = tuple((state.code, state.label) for state in STATES.values())
 
+    def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
+        """Yield the choices, with the number of locks in each state if all locks were read."""
+        read = changelist.queryset.read
+        if len(read) == changelist.queryset.held:
+            counts = Counter(row.state.code for row in read)
+            self.lookup_choices = [
+                (state.code, f"{state.label} ({counts[state.code]})") for state in STATES.values()
+            ]
+        return super().choices(changelist)
+
     def matches(self, row: ActiveLock) -> bool:
         return row.state.code == self.value()
 
@@ -94,7 +104,7 @@ class State(LockFilter):
 class Waiters(LockFilter):
     title = pgettext_lazy("of a lock", "waiters")
     parameter_name = "waiters"
-    known = (("yes", _("Somebody waits")), ("no", _("Nobody waits")))
+    known = (("yes", _("Has waiters")), ("no", _("No waiters")))
 
     def matches(self, row: ActiveLock) -> bool:
         return ("yes" if row.info.waiters else "no") == self.value()

@@ -42,6 +42,11 @@ def _expiry(row: ActiveLock) -> tuple[float, str]:
     return longest_lease(row.info.holders), row.name
 
 
+def _trouble(row: ActiveLock) -> tuple[int, int, tuple[float, str]]:
+    """Return a sort key: overdue renewals first, then the locks with the most waiters."""
+    return min(SEVERITY[row.state.code], SEVERITY["late"] + 1), -row.info.waiters, _expiry(row)
+
+
 def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
     return lambda row: value(row.primary) if row.primary else None
 
@@ -59,6 +64,10 @@ SORT_KEYS: dict[str, Callable[[ActiveLock], Any]] = {
     "using": lambda row: row.using,
 }
 """The columns that a list can be sorted by. None comes last in both directions."""
+
+
+BY_EXPIRY = ("lease",)
+"""The order in which a server returns locks, so that one page can be read on its own."""
 
 
 class LockQuerySet:
@@ -167,8 +176,7 @@ class LockQuerySet:
     def order_by(self, *columns: str) -> LockQuerySet:
         """Return the locks in another order. Unknown columns are left out."""
         known = tuple(each for each in columns if each.removeprefix("-") in SORT_KEYS)
-        # The server returns the locks in this order.
-        return self._changed(ordering=() if known == ("lease",) else known)
+        return self._changed(ordering=known)
 
     def distinct(self) -> LockQuerySet:
         """Return the same locks: none is there twice."""
@@ -177,7 +185,8 @@ class LockQuerySet:
     @property
     def is_filtered(self) -> bool:
         """Whether the rows are chosen one by one from the locks that were read."""
-        return bool(self.restrictions or self.conditions or self.ordering)
+        is_sorted = self.ordering not in ((), BY_EXPIRY)
+        return bool(self.restrictions or self.conditions or is_sorted)
 
     @property
     def is_partial(self) -> bool:
@@ -223,6 +232,8 @@ class LockQuerySet:
             self._rows = self._sorted([row for row in found if self._fits(row)])
             self._total = len(self._rows)
             return self._rows
+        if not self.ordering and self._load_troubles_first():
+            return self._rows or []
         several = len(self.managers()) > 1
         bound = self.list_max if several else self.page_depth
         rows = self._read(0 if several else start, min(stop, bound))
@@ -231,11 +242,22 @@ class LockQuerySet:
         self._rows = self.read = sorted(rows, key=_expiry)[start:stop] if several else rows
         return self._rows
 
+    def _load_troubles_first(self) -> bool:
+        """Read all locks and sort them, and return whether there are few enough for that."""
+        rows = self._read(0, self.page_size)
+        if len(rows) < self.held <= self.list_max:
+            rows = self._read(0, self.list_max)
+        if len(rows) < self.held or self.held > self.list_max:
+            return False
+        self._start, self._total = 0, len(rows)
+        self._rows = sorted(rows, key=_trouble)
+        return True
+
     def _fits(self, row: ActiveLock) -> bool:
         return all(test(row) for test in self.conditions)
 
     def _sorted(self, rows: list[ActiveLock]) -> list[ActiveLock]:
-        rows.sort(key=_expiry)
+        rows.sort(key=_expiry if self.ordering else _trouble)
         for column in reversed(self.ordering):
             key = SORT_KEYS[column.removeprefix("-")]
             known = [row for row in rows if key(row) is not None]

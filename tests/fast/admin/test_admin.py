@@ -66,7 +66,7 @@ def confirm(client, text):
 
 def test_list_without_locks_says_so(hold, viewer):
     page = text_of(viewer.get(LIST))
-    assert "Nothing is locked now." in page
+    assert "No lock is held now." in page
     assert f'href="{DASHBOARD}"' in page
     hold("x")
     assert "No active lock matches." in text_of(viewer.get(LIST, {"kind": "quorum"}))

@@ -74,6 +74,7 @@ def test_a_page_costs_five_round_trips_at_most(hold, viewer):
 
 def test_pages_go_as_deep_as_there_are_locks_up_to_a_bound(hold, viewer, monkeypatch):
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
+    monkeypatch.setattr(ActiveLockAdmin, "list_max", 3)
     monkeypatch.setattr(ActiveLockAdmin, "page_depth", 4)
     for number in range(6):
         hold(f"n{number}", timeout=40 + number)
@@ -222,6 +223,22 @@ def test_each_column_sorts_both_ways(other, hold, viewer):
             assert up == down[::-1] == list(expected[column])
 
 
+def test_stale_locks_and_those_with_waiters_come_first(redis_server, hold, wait, viewer):
+    for name in ("a", "late", "stale", "waited"):
+        hold(name, timeout=60 if name == "a" else 90)
+    wait("waited")
+    postpone(redis_server, "late", seconds=35)
+    postpone(redis_server, "stale", seconds=50)
+
+    page = viewer.get(LIST)
+
+    assert names_of(page) == ["stale", "late", "waited", "a"]
+    assert listed(viewer, o="1")[0] == "stale"
+    states = dict(each.rsplit(" ", 1) for each in choices(page, "state"))
+    assert (states["stale"], states["late"], states["held"]) == ("(1)", "(1)", "(2)")
+    assert choices(viewer.get(LIST, {"q": "a"}), "state")[0] == "stale (1)"
+
+
 # Columns
 
 
@@ -333,7 +350,7 @@ def ask_for_all(client, told="", **query):
 def test_release_of_all_that_match(hold, releaser):
     kept, *others = [hold(name) for name in ("b:1", "a:1", "a:2")]
     page = releaser.get(LIST, {"q": "a:"})
-    assert "Release all that match (2)…" in text_of(page)
+    assert "Release all 2 matching locks…" in text_of(page)
     assert f'action="{RELEASE}?q=a%3A"' in text_of(page)
 
     confirmation = ask_for_all(releaser, told="2", q="a:")
@@ -366,9 +383,9 @@ def test_numbers_in_forms_know_no_locale(hold, releaser, settings, monkeypatch):
     for number in range(12):
         hold(f"n{number}")
 
-    page, confirmation = releaser.get(LIST), ask_for_all(releaser)
+    page, confirmation = releaser.get(LIST, {"q": "n"}), ask_for_all(releaser)
 
-    assert "Release all that match (1,2)…" in text_of(page)
+    assert "Release all 1,2 matching locks…" in text_of(page)
     assert 'name="told" value="12"' in text_of(page)
     assert 'name="part_of" value="12"' in text_of(confirmation)
 
