@@ -34,6 +34,7 @@ from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
 from ..conf import conf
+from ..lock_state import state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
@@ -313,10 +314,19 @@ class ActiveLockAdmin(BaseAdmin):
             "chart": one.chart(seen),
             "keeps_history": conf.history,
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
-            "history_url": self._address("history", seen.name),
+            "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
             "seen": Seen.dump(seen_of(seen.info, using_of(manager))) if seen.info else "",
             "may_release": may_release and seen.holders,
         }
+
+    def _has_log(self, name: str) -> bool:
+        """Return whether the log of admin actions has an entry for a lock."""
+        # Not before the apps are loaded.
+        from django.contrib.admin.models import LogEntry
+        from django.contrib.contenttypes.models import ContentType
+
+        content_type = ContentType.objects.get_for_model(self.model)
+        return LogEntry.objects.filter(content_type=content_type, object_id=name).exists()
 
     def _link(self, request: HttpRequest, task_ids: Iterable[str]) -> Link:
         links = result_links(self.admin_site, request, task_ids)
@@ -349,7 +359,7 @@ class ActiveLockAdmin(BaseAdmin):
         told = troubles[: dashboard.TROUBLES]
         link = self._link(request, {each.holder.task_id for each in told if each.holder.task_id})
         return {
-            "title": _("Dashboard of locks"),
+            "title": _("Lock dashboard"),
             "media": self.media + PAGES,
             "minutes": seen.minutes,
             "now": timeline.clock(seen.now, seen.now),
@@ -428,7 +438,10 @@ class ActiveLockAdmin(BaseAdmin):
         if len(seen) > self.release_max:
             raise BadRequest(f"At most {self.release_max} holders are released at a time")
         if "part_of" in request.POST and "only_these" not in request.POST:
-            text = _("Nothing was released: it was not confirmed that it is only a part.")
+            text = _(
+                "Nothing was released. Tick the box to confirm that only the listed holders will "
+                "be released."
+            )
             self._warn(request, [text])
             return HttpResponseRedirect(self._list_url(request.GET))
         return self._release(request, seen)
@@ -479,6 +492,7 @@ class ActiveLockAdmin(BaseAdmin):
             "release_confirmation",
             title=_("Release locks"),
             held=[confirmation_row(*each) for each in held],
+            states=list(dict.fromkeys(state_of_holding(holding) for _seen, holding in held)),
             several_aliases=len(locks.everywhere()) > 1,
             changes=[change_text(*each) for each in look.gone],
             notes=notes,

@@ -63,9 +63,9 @@ def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
 def learns_text(holding: Holding) -> str:
     """Return when a holder that lives learns that its lock was taken away."""
     if not holding.timeout:
-        return _("it has released already")
+        return _("already released")
     if not holding.renewed:
-        return _("when it releases, or asks")
+        return _("on its next release or check")
     if is_overdue(holding):
         return _("not known: its renewal is overdue")
     return _("within %(seconds)s") % {"seconds": short_duration(renewal_interval(holding))}
@@ -77,7 +77,7 @@ def change_text(seen: Seen, info: LockInfo | None) -> str:
     facts = {"name": printable(seen.name), "was": was}
     now = info.first if info else None
     if now is None:
-        return _("“%(name)s” came free. It was held by %(was)s.") % facts
+        return _("“%(name)s” was released. It was held by %(was)s.") % facts
     facts["now"] = _who(holder_text(now), now.fence_token)
     return _("“%(name)s” changed hands: it was held by %(was)s, now by %(now)s.") % facts
 
@@ -99,12 +99,12 @@ def log_text(seen: Seen, holding: Holding, event: str) -> str:
 
 
 def away_text(error: Exception) -> str:
-    return _("The locks can't be read: %(error)s") % {"error": error_text(error)}
+    return _("The locks cannot be read: %(error)s") % {"error": error_text(error)}
 
 
 def alias_away_text(alias: str, error: Exception) -> str:
     facts = {"alias": printable(alias), "error": error_text(error)}
-    return _("The locks of “%(alias)s” can't be read: %(error)s") % facts
+    return _("The locks of “%(alias)s” cannot be read: %(error)s") % facts
 
 
 def part_text(queryset: LockQuerySet) -> str:
@@ -154,10 +154,11 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
     renewed = [renewal_interval(each) for each in held if each.renewed]
     texts = []
     if renewed:
-        facts = {"seconds": short_duration(max(renewed))}
-        texts += [_("Who held learns within %(seconds)s, and may work on until then.") % facts]
+        text = _("The holder is notified within %(seconds)s, and may keep writing until then.")
+        texts += [text % {"seconds": short_duration(max(renewed))}]
     if len(renewed) < len(held):
-        texts += [_("Who held without renewal learns only when it releases or asks.")]
+        text = _("Holders without automatic renewal notice only at their next release or check.")
+        texts += [text]
     return sentences(texts)
 
 
@@ -192,7 +193,8 @@ def denied_text(count: int) -> str:
 
 def quorum_text() -> str:
     return _(
-        "What is one server's part of a quorum stays held until most of its servers let go of it."
+        "This is one server's share of a quorum lock. The lock stays held until a majority of its "
+        "servers have released it."
     )
 
 
@@ -205,7 +207,7 @@ def gone_text(gone: Sequence[tuple[Seen, LockInfo | None]]) -> str:
     if len(gone) > NAMES_IN_MESSAGE:
         shown += ["…"]
     return ngettext(
-        "%(count)d was left alone: %(changes)s",
-        "%(count)d were left alone: %(changes)s",
+        "Skipped %(count)d lock that changed after you opened the page: %(changes)s",
+        "Skipped %(count)d locks that changed after you opened the page: %(changes)s",
         len(gone),
     ) % {"count": len(gone), "changes": sentences(shown)}

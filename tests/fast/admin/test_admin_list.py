@@ -304,10 +304,10 @@ def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
 
     assert names_of(page) == ["x"]
     for each in (page, confirmation):
-        assert "The locks of “away” can't be read: " in html.unescape(text_of(each))
+        assert "The locks of “away” cannot be read: " in html.unescape(text_of(each))
     assert [row["name"] for row in confirmation.context["held"]] == ["x"]
     for query in ({}, {"kind": "mutex"}):
-        away = "The locks of “away” can't be read: "
+        away = "The locks of “away” cannot be read: "
         assert away in html.unescape(text_of(ask_for_all(releaser, **query)))
     assert releaser.get(LIST, {"using": "away"}).status_code == 503
 
@@ -330,7 +330,7 @@ def test_a_mistake_in_another_alias_costs_only_its_pages(hold, viewer, settings,
 
     assert [page.status_code for page in pages] == [200] * 3
     if told:
-        note = f"The locks of “other” can't be read: .*{told}"
+        note = f"The locks of “other” cannot be read: .*{told}"
         assert re.search(note, html.unescape(text_of(pages[0])))
         for address in addresses:
             page = viewer.get(address, {"using": "other"})
@@ -372,7 +372,7 @@ def test_the_confirmation_shows_that_the_number_changed(hold, releaser):
 
     confirmation = ask_for_all(releaser, told="2", kind="mutex")
 
-    assert "2 locks matched when the page was drawn; now it is 3." in text_of(confirmation)
+    assert "2 locks matched when you opened the page; 3 match now." in text_of(confirmation)
     assert "match now" not in text_of(ask_for_all(releaser, told="9" * 5000))
 
 
@@ -402,7 +402,7 @@ def test_more_than_the_bound_has_to_be_confirmed(hold, releaser, monkeypatch, qu
     assert confirmation.context["part_of"] == 5
     assert "At least 5 holders match, and not more than 2 are released" in text_of(confirmation)
 
-    assert "it is only a part" in messages_of(releaser.post(RELEASE, form))[0]
+    assert "Tick the box to confirm" in messages_of(releaser.post(RELEASE, form))[0]
     assert all(lock.owned() for lock in held)
     releaser.post(RELEASE, form | {"only_these": "yes"})
     assert [lock.owned() for lock in held] == [False, False, True, True, True]
@@ -446,11 +446,11 @@ def test_confirmation_says_what_it_cannot_do(hold, releaser):
 
     both, one = ask_for_all(releaser), ask_for_all(releaser, q="x")
 
-    assert "Who held learns within 20s, and may work on until then." in text_of(one)
-    assert "until then. Who held without renewal learns only when" in text_of(both)
+    assert "The holder is notified within 20s, and may keep writing until then." in text_of(one)
+    assert "until then. Holders without automatic renewal notice only at" in text_of(both)
     assert {row["name"]: row["learns"] for row in both.context["held"]} == {
         "x": "within 20s",
-        "y": "when it releases, or asks",
+        "y": "on its next release or check",
     }
 
 

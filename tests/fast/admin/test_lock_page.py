@@ -183,7 +183,7 @@ def test_a_cooldown(hold, viewer):
     assert "<progress" not in text_of(response)
 
 
-PART_OF_A_QUORUM = "stays held until most of its servers let go of it."
+PART_OF_A_QUORUM = "The lock stays held until a majority of its servers have released it."
 
 
 def test_one_servers_part_of_a_quorum(hold, releaser, redis_server):
@@ -366,7 +366,7 @@ def test_a_lock_is_found_on_another_alias_if_the_default_is_unreachable(
 
     assert str(theirs.fence_token) in words_of(lock_page(viewer, "x"))
     refused = lock_page(viewer, "y")
-    assert "The locks of “away” can't be read: " in html.unescape(text_of(refused))
+    assert "The locks of “away” cannot be read: " in html.unescape(text_of(refused))
     assert viewer.get(dict(refused.context["aliases"])["other"]).status_code == 200
     assert lock_page(viewer, "x", using="away").status_code == 503
     assert lock_page(viewer, "y").status_code == 503

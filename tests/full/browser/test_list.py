@@ -156,7 +156,7 @@ def test_a_checked_lock_stays_the_one_that_was_seen(tab: Tab, releaser, hold) ->
     ask_to_release_selected(tab, "other")
 
     tab.wait_for_text("“invoice:42” changed hands")
-    tab.wait_for_text("“invoice:43” came free.")
+    tab.wait_for_text("“invoice:43” was released.")
     assert str(seen) in tab.text
     confirm(tab)
     assert second.owned()

@@ -35,7 +35,7 @@ def test_an_operator_finds_and_releases_locks(tab: Tab, releaser, hold, scripts:
 
     tab.open(path_of("b"))
     ask_to_release(tab)
-    tab.follow(tab.get("button", "No, take me back"))
+    tab.follow(tab.get("button", "Cancel"))
     assert held["b"].owned()
     tab.open(path_of("b"))
     ask_to_release(tab)
