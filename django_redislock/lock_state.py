@@ -134,6 +134,8 @@ def primary_holder(info: LockInfo) -> Holding | None:
     It is the first stale holder, or else the first holder whose renewal is overdue, or else the
     first holder that has not released the lock.
     """
+    if len(info.holders) < 2:
+        return info.first
     stale = (each for each in info.holders if each.is_stale)
     overdue = (each for each in info.holders if is_overdue(each))
     held = (each for each in info.holders if each.timeout)

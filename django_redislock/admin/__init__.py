@@ -148,6 +148,8 @@ class ActiveLockAdmin(BaseAdmin):
         The user needs the permission `release_activelock`, and must be allowed to see the lock.
         """
         may = request.user.has_perm("django_redislock.release_activelock")
+        if type(self).has_view_permission is admin.ModelAdmin.has_view_permission:
+            return may and self.has_view_permission(request)
         return may and permission_test(self.has_view_permission, request)(obj)
 
     def get_queryset(self, request: HttpRequest) -> LockQuerySet:  # type: ignore[override]

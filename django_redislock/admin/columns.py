@@ -111,7 +111,7 @@ def age(row: ActiveLock) -> str | None:
 
 def _counted(seconds: float) -> SafeString:
     """Return what the page's script counts on from."""
-    return format_html('<span data-age="{}">{}</span>', _number(seconds), short_duration(seconds))
+    return format_html('<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds))
 
 
 @admin.display(description=pgettext_lazy("of a lock", "lease"), ordering="lease")
@@ -121,28 +121,24 @@ def lease(row: ActiveLock) -> str | None:
 
 
 def _lease(holding: Holding) -> SafeString:
+    # Numbers as text, so that no locale puts a comma in.
     left = format_html(
-        '<span data-left="{}">{}</span>', _number(holding.ttl), short_duration(holding.ttl)
+        '<span data-left="{}">{}</span>', f"{holding.ttl:.3f}", short_duration(holding.ttl)
     )
     if not holding.timeout:  # it only cools down
         return left
     return format_html(
         '<span class="redislock-lease"><meter min="0" max="{}" low="{}" optimum="{}" value="{}" '
         'aria-label="{}"></meter> {}</span>',
-        _number(holding.timeout),
-        _number(holding.timeout / 2 if holding.renewed else 0),
-        _number(holding.timeout),
-        _number(min(max(holding.ttl, 0), holding.timeout)),
+        f"{holding.timeout:.3f}",
+        f"{holding.timeout / 2 if holding.renewed else 0:.3f}",
+        f"{holding.timeout:.3f}",
+        f"{min(max(holding.ttl, 0), holding.timeout):.3f}",
         gettext("Left of a lease of %(lease)s") % {"lease": short_duration(holding.timeout)},
         format_html(
             gettext("{left} of {lease}"), left=left, lease=short_duration(holding.timeout)
         ),
     )
-
-
-def _number(seconds: float) -> str:
-    # As text, so that no locale puts a comma in.
-    return f"{seconds:.3f}"
 
 
 @admin.display(description=pgettext_lazy("of a lock", "waiters"), ordering="waiters")

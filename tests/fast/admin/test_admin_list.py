@@ -4,6 +4,8 @@ of all that match."""
 import html
 import json
 import re
+import socket
+from time import monotonic
 
 import pytest
 from celery import Celery
@@ -310,6 +312,24 @@ def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
         away = "The locks of “away” cannot be read: "
         assert away in html.unescape(text_of(ask_for_all(releaser, **query)))
     assert releaser.get(LIST, {"using": "away"}).status_code == 503
+
+
+def test_an_alias_that_does_not_respond_delays_the_list_by_a_second(hold, viewer, settings):
+    silent = socket.create_server(("127.0.0.1", 0))  # accepts a connection, and never replies
+    location = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+    silent_cache = {**settings.CACHES["default"], "LOCATION": location}
+    settings.CACHES = {**settings.CACHES, "silent": silent_cache}
+    hold("x")
+
+    start = monotonic()
+    page = viewer.get(LIST)
+    seconds = monotonic() - start
+    silent.close()
+
+    assert names_of(page) == ["x"]
+    assert 1 <= seconds < 3
+    note = "The locks of “silent” cannot be read: No response within 1 s"
+    assert note in html.unescape(text_of(page))
 
 
 @pytest.mark.parametrize(
