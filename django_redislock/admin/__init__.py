@@ -171,7 +171,7 @@ class ActiveLockAdmin(BaseAdmin):
         return queryset.search(search_term), False
 
     def view_test(self, request: HttpRequest) -> LockTest | None:
-        """Return what tells whether the user may see a lock, or None if the user may see all."""
+        """Return the test of whether the user may see a lock, or None if the user may see all."""
         queryset = self.get_queryset(request)
         if not isinstance(queryset, LockQuerySet):
             raise ImproperlyConfigured(
@@ -181,7 +181,7 @@ class ActiveLockAdmin(BaseAdmin):
         return queryset.matches if queryset.restrictions else None
 
     def _release_test(self, request: HttpRequest) -> LockTest | None:
-        """Return what tells whether the user may release a lock, or None if the user may release
+        """Return the test of whether the user may release a lock, or None if the user may release
         all."""
         may_view = self.view_test(request)
         is_plain = type(self).has_release_permission is ActiveLockAdmin.has_release_permission
@@ -235,7 +235,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     @admin.display(description=SafeString('<input type="checkbox" id="action-toggle">'))
     def action_checkbox(self, lock: ActiveLock) -> SafeString:
-        """Return a box that says whom the page showed; none where there is nobody to release."""
+        """Return a box that names the holders on the page, or nothing if there is no holder."""
         if not lock.info.holders:
             return SafeString()
         return format_html(
@@ -270,7 +270,7 @@ class ActiveLockAdmin(BaseAdmin):
         look = _look if "using" in request.GET else partial(_look_everywhere, away)
         try:
             seen, manager = look(manager, name)
-        except ValueError:  # an address can ask for what is no name at all
+        except ValueError:  # the address contains an invalid name
             seen = None
         may_view = self.view_test(request)
         if may_view and not may_view(lock_row(name, seen.info if seen else None, manager)):
@@ -300,7 +300,7 @@ class ActiveLockAdmin(BaseAdmin):
             "title": printable(seen.name),
             "original": row,
             "change": True,
-            # Django before 6.1 draws the object tools inside of the content block.
+            # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
             "media": self.media + PAGES,
             "alias": manager.alias if len(locks.everywhere()) > 1 else "",
@@ -338,7 +338,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     @plain_when_redis_is_away
     def dashboard_view(self, request: HttpRequest) -> HttpResponse:
-        """What happened lately to all locks of one alias (`using`), in so many `minutes`."""
+        """Show the last `minutes` of all locks of one cache alias (`using`)."""
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         manager = _manager_of(request)
@@ -381,7 +381,7 @@ class ActiveLockAdmin(BaseAdmin):
             "names": names,
             "more_names": max(len(seen.stories) - len(names), 0),
             "contention": dashboard.contention(seen, address),
-            # The counts are of all locks, so whoever may not see all does not get them.
+            # The counts are of all locks, so a user who may not see all locks does not see them.
             "rates": None if seen.shows else dashboard.rate_chart(seen.rates),
             "reach": dashboard.reach_text(seen),
             "kept": conf.history,
@@ -636,7 +636,7 @@ class ActiveLockAdmin(BaseAdmin):
         return HttpResponseRedirect(self._list_url())
 
     def _list_url(self, query: QueryDict | None = None) -> str:
-        """Return the address of the list, as it was filtered and ordered."""
+        """Return the address of the list with its filters and its order."""
         return self._url("changelist") + query_string(query)
 
     def _url(self, page: str) -> str:
@@ -644,8 +644,7 @@ class ActiveLockAdmin(BaseAdmin):
 
 
 def _said(lock: ActiveLock) -> str:
-    """Return what tells the lock from others of the list: its name, and an alias that is not
-    that of ``REDISLOCK_CACHE``."""
+    """Return the name of the lock, with its cache alias unless this is ``REDISLOCK_CACHE``."""
     name = printable(lock.name)
     return name if lock.using == locks.alias else f"{name} ({printable(lock.using)})"
 

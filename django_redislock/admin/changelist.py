@@ -1,4 +1,4 @@
-"""What the list of locks needs in addition to Django's own list."""
+"""The list of locks: additions to Django's own list."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LockChangeList(ChangeList):
 
     @property
     def notes(self) -> list[str]:
-        """What is missing in the list, and why."""
+        """Sentences that say which locks are missing in the list, and why."""
         part = [part_text(self.queryset)] if self.queryset.is_partial else []
         return self.unreachable_notes + part
 
@@ -60,10 +60,10 @@ class LockChangeList(ChangeList):
 
 def managers_of(request: HttpRequest) -> tuple[LockManager, ...]:
     """Return the managers of all cache aliases that can store locks, found once per request."""
-    managers: tuple[LockManager, ...] | None = getattr(request, "_redislock_managers", None)
+    managers: tuple[LockManager, ...] | None = getattr(request, "redislock_managers", None)
     if managers is None:
         managers = locks.everywhere()
-        request._redislock_managers = managers  # type: ignore[attr-defined]
+        request.redislock_managers = managers  # type: ignore[attr-defined]
     return managers
 
 

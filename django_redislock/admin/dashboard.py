@@ -89,7 +89,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read for the page."""
+    """The data of the page."""
 
     minutes: int
     now: datetime
@@ -416,7 +416,7 @@ class Series:
 class RateChart:
     series: list[Series]
     absent: str
-    """What did not happen in this hour."""
+    """The events that did not happen in this hour."""
 
     times: Sequence[timeline.Time]
     columns: list[tuple[float, str]]

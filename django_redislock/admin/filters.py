@@ -1,4 +1,4 @@
-"""The filters beside the list. What they can be set to is known, or found among the rows."""
+"""The filters of the list. Their choices are fixed, or come from the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of one lock tells: how it stands, who holds, who waits, and what was."""
+"""The data of the page of one lock: state, holders, waiters and history."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Look:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it is free, and nothing is told of its past."""
+        """Whether it is free and has no history."""
         return not (self.info or self.events)
 
     @property
@@ -66,7 +66,7 @@ class Look:
 
 
 def look(manager: LockManager, name: str) -> Look:
-    """Ask Redis, in three round trips at most. Raises `ValueError` for what is no name."""
+    """Ask Redis, in three round trips at most. Raises `ValueError` if the name is invalid."""
     info = manager.get(name)
     events = manager.history(name, PAST) if conf.history else ()
     waiters = manager.queue(name, QUEUED) if info and info.waiters else ()
@@ -141,7 +141,7 @@ def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str
 
 
 def _acquired(holding: Holding, times: Mapping[str, str]) -> tuple[str, str, str]:
-    if not holding.timeout:  # for how long it held is told of the past
+    if not holding.timeout:  # the history has the duration of the hold
         return pgettext("of a lock", "Acquired"), times["acquired"], ""
     return pgettext("of a lock", "Held since"), _("%(acquired)s, for %(age)s") % times, ""
 
@@ -225,7 +225,7 @@ def past_rows(seen: Look, link: Link) -> list[PastRow]:
 
 
 def chart(seen: Look) -> Timeline | None:
-    """Return its last holders, one below the other, then who holds and who waits."""
+    """Return a timeline with a row for each recent holder, each holder and each waiter."""
     rows = [
         *(_past_row(event, seen.now) for event in reversed(seen.events[:DRAWN])),
         *(_held_row(holding, seen.now) for holding in seen.holders[:DRAWN]),

@@ -1,4 +1,4 @@
-"""What the pages say of locks and holders, as text that is safe to show."""
+"""Texts about locks and holders that are safe to show."""
 
 from __future__ import annotations
 
