@@ -12,7 +12,11 @@ from django.utils.translation import ngettext, pgettext
 from ..lock_state import (
     COOLDOWN,
     HANDOVER,
+    HELD,
+    LATE,
     QUEUED,
+    STALE,
+    UNRENEWED,
     QueuedTask,
     is_overdue,
     overdue_for,
@@ -20,6 +24,7 @@ from ..lock_state import (
     queued_task,
     renewal_interval,
     state_of,
+    state_of_holding,
     was_extended,
 )
 from ..snapshots import Holding, LockInfo
@@ -141,9 +146,20 @@ def renewed_ago(holding: Holding) -> float | None:
 def verdict(seen: Look) -> Verdict:
     """Return what is known of whether a release is safe."""
     found = _verdict(seen)
+    primary = primary_holder(seen.info) if seen.info else None
+    if primary and state_of_holding(primary) in (HELD, LATE, STALE, UNRENEWED):
+        found = replace(found, text=sentences([found.text, _next_step(primary)]))
     if seen.info and seen.info.first and seen.info.kind == "quorum":
         return replace(found, text=sentences([found.text, quorum_text()]))
     return found
+
+
+def _next_step(holding: Holding) -> str:
+    holder = holding.holder
+    if not (holder.host and holder.pid):
+        return ""
+    text = _("To see what it does, run “py-spy dump --pid %(pid)s” on %(host)s.")
+    return text % {"pid": str(holder.pid), "host": printable(holder.host)}
 
 
 def _verdict(seen: Look) -> Verdict:

@@ -48,6 +48,7 @@ def test_a_holder_that_renews_and_its_waiters(hold, wait, viewer):
     assert response.context["verdict"].level == "held"
     assert "In use: releasing is not safe." in words
     assert "It may still hang, so check the process." in words
+    assert f"run “py-spy dump --pid {holder.pid}” on {holder.host}." in words
     assert "the holder is notified within 10s" in words
 
 
