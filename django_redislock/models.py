@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.db import models
+from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
+from .lock_state import HANDOVER, LockState, primary_holder, state_of_holding
 from .text import printable
 
 if TYPE_CHECKING:
-    from .snapshots import LockInfo
+    from .snapshots import Holding, LockInfo
 
 
 class NoRowsManager(models.Manager["ActiveLock"]):
@@ -43,6 +45,16 @@ class ActiveLock(models.Model):
 
     def __str__(self) -> str:
         return printable(self.name)
+
+    @cached_property
+    def primary(self) -> Holding | None:
+        """The holder that a line about the lock shows."""
+        return primary_holder(self.info)
+
+    @cached_property
+    def state(self) -> LockState:
+        """The state of that holder."""
+        return state_of_holding(self.primary) if self.primary else HANDOVER
 
     @classmethod
     def of(cls, info: LockInfo, using: str = "") -> ActiveLock:

@@ -13,15 +13,7 @@ from .redaction import HIDDEN, without_secrets
 from .validators import MAX_METADATA_LEVELS
 
 if TYPE_CHECKING:  # An installed app does not import it.
-    from .snapshots import Event, Holding, LockInfo, Waiter
-
-RENEWAL_DUE_FRACTION = 1 / 3
-"""The part of a lease after which its renewal is due."""
-
-RENEWAL_GRACE_SECONDS = 1.0
-RENEWAL_GRACE_FRACTION = 1 / 20
-"""A renewal is overdue if it is late by more than both: these seconds, and this part of the lease.
-A busy machine can be that late."""
+    from .snapshots import Event, Holding, Waiter
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[smhd]?)", re.ASCII)
@@ -88,41 +80,6 @@ def age(holding: "Holding") -> float:
 def read_at(holding: "Holding") -> datetime:
     """Return the time of the snapshot, by the clock of Redis."""
     return holding.expires_at - timedelta(seconds=holding.ttl)
-
-
-def renewal_interval(holding: "Holding") -> float:
-    """Return the seconds between two renewals."""
-    return holding.timeout * RENEWAL_DUE_FRACTION
-
-
-def overdue_for(holding: "Holding") -> float:
-    """Return for how many seconds a renewal has been due."""
-    return max(holding.since_renewal - renewal_interval(holding), 0.0)
-
-
-def is_overdue(holding: "Holding") -> bool:
-    """Return whether a renewal is overdue. A holder that is stale is overdue, too."""
-    if not holding.renewed or not holding.timeout:
-        return False
-    grace = max(RENEWAL_GRACE_SECONDS, holding.timeout * RENEWAL_GRACE_FRACTION)
-    return holding.is_stale or overdue_for(holding) > grace
-
-
-def was_extended(holding: "Holding") -> bool:
-    """Return whether the holder has had the lock for longer than its first lease."""
-    return age(holding) > holding.timeout
-
-
-def primary_holder(info: "LockInfo") -> "Holding | None":
-    """Return the holder that a line about the lock shows.
-
-    It is the first stale holder, or else the first holder whose renewal is overdue, or else the
-    first holder that has not released the lock.
-    """
-    stale = (each for each in info.holders if each.is_stale)
-    overdue = (each for each in info.holders if is_overdue(each))
-    held = (each for each in info.holders if each.timeout)
-    return next(stale, next(overdue, next(held, info.first)))
 
 
 def holder_text(record: "Holding | Waiter | Event") -> str:

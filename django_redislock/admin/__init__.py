@@ -27,12 +27,14 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext as djangos  # its own texts: not for our catalogs
 from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
 from ..conf import conf
+from ..lock_state import state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
@@ -40,13 +42,12 @@ from ..snapshots import Holding
 from ..text import printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
+from .changelist import LockChangeList, LockPaginator, managers_of, permission_test
 from .parties import Link
-from .restrictions import LockQuery, LockTest, permits
+from .queryset import LockQuerySet, LockTest
 from .results import result_links
-from .rows import LockChangeList
 from .seen import Look, Seen, lock_row, look_again, seen_of
 from .verdict import state_text, verdict
-from .wanted import LockRows
 from .wording import (
     LOG_DONE,
     LOG_GONE,
@@ -114,6 +115,7 @@ class ActiveLockAdmin(BaseAdmin):
         "Part of a name, or a pattern in which * is any text and ? any one character."
     )
     show_full_result_count = False
+    paginator = LockPaginator
     actions = ("release_selected",)
     list_max = 5_000
     """The maximum number of locks of each cache alias that a filter or an order reads. The page
@@ -146,39 +148,47 @@ class ActiveLockAdmin(BaseAdmin):
         The user needs the permission `release_activelock`, and must be allowed to see the lock.
         """
         may = request.user.has_perm("django_redislock.release_activelock")
-        return may and permits(self.has_view_permission, request, obj)
+        if type(self).has_view_permission is admin.ModelAdmin.has_view_permission:
+            return may and self.has_view_permission(request)
+        return may and permission_test(self.has_view_permission, request)(obj)
 
-    def get_queryset(self, request: HttpRequest) -> LockQuery:  # type: ignore[override]
+    def get_queryset(self, request: HttpRequest) -> LockQuerySet:  # type: ignore[override]
         """Return the locks that the user may see. A subclass can narrow it by `filter()`,
         `exclude()` and `none()`; lookups can use `name` and `using`, the cache alias."""
-        return LockQuery()
+        queryset = LockQuerySet(
+            partial(managers_of, request),
+            list_max=self.list_max,
+            page_depth=self.page_depth,
+            page_size=self.list_per_page,
+        )
+        if type(self).has_view_permission is admin.ModelAdmin.has_view_permission:
+            return queryset
+        return queryset.restrict(permission_test(self.has_view_permission, request))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: Any, search_term: str
+    ) -> tuple[Any, bool]:
+        return queryset.search(search_term), False
 
     def view_test(self, request: HttpRequest) -> LockTest | None:
-        """Return what tells whether the user may see a lock, or None if the user may see all."""
-        query = self.get_queryset(request)
-        if not isinstance(query, LockQuery):
+        """Return the test of whether the user may see a lock, or None if the user may see all."""
+        queryset = self.get_queryset(request)
+        if not isinstance(queryset, LockQuerySet):
             raise ImproperlyConfigured(
                 f"{type(self).__name__}.get_queryset() must return super().get_queryset(request),"
-                f" narrowed by filter(), exclude() or none(), not {type(query).__name__}."
+                f" narrowed by filter(), exclude() or none(), not {type(queryset).__name__}."
             )
-        is_plain = type(self).has_view_permission is admin.ModelAdmin.has_view_permission
-        if is_plain and not query.conditions:
-            return None
-        return lambda lock: (
-            query.matches(lock) and permits(self.has_view_permission, request, lock)
-        )
+        return queryset.matches if queryset.restrictions else None
 
     def _release_test(self, request: HttpRequest) -> LockTest | None:
-        """Return what tells whether the user may release a lock, or None if the user may release
+        """Return the test of whether the user may release a lock, or None if the user may release
         all."""
         may_view = self.view_test(request)
         is_plain = type(self).has_release_permission is ActiveLockAdmin.has_release_permission
         if is_plain and may_view is None:
             return None
-        return lambda lock: (
-            (may_view is None or may_view(lock))
-            and permits(self.has_release_permission, request, lock)
-        )
+        may_release = permission_test(self.has_release_permission, request)
+        return lambda lock: (may_view is None or may_view(lock)) and may_release(lock)
 
     # The list
 
@@ -194,6 +204,7 @@ class ActiveLockAdmin(BaseAdmin):
             self._require_release(request)
         elif columns.PARAMETER in request.GET:
             return self._keep_columns(request)
+        self.view_test(request)  # raises an error if a subclass returns another query set
         return super().changelist_view(
             request, self._list_context(request) | (extra_context or {})
         )
@@ -207,6 +218,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _list_context(self, request: HttpRequest) -> dict[str, Any]:
         return {
+            "title": capfirst(self.opts.verbose_name_plural),
             # Django's actions.js knows only the rows that the page began with.
             "media": Media(
                 css={"all": STYLES},
@@ -217,12 +229,13 @@ class ActiveLockAdmin(BaseAdmin):
             "refresh_choices": REFRESH_SECONDS,
             "may_release": self.has_release_permission(request),
             "release_url": self._url("release"),
+            "list_query": query_string(request.GET),
             "dashboard_url": self._address("dashboard"),
         }
 
     @admin.display(description=SafeString('<input type="checkbox" id="action-toggle">'))
     def action_checkbox(self, lock: ActiveLock) -> SafeString:
-        """Return a box that says whom the page showed; none where there is nobody to release."""
+        """Return a box that names the holders on the page, or nothing if there is no holder."""
         if not lock.info.holders:
             return SafeString()
         return format_html(
@@ -257,7 +270,7 @@ class ActiveLockAdmin(BaseAdmin):
         look = _look if "using" in request.GET else partial(_look_everywhere, away)
         try:
             seen, manager = look(manager, name)
-        except ValueError:  # an address can ask for what is no name at all
+        except ValueError:  # the address contains an invalid name
             seen = None
         may_view = self.view_test(request)
         if may_view and not may_view(lock_row(name, seen.info if seen else None, manager)):
@@ -287,7 +300,7 @@ class ActiveLockAdmin(BaseAdmin):
             "title": printable(seen.name),
             "original": row,
             "change": True,
-            # Django before 6.1 draws the object tools inside of the content block.
+            # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
             "media": self.media + PAGES,
             "alias": manager.alias if len(locks.everywhere()) > 1 else "",
@@ -303,10 +316,19 @@ class ActiveLockAdmin(BaseAdmin):
             "chart": one.chart(seen),
             "keeps_history": conf.history,
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
-            "history_url": self._address("history", seen.name),
+            "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
             "seen": Seen.dump(seen_of(seen.info, using_of(manager))) if seen.info else "",
             "may_release": may_release and seen.holders,
         }
+
+    def _has_log(self, name: str) -> bool:
+        """Return whether the log of admin actions has an entry for a lock."""
+        # Not before the apps are loaded.
+        from django.contrib.admin.models import LogEntry
+        from django.contrib.contenttypes.models import ContentType
+
+        content_type = ContentType.objects.get_for_model(self.model)
+        return LogEntry.objects.filter(content_type=content_type, object_id=name).exists()
 
     def _link(self, request: HttpRequest, task_ids: Iterable[str]) -> Link:
         links = result_links(self.admin_site, request, task_ids)
@@ -316,7 +338,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     @plain_when_redis_is_away
     def dashboard_view(self, request: HttpRequest) -> HttpResponse:
-        """What happened lately to all locks of one alias (`using`), in so many `minutes`."""
+        """Show the last `minutes` of all locks of one cache alias (`using`)."""
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         manager = _manager_of(request)
@@ -339,7 +361,7 @@ class ActiveLockAdmin(BaseAdmin):
         told = troubles[: dashboard.TROUBLES]
         link = self._link(request, {each.holder.task_id for each in told if each.holder.task_id})
         return {
-            "title": _("Dashboard of locks"),
+            "title": _("Lock dashboard"),
             "media": self.media + PAGES,
             "minutes": seen.minutes,
             "now": timeline.clock(seen.now, seen.now),
@@ -359,7 +381,7 @@ class ActiveLockAdmin(BaseAdmin):
             "names": names,
             "more_names": max(len(seen.stories) - len(names), 0),
             "contention": dashboard.contention(seen, address),
-            # The counts are of all locks, so whoever may not see all does not get them.
+            # The counts are of all locks, so a user who may not see all locks does not see them.
             "rates": None if seen.shows else dashboard.rate_chart(seen.rates),
             "reach": dashboard.reach_text(seen),
             "kept": conf.history,
@@ -399,7 +421,7 @@ class ActiveLockAdmin(BaseAdmin):
         permissions=["release"],
         description=gettext_lazy("Release selected %(verbose_name_plural)s"),
     )
-    def release_selected(self, request: HttpRequest, rows: LockRows) -> HttpResponse:
+    def release_selected(self, request: HttpRequest, queryset: LockQuerySet) -> HttpResponse:
         """Ask for confirmation; only `release_view` releases."""
         self._require_release(request)
         return self._ask(request, self._seen_in(*request.POST.getlist(ACTION_CHECKBOX_NAME)))
@@ -418,7 +440,10 @@ class ActiveLockAdmin(BaseAdmin):
         if len(seen) > self.release_max:
             raise BadRequest(f"At most {self.release_max} holders are released at a time")
         if "part_of" in request.POST and "only_these" not in request.POST:
-            text = _("Nothing was released: it was not confirmed that it is only a part.")
+            text = _(
+                "Nothing was released. Tick the box to confirm that only the listed holders will "
+                "be released."
+            )
             self._warn(request, [text])
             return HttpResponseRedirect(self._list_url(request.GET))
         return self._release(request, seen)
@@ -437,16 +462,17 @@ class ActiveLockAdmin(BaseAdmin):
     def _ask_for_all(self, request: HttpRequest) -> HttpResponse:
         """Ask for confirmation to release what matches the search and the filters now."""
         shown: LockChangeList = self.get_changelist_instance(request)  # type: ignore[assignment]
-        found = shown.rows if shown.is_sifted else shown.wanted.rows(0, self.release_max)
+        locks_found, matching = shown.queryset, shown.queryset.matching
+        found = locks_found[0 : self.list_max if locks_found.is_filtered else self.release_max]
         seen = [one for row in found for one in seen_of(row.info, row.using)]
         told = request.POST.get("told", "")
         context = {
-            "matching": found.matching,
-            "told": int(told) if told.isdecimal() and len(told) < 10 else found.matching,
-            "notes": shown.notes if shown.is_sifted else shown.away_notes,
+            "matching": matching,
+            "told": int(told) if told.isdecimal() and len(told) < 10 else matching,
+            "notes": shown.notes if locks_found.is_filtered else shown.unreachable_notes,
         }
         # Each of those that were not asked for has one holder at least.
-        return self._ask(request, seen, more=max(found.matching - len(found), 0), **context)
+        return self._ask(request, seen, more=max(matching - len(found), 0), **context)
 
     def _ask(
         self, request: HttpRequest, seen: Sequence[Seen], *, more: int = 0, **context: Any
@@ -468,6 +494,7 @@ class ActiveLockAdmin(BaseAdmin):
             "release_confirmation",
             title=_("Release locks"),
             held=[confirmation_row(*each) for each in held],
+            states=list(dict.fromkeys(state_of_holding(holding) for _seen, holding in held)),
             several_aliases=len(locks.everywhere()) > 1,
             changes=[change_text(*each) for each in look.gone],
             notes=notes,
@@ -609,7 +636,7 @@ class ActiveLockAdmin(BaseAdmin):
         return HttpResponseRedirect(self._list_url())
 
     def _list_url(self, query: QueryDict | None = None) -> str:
-        """Return the address of the list, as it was filtered and ordered."""
+        """Return the address of the list with its filters and its order."""
         return self._url("changelist") + query_string(query)
 
     def _url(self, page: str) -> str:
@@ -617,8 +644,7 @@ class ActiveLockAdmin(BaseAdmin):
 
 
 def _said(lock: ActiveLock) -> str:
-    """Return what tells the lock from others of the list: its name, and an alias that is not
-    that of ``REDISLOCK_CACHE``."""
+    """Return the name of the lock, with its cache alias unless this is ``REDISLOCK_CACHE``."""
     name = printable(lock.name)
     return name if lock.using == locks.alias else f"{name} ({printable(lock.using)})"
 

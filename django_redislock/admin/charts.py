@@ -19,7 +19,7 @@ HEAD = 24
 """Height of what stands above the first row: the times."""
 
 GUTTER = 0.12
-"""What is taken off a bar's end, so that it is told apart from one that follows at once."""
+"""The gap at the end of a bar, which separates it from a bar that follows at once."""
 
 THINNEST = 0.3
 """Width that a bar has at least, or nobody would see it."""
@@ -60,7 +60,7 @@ class Span:
     end: datetime
 
     what: str
-    """What it was, or how it ended: a word that the style sheet knows."""
+    """The outcome or the state: a class in the style sheet."""
 
     text: Callable[[], str] = str
     """What to say of it; asked only of what is drawn by itself."""
@@ -95,7 +95,7 @@ class Bar:
 
     @property
     def what(self) -> str:
-        """What most of them are: it lends its colour."""
+        """The most frequent outcome, which gives the bar its colour."""
         return Counter(span.what for span in self.spans).most_common(1)[0][0]
 
     @property

@@ -13,12 +13,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from ..manager import locks
+from ..lock_state import HELD, LATE, STALE
 from ..models import ActiveLock
-from ..snapshots import Holding, LockInfo
+from ..snapshots import Holding
 from ..text import age as age_of
-from ..text import holder_text, primary_holder, printable, short_duration, task_text
-from .states import LABELS, MARKS, state_of
+from ..text import holder_text, printable, short_duration, task_text
+from .changelist import managers_of
 from .wording import fence_text
 
 PARAMETER = "columns"
@@ -50,19 +50,21 @@ def kind(row: ActiveLock) -> str:
 
 @admin.display(description=pgettext_lazy("of a lock", "state"), ordering="state")
 def state(row: ActiveLock) -> str:
-    found = state_of(row.info)
+    found = row.state
     return format_html(
-        '<span class="redislock-state is-{}"><span aria-hidden="true">{}</span> {}</span>{}',
-        found,
-        MARKS[found],
-        LABELS[found],
-        _renewed(row.info, found),
+        '<span class="redislock-state is-{}" title="{}">'
+        '<span aria-hidden="true">{}</span> {}</span>{}',
+        found.code,
+        found.meaning,
+        found.mark,
+        found.label,
+        _renewed(row),
     )
 
 
-def _renewed(info: LockInfo, state: str) -> str:
-    holding = primary_holder(info)
-    if holding is None or state not in ("held", "overdue", "stale"):
+def _renewed(row: ActiveLock) -> str:
+    holding = row.primary
+    if holding is None or row.state not in (HELD, LATE, STALE):
         return ""
     before, after = gettext("renewed %(time)s ago").split("%(time)s")
     return format_html(
@@ -75,7 +77,7 @@ def _renewed(info: LockInfo, state: str) -> str:
 
 @admin.display(description=pgettext_lazy("of a lock", "holder"), ordering="holder")
 def holder(row: ActiveLock) -> str | None:
-    holding, others = primary_holder(row.info), len(row.info.holders) - 1
+    holding, others = row.primary, len(row.info.holders) - 1
     if holding is None:
         return None
     text = holder_text(holding)
@@ -84,7 +86,7 @@ def holder(row: ActiveLock) -> str | None:
 
 @admin.display(description=pgettext_lazy("of a lock", "task"), ordering="task")
 def task(row: ActiveLock) -> str | None:
-    holding = primary_holder(row.info)
+    holding = row.primary
     if holding is None or not task_text(holding):
         return None
     task_id = printable(holding.holder.task_id or "")
@@ -103,44 +105,40 @@ def _breakable(text: str) -> SafeString:
 
 @admin.display(description=pgettext_lazy("of a lock", "age"), ordering="age")
 def age(row: ActiveLock) -> str | None:
-    holding = primary_holder(row.info)
+    holding = row.primary
     return _counted(age_of(holding)) if holding else None
 
 
 def _counted(seconds: float) -> SafeString:
     """Return what the page's script counts on from."""
-    return format_html('<span data-age="{}">{}</span>', _number(seconds), short_duration(seconds))
+    return format_html('<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds))
 
 
 @admin.display(description=pgettext_lazy("of a lock", "lease"), ordering="lease")
 def lease(row: ActiveLock) -> str | None:
-    holding = primary_holder(row.info)
+    holding = row.primary
     return _lease(holding) if holding else None
 
 
 def _lease(holding: Holding) -> SafeString:
+    # Numbers as text, so that no locale puts a comma in.
     left = format_html(
-        '<span data-left="{}">{}</span>', _number(holding.ttl), short_duration(holding.ttl)
+        '<span data-left="{}">{}</span>', f"{holding.ttl:.3f}", short_duration(holding.ttl)
     )
     if not holding.timeout:  # it only cools down
         return left
     return format_html(
         '<span class="redislock-lease"><meter min="0" max="{}" low="{}" optimum="{}" value="{}" '
         'aria-label="{}"></meter> {}</span>',
-        _number(holding.timeout),
-        _number(holding.timeout / 2 if holding.renewed else 0),
-        _number(holding.timeout),
-        _number(min(max(holding.ttl, 0), holding.timeout)),
+        f"{holding.timeout:.3f}",
+        f"{holding.timeout / 2 if holding.renewed else 0:.3f}",
+        f"{holding.timeout:.3f}",
+        f"{min(max(holding.ttl, 0), holding.timeout):.3f}",
         gettext("Left of a lease of %(lease)s") % {"lease": short_duration(holding.timeout)},
         format_html(
             gettext("{left} of {lease}"), left=left, lease=short_duration(holding.timeout)
         ),
     )
-
-
-def _number(seconds: float) -> str:
-    # As text, so that no locale puts a comma in.
-    return f"{seconds:.3f}"
 
 
 @admin.display(description=pgettext_lazy("of a lock", "waiters"), ordering="waiters")
@@ -150,7 +148,7 @@ def waiters(row: ActiveLock) -> int:
 
 @admin.display(description=_("fencing token"), ordering="fence")
 def fencing_token(row: ActiveLock) -> str | None:
-    holding = primary_holder(row.info)
+    holding = row.primary
     return fence_text(holding) if holding else None
 
 
@@ -177,8 +175,8 @@ problems come before columns about identity."""
 AT_FIRST_LEFT_OUT = (kind, fencing_token)
 
 
-def available() -> list[Column]:
-    several = len(locks.everywhere()) > 1
+def available(request: HttpRequest) -> list[Column]:
+    several = len(managers_of(request)) > 1
     return [column for column in CHOICES if several or column is not using]
 
 
@@ -186,13 +184,13 @@ def shown(request: HttpRequest) -> list[Column]:
     """Return the columns that the user of `request` has chosen."""
     chosen = request.session.get(SESSION_KEY)
     if not isinstance(chosen, list):
-        return [column for column in available() if column not in AT_FIRST_LEFT_OUT]
-    return [column for column in available() if column.__name__ in chosen]
+        return [column for column in available(request) if column not in AT_FIRST_LEFT_OUT]
+    return [column for column in available(request) if column.__name__ in chosen]
 
 
 def keep(request: HttpRequest, chosen: Sequence[str]) -> None:
     """Keep what was chosen for as long as the session lasts."""
-    names = [column.__name__ for column in available() if column.__name__ in chosen]
+    names = [column.__name__ for column in available(request) if column.__name__ in chosen]
     request.session[SESSION_KEY] = names
 
 
@@ -205,5 +203,5 @@ def form(request: HttpRequest) -> list[dict[str, Any]]:
             "label": getattr(column, "short_description", column.__name__),
             "shown": column in now,
         }
-        for column in available()
+        for column in available(request)
     ]

@@ -89,7 +89,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was read for the page."""
+    """The data of the page."""
 
     minutes: int
     now: datetime
@@ -416,7 +416,7 @@ class Series:
 class RateChart:
     series: list[Series]
     absent: str
-    """What did not happen in this hour."""
+    """The events that did not happen in this hour."""
 
     times: Sequence[timeline.Time]
     columns: list[tuple[float, str]]
@@ -502,9 +502,9 @@ def reach_text(seen: Look) -> str:
     reach = seen.recent.complete_since
     since = clock(reach or seen.recent.oldest, seen.now)
     if reach is None:
-        return _("The events kept go back to %(time)s; none was dropped yet.") % {"time": since}
+        return _("The history is complete. It begins at %(time)s.") % {"time": since}
     text = _(
-        "The events kept go back to %(time)s; of what was before, only a part is here. Each of "
-        "the 16 buckets keeps its latest %(kept)s (REDISLOCK_HISTORY)."
+        "The history is complete since %(time)s. Older events may be missing "
+        "(REDISLOCK_HISTORY = %(kept)s)."
     )
     return text % {"time": since, "kept": conf.history}

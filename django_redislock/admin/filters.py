@@ -1,9 +1,9 @@
-"""The filters beside the list. What they can be set to is known, or found among the rows."""
+"""The filters of the list. Their choices are fixed, or come from the rows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import SimpleListFilter
@@ -12,20 +12,21 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from ..manager import KINDS, locks
+from ..lock_state import STATES
+from ..manager import KINDS
 from ..models import ActiveLock
 from ..snapshots import Holder
 from ..text import age, printable
-from .states import LABELS, state_of
+from .changelist import managers_of
 
 if TYPE_CHECKING:
-    from .rows import LockChangeList
+    from .changelist import LockChangeList
 
 MOST_CHOICES = 30
 
 
 class LockFilter(SimpleListFilter):
-    """A filter whose `matches` says which rows are wanted when it is set."""
+    """A filter by what a lock says of itself: `matches` decides for each lock."""
 
     known: Sequence[tuple[str, Any]] = ()
 
@@ -34,6 +35,9 @@ class LockFilter(SimpleListFilter):
 
     def is_set(self) -> bool:
         return self.value() is not None
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.where(self.matches) if self.is_set() else None
 
     def matches(self, row: ActiveLock) -> bool:
         raise NotImplementedError
@@ -53,7 +57,7 @@ class Found(LockFilter):
         return self.value() in set(self._told(row))
 
     def _found(self, changelist: LockChangeList) -> list[str]:
-        told = Counter(value for row in changelist.looked_at for value in set(self._told(row)))
+        told = Counter(value for row in changelist.queryset.read for value in set(self._told(row)))
         values = {value for value, _times in told.most_common(MOST_CHOICES)}
         value = self.value()
         return sorted(values if value is None else values | {value})
@@ -81,16 +85,26 @@ class Kind(LockFilter):
 class State(LockFilter):
     title = pgettext_lazy("of a lock", "state")
     parameter_name = "state"
-    known = tuple(LABELS.items())
+    known = tuple((state.code, state.label) for state in STATES.values())
+
+    def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
+        """Yield the choices, with the number of locks in each state if all locks were read."""
+        read = changelist.queryset.read
+        if len(read) == changelist.queryset.held:
+            counts = Counter(row.state.code for row in read)
+            self.lookup_choices = [
+                (state.code, f"{state.label} ({counts[state.code]})") for state in STATES.values()
+            ]
+        return super().choices(changelist)
 
     def matches(self, row: ActiveLock) -> bool:
-        return state_of(row.info) == self.value()
+        return row.state.code == self.value()
 
 
 class Waiters(LockFilter):
     title = pgettext_lazy("of a lock", "waiters")
     parameter_name = "waiters"
-    known = (("yes", _("Somebody waits")), ("no", _("Nobody waits")))
+    known = (("yes", _("Has waiters")), ("no", _("No waiters")))
 
     def matches(self, row: ActiveLock) -> bool:
         return ("yes" if row.info.waiters else "no") == self.value()
@@ -130,23 +144,18 @@ class Age(LockFilter):
         return first is not None and age(first) > float(self.value() or 0)
 
 
-class Using(LockFilter):
+class Using(SimpleListFilter):
     """Says whom to ask, and so costs no look at any lock."""
 
     title = _("cache alias")
     parameter_name = "using"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
-        aliases = [manager.alias for manager in locks.everywhere()]
+        aliases = [manager.alias for manager in managers_of(request)]
         return [(alias, alias) for alias in aliases] if len(aliases) > 1 else []
 
-    def is_set(self) -> bool:
-        return self.value() in dict(self.lookup_choices)
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset.using(self.value()) if self.value() in dict(self.lookup_choices) else None
 
 
 ALL = (State, Kind, Waiters, Age, Task, Host, Using)
-
-
-def conditions(filters: Iterable[Any]) -> list[Any]:
-    """Return what each of the filters that are set asks of a row."""
-    return [each.matches for each in filters if each.is_set() and not isinstance(each, Using)]

@@ -1,4 +1,4 @@
-"""What the page of one lock tells: how it stands, who holds, who waits, and what was."""
+"""The data of the page of one lock: state, holders, waiters and history."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from ..conf import conf
+from ..lock_state import queued_task, state_of_holding
 from ..manager import LockManager
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import age, printable, read_at, redacted_metadata, short_duration
@@ -19,7 +20,6 @@ from . import timeline
 from .charts import Span
 from .outcomes import Outcome, outcome
 from .parties import Link, Party, party_of
-from .states import LABELS, state_of_holding
 from .timeline import BEFORE, Row, Timeline, clock, process, who
 from .verdict import renewed_ago
 
@@ -55,7 +55,7 @@ class Look:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it is free, and nothing is told of its past."""
+        """Whether it is free and has no history."""
         return not (self.info or self.events)
 
     @property
@@ -66,7 +66,7 @@ class Look:
 
 
 def look(manager: LockManager, name: str) -> Look:
-    """Ask Redis, in three round trips at most. Raises `ValueError` for what is no name."""
+    """Ask Redis, in three round trips at most. Raises `ValueError` if the name is invalid."""
     info = manager.get(name)
     events = manager.history(name, PAST) if conf.history else ()
     waiters = manager.queue(name, QUEUED) if info and info.waiters else ()
@@ -99,15 +99,15 @@ def cards(seen: Look, link: Link) -> list[HolderCard]:
 
 
 def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
-    level, word = _life(holding)
+    state = state_of_holding(holding)
     left = _("%(left)s of %(lease)s left") % {
         "left": short_duration(holding.ttl),
         "lease": short_duration(holding.timeout),
     }
     return HolderCard(
-        level=level,
-        word=word,
-        mark=level if level in ("held", "stale") else "",
+        level=state.code,
+        word=str(state.label),
+        mark={"late": "stale"}.get(state.code, state.code) if holding.renewed else "",
         left=round(min(max(holding.ttl, 0.0), holding.timeout or holding.ttl), 3),
         timeout=round(holding.timeout or holding.ttl, 3),
         left_text=left if holding.timeout else short_duration(holding.ttl),
@@ -116,22 +116,22 @@ def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
     )
 
 
-def _life(holding: Holding) -> tuple[str, str]:
-    state = state_of_holding(holding)
-    word = pgettext("of a lock", "cools down") if state == "cooldown" else str(LABELS[state])
-    levels = {"overdue": "stale", "unrenewed": "unknown", "later": "unknown"}
-    return levels.get(state, state), word
-
-
 def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str]]:
     holder = holding.holder
     times = {"acquired": clock(holding.acquired_at, seen.now), "age": short_duration(age(holding))}
+    queued = queued_task(holding)
     return [
-        (pgettext("of a lock", "Holder"), process(holder), ""),
+        (
+            pgettext("of a lock", "Sender") if queued else pgettext("of a lock", "Holder"),
+            process(holder),
+            "",
+        ),
         (pgettext("of a lock", "Thread"), printable(holder.thread), ""),
         (pgettext("of a lock", "Task"), printable(holder.task_name or ""), ""),
         (pgettext("of a lock", "Task id"), printable(holder.task_id or ""), link(holder.task_id)),
         _acquired(holding, times),
+        (_("Starts at"), clock(queued.eta, seen.now) if queued and queued.eta else "", ""),
+        (_("Broker queue"), printable(queued.broker_queue) if queued else "", ""),
         (_("Waited before"), short_duration(holding.waited) if holding.waited else "", ""),
         (pgettext("of a lock", "Renewed"), _ago_text(renewed_ago(holding)), ""),
         (pgettext("of a lock", "Lease ends"), clock(holding.expires_at, seen.now), ""),
@@ -141,7 +141,7 @@ def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str
 
 
 def _acquired(holding: Holding, times: Mapping[str, str]) -> tuple[str, str, str]:
-    if not holding.timeout:  # for how long it held is told of the past
+    if not holding.timeout:  # the history has the duration of the hold
         return pgettext("of a lock", "Acquired"), times["acquired"], ""
     return pgettext("of a lock", "Held since"), _("%(acquired)s, for %(age)s") % times, ""
 
@@ -225,7 +225,7 @@ def past_rows(seen: Look, link: Link) -> list[PastRow]:
 
 
 def chart(seen: Look) -> Timeline | None:
-    """Return its last holders, one below the other, then who holds and who waits."""
+    """Return a timeline with a row for each recent holder, each holder and each waiter."""
     rows = [
         *(_past_row(event, seen.now) for event in reversed(seen.events[:DRAWN])),
         *(_held_row(holding, seen.now) for holding in seen.holders[:DRAWN]),

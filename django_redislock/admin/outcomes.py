@@ -13,14 +13,14 @@ from django.utils.translation import pgettext_lazy
 @dataclass(frozen=True, slots=True)
 class Outcome:
     what: str
-    """What it is called in the data, in the style sheet, and as a mark."""
+    """Its name in the data, in the style sheet and in the ids of the marks."""
 
     word: str | Promise
 
     meaning: str | Promise
 
     weight: int = 0
-    """Above 0 it is nothing usual, and is marked wherever it is drawn."""
+    """Above 0, the outcome is unusual, and each chart marks it."""
 
     @property
     def is_end(self) -> bool:

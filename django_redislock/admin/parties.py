@@ -1,4 +1,4 @@
-"""Who waited or held, as a cell of a table shows it."""
+"""A holder or waiter in a cell of a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..text import printable
 from .timeline import process
 
 Link = Callable[[str | None], str]
-"""From a task's id to the page of its result; empty where there is none to be seen."""
+"""Returns the address of a task's result, or an empty string if there is none to show."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where the result of a Celery task can be seen: in django-celery-results' own admin."""
+"""Links to the results of Celery tasks in the admin of django-celery-results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def result_links(site: AdminSite, request: HttpRequest, task_ids: Iterable[str])
     or the user may not view it.
     """
     model_admin = _model_admin(site)
-    # Whoever sends a task chooses its id, and not every database takes each text.
+    # The sender of a task chooses its id, and not every database accepts every text.
     wanted = {each for each in task_ids if each == printable(each) and len(each) <= LONGEST}
     if not wanted or model_admin is None or not model_admin.has_view_permission(request):
         return {}

@@ -16,7 +16,7 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding, LockInfo
 from ..text import holder_text, printable
-from .restrictions import LockTest
+from .queryset import LockTest
 
 LONGEST_HOLDER = 200
 """Characters of what a form carries of a holder."""
@@ -24,7 +24,7 @@ LONGEST_HOLDER = 200
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A holder as a page showed it, by its fencing token: unlike the owner's it is no secret."""
+    """A holder on a page, identified by its fencing token, which is not secret."""
 
     name: str
 
@@ -34,7 +34,7 @@ class Seen:
     """The alias of ``CACHES``; empty: ``REDISLOCK_CACHE``."""
 
     holder: str = ""
-    """Who it was, as the page said; for the reader alone."""
+    """The text of the holder on the page. It is only shown."""
 
     @classmethod
     def parse(cls, *texts: str) -> list[Seen]:
@@ -83,7 +83,7 @@ def seen_of(info: LockInfo, using: str = "") -> list[Seen]:
 
 @dataclass(slots=True)
 class Look:
-    """What became of the holders that were seen."""
+    """The present state of the holders on a page."""
 
     held: list[tuple[Seen, Holding]] = field(default_factory=list)
     """Those who still hold."""
@@ -95,7 +95,7 @@ class Look:
     """The aliases that could not be asked, and why."""
 
     denied: int = 0
-    """How many holders the user may not release. Nothing is told of them."""
+    """How many holders the user may not release. Their names are not shown."""
 
     has_quorum: bool = False
     """Whether any who still holds has but one server's part of a quorum."""

@@ -21,7 +21,7 @@ MOST_BARS = 120
 """Bars of holdings in one chart, but for one in each row."""
 
 MOST_WAITS = 60
-"""Bars of waiting likewise."""
+"""The same limit for bars of waits."""
 
 BAR = (5, 12)
 """Where in its row a bar begins, and its height."""
@@ -61,7 +61,7 @@ class Time:
 
 @dataclass(slots=True)
 class Row:
-    """What happened to one lock, or one holder."""
+    """The history of one lock or one holder."""
 
     label: str
     title: str = ""

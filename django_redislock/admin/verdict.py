@@ -9,17 +9,28 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from ..snapshots import Holding
-from ..text import (
-    age,
+from ..lock_state import (
+    COOLDOWN,
+    HANDOVER,
+    HELD,
+    LATE,
+    QUEUED,
+    STALE,
+    UNRENEWED,
+    QueuedTask,
     is_overdue,
     overdue_for,
+    primary_holder,
+    queued_task,
     renewal_interval,
-    short_duration,
+    state_of,
+    state_of_holding,
     was_extended,
 )
+from ..snapshots import Holding, LockInfo
+from ..text import age, printable, short_duration
 from .joining import sentences
-from .timeline import who
+from .timeline import clock, process, who
 from .wording import quorum_text
 
 if TYPE_CHECKING:
@@ -31,7 +42,7 @@ class Verdict:
     """Whether it is safe to release, as far as that is known."""
 
     level: str
-    """``"held"``, ``"stale"``, ``"unknown"``, ``"cooldown"``, ``"waiting"`` or ``"free"``."""
+    """The code of the lock's state, or ``"free"``."""
 
     head: str
 
@@ -55,19 +66,22 @@ def _held_text(seen: Look) -> str:
     if not seen.info:
         return _("Nobody holds it now")
     if not seen.info.first:
-        return _("Nobody holds it at this moment")
+        return _("Being handed over to the next waiter")
     longest = short_duration(max(map(age, seen.holders)))
     if seen.info.state == "cooldown":
-        return _("Released, and kept for a while so that nobody else begins too soon")
+        return _("Released; in cooldown (at_least_for)")
     if len(seen.holders) > 1:
         told = {"count": len(seen.holders), "time": longest}
         return _("Held by %(count)d, the longest for %(time)s") % told
+    if queued := queued_task(seen.info.first):
+        told = {"task": printable(queued.task_name), "time": longest}
+        return _("Queued: %(task)s was sent %(time)s ago") % told
     told = {"holder": who(seen.info.first.holder), "time": longest}
     return _("Held by %(holder)s for %(time)s") % told
 
 
 def _renewal_text(seen: Look) -> str:
-    if not seen.info or not seen.info.first or seen.info.state == "cooldown":
+    if not seen.info or state_of(seen.info) in (HANDOVER, COOLDOWN, QUEUED):
         return ""
     overdue = [holding for holding in seen.holders if is_overdue(holding)]
     if overdue:
@@ -132,9 +146,20 @@ def renewed_ago(holding: Holding) -> float | None:
 def verdict(seen: Look) -> Verdict:
     """Return what is known of whether a release is safe."""
     found = _verdict(seen)
+    primary = primary_holder(seen.info) if seen.info else None
+    if primary and state_of_holding(primary) in (HELD, LATE, STALE, UNRENEWED):
+        found = replace(found, text=sentences([found.text, _next_step(primary)]))
     if seen.info and seen.info.first and seen.info.kind == "quorum":
         return replace(found, text=sentences([found.text, quorum_text()]))
     return found
+
+
+def _next_step(holding: Holding) -> str:
+    holder = holding.holder
+    if not (holder.host and holder.pid):
+        return ""
+    text = _("To see what it does, run “py-spy dump --pid %(pid)s” on %(host)s.")
+    return text % {"pid": str(holder.pid), "host": printable(holder.host)}
 
 
 def _verdict(seen: Look) -> Verdict:
@@ -142,26 +167,53 @@ def _verdict(seen: Look) -> Verdict:
         text = _("There is nothing to release. Its past is below.")
         return Verdict("free", pgettext("of a lock", "Free."), text)
     if not seen.info.first:
-        text = _("There is nothing to release: who waits first is let in next.")
-        return Verdict("waiting", _("Between two holders."), text)
+        text = str(HANDOVER.release)
+        return Verdict(HANDOVER.code, str(HANDOVER.meaning), text)
     if seen.info.state == "cooldown":
         return _cooling(seen.info.first)
     overdue = [holding for holding in seen.holders if is_overdue(holding)]
     if overdue and len(overdue) < len(seen.holders):
-        return _some_overdue(overdue, seen)
+        return _some_overdue(overdue, seen.info)
     if overdue:
         return _overdue(overdue)
+    primary = primary_holder(seen.info)
+    if primary and (queued := queued_task(primary)):
+        return _queued(queued, seen)
     renewed = [holding for holding in seen.holders if holding.renewed]
     return _in_use(renewed) if renewed else _unrenewed(seen.holders)
 
 
 def _cooling(holding: Holding) -> Verdict:
     text = _(
-        "Its holder has let go of it; as asked, it stays taken for %(left)s more. A release only "
-        "ends this sooner."
+        "The holder has released the lock. It stays locked for another %(left)s. A release ends "
+        "the cooldown early; this is safe."
     )
     told = {"left": short_duration(holding.ttl)}
-    return Verdict("cooldown", pgettext("of a lock", "Cools down."), text % told)
+    return Verdict("cooldown", pgettext("of a lock", "In cooldown."), text % told)
+
+
+def _queued(queued: QueuedTask, seen: Look) -> Verdict:
+    told = {
+        "sender": process(queued.sender),
+        "left": short_duration((queued.expires_at - seen.now).total_seconds()),
+    }
+    texts = [
+        _("The task was sent by %(sender)s, which does not run it.") % told,
+        _("It starts at %(eta)s at the earliest.") % {"eta": clock(queued.eta, seen.now)}
+        if queued.eta
+        else "",
+        _("It is in the broker queue “%(queue)s”.") % {"queue": printable(queued.broker_queue)}
+        if queued.broker_queue
+        else "",
+        _("The queue lock expires in %(left)s, if the task has not started by then.") % told,
+        _(
+            "Check first that its message is still in the broker, and that a worker consumes "
+            "this queue."
+        ),
+        str(QUEUED.release),
+    ]
+    head = _("Queued: the task has not started.")
+    return Verdict(QUEUED.code, head, sentences(texts))
 
 
 def _overdue(overdue: list[Holding]) -> Verdict:
@@ -183,7 +235,9 @@ def _overdue(overdue: list[Holding]) -> Verdict:
         "%(left)s.",
         len(overdue),
     )
+    level = "stale"
     if not any(holding.is_stale for holding in overdue):
+        level = "late"
         text = ngettext(
             "The lease was last renewed %(ago)s ago, and its renewal was due every %(interval)s. "
             "The holder may be busy, paused or dead, or may not reach Redis. Check its process, "
@@ -196,10 +250,10 @@ def _overdue(overdue: list[Holding]) -> Verdict:
             len(overdue),
         )
     head = _("Renewal overdue for %(overdue)s: check the process first.")
-    return Verdict("stale", head % told, text % told)
+    return Verdict(level, head % told, text % told)
 
 
-def _some_overdue(overdue: list[Holding], seen: Look) -> Verdict:
+def _some_overdue(overdue: list[Holding], info: LockInfo) -> Verdict:
     text = ngettext(
         "%(overdue)d of %(all)d holders has not renewed its lease in time. That lease expires by "
         "itself. A release takes the lock from the other holders, too.",
@@ -207,8 +261,8 @@ def _some_overdue(overdue: list[Holding], seen: Look) -> Verdict:
         "expire by themselves. A release takes the lock from the other holders, too.",
         len(overdue),
     )
-    told = {"overdue": len(overdue), "all": len(seen.holders)}
-    return Verdict("stale", _("Some renewals are overdue."), text % told)
+    told = {"overdue": len(overdue), "all": len(info.holders)}
+    return Verdict(state_of(info).code, _("Some renewals are overdue."), text % told)
 
 
 def _in_use(renewed: list[Holding]) -> Verdict:
@@ -250,4 +304,4 @@ def _unrenewed(holders: Sequence[Holding]) -> Verdict:
             "passed, the lease does not show whether the holder is running. It expires in "
             "%(left)s unless it is renewed then."
         )
-    return Verdict("unknown", head, text % told)
+    return Verdict("unrenewed", head, text % told)

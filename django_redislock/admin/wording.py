@@ -1,4 +1,4 @@
-"""What the pages say of locks and holders, as text that is safe to show."""
+"""Texts about locks and holders that are safe to show."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ from django.contrib import messages
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..lock_state import is_overdue, renewal_interval, state_of_holding
 from ..manager import locks
 from ..snapshots import Holding, LockInfo
-from ..text import (
-    age,
-    error_text,
-    holder_text,
-    is_overdue,
-    printable,
-    renewal_interval,
-    short_duration,
-    task_text,
-)
+from ..text import age, error_text, holder_text, printable, short_duration, task_text
 from .joining import listed, sentences
-from .states import LABELS, MARKS, state_of_holding
 
 if TYPE_CHECKING:
+    from .queryset import LockQuerySet
     from .seen import Seen
-    from .wanted import LockRows
 
 NAMES_IN_MESSAGE = 5
 
@@ -57,9 +48,9 @@ def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
     return {
         "name": printable(seen.name),
         "using": printable(seen.manager.alias),
-        "state": state,
-        "mark": MARKS[state],
-        "label": str(LABELS[state]),
+        "state": state.code,
+        "mark": state.mark,
+        "label": str(state.label),
         "holder": holder_text(holding),
         "task": task_text(holding),
         "age": age_text(holding),
@@ -72,9 +63,9 @@ def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
 def learns_text(holding: Holding) -> str:
     """Return when a holder that lives learns that its lock was taken away."""
     if not holding.timeout:
-        return _("it has released already")
+        return _("already released")
     if not holding.renewed:
-        return _("when it releases, or asks")
+        return _("on its next release or check")
     if is_overdue(holding):
         return _("not known: its renewal is overdue")
     return _("within %(seconds)s") % {"seconds": short_duration(renewal_interval(holding))}
@@ -86,7 +77,7 @@ def change_text(seen: Seen, info: LockInfo | None) -> str:
     facts = {"name": printable(seen.name), "was": was}
     now = info.first if info else None
     if now is None:
-        return _("“%(name)s” came free. It was held by %(was)s.") % facts
+        return _("“%(name)s” was released. It was held by %(was)s.") % facts
     facts["now"] = _who(holder_text(now), now.fence_token)
     return _("“%(name)s” changed hands: it was held by %(was)s, now by %(now)s.") % facts
 
@@ -108,24 +99,24 @@ def log_text(seen: Seen, holding: Holding, event: str) -> str:
 
 
 def away_text(error: Exception) -> str:
-    return _("The locks can't be read: %(error)s") % {"error": error_text(error)}
+    return _("The locks cannot be read: %(error)s") % {"error": error_text(error)}
 
 
 def alias_away_text(alias: str, error: Exception) -> str:
     facts = {"alias": printable(alias), "error": error_text(error)}
-    return _("The locks of “%(alias)s” can't be read: %(error)s") % facts
+    return _("The locks of “%(alias)s” cannot be read: %(error)s") % facts
 
 
-def part_text(rows: LockRows, *, sifted: bool) -> str:
+def part_text(queryset: LockQuerySet) -> str:
     """Return what the list does not show."""
-    facts = {"held": rows.held, "looked": len(rows.looked_at), "total": rows.total}
-    if sifted:
+    facts = {"held": queryset.held, "looked": len(queryset.read), "total": queryset.count()}
+    if queryset.is_filtered:
         text = ngettext(
             "%(held)d active lock matches the search. The filters and the order are of the "
             "%(looked)d whose leases end first. Search by name for the others.",
             "%(held)d active locks match the search. The filters and the order are of the "
             "%(looked)d whose leases end first. Search by name for the others.",
-            rows.held,
+            queryset.held,
         )
     else:
         text = ngettext(
@@ -133,7 +124,7 @@ def part_text(rows: LockRows, *, sifted: bool) -> str:
             "end first. Search by name for the others.",
             "There are %(held)d active locks. The pages go as far as the %(total)d whose leases "
             "end first. Search by name for the others.",
-            rows.held,
+            queryset.held,
         )
     return text % facts
 
@@ -163,10 +154,11 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
     renewed = [renewal_interval(each) for each in held if each.renewed]
     texts = []
     if renewed:
-        facts = {"seconds": short_duration(max(renewed))}
-        texts += [_("Who held learns within %(seconds)s, and may work on until then.") % facts]
+        text = _("The holder is notified within %(seconds)s, and may keep writing until then.")
+        texts += [text % {"seconds": short_duration(max(renewed))}]
     if len(renewed) < len(held):
-        texts += [_("Who held without renewal learns only when it releases or asks.")]
+        text = _("Holders without automatic renewal notice only at their next release or check.")
+        texts += [text]
     return sentences(texts)
 
 
@@ -201,7 +193,8 @@ def denied_text(count: int) -> str:
 
 def quorum_text() -> str:
     return _(
-        "What is one server's part of a quorum stays held until most of its servers let go of it."
+        "This is one server's share of a quorum lock. The lock stays held until a majority of its "
+        "servers have released it."
     )
 
 
@@ -214,7 +207,7 @@ def gone_text(gone: Sequence[tuple[Seen, LockInfo | None]]) -> str:
     if len(gone) > NAMES_IN_MESSAGE:
         shown += ["…"]
     return ngettext(
-        "%(count)d was left alone: %(changes)s",
-        "%(count)d were left alone: %(changes)s",
+        "Skipped %(count)d lock that changed after you opened the page: %(changes)s",
+        "Skipped %(count)d locks that changed after you opened the page: %(changes)s",
         len(gone),
     ) % {"count": len(gone), "changes": sentences(shown)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,7 @@ class Sending:
         lock = single.lock(self.name)
         lock.on_conflict = ""  # what sends itself again is not skipped
         self.place = single.place(lock, self.call, expected=self.is_expected)
+        self.place.metadata |= self._schedule()
 
     def send(self) -> Any:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
@@ -195,6 +196,20 @@ class Sending:
         if expires is None:
             return longest
         return max(SOONEST, min(longest, self._left(expires) or 0))
+
+    def _schedule(self) -> dict[str, str]:
+        """Return what the queue lock shows of the message, as far as the sender knows it: the
+        earliest start and the broker queue."""
+        schedule = {}
+        delay = self.options.get("countdown") or self._left(self.options.get("eta")) or 0
+        with suppress(OverflowError):
+            if delay > 0:
+                start = datetime.now(UTC) + timedelta(seconds=delay)
+                schedule["eta"] = start.isoformat(timespec="seconds")
+        queue = self.options.get("queue") or getattr(self.task, "queue", None)
+        if name := getattr(queue, "name", queue):
+            schedule["broker_queue"] = str(name)
+        return schedule
 
     def _left(self, moment: datetime | str | float | None) -> float | None:
         """Seconds until then."""

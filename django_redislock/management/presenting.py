@@ -10,18 +10,16 @@ from django.core.management.base import BaseCommand
 from django.core.management.color import Style
 from django.utils.timezone import localtime
 
+from django_redislock.lock_state import is_overdue, primary_holder, was_extended
 from django_redislock.management.terminal import Paint, Row, plain, write_table
 from django_redislock.snapshots import Event, Holding, LockInfo, Waiter
 from django_redislock.text import (
     age,
     holder_text,
-    is_overdue,
-    primary_holder,
     printable,
     redacted_metadata,
     short_duration,
     task_text,
-    was_extended,
 )
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")

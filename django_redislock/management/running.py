@@ -17,11 +17,12 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError, LockLost
+from django_redislock.lock_state import primary_holder
 from django_redislock.lock_types import Mutex
 from django_redislock.manager import LockManager
 from django_redislock.signals import lock_waiting
 from django_redislock.snapshots import LockInfo
-from django_redislock.text import error_text, primary_holder, printable, short_duration
+from django_redislock.text import error_text, printable, short_duration
 from django_redislock.validators import MAX_METADATA_CHARACTERS
 
 from . import launching

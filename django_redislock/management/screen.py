@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from django_redislock.lock_state import primary_holder
 from django_redislock.management.lines import paint_of
 from django_redislock.management.presenting import short_moment_text, trouble_first
 from django_redislock.management.terminal import Paint, encodable, plain
@@ -31,14 +32,7 @@ from django_redislock.management.watching import (
     try_look,
 )
 from django_redislock.snapshots import Holding, LockInfo
-from django_redislock.text import (
-    age,
-    holder_text,
-    primary_holder,
-    printable,
-    short_duration,
-    task_text,
-)
+from django_redislock.text import age, holder_text, printable, short_duration, task_text
 
 REDRAW = 0.25
 BAR = 10

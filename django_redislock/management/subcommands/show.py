@@ -5,6 +5,13 @@ from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from django_redislock.lock_state import (
+    is_overdue,
+    overdue_for,
+    primary_holder,
+    renewal_interval,
+    was_extended,
+)
 from django_redislock.management.arguments import NOT_DONE, name
 from django_redislock.management.presenting import (
     json_text,
@@ -18,18 +25,7 @@ from django_redislock.management.presenting import (
 from django_redislock.management.terminal import Paint, plain, write, write_table
 from django_redislock.manager import LockManager
 from django_redislock.snapshots import Event, Holding, LockInfo, Waiter
-from django_redislock.text import (
-    age,
-    holder_text,
-    is_overdue,
-    overdue_for,
-    primary_holder,
-    printable,
-    renewal_interval,
-    short_duration,
-    task_text,
-    was_extended,
-)
+from django_redislock.text import age, holder_text, printable, short_duration, task_text
 
 HELP = "Show one lock: who holds it, who waits, and what became of it before."
 

@@ -66,7 +66,7 @@ def confirm(client, text):
 
 def test_list_without_locks_says_so(hold, viewer):
     page = text_of(viewer.get(LIST))
-    assert "Nothing is locked now." in page
+    assert "No lock is held now." in page
     assert f'href="{DASHBOARD}"' in page
     hold("x")
     assert "No active lock matches." in text_of(viewer.get(LIST, {"kind": "quorum"}))
@@ -165,7 +165,8 @@ def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):
     lock_force_released.disconnect(listener)
     assert locks.get("invoice:42") is None
     assert messages_of(done) == [
-        "Released “invoice:42”. Who held learns within 10s, and may work on until then."
+        "Released “invoice:42”. "
+        "The holder is notified within 10s, and may keep writing until then."
     ]
     (entry,) = LogEntry.objects.all()
     assert (entry.object_id, entry.object_repr) == ("invoice:42", "invoice:42")
@@ -206,8 +207,11 @@ def test_new_holder_is_not_released(hold, releaser):
     assert new.owned()
     assert locks.get("stays") is None
     released, left_alone = messages_of(done)
-    assert released.startswith("Released “stays”. Who held learns within 10s")
-    assert left_alone.startswith("1 was left alone: “changes” changed hands: it was held by ")
+    assert released.startswith("Released “stays”. The holder is notified within 10s")
+    assert left_alone.startswith(
+        "Skipped 1 lock that changed after you opened the page: “changes” changed hands: it was "
+        "held by "
+    )
     assert f"(fencing token {was}), now by " in left_alone
     assert f"(fencing token {new.fence_token})." in left_alone
     assert LogEntry.objects.count() == 1
@@ -235,7 +239,7 @@ def test_nothing_left_to_release_leads_back_to_the_list(hold, releaser):
 
     for response in (releaser.post(RELEASE, {"seen": text}), confirm(releaser, text)):
         assert response.url == LIST
-        assert "“x” came free." in messages_of(response)[-1]
+        assert "“x” was released." in messages_of(response)[-1]
     assert LogEntry.objects.count() == 0
 
 
@@ -252,11 +256,12 @@ def test_crafted_forms_are_bad_requests(releaser, text):
 @pytest.mark.parametrize("name", ["a b/c", "..", "_2E"])
 def test_a_locks_page_leads_to_its_history(hold, releaser, name):
     lock = hold(name)
+    assert "historylink" not in text_of(lock_page(releaser, name))
+
+    confirm(releaser, seen(lock))
     page = lock_page(releaser, name)
     [href] = re.findall(r'<a href="([^"]+)" class="historylink"', text_of(page))
     address = urljoin(page.wsgi_request.get_full_path(), href)  # the browser resolves dots
-
-    confirm(releaser, seen(lock))
     history = releaser.get(address)
 
     assert history.context["object"].name == name
@@ -371,9 +376,9 @@ def test_pages_say_when_redis_is_away(releaser, settings):
 
     assert [response.status_code for response in responses] == [503] * 4
     for response in responses:
-        assert "The locks can't be read: " in html.unescape(text_of(response))
+        assert "The locks cannot be read: " in html.unescape(text_of(response))
     done = confirm(releaser, text)
     assert done.url == LIST
     nothing, away = messages_of(done)
     assert nothing == "Nothing was released."
-    assert away.startswith("The locks of “away” can't be read: ")
+    assert away.startswith("The locks of “away” cannot be read: ")

@@ -4,6 +4,8 @@ of all that match."""
 import html
 import json
 import re
+import socket
+from time import monotonic
 
 import pytest
 from celery import Celery
@@ -74,12 +76,13 @@ def test_a_page_costs_five_round_trips_at_most(hold, viewer):
 
 def test_pages_go_as_deep_as_there_are_locks_up_to_a_bound(hold, viewer, monkeypatch):
     monkeypatch.setattr(ActiveLockAdmin, "list_per_page", 2)
+    monkeypatch.setattr(ActiveLockAdmin, "list_max", 3)
     monkeypatch.setattr(ActiveLockAdmin, "page_depth", 4)
     for number in range(6):
         hold(f"n{number}", timeout=40 + number)
 
     changelist = viewer.get(LIST, {"p": 2}).context["cl"]
-    assert [row.name for row in changelist.rows.rows] == ["n2", "n3"]
+    assert [row.name for row in changelist.result_list] == ["n2", "n3"]
     assert changelist.result_count == 4
     for page in ("3", "9" * 40):
         assert listed(viewer, p=page, o="") == ["n2", "n3"]
@@ -113,10 +116,11 @@ def test_states(hold, viewer, redis_server):
         for column in ("state", "lease")
     )
 
-    assert 'is-held"><span aria-hidden="true">●</span> held</span>' in state["held"]
+    assert '<span aria-hidden="true">●</span> held</span>' in state["held"]
+    assert "The process of the holder renews the lease in time" in state["held"]
     assert re.search(r'>renewed <span data-age="\d\.\d{3}">\d\.\ds</span> ago<', state["held"])
     assert "▲</span> stale" in state["stale"]
-    assert "○</span> not renewed" in state["fixed"]
+    assert "○</span> held (no renewal)" in state["fixed"]
     assert "◆</span> cooldown" in state["cooling"]
     assert "<meter" in lease["held"]
     assert "<meter" not in lease["cooling"]
@@ -221,6 +225,22 @@ def test_each_column_sorts_both_ways(other, hold, viewer):
             assert up == down[::-1] == list(expected[column])
 
 
+def test_stale_locks_and_those_with_waiters_come_first(redis_server, hold, wait, viewer):
+    for name in ("a", "late", "stale", "waited"):
+        hold(name, timeout=60 if name == "a" else 90)
+    wait("waited")
+    postpone(redis_server, "late", seconds=35)
+    postpone(redis_server, "stale", seconds=50)
+
+    page = viewer.get(LIST)
+
+    assert names_of(page) == ["stale", "late", "waited", "a"]
+    assert listed(viewer, o="1")[0] == "stale"
+    states = dict(each.rsplit(" ", 1) for each in choices(page, "state"))
+    assert (states["stale"], states["late"], states["held"]) == ("(1)", "(1)", "(2)")
+    assert choices(viewer.get(LIST, {"q": "a"}), "state")[0] == "stale (1)"
+
+
 # Columns
 
 
@@ -286,12 +306,30 @@ def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
 
     assert names_of(page) == ["x"]
     for each in (page, confirmation):
-        assert "The locks of “away” can't be read: " in html.unescape(text_of(each))
+        assert "The locks of “away” cannot be read: " in html.unescape(text_of(each))
     assert [row["name"] for row in confirmation.context["held"]] == ["x"]
     for query in ({}, {"kind": "mutex"}):
-        away = "The locks of “away” can't be read: "
+        away = "The locks of “away” cannot be read: "
         assert away in html.unescape(text_of(ask_for_all(releaser, **query)))
     assert releaser.get(LIST, {"using": "away"}).status_code == 503
+
+
+def test_an_alias_that_does_not_respond_delays_the_list_by_a_second(hold, viewer, settings):
+    silent = socket.create_server(("127.0.0.1", 0))  # accepts a connection, and never replies
+    location = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+    silent_cache = {**settings.CACHES["default"], "LOCATION": location}
+    settings.CACHES = {**settings.CACHES, "silent": silent_cache}
+    hold("x")
+
+    start = monotonic()
+    page = viewer.get(LIST)
+    seconds = monotonic() - start
+    silent.close()
+
+    assert names_of(page) == ["x"]
+    assert 1 <= seconds < 3
+    note = "The locks of “silent” cannot be read: No response within 1 s"
+    assert note in html.unescape(text_of(page))
 
 
 @pytest.mark.parametrize(
@@ -312,7 +350,7 @@ def test_a_mistake_in_another_alias_costs_only_its_pages(hold, viewer, settings,
 
     assert [page.status_code for page in pages] == [200] * 3
     if told:
-        note = f"The locks of “other” can't be read: .*{told}"
+        note = f"The locks of “other” cannot be read: .*{told}"
         assert re.search(note, html.unescape(text_of(pages[0])))
         for address in addresses:
             page = viewer.get(address, {"using": "other"})
@@ -332,7 +370,7 @@ def ask_for_all(client, told="", **query):
 def test_release_of_all_that_match(hold, releaser):
     kept, *others = [hold(name) for name in ("b:1", "a:1", "a:2")]
     page = releaser.get(LIST, {"q": "a:"})
-    assert "Release all that match (2)…" in text_of(page)
+    assert "Release all 2 matching locks…" in text_of(page)
     assert f'action="{RELEASE}?q=a%3A"' in text_of(page)
 
     confirmation = ask_for_all(releaser, told="2", q="a:")
@@ -354,7 +392,7 @@ def test_the_confirmation_shows_that_the_number_changed(hold, releaser):
 
     confirmation = ask_for_all(releaser, told="2", kind="mutex")
 
-    assert "2 locks matched when the page was drawn; now it is 3." in text_of(confirmation)
+    assert "2 locks matched when you opened the page; 3 match now." in text_of(confirmation)
     assert "match now" not in text_of(ask_for_all(releaser, told="9" * 5000))
 
 
@@ -365,9 +403,9 @@ def test_numbers_in_forms_know_no_locale(hold, releaser, settings, monkeypatch):
     for number in range(12):
         hold(f"n{number}")
 
-    page, confirmation = releaser.get(LIST), ask_for_all(releaser)
+    page, confirmation = releaser.get(LIST, {"q": "n"}), ask_for_all(releaser)
 
-    assert "Release all that match (1,2)…" in text_of(page)
+    assert "Release all 1,2 matching locks…" in text_of(page)
     assert 'name="told" value="12"' in text_of(page)
     assert 'name="part_of" value="12"' in text_of(confirmation)
 
@@ -384,7 +422,7 @@ def test_more_than_the_bound_has_to_be_confirmed(hold, releaser, monkeypatch, qu
     assert confirmation.context["part_of"] == 5
     assert "At least 5 holders match, and not more than 2 are released" in text_of(confirmation)
 
-    assert "it is only a part" in messages_of(releaser.post(RELEASE, form))[0]
+    assert "Tick the box to confirm" in messages_of(releaser.post(RELEASE, form))[0]
     assert all(lock.owned() for lock in held)
     releaser.post(RELEASE, form | {"only_these": "yes"})
     assert [lock.owned() for lock in held] == [False, False, True, True, True]
@@ -428,11 +466,11 @@ def test_confirmation_says_what_it_cannot_do(hold, releaser):
 
     both, one = ask_for_all(releaser), ask_for_all(releaser, q="x")
 
-    assert "Who held learns within 20s, and may work on until then." in text_of(one)
-    assert "until then. Who held without renewal learns only when" in text_of(both)
+    assert "The holder is notified within 20s, and may keep writing until then." in text_of(one)
+    assert "until then. Holders without automatic renewal notice only at" in text_of(both)
     assert {row["name"]: row["learns"] for row in both.context["held"]} == {
         "x": "within 20s",
-        "y": "when it releases, or asks",
+        "y": "on its next release or check",
     }
 
 

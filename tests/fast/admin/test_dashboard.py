@@ -173,7 +173,7 @@ def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
     [row] = response.context["names"]
     assert row.holds == 2
     assert [(each.what, count) for each, count in row.outcomes] == [("released", 1), ("forced", 1)]
-    assert text_of(response).count("<summary>The same as figures</summary>") == 2
+    assert text_of(response).count("<summary>Show as table</summary>") == 2
     for chart in charts_of(response).values():
         title, desc = chart.find("title"), chart.find("desc")
         assert chart.get("role") == "img"
@@ -219,7 +219,7 @@ def test_rates_are_totals_and_columns(hold, viewer):
 
     rates = response.context["rates"]
     assert {each.what: each.total for each in rates.series} == {"acquired": 4, "refused": 1}
-    assert "Not once: expired, forced, lost." in words_of(response)
+    assert "None in the last hour: expired, forced, lost." in words_of(response)
     chart = charts_of(response)[RATES]
     paths = {path.get("class"): path.get("d") for path in chart.iter("path")}
     assert re.fullmatch(r"M5[89] 100v-100h.8V100z", paths["refused"])
@@ -241,7 +241,7 @@ def test_dropped_events_are_mentioned_and_drawn(hold, viewer, settings, redis_se
 
     response = viewer.get(DASHBOARD)
 
-    assert "of what was before, only a part is here." in words_of(response)
+    assert "Older events may be missing" in words_of(response)
     [unknown] = rects(charts_of(response)[HOLDS], "unknown")
     assert place(unknown)[0] == 0
     assert 50 < place(unknown)[1] < 70
@@ -295,7 +295,7 @@ def test_unreachable_alias(viewer, unusable):
     response = viewer.get(DASHBOARD, {"using": "away"})
 
     assert response.status_code == 503
-    assert "The locks of “away” can't be read: " in html.unescape(text_of(response))
+    assert "The locks of “away” cannot be read: " in html.unescape(text_of(response))
     assert viewer.get(dict(response.context["aliases"])["default"]).status_code == 200
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from django_redislock import locks
 from django_redislock.admin import one
+from django_redislock.lock_types import QueueLock
 from tests.pages import (
     LIST,
     RELEASE,
@@ -47,6 +48,7 @@ def test_a_holder_that_renews_and_its_waiters(hold, wait, viewer):
     assert response.context["verdict"].level == "held"
     assert "In use: releasing is not safe." in words
     assert "It may still hang, so check the process." in words
+    assert f"run “py-spy dump --pid {holder.pid}” on {holder.host}." in words
     assert "the holder is notified within 10s" in words
 
 
@@ -85,7 +87,7 @@ def test_a_lease_that_is_not_renewed(hold, viewer):
 
     response = lock_page(viewer, "fixed")
 
-    assert response.context["verdict"].level == "unknown"
+    assert response.context["verdict"].level == "unrenewed"
     assert re.search(r"not renewed, expires in \d+s; nobody waits", words_of(response))
     assert "Automatic renewal is off" in words_of(response)
 
@@ -100,7 +102,8 @@ def test_a_renewal_is_overdue_before_the_holder_is_stale(redis_server, hold, vie
     assert "Renewal overdue for 5." in words
     assert "s: check the process first." in words
     assert "In use" not in words
-    assert "△ overdue renewed 35s ago" in listed
+    assert lock_page(viewer, "late").context["verdict"].level == "late"
+    assert "△ late renewed 35s ago" in listed
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(90, 31), (6, 2.5), (30, 11)])
@@ -121,7 +124,7 @@ def test_renewal_starts_later_with_a_long_at_least_for(redis_server, hold, viewe
     assert re.search(r"renewal starts later, expires in \d+s", words)
     assert "Renewal starts later: not known whether releasing is safe." in words
     assert "Automatic renewal is off" not in words
-    assert "○ not yet renewed" in listed
+    assert "○ held (no renewal)" in listed
     assert locks.get("daily").renews_later
 
     # As after 120 s: the 60 s have passed, so the 20 s that are left are of a renewal.
@@ -133,6 +136,42 @@ def test_renewal_starts_later_with_a_long_at_least_for(redis_server, hold, viewe
     assert "Renewed before: check the process first." in words
 
 
+def test_the_queue_lock_of_a_task_that_was_sent(viewer):
+    token, task = "queued-0123", ("shop.tasks.sync", "an-id")
+    about = {"eta": "2126-11-25T10:00:00+00:00", "broker_queue": "slow"}
+    place = QueueLock(locks.lock("sync"), token, task, **about)
+    assert place.acquire(3600)
+
+    page, listed = lock_page(viewer, "sync"), words_of(viewer.get(LIST, {"state": "queued"}))
+    place.release()
+
+    words = words_of(page)
+    assert page.context["verdict"].level == "queued"
+    assert "Queued: shop.tasks.sync was sent 0." in words
+    assert "Queued: the task has not started." in words
+    assert re.search(r"It starts at 2126-11-2[56] \S+ at the earliest\.", words)
+    assert "It is in the broker queue “slow”." in words
+    assert re.search(r"The queue lock expires in (1h 00m|59m \d+s), if the task has not", words)
+    assert "The queued task is not cancelled" in words
+    assert "Not known" not in words
+    assert "◇ queued" in listed
+
+
+ODD = [{"eta": "2126-13-45T10:00:00"}, {"eta": [1], "broker_queue": 2}]
+
+
+@pytest.mark.parametrize("about", ODD)
+def test_a_queue_lock_with_odd_metadata(viewer, about):
+    place = QueueLock(locks.lock("sync"), "queued-0123", ("shop.tasks.sync", "an-id"), **about)
+    assert place.acquire(3600)
+
+    page = lock_page(viewer, "sync")
+    place.release()
+
+    assert page.context["verdict"].level == "queued"
+    assert "at the earliest" not in words_of(page)
+
+
 def test_a_cooldown(hold, viewer):
     hold("often", at_least_for=20).release()
 
@@ -140,12 +179,12 @@ def test_a_cooldown(hold, viewer):
     locks.force_release("often")
 
     assert response.context["verdict"].level == "cooldown"
-    assert "as asked, it stays taken for" in words_of(response)
+    assert "It stays locked for another" in words_of(response)
     assert "Held since" not in words_of(response)
     assert "<progress" not in text_of(response)
 
 
-PART_OF_A_QUORUM = "stays held until most of its servers let go of it."
+PART_OF_A_QUORUM = "The lock stays held until a majority of its servers have released it."
 
 
 def test_one_servers_part_of_a_quorum(hold, releaser, redis_server):
@@ -328,7 +367,7 @@ def test_a_lock_is_found_on_another_alias_if_the_default_is_unreachable(
 
     assert str(theirs.fence_token) in words_of(lock_page(viewer, "x"))
     refused = lock_page(viewer, "y")
-    assert "The locks of “away” can't be read: " in html.unescape(text_of(refused))
+    assert "The locks of “away” cannot be read: " in html.unescape(text_of(refused))
     assert viewer.get(dict(refused.context["aliases"])["other"]).status_code == 200
     assert lock_page(viewer, "x", using="away").status_code == 503
     assert lock_page(viewer, "y").status_code == 503

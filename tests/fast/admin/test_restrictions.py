@@ -75,7 +75,7 @@ class TestTenant:
     def test_the_filters_offer_nothing_of_others(self, hold, releaser):
         with locks.lock("ours:task"):
             hold("theirs:task")
-            looked_at = releaser.get(LIST).context["cl"].looked_at
+            looked_at = releaser.get(LIST).context["cl"].queryset.read
         assert {lock.name for lock in looked_at} == {"ours:1", "ours:2", "ours:task"}
 
     def test_the_page_of_a_lock(self, releaser):

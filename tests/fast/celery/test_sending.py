@@ -19,6 +19,7 @@ from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
 from django_redislock.celery.single import place_token
+from django_redislock.lock_state import queued_task
 from django_redislock.lock_types import QueueLock
 from django_redislock.validators import MAX_LEASE_SECONDS
 from tests.round_trips import RoundTrips
@@ -47,6 +48,16 @@ def test_the_queue_lock_belongs_to_the_message(app, name, sent, mode):
     assert 3590 < info.ttl <= 3600
     [headers] = sent
     assert (headers["id"], headers[PLACE]) == (result.id, info.name)
+
+
+@pytest.mark.parametrize("when", [{"countdown": 90}, {"eta": timedelta(seconds=90)}])
+def test_the_queue_lock_shows_when_the_task_starts_and_its_broker_queue(app, name, sent, when):
+    if "eta" in when:
+        when = {"eta": datetime.now(UTC) + when["eta"]}
+    make_task(app, name, "until_executed").apply_async(queue="slow", **when)
+    queued = queued_task(queue_lock(name, "until_executed").first)
+    assert queued.broker_queue == "slow"
+    assert timedelta(seconds=80) < queued.eta - datetime.now(UTC) < timedelta(seconds=100)
 
 
 @pytest.mark.parametrize("mode", WHEN_SENT)

@@ -9,7 +9,7 @@ from .browser import Tab
 LIST = "/admin/django_redislock/activelock/"
 RELEASE = f"{LIST}release/"
 
-SURE = "Yes, I\N{RIGHT SINGLE QUOTATION MARK}m sure"
+SURE = "Release lock"
 
 
 def path_of(name: str) -> str:
@@ -41,4 +41,4 @@ def ask_to_release(tab: Tab) -> None:
 
 
 def confirm(tab: Tab) -> None:
-    tab.follow(tab.get("button", SURE))
+    tab.follow(tab.get("button", SURE, f"{SURE}s"))

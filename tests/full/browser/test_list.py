@@ -64,7 +64,7 @@ TASK = {
 
 def refresh_every(tab: Tab, seconds: int) -> None:
     tab.script(COUNT_REFRESHES)
-    Select(tab.get("combobox", "Refresh:")).select_by_value(str(seconds))
+    Select(tab.get("combobox", "Auto-refresh:")).select_by_value(str(seconds))
 
 
 def wait_for_refresh(tab: Tab, times: int = 1) -> None:
@@ -83,14 +83,14 @@ def status(tab: Tab) -> str:
 
 def test_refresh_is_off_until_it_is_chosen_and_shows_changes(tab: Tab, releaser, hold) -> None:
     tab.open(LIST)
-    tab.wait_for_text("Nothing is locked now.")
-    assert Select(tab.get("combobox", "Refresh:")).first_selected_option.text == "off"
+    tab.wait_for_text("No lock is held now.")
+    assert Select(tab.get("combobox", "Auto-refresh:")).first_selected_option.text == "Off"
     refresh_every(tab, 2)
 
     lock = hold("invoice:42")
     tab.wait(lambda: lists(tab, "invoice:42"))
     tab.wait_for_text("1 active lock")
-    tab.get("button", "Release all that match (1)…")
+    assert not tab.all("button", "Release 1 matching lock…")
     hold("report")
     tab.wait(lambda: lists(tab, "report"))
     lock.release()
@@ -99,7 +99,7 @@ def test_refresh_is_off_until_it_is_chosen_and_shows_changes(tab: Tab, releaser,
     assert status(tab) == ""
 
     tab.open(LIST)
-    assert Select(tab.get("combobox", "Refresh:")).first_selected_option.text == "every 2 s"
+    assert Select(tab.get("combobox", "Auto-refresh:")).first_selected_option.text == "Every 2 s"
 
 
 def test_refresh_keeps_search_filter_and_scroll(tab: Tab, viewer, hold) -> None:
@@ -156,7 +156,7 @@ def test_a_checked_lock_stays_the_one_that_was_seen(tab: Tab, releaser, hold) ->
     ask_to_release_selected(tab, "other")
 
     tab.wait_for_text("“invoice:42” changed hands")
-    tab.wait_for_text("“invoice:43” came free.")
+    tab.wait_for_text("“invoice:43” was released.")
     assert str(seen) in tab.text
     confirm(tab)
     assert second.owned()
@@ -247,7 +247,7 @@ def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold) -> None:
     assert float(left.text.rstrip("s")) < value - 1
     assert float(age.text.rstrip("s")) > 1
     assert re.fullmatch(r"renewed [1-9]\.\ds ago", state.text)
-    tab.wait_for_text("over, unless renewed")
+    tab.wait_for_text("expired unless renewed")
 
 
 def test_refresh_waits_while_text_is_selected(tab: Tab, viewer, hold) -> None:

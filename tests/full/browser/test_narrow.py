@@ -36,7 +36,7 @@ def test_thirty_holders_fit_without_scrolling(tab: Tab, nothing_left_behind) -> 
 
     ask_to_release(tab)
     assert len(tab.driver.find_elements(By.CSS_SELECTOR, ".redislock-locks tbody tr")) == 30
-    button = tab.get("button", SURE)
+    button = tab.get("button", f"{SURE}s")
     assert button.location["y"] + button.size["height"] < HEIGHT
     confirm(tab)
     assert locks.get("pool") is None

@@ -23,7 +23,7 @@ def test_an_operator_finds_and_releases_locks(tab: Tab, releaser, hold, scripts:
         tab.without_scripts()
     held = {name: hold(name, timeout=2) for name in ("a:first", "a:second", "a:third", "b")}
     tab.open(LIST)
-    assert bool(tab.all("combobox", "Refresh:")) is scripts
+    assert bool(tab.all("combobox", "Auto-refresh:")) is scripts
     search(tab, "a:*")
     assert not lists(tab, "b")
 
@@ -35,7 +35,7 @@ def test_an_operator_finds_and_releases_locks(tab: Tab, releaser, hold, scripts:
 
     tab.open(path_of("b"))
     ask_to_release(tab)
-    tab.follow(tab.get("button", "No, take me back"))
+    tab.follow(tab.get("button", "Cancel"))
     assert held["b"].owned()
     tab.open(path_of("b"))
     ask_to_release(tab)

@@ -1,0 +1,79 @@
+"""The list of locks: additions to Django's own list."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.views.main import ChangeList
+from django.core.paginator import Paginator
+from django.http import HttpRequest
+
+from ..manager import LockManager, locks
+from ..models import ActiveLock
+from .addresses import page_address
+from .queryset import LockQuerySet
+from .wording import alias_away_text, part_text
+
+if TYPE_CHECKING:
+    BasePaginator = Paginator[Any]
+else:
+    BasePaginator = Paginator
+
+
+class LockPaginator(BasePaginator):
+    """A paginator that shows the nearest page if a page does not exist.
+
+    The list becomes shorter by itself, so its last page can disappear between two requests.
+    """
+
+    def validate_number(self, number: Any) -> int:
+        return min(max(int(number), 1), self.num_pages)
+
+
+class LockChangeList(ChangeList):
+    """Django's list with notes about locks that are missing, and links to a lock's cache alias."""
+
+    queryset: LockQuerySet
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        # Without this, an address could have a lookup with a regular expression evaluated.
+        names = {getattr(each, "parameter_name", "") for each in self.list_filter}
+        found = super().get_filters_params(params)
+        return {name: values for name, values in found.items() if name in names}
+
+    @property
+    def unreachable_notes(self) -> list[str]:
+        return [alias_away_text(*each) for each in self.queryset.unreachable]
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences that say which locks are missing in the list, and why."""
+        part = [part_text(self.queryset)] if self.queryset.is_partial else []
+        return self.unreachable_notes + part
+
+    def url_for_result(self, result: Any) -> str:
+        using = "" if result.using == locks.alias else result.using
+        return page_address("change", self.model_admin.admin_site.name, result.name, using=using)
+
+
+def managers_of(request: HttpRequest) -> tuple[LockManager, ...]:
+    """Return the managers of all cache aliases that can store locks, found once per request."""
+    managers: tuple[LockManager, ...] | None = getattr(request, "redislock_managers", None)
+    if managers is None:
+        managers = locks.everywhere()
+        request.redislock_managers = managers  # type: ignore[attr-defined]
+    return managers
+
+
+def permission_test(method: Callable[..., bool], request: Any) -> Callable[[ActiveLock], bool]:
+    """Return the test of a permission method of the admin for one lock.
+
+    If a subclass has written the method without the argument `obj`, it decides for all locks.
+    """
+    try:
+        inspect.signature(method).bind(request, None)
+    except TypeError:
+        return lambda lock: method(request)
+    return lambda lock: method(request, lock)

@@ -1,0 +1,233 @@
+"""The state of a lock, derived from a snapshot: one word, what it means, what a release does.
+
+The admin, the terminal, the JSON output, the metrics and the docs all use these states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.utils.dateparse import parse_datetime
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from .text import age
+
+if TYPE_CHECKING:  # An installed app does not import it.
+    from .snapshots import Holder, Holding, LockInfo
+
+RENEWAL_DUE_FRACTION = 1 / 3
+"""The part of a lease after which its renewal is due."""
+
+RENEWAL_GRACE_SECONDS = 1.0
+RENEWAL_GRACE_FRACTION = 1 / 20
+"""A renewal is overdue if it is late by more than both: these seconds, and this part of the lease.
+A busy machine can be that late."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """One state that a lock, or a hold of it, can be in."""
+
+    code: str
+    """The stable English word for data, addresses and style sheets."""
+
+    label: str | Promise
+    """The word that people read. Translated."""
+
+    mark: str
+    """A sign that shows the state without colour."""
+
+    meaning: str | Promise
+    """One sentence that explains the state. Translated."""
+
+    release: str | Promise
+    """One sentence on what a force-release does in this state. Translated."""
+
+    def __str__(self) -> str:
+        return self.code
+
+
+STALE = LockState(
+    "stale",
+    pgettext_lazy("of a lock", "stale"),
+    "▲",
+    _("Half of the lease has passed without a renewal: the holder is dead, paused or cut off."),
+    _("If the process still runs, it works alongside the next holder until it notices."),
+)
+LATE = LockState(
+    "late",
+    pgettext_lazy("of a lock", "late"),
+    "△",
+    _("The renewal is overdue, but by less than the stale limit: the holder may only be busy."),
+    _("If the process still runs, it works alongside the next holder until it notices."),
+)
+UNRENEWED = LockState(
+    "unrenewed",
+    pgettext_lazy("of a lock", "held (no renewal)"),
+    "○",
+    _("Nobody renews the lease now, so it does not show whether the holder is running."),
+    _("The holder is not stopped, and notices only at its next release or check."),
+)
+HELD = LockState(
+    "held",
+    pgettext_lazy("of a lock", "held"),
+    "●",
+    _("The process of the holder renews the lease in time, though its work may hang."),
+    _("The holder is not stopped, and works alongside the next one until its next renewal."),
+)
+HANDOVER = LockState(
+    "handover",
+    pgettext_lazy("of a lock", "handover"),
+    "…",
+    _("Nobody holds the lock at this moment: it is being handed over to the first waiter."),
+    _("There is nothing to release."),
+)
+QUEUED = LockState(
+    "queued",
+    pgettext_lazy("of a lock", "queued"),
+    "◇",
+    _("A task was sent and waits for a worker: this is its queue lock, which nobody renews."),
+    _("The queued task is not cancelled, and a second one like it can be sent."),
+)
+COOLDOWN = LockState(
+    "cooldown",
+    pgettext_lazy("of a lock", "cooldown"),
+    "◆",
+    _("The holder has released the lock, which stays locked because of at_least_for."),
+    _("A release ends the cooldown early, and stops nobody."),
+)
+
+STATES = {
+    state.code: state for state in (STALE, LATE, UNRENEWED, HELD, HANDOVER, QUEUED, COOLDOWN)
+}
+"""The states by code; those that need attention come first."""
+
+SEVERITY = {code: rank for rank, code in enumerate(STATES)}
+"""The place of each code in that order: 0 needs attention most."""
+
+
+def state_of(info: LockInfo) -> LockState:
+    """Return the state of a lock: the state of the holder that a line about it shows."""
+    holding = primary_holder(info)
+    return state_of_holding(holding) if holding else HANDOVER
+
+
+def state_of_holding(holding: Holding) -> LockState:
+    """Return the state of one hold."""
+    if not holding.timeout:
+        return COOLDOWN
+    if is_overdue(holding):
+        return STALE if holding.is_stale else LATE
+    if holding.renewed:
+        return HELD
+    return QUEUED if is_queued(holding) else UNRENEWED
+
+
+def primary_holder(info: LockInfo) -> Holding | None:
+    """Return the holder that a line about the lock shows.
+
+    It is the first stale holder, or else the first holder whose renewal is overdue, or else the
+    first holder that has not released the lock.
+    """
+    if len(info.holders) < 2:
+        return info.first
+    stale = (each for each in info.holders if each.is_stale)
+    overdue = (each for each in info.holders if is_overdue(each))
+    held = (each for each in info.holders if each.timeout)
+    return next(stale, next(overdue, next(held, info.first)))
+
+
+def longest_lease(holdings: Iterable[Holding]) -> float:
+    """Return when the last lease expires, in seconds since 1970 by the clock of Redis, or 0."""
+    return max((each.expires_at.timestamp() for each in holdings), default=0.0)
+
+
+# Renewal
+
+
+def renewal_interval(holding: Holding) -> float:
+    """Return the seconds between two renewals."""
+    return holding.timeout * RENEWAL_DUE_FRACTION
+
+
+def overdue_for(holding: Holding) -> float:
+    """Return for how many seconds a renewal has been due."""
+    return max(holding.since_renewal - renewal_interval(holding), 0.0)
+
+
+def is_overdue(holding: Holding) -> bool:
+    """Return whether a renewal is overdue. A holder that is stale is overdue, too."""
+    if not holding.renewed or not holding.timeout:
+        return False
+    grace = max(RENEWAL_GRACE_SECONDS, holding.timeout * RENEWAL_GRACE_FRACTION)
+    return holding.is_stale or overdue_for(holding) > grace
+
+
+def was_extended(holding: Holding) -> bool:
+    """Return whether the holder has had the lock for longer than its first lease."""
+    return age(holding) > holding.timeout
+
+
+# Queue locks
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTask:
+    """A task that was sent and holds its queue lock. All texts are untrusted."""
+
+    task_name: str
+    """The name of the task."""
+
+    task_id: str
+    """The id of the task."""
+
+    sender: Holder
+    """The process that sent the task. It does not run the task, and may have ended."""
+
+    since: datetime
+    """When the task was sent (an aware datetime, by the clock of Redis)."""
+
+    expires_at: datetime
+    """When the queue lock expires (an aware datetime, by the clock of Redis)."""
+
+    eta: datetime | None
+    """The earliest start, from `eta` or `countdown`. None if there is none, or it is unknown."""
+
+    broker_queue: str
+    """The broker queue, or an empty string if the sender did not name one."""
+
+
+def is_queued(holding: Holding) -> bool:
+    """Return whether this is the queue lock of a task that was sent and has not started."""
+    is_marked = holding.metadata.get("queued") is True and not holding.renewed
+    return bool(is_marked and holding.timeout and holding.holder.task_id)
+
+
+def queued_task(holding: Holding) -> QueuedTask | None:
+    """Return what is known of the queued task, or None for any other hold."""
+    if not is_queued(holding):
+        return None
+    queue = holding.metadata.get("broker_queue")
+    return QueuedTask(
+        task_name=holding.holder.task_name or "",
+        task_id=holding.holder.task_id or "",
+        sender=holding.holder,
+        since=holding.acquired_at,
+        expires_at=holding.expires_at,
+        eta=_aware_datetime(holding.metadata.get("eta")),
+        broker_queue=queue if isinstance(queue, str) else "",
+    )
+
+
+def _aware_datetime(value: Any) -> datetime | None:
+    """Parse a text of the metadata, which anybody can write. Return None for anything else."""
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+    except ValueError:  # the form of a date, but impossible
+        return None
+    return found if found and found.tzinfo else None
