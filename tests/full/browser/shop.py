@@ -53,8 +53,8 @@ class Visit:
         # The thread that acquires the lock is not the one that renews and releases it.
         lock._shared_owner = SharedOwner()
 
-        def request(*args: Any) -> Any:
-            made = request_of(*args)
+        def request(*args: Any, **options: Any) -> Any:
+            made = request_of(*args, **options)
             made.info = json.dumps(json.loads(made.info) | invented)
             return made
 
