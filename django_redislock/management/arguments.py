@@ -1,4 +1,4 @@
-"""What the subcommands' arguments can be, and what their exit statuses mean."""
+"""Types of arguments, and exit statuses."""
 
 import re
 from argparse import ArgumentTypeError
@@ -12,11 +12,9 @@ from django_redislock.text import parse_duration, printable
 from django_redislock.validators import MAX_COUNT
 
 NOT_DONE, USAGE = 1, 2
-"""Exit statuses: what was named is not held, or refused; the call makes no sense."""
+"""Exit statuses: the lock is not held, or the operation failed; wrong usage."""
 
-
-SHORTEST, LONGEST = 0.1, 3600.0
-"""Seconds between two looks at the locks."""
+MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 3600.0
 
 
 def add_pattern(parser: CommandParser) -> None:
@@ -54,8 +52,8 @@ def duration(text: str) -> float:
 
 def interval(text: str) -> float:
     seconds = duration(text)
-    if not SHORTEST <= seconds <= LONGEST:
-        raise ArgumentTypeError(f"must be from {SHORTEST}s to 1h, got {printable(repr(text))}")
+    if not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
+        raise ArgumentTypeError(f"must be from 0.1s to 1h, got {printable(repr(text))}")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""For tools that complete words in a shell, such as shtab."""
+"""The parser of ``locks``, for tools such as shtab that complete words in a shell."""
 
 from django.core.management.base import CommandParser
 

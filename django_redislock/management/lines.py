@@ -5,8 +5,8 @@ import time
 
 from django.core.management.base import BaseCommand
 
-from django_redislock.management.presenting import moment_text, short_moment_text
-from django_redislock.management.terminal import Paint, plain, write
+from django_redislock.management.formatting import moment_text, short_moment_text
+from django_redislock.management.output import Paint, plain, write
 from django_redislock.management.watching import (
     Change,
     Look,

@@ -20,9 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from django_redislock.lock_state import primary_holder
+from django_redislock.management.formatting import short_moment_text, trouble_first
 from django_redislock.management.lines import paint_of
-from django_redislock.management.presenting import short_moment_text, trouble_first
-from django_redislock.management.terminal import Paint, encodable, plain
+from django_redislock.management.output import Paint, encodable, plain
 from django_redislock.management.watching import (
     Change,
     Look,

@@ -1,42 +1,51 @@
-"""`manage.py locks`: the active locks in the terminal and for scripts."""
+"""`manage.py locks`: lock operations in the terminal and for scripts."""
 
 from argparse import SUPPRESS
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import (
+    BaseCommand,
+    CommandError,
+    CommandParser,
+    no_translations,
+)
 from redis.exceptions import RedisError
 
 from django_redislock.management.arguments import alias
+from django_redislock.management.output import (
+    choose_style,
+    open_closed_streams,
+    tolerate_closed_pipe,
+)
 from django_redislock.management.subcommands import SUBCOMMANDS
-from django_redislock.management.terminal import choose_style, open_closed_streams, whoever_reads
 from django_redislock.manager import locks
 from django_redislock.text import error_text, printable
 
 
 class Command(BaseCommand):
     help = (
-        "See, watch and release active locks, and what became of them."
-        " Exit status: 0 done; 1 what was named is not held, or refused; 2 usage."
+        "List, inspect, watch and release locks."
+        " Exit status: 0 success; 1 the lock is not held, or was not released; 2 wrong usage."
     )
-    # Another app's failing check must not stand in the way of a look at the locks.
+    # A failing check of another app must not prevent a look at the locks.
     requires_system_checks = ()
 
     is_command_line = False
-    """Whether a shell started it, and not `call_command`."""
+    """Whether a shell started the command, and not `call_command`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         open_closed_streams()
         super().__init__(*args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        complain_plainly(parser)
+        escape_errors(parser)
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
         for name, subcommand in SUBCOMMANDS.items():
             subparser = subparsers.add_parser(
                 name, help=subcommand.HELP, description=subcommand.HELP
             )
-            complain_plainly(subparser)
+            escape_errors(subparser)
             subcommand.add_arguments(subparser)
             add_common_arguments(subparser)
 
@@ -44,25 +53,25 @@ class Command(BaseCommand):
         self.is_command_line = True
         super().run_from_argv(argv)
 
+    @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
         subcommand = SUBCOMMANDS[options["subcommand"]]
         choose_style(self, options)
         manager = locks.using(options["using"])
         try:
-            with whoever_reads(self):
+            with tolerate_closed_pipe(self):
                 subcommand.run(self, manager, options)
         except RedisError as error:
-            told = f"The locks on {manager.alias!r} can't be reached: {error}"
-            raise CommandError(error_text(told)) from None
+            text = f"The locks on {manager.alias!r} can't be reached: {error}"
+            raise CommandError(error_text(text)) from None
         except ImproperlyConfigured as error:
             raise CommandError(error_text(error)) from None
 
 
-def complain_plainly(parser: CommandParser) -> None:
-    """Have what it says of arguments be printable, as a name that begins with a dash is taken for
-    one of them."""
-    complain = parser.error
-    parser.error = lambda message: complain(printable(message))  # type: ignore[method-assign]
+def escape_errors(parser: CommandParser) -> None:
+    """Make the errors of a parser printable, because they quote arguments."""
+    error = parser.error
+    parser.error = lambda message: error(printable(message))  # type: ignore[method-assign]
 
 
 def add_common_arguments(parser: CommandParser) -> None:

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_redislock.health import Health
 from django_redislock.management.arguments import NOT_DONE
-from django_redislock.management.terminal import aligned, whoever_reads, write
+from django_redislock.management.output import aligned, tolerate_closed_pipe, write
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
@@ -31,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     health = manager.health()
-    with whoever_reads(command):
+    with tolerate_closed_pipe(command):
         for line in [as_json(health)] if options["format"] == "json" else as_table(health):
             write(command, line)
     refuse(health, {"failed", options["fail_on"]})

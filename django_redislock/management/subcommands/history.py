@@ -1,30 +1,37 @@
-"""`locks history`: what became of locks lately."""
+"""`locks history`: the recorded events."""
 
+from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
+from django.utils import timezone
 
 from django_redislock.conf import conf
-from django_redislock.management.arguments import limit, name
-from django_redislock.management.presenting import (
+from django_redislock.management.arguments import duration, limit, pattern
+from django_redislock.management.formatting import (
     OUTCOMES,
     json_array,
     json_text,
-    told_facts,
+    record_facts,
     write_events,
 )
 from django_redislock.manager import LockManager
 from django_redislock.snapshots import Event
+from django_redislock.text import any_of
 from django_redislock.validators import MAX_COUNT
 
-HELP = "Show what became of locks lately, the latest first."
+HELP = "List the recorded events of locks, the latest first."
 
-DEFAULT = 100
+DEFAULT_EVENTS = 100
 
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
-        "name", nargs="?", type=name, metavar="NAME", help="A lock's name; without one, all."
+        "pattern",
+        nargs="?",
+        type=pattern,
+        metavar="NAME",
+        help="A lock's name, or a pattern: * is any text, ? any one character. Default: all.",
     )
     parser.add_argument(
         "--outcome",
@@ -32,45 +39,58 @@ def add_arguments(parser: CommandParser) -> None:
         action="extend",
         choices=OUTCOMES,
         metavar="O",
-        help=f"Only what ended so: {', '.join(OUTCOMES)}. Write it behind NAME.",
+        help=f"Only these outcomes: {', '.join(OUTCOMES)}. Write it after NAME.",
+    )
+    parser.add_argument(
+        "--since", type=duration, metavar="D", help="Only the last D: 90s, 5m, 2h, 1d."
     )
     parser.add_argument(
         "--limit",
         type=limit,
-        default=DEFAULT,
+        default=DEFAULT_EVENTS,
         metavar="N",
-        help=f"At most N events; default: {DEFAULT}.",
+        help=f"At most N events; default: {DEFAULT_EVENTS}.",
     )
     parser.add_argument(
         "--format",
         choices=("table", "json", "jsonl"),
         default="table",
-        help="table, for people (the default); json is one array; jsonl a line for each event.",
+        help="table, for people (the default); json: one array; jsonl: one object per line.",
     )
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    events = latest(manager, options["name"], options["outcome"], options["limit"])
+    events = matching_events(manager, options)
     if options["format"] == "json":
-        for part in json_array(map(told_facts, events)):
+        for part in json_array(map(record_facts, events)):
             command.stdout.write(part, ending="")
     elif options["format"] == "jsonl":
         for event in events:
-            command.stdout.write(json_text(told_facts(event)))
+            command.stdout.write(json_text(record_facts(event)))
     elif events:
         write_events(command, events)
     else:
         command.stdout.write("No history." if conf.history else "No history is kept.")
 
 
-def latest(
-    manager: LockManager, name: str | None, outcomes: list[str] | None, limit: int
-) -> list[Event]:
-    """Return the latest `limit` events of these outcomes, looking back as far as it takes."""
-    asked = limit
+def matching_events(manager: LockManager, options: dict[str, Any]) -> list[Event]:
+    """Return the latest matching events, reading as far back as necessary."""
+    pattern, outcomes, limit = options["pattern"], options["outcome"], options["limit"]
+    is_name = pattern is not None and not {"*", "?"} & set(pattern)
+    matches = any_of((pattern or "*",)).match
+    # An age that is longer than all time is no limit.
+    age = min(options["since"] or 0.0, timedelta(days=36500).total_seconds())
+    since = None if options["since"] is None else timezone.now() - timedelta(seconds=age)
+    count = limit
     while True:
-        events = manager.history(name, asked)
-        wanted = [event for event in events if not outcomes or event.outcome in outcomes]
-        if len(wanted) >= limit or len(events) < asked or asked == MAX_COUNT:
-            return wanted[:limit]
-        asked = min(asked * 10, MAX_COUNT)
+        events = manager.history(pattern if is_name else None, count)
+        recent = [event for event in events if since is None or event.at >= since]
+        found = [
+            event
+            for event in recent
+            if matches(event.name) and (not outcomes or event.outcome in outcomes)
+        ]
+        is_complete = len(events) < count or len(recent) < len(events) or count == MAX_COUNT
+        if is_complete or len(found) >= limit:
+            return found[:limit]
+        count = min(count * 10, MAX_COUNT)

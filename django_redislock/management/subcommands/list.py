@@ -1,24 +1,23 @@
 """`locks list`: the active locks, as a table or as JSON."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from django_redislock.management.arguments import add_pattern, limit
-from django_redislock.management.presenting import (
+from django_redislock.management.formatting import (
     HEADER,
     HIDEABLE,
     MIN_WIDTHS,
-    as_json,
-    as_rows,
+    json_array,
+    lock_facts,
+    lock_rows,
     trouble_first,
 )
-from django_redislock.management.terminal import write_table
+from django_redislock.management.output import write_table
 from django_redislock.manager import LockManager
-from django_redislock.snapshots import LockInfo
 
-HELP = "Show the active locks, those with trouble first."
+HELP = "List the active locks: stale locks first, then the locks with the most waiters."
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -27,31 +26,23 @@ def add_arguments(parser: CommandParser) -> None:
         "--format",
         choices=("table", "json"),
         default="table",
-        help="table, for people (the default); json has all there is to know, the owners'"
-        " tokens too.",
+        help="table, for people (the default); json has all fields, also the lock tokens.",
     )
-    parser.add_argument("--limit", type=limit, metavar="N", help="At most N locks.")
+    parser.add_argument(
+        "--limit", type=limit, metavar="N", help="At most N locks, whose leases expire first."
+    )
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    found = look(manager, options["pattern"], options["limit"])
+    pattern, limit = options["pattern"], options["limit"]
+    infos = manager.active(pattern) if limit is None else manager.page(pattern, stop=limit).infos
     if options["format"] == "json":
-        for part in as_json(found):
+        for part in json_array(map(lock_facts, infos)):
             command.stdout.write(part, ending="")
-    elif infos := sorted(found, key=order):
-        write_table(command, HEADER, as_rows(infos, command.style), MIN_WIDTHS, HIDEABLE)
+        return
+    found = sorted(infos, key=lambda info: (*trouble_first(info), info.ttl or 0.0, info.name))
+    if found:
+        write_table(command, HEADER, lock_rows(found, command.style), MIN_WIDTHS, HIDEABLE)
     else:
-        command.stdout.write("No active locks.")
-
-
-def order(info: LockInfo) -> tuple[object, ...]:
-    """Return a sort key: trouble first, then the lease that expires first."""
-    left = info.ttl or 0.0
-    return *trouble_first(info), left, info.name
-
-
-def look(manager: LockManager, pattern: str | None, limit: int | None) -> Iterable[LockInfo]:
-    """All of them a page at a time; of a few, those whose leases end first."""
-    if limit is None:
-        return manager.active(pattern)
-    return manager.page(pattern, stop=limit).infos
+        matching = " matches" if pattern else ""
+        command.stdout.write(f"No active lock{matching}." if pattern else "No active locks.")

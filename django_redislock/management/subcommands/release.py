@@ -1,21 +1,26 @@
-"""`locks release`: take locks from their holders, knowingly."""
+"""`locks release`: force-release locks, after a confirmation."""
 
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name, pattern
-from django_redislock.management.presenting import release_text
-from django_redislock.management.releasing import Choice, Held, choose, release
-from django_redislock.management.terminal import let_nobody_read, stop, whoever_reads, write
+from django_redislock.management.formatting import release_text, similar_names_text
+from django_redislock.management.output import discard_output, stop, tolerate_closed_pipe, write
 from django_redislock.manager import LockManager
-from django_redislock.text import printable
+from django_redislock.snapshots import Holding
+from django_redislock.text import age, any_of, printable, short_duration
 
-HELP = "Take locks from their holders."
+HELP = "Force-release locks. This does not stop their holders."
 
-GOES_ON = "(After a release a holder goes on until it notices, beside the next one.)"
+WARNING = "A release does not stop a holder, which works alongside the next one until it notices."
+
+
+class Hold(NamedTuple):
+    name: str
+    holding: Holding
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -26,89 +31,144 @@ def add_arguments(parser: CommandParser) -> None:
         "--older-than",
         type=duration,
         metavar="D",
-        help="Only what has been held for longer than D: 90s, 5m, 2h, 1d, or plain seconds.",
+        help="Only holders that have held for longer than D: 90s, 5m, 2h, 1d, or plain seconds.",
     )
+    parser.add_argument("--host", metavar="H", help="Only holders on this host.")
     parser.add_argument(
-        "--token", metavar="T", help="Only if the holder with this token still holds it."
+        "--task",
+        type=pattern,
+        metavar="T",
+        help="Only holders that run this Celery task: its name, a pattern of names, or its id.",
     )
-    parser.add_argument("--dry-run", action="store_true", help="Only say what would be released.")
-    parser.add_argument("--yes", action="store_true", help="Don't ask.")
+    parser.add_argument("--stale", action="store_true", help="Only stale holders.")
+    parser.add_argument("--token", metavar="T", help="Only the holder with this lock token.")
+    parser.add_argument("--dry-run", action="store_true", help="Only show the matching holders.")
+    parser.add_argument(
+        "--yes", "--noinput", action="store_true", help="Don't ask for confirmation."
+    )
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    outcome = choose(manager, choice_of(options))
-    if not outcome.chosen and not outcome.refused:
+    check_usage(options)
+    holds, failures = select(manager, options)
+    if not holds and not failures:
         command.stdout.write("No active lock matches.")
     if options["dry_run"]:
-        tell(command, "Would release", outcome.chosen)
-    elif outcome.chosen:
-        confirm(command, outcome.chosen, options["yes"])
-        outcome.refused += release_all(command, manager, outcome.chosen)
-    if outcome.refused:
-        raise CommandError("\n".join(outcome.refused), returncode=NOT_DONE)
+        report(command, "Would release", holds)
+    elif holds:
+        confirm(command, holds, options["yes"])
+        failures += release(command, manager, holds)
+    if failures:
+        raise CommandError("\n".join(failures), returncode=NOT_DONE)
 
 
-def choice_of(options: dict[str, Any]) -> Choice:
-    """Return which holders are meant; `CommandError` if the options contradict each other."""
+def check_usage(options: dict[str, Any]) -> None:
     names, matching, everything = options["names"], options["pattern"], options["all"]
-    older_than = options["older_than"]
+    filters = options["older_than"] is not None, options["host"], options["task"], options["stale"]
     if sum(map(bool, (names, matching, everything))) > 1:
         raise CommandError("Give either NAMEs, --pattern or --all.", returncode=USAGE)
-    if not (names or matching or everything or older_than is not None):
-        raise CommandError("Give NAMEs, --pattern, --older-than or --all.", returncode=USAGE)
+    if not any((names, matching, everything, *filters)):
+        usage = "Give NAMEs, --pattern, --older-than, --host, --task, --stale or --all."
+        raise CommandError(usage, returncode=USAGE)
     if options["token"] is not None and len(names) != 1:
         raise CommandError("--token requires exactly one NAME.", returncode=USAGE)
-    return Choice(
-        names=tuple(names),
-        pattern=matching,
-        older_than=-1 if older_than is None else older_than,
-        token=options["token"],
-    )
 
 
-def confirm(command: BaseCommand, chosen: list[Held], yes: bool) -> None:
+def select(manager: LockManager, options: dict[str, Any]) -> tuple[list[Hold], list[str]]:
+    """Return the holds that match, and a line for each NAME that has none."""
+    why_not = mismatch(options)
+    names, failures = options["names"], []
+    if not names:
+        infos = manager.active(options["pattern"])
+        holds = [Hold(info.name, holding) for info in infos for holding in info.holders]
+        return [hold for hold in holds if why_not(hold.holding) is None], []
+    holds = []
+    for each in dict.fromkeys(names):
+        info = manager.get(each)
+        if info is None or not info.holders:
+            failures.append(f"{printable(each)} is not held{similar_names_text(manager, each)}")
+            continue
+        reasons = [why_not(holding) for holding in info.holders]
+        found = zip(info.holders, reasons, strict=True)
+        holds += [Hold(each, holding) for holding, reason in found if reason is None]
+        if None not in reasons:
+            failures.append(f"{printable(each)} {reasons[0]}")
+    return holds, failures
+
+
+def mismatch(options: dict[str, Any]) -> Callable[[Holding], str | None]:
+    """Return a function that says why a hold does not match, or None if it matches."""
+    older_than = -1.0 if options["older_than"] is None else options["older_than"]
+    is_task = any_of((options["task"] or "",)).match
+
+    def why_not(holding: Holding) -> str | None:
+        holder = holding.holder
+        if options["token"] is not None and holding.token != options["token"]:
+            return "is not held with that token"
+        if options["host"] and holder.host != options["host"]:
+            return "is held on another host"
+        if options["task"] and not any(
+            map(is_task, (holder.task_name or "", holder.task_id or ""))
+        ):
+            return "is not held by that task"
+        if options["stale"] and not holding.is_stale:
+            return "is not stale"
+        if age(holding) <= older_than:
+            return f"has been held for only {short_duration(age(holding))}"
+        return None
+
+    return why_not
+
+
+def confirm(command: BaseCommand, holds: list[Hold], yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
-    if not agrees(command, chosen):
+    try:
+        report(command, "To be released:", holds)
+        if any(holding.timeout for _, holding in holds):
+            write(command, WARNING)
+        is_confirmed = input(f"Release {counts_text(holds)}? [y/N] ").strip().lower() in (
+            "y",
+            "yes",
+        )
+    except BrokenPipeError:
+        discard_output(command)
+        is_confirmed = False
+    except (EOFError, KeyboardInterrupt):
+        is_confirmed = False
+    if not is_confirmed:
         stop(command, "Nothing was released.", NOT_DONE)
 
 
-def agrees(command: BaseCommand, chosen: list[Held]) -> bool:
-    try:
-        tell(command, "To be released:", chosen)
-        if any(holding.timeout for _, holding in chosen):
-            write(command, GOES_ON)
-        return input(f"Release {len(chosen)}? [y/N] ").strip().lower() in ("y", "yes")
-    except BrokenPipeError:
-        let_nobody_read(command)
-        return False
-    except (EOFError, KeyboardInterrupt):
-        return False
+def counts_text(holds: list[Hold]) -> str:
+    locks, stale = len({hold.name for hold in holds}), sum(each.holding.is_stale for each in holds)
+    text = "1 lock" if locks == 1 else f"{locks} locks"
+    if len(holds) > locks:
+        text += f" with {len(holds)} holders"
+    return f"{text} ({stale} stale)" if stale else text
 
 
-def release_all(command: BaseCommand, manager: LockManager, chosen: Iterable[Held]) -> list[str]:
-    """Return what went otherwise; to be told of what was released is no condition for more."""
-    amiss = []
-    for held in chosen:
-        if release(manager, held):
-            amiss += tell_released(command, held)
-        else:
-            amiss.append(f"{printable(held.name)} has changed hands or come free")
-    return amiss
+def release(command: BaseCommand, manager: LockManager, holds: Iterable[Hold]) -> list[str]:
+    """Release by token, so that a newer holder keeps its lock. Return what went wrong.
+
+    If the output cannot be written, the remaining holds are still released.
+    """
+    failures = []
+    for hold in holds:
+        if not manager.force_release(hold.name, hold.holding.token):
+            failures.append(f"{printable(hold.name)} was not released: the holder has changed")
+            continue
+        try:
+            with tolerate_closed_pipe(command):
+                report(command, "Released", [hold])
+        except OSError as error:
+            discard_output(command)  # so that the error is reported once
+            failures.append(f"Could not write output: {error.strerror}. The locks were released.")
+    return failures
 
 
-def tell_released(command: BaseCommand, held: Held) -> list[str]:
-    try:
-        with whoever_reads(command):
-            tell(command, "Released", [held])
-    except OSError as error:
-        let_nobody_read(command)  # so that it is complained of once
-        return [f"Could not write output: {error.strerror}. The locks were released."]
-    return []
-
-
-def tell(command: BaseCommand, what: str, chosen: Iterable[Held]) -> None:
-    for held in chosen:
-        write(command, f"{what} {release_text(*held)}")
+def report(command: BaseCommand, what: str, holds: Iterable[Hold]) -> None:
+    for hold in holds:
+        write(command, f"{what} {release_text(*hold)}")

@@ -2,19 +2,20 @@
 
 import threading
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from redis.exceptions import RedisError
 
 from django_redislock import validators
 from django_redislock.exceptions import LockError
-from django_redislock.management import running
+from django_redislock.management import command_runner
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name
-from django_redislock.management.terminal import plain, stop
+from django_redislock.management.output import plain, stop
 from django_redislock.manager import LockManager
-from django_redislock.text import printable
+from django_redislock.text import error_text, printable
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
 
@@ -27,9 +28,9 @@ USAGE_LINE = (
 def add_arguments(parser: CommandParser) -> None:
     parser.usage = USAGE_LINE
     parser.epilog = (
-        f"Exit status: the command's own, 128 + n for signal n; 126 it can't be executed, 127 not"
-        f" found; {running.LOST} the lock was lost; 1 the lock was not acquired, or Redis is"
-        f" away; 2 usage."
+        "Exit status: of the command, 128 + n for signal n; 126 it cannot be executed, 127 not"
+        f" found; {command_runner.LOST} the lock was lost; 1 the lock was not acquired, or Redis"
+        " is unreachable; 2 wrong usage."
     )
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
     parser.add_argument(
@@ -40,13 +41,13 @@ def add_arguments(parser: CommandParser) -> None:
     )
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument(
-        "--wait", type=duration, metavar="S", help="Wait so long at most; default: for ever."
+        "--wait", type=duration, metavar="S", help="Wait at most this long; default: no limit."
     )
     waiting.add_argument("--skip", action="store_true", help="Don't wait.")
     parser.add_argument(
         "--grace",
         type=duration,
-        default=running.GRACE,
+        default=command_runner.GRACE_SECONDS,
         metavar="S",
         help="From SIGTERM to SIGKILL, if the lock is lost; default: 10.",
     )
@@ -59,7 +60,7 @@ def add_arguments(parser: CommandParser) -> None:
         " about it, except with -v 2.",
     )
     parser.set_defaults(argv=())
-    # What argparse makes of "--" differs from version to version, and a command may have its own.
+    # The versions of argparse treat "--" differently, and the command can contain one, too.
     parser.parse_known_args = _UpToDashes(parser)  # type: ignore[method-assign,assignment]
 
 
@@ -71,32 +72,37 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     # A skipped run that counts as a success is silent, so that cron sends no mail about it.
     is_quiet = status_if_skipped == 0 and options["verbosity"] < 2
 
-    def say(text: str, *, calm: bool = False) -> None:
-        if calm and is_quiet:
+    def say(text: str, *, is_routine: bool = False) -> None:
+        if is_routine and is_quiet:
             return
-        with suppress(OSError, ValueError):  # nobody reads it any more
-            command.stderr.write(text, style_func=plain if calm else None)
+        with suppress(OSError, ValueError):  # stderr is closed
+            command.stderr.write(text, style_func=plain if is_routine else None)
+
+    def fail(reason: object, status: int = NOT_DONE) -> NoReturn:
+        stop(command, f"Not run: {error_text(reason)}", status, command.style.ERROR)
 
     try:
-        status = running.run(manager, job_of(options), say)
-    except running.NotAcquired as conflict:
+        status = command_runner.run(manager, job_of(options, fail), say)
+    except command_runner.NotAcquired as conflict:
         if is_quiet:
             return
-        stop(command, f"Not run: {conflict}", status_if_skipped, command.style.ERROR)
+        fail(conflict, status_if_skipped)
     except LockError as error:
-        raise CommandError(printable(error), returncode=NOT_DONE) from error
+        fail(error)
+    except RedisError as error:
+        fail(f"the locks on {manager.alias!r} can't be reached: {error}")
     if status:
         raise SystemExit(status)
 
 
-def job_of(options: dict[str, Any]) -> running.Job:
-    """Return what is to be run; `CommandError` if there is no command."""
+def job_of(options: dict[str, Any], fail: Callable[[str, int], NoReturn]) -> command_runner.Job:
+    """Return the command and its options. Fail if there is no command."""
     argv = tuple(options["argv"])
     if not argv or not argv[0]:
-        raise CommandError("Give the command after --, as in: NAME -- ls -l", returncode=USAGE)
+        fail("give the command after --, as in: NAME -- ls -l", USAGE)
     if any("\0" in argument for argument in argv):
-        raise CommandError("The command contains a NUL character.", returncode=USAGE)
-    return running.Job(
+        fail("the command contains a NUL character", USAGE)
+    return command_runner.Job(
         name=options["name"],
         argv=argv,
         timeout=options["timeout"],
@@ -119,7 +125,7 @@ def exit_code(text: str) -> int:
 
 
 class _UpToDashes:
-    """Parses what stands before the first ``--``; the rest is the command."""
+    """Parses the arguments before the first ``--``. The rest is the command."""
 
     def __init__(self, parser: CommandParser) -> None:
         self._parser = parser

@@ -1,47 +1,43 @@
-"""`locks show`: all that is known of one lock."""
+"""`locks show`: one lock, its holders, waiters and history."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+import shlex
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_redislock.lock_state import (
-    is_overdue,
+    COOLDOWN,
+    HANDOVER,
+    LATE,
+    QUEUED,
+    STALE,
     overdue_for,
     primary_holder,
+    queued_task,
     renewal_interval,
+    state_of,
+    state_of_holding,
     was_extended,
 )
 from django_redislock.management.arguments import NOT_DONE, name
-from django_redislock.management.presenting import (
+from django_redislock.management.formatting import (
     json_text,
     lock_facts,
     metadata_text,
     moment_text,
+    record_facts,
     renewal_text,
-    told_facts,
+    similar_names_text,
     write_events,
 )
-from django_redislock.management.terminal import Paint, plain, write, write_table
+from django_redislock.management.output import plain, write, write_table
 from django_redislock.manager import LockManager
-from django_redislock.snapshots import Event, Holding, LockInfo, Waiter
+from django_redislock.snapshots import Holding, LockInfo, Waiter
 from django_redislock.text import age, holder_text, printable, short_duration, task_text
 
-HELP = "Show one lock: who holds it, who waits, and what became of it before."
+HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
 
-QUEUE, EVENTS = 100, 10
-"""How many waiters and events are shown."""
-
-
-class Known(NamedTuple):
-    name: str
-    info: LockInfo | None
-    queue: tuple[Waiter, ...]
-    history: tuple[Event, ...]
-
-    @property
-    def is_nothing(self) -> bool:
-        return self.info is None and not self.history
+MAX_WAITERS, MAX_EVENTS = 100, 10
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -50,103 +46,93 @@ def add_arguments(parser: CommandParser) -> None:
         "--format",
         choices=("text", "json"),
         default="text",
-        help="text, for people (the default); json has all there is to know, the owners'"
-        " tokens too.",
+        help="text, for people (the default); json has all fields, also the lock tokens.",
     )
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    known = look(manager, options["name"])
+    name = options["name"]
+    info, history = manager.get(name), manager.history(name, MAX_EVENTS)
+    waiters = manager.queue(name, MAX_WAITERS) if info else ()
     if options["format"] == "json":
-        command.stdout.write(json_text(facts(known)))
-    elif not known.is_nothing:
-        tell(command, known)
-    if known.is_nothing:
-        refusal = f"{printable(known.name)} is not held, and has no history"
-        raise CommandError(refusal, returncode=NOT_DONE)
+        free = {"name": name, "kind": None, "capacity": None, "state": "free", "waiters": 0}
+        facts = {
+            **(lock_facts(info) if info else {**free, "holders": []}),
+            "queue": [record_facts(waiter) for waiter in waiters],
+            "history": [record_facts(event) for event in history],
+        }
+        command.stdout.write(json_text(facts))
+    if info is None and not history:
+        unknown = f"{printable(name)} is not held, and has no history"
+        raise CommandError(unknown + similar_names_text(manager, name), returncode=NOT_DONE)
+    if options["format"] == "json":
+        return
+    if info is None:
+        write(command, f"{printable(name)} is free.")
+    else:
+        write_lock(command, info, waiters)
+    if history:
+        write_heading(command, "History")
+        write_events(command, history)
+    if info:
+        write(command, "")
+        write(command, f"Next: {next_step(info)}")
 
 
-def look(manager: LockManager, name: str) -> Known:
-    info, history = manager.get(name), manager.history(name, EVENTS)
-    return Known(name, info, manager.queue(name, QUEUE) if info else (), history)
+def write_lock(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, ...]) -> None:
+    paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
+    for line in summary(info):
+        write(command, line, paint)
+    if waiters:
+        longest = short_duration(max(waiter.waited for waiter in waiters))
+        count = "1 waiter" if info.waiters == 1 else f"{info.waiters} waiters"
+        write(command, f"{count}, the longest for {longest}.", paint)
+    for holding in info.holders:
+        write_holding(command, holding, info)
+    if waiters:
+        write_heading(command, "Waiters")
+        header = ("WAITS FOR", "HOLDER", "TASK", share_label(info).upper(), "METADATA")
+        rows = [(plain, waiter_cells(waiter, info)) for waiter in waiters]
+        write_table(command, header, rows)
 
 
-def facts(known: Known) -> dict[str, Any]:
-    free = {"name": known.name, "kind": None, "capacity": None, "state": "free", "waiters": 0}
-    return {
-        **(lock_facts(known.info) if known.info else {**free, "holders": []}),
-        "queue": [told_facts(waiter) for waiter in known.queue],
-        "history": [told_facts(event) for event in known.history],
-    }
-
-
-def tell(command: BaseCommand, known: Known) -> None:
-    for line in sentences(known):
-        write(command, line, paint_of(command, known.info))
-    if known.info:
-        for holding in known.info.holders:
-            tell_holding(command, holding, known.info)
-    if known.info and known.queue:
-        tell_queue(command, known.queue, known.info)
-    if known.history:
-        head(command, "Lately")
-        write_events(command, known.history)
-
-
-def tell_queue(command: BaseCommand, queue: Iterable[Waiter], info: LockInfo) -> None:
-    head(command, "Queue")
-    header = ("WAITS FOR", "HOLDER", "TASK", share_label(info).upper(), "METADATA")
-    write_table(command, header, [(plain, waiter_cells(waiter, info)) for waiter in queue])
-
-
-def head(command: BaseCommand, text: str) -> None:
+def write_heading(command: BaseCommand, text: str) -> None:
     write(command, "")
     write(command, text, command.style.MIGRATE_HEADING)
 
 
-def paint_of(command: BaseCommand, info: LockInfo | None) -> Paint:
-    if info is None:
-        return plain
-    return command.style.ERROR if info.is_stale else command.style.SUCCESS
-
-
-def sentences(known: Known) -> Sequence[str]:
-    shown = printable(known.name)
-    if known.info is None:
-        return [f"{shown} is free."]
-    said = [f"{shown} {state_text(known.info)}"]
-    if known.info.state == "held" and (held := primary_holder(known.info)):
-        said.append(advice(held))
-    waiters = known.info.waiters
-    if known.queue and waiters:
-        longest = short_duration(max(waiter.waited for waiter in known.queue))
-        waits = "1 waits" if waiters == 1 else f"{waiters} wait"
-        said.append(f"{waits} for it, the longest for {longest}.")
-    return said
-
-
-def state_text(info: LockInfo) -> str:
-    held = primary_holder(info)
+def summary(info: LockInfo) -> list[str]:
+    """Return who holds the lock, and whether a release is safe, as the admin says it."""
+    held, state = primary_holder(info), state_of(info)
+    lock = f"{printable(info.name)} ({info.kind})"
     if held is None:
-        return f"({info.kind}) is between two holders."
-    left = short_duration(held.ttl)
-    if info.state == "cooldown":
-        return f"({info.kind}) was released, and stays taken for another {left}."
-    since = f"({info.kind}) is held by {by_text(info)}, for {short_duration(age(held))}"
-    return f"{since}; {renewal_text(held)}."
+        return [f"{lock} is being handed over to the next waiter."]
+    left, duration = short_duration(held.ttl), short_duration(age(held))
+    if state is COOLDOWN:
+        return [f"{lock} was released, and is in cooldown for another {left}."]
+    if queued := queued_task(held):
+        eta = f" It starts at {moment_text(queued.eta)} at the earliest." if queued.eta else ""
+        return [
+            f"{lock} is queued: {task_text(held)} was sent {duration} ago by {holder_text(held)}.",
+            f"Queued: the task has not started.{eta} The queue lock expires in {left}."
+            f" {QUEUED.release}",
+        ]
+    holders = holder_text(held) if len(info.holders) == 1 else f"{len(info.holders)} holders"
+    return [f"{lock} is held by {holders}, for {duration}; {renewal_text(held)}.", advice(held)]
 
 
 def advice(holding: Holding) -> str:
-    """Return whether releasing the lock is safe, as the admin's page of the lock says."""
+    """Return whether releasing the lock is safe."""
     left, interval = short_duration(holding.ttl), short_duration(renewal_interval(holding))
-    if is_overdue(holding):
+    state = state_of_holding(holding)
+    if state in (STALE, LATE):
         overdue = short_duration(overdue_for(holding))
-        state = "is dead or paused, or cannot reach Redis"
-        if not holding.is_stale:
-            state = "may be busy, paused or dead, or may not reach Redis"
+        cause = "is dead or paused, or cannot reach Redis"
+        if state is LATE:
+            cause = "may be busy, paused or dead, or may not reach Redis"
         return (
             f"Renewal overdue for {overdue}: check the process first. Renewal was due every"
-            f" {interval}. The holder {state}. The lease expires in {left}."
+            f" {interval}. The holder {cause}. The lease expires in {left}."
         )
     if holding.renewed:
         return "In use: releasing is not safe. The process is running, but it may hang."
@@ -160,22 +146,47 @@ def advice(holding: Holding) -> str:
     return f"{text} The lease expires in {left} unless it is renewed then."
 
 
-def by_text(info: LockInfo) -> str:
-    if len(info.holders) > 1:
-        return f"{len(info.holders)} holders"
-    return "".join(map(holder_text, info.holders))
+def next_step(info: LockInfo) -> str:
+    """Return what an operator should do about a lock that blocks something."""
+    held, state = primary_holder(info), state_of(info)
+    if held is None or state is HANDOVER:
+        return "show the lock again."
+    release = f"locks release {shlex.quote(info.name)}"
+    if printable(info.name) != info.name:  # nobody could type it
+        release = "locks release --pattern, with ? for each escape in the name"
+    left, holder = short_duration(held.ttl), held.holder
+    if state is COOLDOWN:
+        return f"wait {left}, or end the cooldown now: {release}"
+    if queued := queued_task(held):
+        queue = f" {printable(queued.broker_queue)}" if queued.broker_queue else ""
+        return (
+            f"check that the message is still in the broker queue{queue}, and that a worker"
+            f" consumes it. If the message is gone: {release}"
+        )
+    host = printable(holder.host or "its host")
+    if state in (STALE, LATE):
+        return (
+            f"check whether the process exists, on {host}: ps -p {holder.pid or 'PID'}. If it is"
+            f" gone, wait {left}, or: {release}"
+        )
+    task = f", or inspect task {printable(holder.task_id)}" if holder.task_id else ""
+    return f"see what the process does, on {host}: py-spy dump --pid {holder.pid or 'PID'}{task}"
 
 
-def tell_holding(command: BaseCommand, holding: Holding, info: LockInfo) -> None:
-    head(command, f"Holder {holder_text(holding)}")
+def write_holding(command: BaseCommand, holding: Holding, info: LockInfo) -> None:
+    is_queued = queued_task(holding) is not None
+    write_heading(command, f"{'Sender' if is_queued else 'Holder'} {holder_text(holding)}")
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
+    left = short_duration(holding.ttl)
+    lease = f"{left} of {short_duration(holding.timeout)} left, {renewal_text(holding)}"
+    share = f"{holding.weight} of {info.capacity}" if info.capacity > 1 else ""
     lines = {
         "task": task_text(holding),
         "acquired": moment_text(holding.acquired_at) + waited,
         "held for": short_duration(age(holding)) if holding.timeout else "",
-        "lease": lease_text(holding),
+        "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
-        share_label(info): share_text(holding, info),
+        share_label(info): access_text(holding) if info.kind == "readwrite" else share,
         "metadata": metadata_text(holding.metadata),
     }
     for label, text in lines.items():
@@ -183,25 +194,12 @@ def tell_holding(command: BaseCommand, holding: Holding, info: LockInfo) -> None
             write(command, f"  {label:9} {text}")
 
 
-def lease_text(holding: Holding) -> str:
-    left = short_duration(holding.ttl)
-    if not holding.timeout:
-        return f"released; cools down for {left}"
-    return f"{left} of {short_duration(holding.timeout)} left, {renewal_text(holding)}"
-
-
 def share_label(info: LockInfo) -> str:
     return "access" if info.kind == "readwrite" else "weight"
 
 
-def share_text(holding: Holding, info: LockInfo) -> str:
-    if info.kind == "readwrite":
-        return access_text(holding)
-    return f"{holding.weight} of {info.capacity}" if info.capacity > 1 else ""
-
-
-def access_text(told: Holding | Waiter) -> str:
-    return "writes" if told.weight > 1 else "reads"
+def access_text(record: Holding | Waiter) -> str:
+    return "writes" if record.weight > 1 else "reads"
 
 
 def waiter_cells(waiter: Waiter, info: LockInfo) -> tuple[str, ...]:

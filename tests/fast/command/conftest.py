@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -42,9 +43,9 @@ def acquire_and_release(lock) -> bool:
 
 
 @contextmanager
-def held_by_task(name: str) -> Iterator[None]:
+def held_by_task(name: str, **options: Any) -> Iterator[None]:
     """A lock whose holder is a task of the name "sync"."""
-    lock = locks.lock(name, timeout=90, auto_renewal=False)
+    lock = locks.lock(name, timeout=90, auto_renewal=False, **options)
 
     @Celery(set_as_current=False).task(name="sync", shared=False)
     def acquire() -> None:

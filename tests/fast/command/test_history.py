@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from django_redislock import locks
-from django_redislock.management.terminal import width
+from django_redislock.management.output import width
 from tests.commands import call, call_on_terminal, run
 
 from .conftest import held_by_task
@@ -51,6 +51,33 @@ def test_history_of_one_lock_or_of_some_outcomes_or_of_a_few():
     assert outcomes("--outcome", "refused", "lost", "--limit", "2") == ["refused"] * 2
     assert outcomes("--outcome", "lost") == []
     assert run("history", "a", "--outcome", "lost").stdout == "No history.\n"
+
+
+def test_history_by_pattern_and_time(redis_server):
+    for name in ("old:1", "new:1", "new:2"):
+        with locks.lock(name):
+            pass
+    ended_before(redis_server, "old:1", seconds=5400)
+
+    def names(*arguments: str) -> list[str]:
+        lines = call("history", *arguments, "--format", "jsonl").splitlines()
+        return [json.loads(line)["name"] for line in lines]
+
+    assert names("new:*") == names("--since", "1h") == ["new:2", "new:1"]
+    assert names("*:1", "--since", "2h") == ["new:1", "old:1"]
+    assert names("*:1", "--since", "1h", "--outcome", "released") == ["new:1"]
+    assert names("[no]*") == []
+    assert len(names("--since", "9999999d")) == 3
+
+
+def ended_before(redis_server, name: str, *, seconds: float) -> None:
+    """Let the only event of this lock have happened that long ago."""
+    for key in redis_server.scan_iter("*:history:ended"):
+        entries = [fields for _, fields in redis_server.xrange(key)]
+        redis_server.delete(key)
+        for fields in entries:
+            late = {"at": int(fields["at"]) - seconds * 1000} if fields["name"] == name else {}
+            redis_server.xadd(key, fields | late)
 
 
 def test_history_finds_rare_outcomes():

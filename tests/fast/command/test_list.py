@@ -8,8 +8,8 @@ from datetime import datetime
 import pytest
 
 from django_redislock import locks
-from django_redislock.management.presenting import HEADER
-from django_redislock.management.terminal import width
+from django_redislock.management.formatting import HEADER
+from django_redislock.management.output import width
 from tests.commands import call, call_on_terminal, run
 from tests.lock_tools import commands, start, waiting
 from tests.pages import postpone
@@ -50,7 +50,7 @@ def test_a_line_shows_the_holder_rather_than_a_cooldown(nothing_left_behind):
     with locks.semaphore("x", 2, auto_renewal=False) as held:
         cooling.release()
         _, line = call("list").splitlines()
-        assert line.startswith("x     not renewed  semaphore  ")
+        assert line.startswith("x     held (no renewal)  semaphore  ")
         assert line.endswith(f" 0        {held.fence_token}")
     locks.force_release("x")
 
@@ -135,11 +135,11 @@ def test_a_list_shows_tasks_if_there_are_any(hold, encoding, mark):
     hold("x" * 512, timeout=90)
 
     with held_by_task("x"):
-        header, *lines = call_on_terminal("list", columns=90, encoding=encoding).splitlines()
+        header, *lines = call_on_terminal("list", columns=100, encoding=encoding).splitlines()
 
     assert header.split() == list(HEADER)
     task, long = sorted(lines)
-    assert re.search(r"^x +not renewed +mutex .* sync", task)
+    assert re.search(r"^x +held \(no renewal\) +mutex .* sync", task)
     assert re.search(rf"^x{{5,}}{re.escape(mark)} +held", long)
 
 

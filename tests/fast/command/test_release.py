@@ -9,9 +9,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_redislock import locks
-from django_redislock.management import releasing
-from tests.commands import call, run
+from tests.commands import TerminalStream, call, run
 from tests.pages import acquired_before, postpone
+
+from .conftest import held_by_task
 
 
 def test_release_of_one(hold):
@@ -83,14 +84,64 @@ def test_token_has_to_be_the_holders(hold):
     assert (right.returncode, lock.owned()) == (0, False)
 
 
-def test_new_holder_is_not_released(hold):
-    old = hold("x")
-    (seen,) = releasing.choose(locks, releasing.Choice(names=("x",))).chosen
-    old.release()
-    new = hold("x")
+def test_new_holder_is_not_released(hold, monkeypatch):
+    old, new = hold("x"), []
 
-    assert not releasing.release(locks, seen)
-    assert new.owned()
+    def confirm(prompt):
+        old.release()
+        new.append(hold("x"))
+        return "y"
+
+    monkeypatch.setattr("sys.stdin", TerminalStream())
+    monkeypatch.setattr("builtins.input", confirm)
+    done = run("release", "x")
+
+    assert done.returncode == 1
+    assert "x was not released: the holder has changed" in done.stderr
+    assert new[0].owned()
+
+
+def test_release_by_host_task_or_stale_renewal(hold, redis_server):
+    hold("stuck", timeout=90)
+    postpone(redis_server, "stuck", seconds=60)
+    hold("alive")
+    host = locks.get("alive").holder.host
+
+    def matching(*arguments):
+        lines = call("release", *arguments, "--dry-run").splitlines()
+        return {line.split()[2] for line in lines if line.startswith("Would release")}
+
+    with held_by_task("by:task"):
+        assert matching("--stale") == {"stuck"}
+        assert matching("--task", "sync") == matching("--task", "id-?") == {"by:task"}
+        assert matching("--host", host) == {"stuck", "alive", "by:task"}
+        assert matching("--host", host, "--pattern", "a*") == {"alive"}
+        assert matching("--host", "elsewhere") == set()
+        assert matching("--stale", "--task", "sync") == set()
+    named = run("release", "alive", "--stale", "--noinput")
+    assert (named.returncode, named.stderr) == (1, "CommandError: alive is not stale\n")
+    assert run("release", "--stale", "--noinput").returncode == 0
+    assert [info.name for info in locks.active()] == ["alive"]
+
+
+def test_confirmation_counts_locks_holders_and_stale_holders(hold, redis_server, monkeypatch):
+    hold("stuck", timeout=90)
+    postpone(redis_server, "stuck", seconds=60)
+    prompts = []
+    monkeypatch.setattr("sys.stdin", TerminalStream())
+    monkeypatch.setattr("builtins.input", lambda prompt: prompts.append(prompt) or "n")
+
+    with locks.semaphore("export", 2), locks.semaphore("export", 2):
+        done = run("release", "--all")
+
+    assert prompts == ["Release 2 locks with 3 holders (1 stale)? [y/N] "]
+    assert (done.returncode, done.stderr) == (1, "Nothing was released.\n")
+
+
+def test_unknown_name_suggests_similar_ones(hold):
+    hold("invoice:42")
+
+    assert "invoice is not held. Did you mean invoice:42?" in run("release", "invoice").stderr
 
 
 def test_dry_run_releases_nothing(hold):
@@ -119,7 +170,7 @@ def test_a_dry_run_says_whether_the_holder_lives(hold, redis_server):
         r"lives \(.* for \S+s; renewed \S+s ago\)",
         r"stuck \(.* for .*s; STALE, renewal overdue, last renewed 1m 00s ago\)",
         r"once \(.* for \S+s; not renewed\)",
-        r"daily \(.*, released; cools down for \d+s\)",
+        r"daily \(.*, released; in cooldown for \d+s\)",
     ):
         assert re.search(f"^Would release {pattern}$", text, re.M)
 

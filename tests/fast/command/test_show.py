@@ -11,7 +11,7 @@ from tests.commands import call, run
 from tests.lock_tools import start, waiting
 from tests.pages import acquired_before, postpone
 
-from .conftest import acquire_and_release, facts
+from .conftest import acquire_and_release, facts, held_by_task
 
 
 def test_show_of_a_renewed_lock(hold):
@@ -40,7 +40,7 @@ def test_show_says_that_a_renewal_is_overdue(redis_server, hold):
     assert "; renewal overdue, last renewed 35s ago." in late
     assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\. ", late, re.M)
     assert "Renewal was due every 30s. The holder may be busy" in late
-    assert re.search("^late +overdue ", call("list"), re.M)
+    assert re.search("^late +late ", call("list"), re.M)
     assert f":{os.getpid()}, for " in stuck
     assert "The holder is dead or paused, or cannot reach Redis." in stuck
     assert facts("show", "stuck")["holders"][0]["is_stale"]
@@ -53,7 +53,7 @@ def test_show_of_leases_without_renewal_and_cooldowns(hold):
 
     assert "Not known whether releasing is safe: automatic renewal is off." in call("show", "once")
     cooling = call("show", "daily")
-    assert "(mutex) was released, and stays taken for another 19s." in cooling
+    assert "(mutex) was released, and is in cooldown for another 19s." in cooling
     assert "held for" not in cooling
     locks.force_release("daily")
 
@@ -81,7 +81,7 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
 
     assert (first.result(60), second.result(60)) == (True, True)
     assert "export (semaphore) is held by 2 holders, for " in text
-    assert "2 wait for it, the longest for " in text
+    assert "2 waiters, the longest for " in text
     assert text.count("  weight    1 of 2") == 2
     assert [waiter["weight"] for waiter in known["queue"]] == [1, 2]
     assert known["queue"][0]["metadata"] == {"n": 2}
@@ -115,6 +115,43 @@ def test_show_of_a_free_lock_has_its_history(empty_history):
     assert done.stdout.startswith("done is free.\n")
     assert re.search(r"  released  done  ", done.stdout)
     assert facts("show", "done")["history"][0]["outcome"] == "released"
+
+
+def test_show_of_a_queued_task(hold):
+    with held_by_task("sync:7", metadata={"queued": True, "broker_queue": "slow"}):
+        shown = call("show", "sync:7")
+
+    assert re.match(r"sync:7 \(mutex\) is queued: sync \[id-1\] was sent \S+ ago by ", shown)
+    assert "\nQueued: the task has not started. The queue lock expires in 1m " in shown
+    assert "\nNext: check that the message is still in the broker queue slow, and" in shown
+
+
+def test_show_ends_with_the_next_step(hold, redis_server):
+    hold("it's stuck", timeout=90)
+    postpone(redis_server, "it's stuck", seconds=60)
+    hold("alive")
+
+    stuck, alive = call("show", "it's stuck"), call("show", "alive")
+
+    release = "locks release 'it'\"'\"'s stuck'\n"
+    assert re.search(rf"\nNext: .*: ps -p {os.getpid()}\. If it is gone, wait .*, or: ", stuck)
+    assert stuck.endswith(release)
+    assert alive.endswith(f": py-spy dump --pid {os.getpid()}\n")
+
+
+def test_unknown_name_suggests_similar_ones(empty_history, hold):
+    hold("invoice:42")
+    hold('sync:region="eu"')
+    with locks.lock("Report"):
+        pass
+
+    def suggested(name):
+        return run("show", name).stderr.partition("Did you mean ")[2]
+
+    assert suggested("invoice") == "invoice:42?\n"
+    assert suggested("sync:region=eu") == 'sync:region="eu"?\n'
+    assert suggested("report") == "Report?\n"
+    assert suggested("zebra") == ""
 
 
 @pytest.mark.parametrize("format", ["text", "json"])

@@ -49,13 +49,21 @@ def test_wrong_use_is_exit_2(line):
 
 @pytest.mark.parametrize(
     "line",
-    ["list", "list --format=json", "show x", "history", "release x --yes", "run x -- true"],
+    ["list", "list --format=json", "show x", "history", "release x --yes"],
 )
 def test_redis_away_is_one_line(redis_away, line):
     done = run(*line.split())
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("CommandError: The locks on 'default' can't be reached: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_run_without_redis_is_one_line_without_a_prefix(redis_away):
+    done = run("run", "x", "--", "true")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Not run: the locks on 'default' can't be reached: ")
     assert done.stderr.count("\n") == 1
 
 
@@ -86,7 +94,7 @@ def test_help_lists_the_exit_statuses():
     def help_of(*subcommand: str) -> str:
         return " ".join(run(*subcommand, "--help").stdout.split())
 
-    assert "1 what was named is not held" in help_of()
+    assert "1 the lock is not held" in help_of()
     assert "--older-than" in help_of("release")
     assert "[--using A] -- COMMAND..." in help_of("run")
     assert "75 the lock was lost" in help_of("run")

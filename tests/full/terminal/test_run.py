@@ -202,7 +202,7 @@ def test_lost_lock_ends_the_command(stopped):
 
         assert run.wait() == 75
         assert not alive(command.pid)
-    run.expect_complaint("x was lost: the command was told to end")
+    run.expect_complaint("x was lost: the command got SIGTERM")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
@@ -216,7 +216,7 @@ def test_the_end_does_not_wait_for_an_unreachable_server(how):
         finally:
             with suppress(ProcessLookupError):
                 os.kill(server.pid, signal.SIGCONT)
-    run.expect_complaint("x can't be released, and stays taken until its lease ends: ")
+    run.expect_complaint("x cannot be released, and is held until its lease expires: ")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems can't tell a child")

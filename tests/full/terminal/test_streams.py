@@ -49,8 +49,8 @@ def test_release_asks_on_a_terminal(hold, answer, status):
 
     with Terminal("release", "x") as terminal:
         terminal.shows(r"^To be released: x \(.*; renewed \S+s ago\)$")
-        terminal.shows("goes on until it notices")
-        terminal.shows(r"^Release 1\? \[y/N\]")
+        terminal.shows("does not stop a holder")
+        terminal.shows(r"^Release 1 lock\? \[y/N\]")
         terminal.press(answer)
         assert terminal.end() == status
         if status:
@@ -64,11 +64,11 @@ def test_a_cooldown_is_not_said_to_go_on(hold):
     hold("daily", at_least_for=20).release()
 
     with Terminal("release", "daily") as terminal:
-        terminal.shows(r"^Release 1\? \[y/N\]")
+        terminal.shows(r"^Release 1 lock\? \[y/N\]")
         terminal.press("y\n")
         assert terminal.end() == 0
 
-    assert "goes on" not in terminal.text
+    assert "does not stop" not in terminal.text
 
 
 # No terminal

@@ -1,4 +1,4 @@
-"""Signals that are taken one by one, instead of acting."""
+"""Receive signals one by one, in order to forward them to a child process."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Self
 
-PASSED_ON = frozenset(
+FORWARDED = frozenset(
     {
         signal.SIGTERM,
         signal.SIGHUP,
@@ -19,22 +19,22 @@ PASSED_ON = frozenset(
     }
 )
 
-AGAIN = 3.0
-"""Seconds after an interrupt in which another does not disturb who is tidying up."""
+REPEAT_SECONDS = 3.0
+"""After an interrupt, another one does not disturb the cleanup for this long."""
 
-POLL = 0.05
-"""Seconds between two looks where the system has no way to wait for signals (macOS)."""
+POLL_SECONDS = 0.05
+"""Between two checks if the system cannot wait for signals (macOS)."""
 
 
-class Caught(NamedTuple):
+class ReceivedSignal(NamedTuple):
     number: int
 
     by_kernel: bool | None
-    """Whether the terminal sent it, or another process; None if that can't be known."""
+    """Whether the kernel sent it, for the terminal, and no process did. None if unknown."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal came where it ends what is under way."""
+    """A signal arrived that ends the current operation."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -42,30 +42,32 @@ class Interrupted(KeyboardInterrupt):
 
 
 class TooLate(KeyboardInterrupt):
-    """What was bounded by `at_most` took too long."""
+    """The time limit of `at_most()` has passed."""
 
 
-class Catcher:
-    """For ``with``, in the main thread: takes the signals of `PASSED_ON`.
+class SignalQueue:
+    """A context manager for the main thread that receives the signals of `FORWARDED`.
 
-    Those that this process ignores it leaves alone, as a shell does: so `nohup` reaches
-    through. At first they are noted, or raise `Interrupted` inside of `interrupting()`.
-    After that they are blocked, and `wait` tells of them, until they get their handlers back.
+    Signals that this process ignores stay ignored, so that `nohup` works. Inside `interrupting()`,
+    a signal raises `Interrupted`. Before that, signals are stored; after it, they are blocked. In
+    both cases `wait()` returns them. At the end the original handlers are restored.
     """
 
     blocked: Iterable[int]
     """The signals that were blocked before."""
 
     def __enter__(self) -> Self:
-        self._noted: list[int] = []
+        self._stored: list[int] = []
         self._raises = False
-        self._raised_at = -AGAIN
-        # Threads that are started from here on leave SIGCHLD to this one.
+        self._raised_at = -REPEAT_SECONDS
+        # Threads that are started from here on inherit the mask, so this thread gets SIGCHLD.
         self.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        self._taken = {n for n in PASSED_ON if signal.getsignal(n) is not signal.SIG_IGN}
-        self._before: dict[int, Any] = {signal.SIGCHLD: signal.signal(signal.SIGCHLD, _nothing)}
+        self._taken = {n for n in FORWARDED if signal.getsignal(n) is not signal.SIG_IGN}
+        self._before: dict[int, Any] = {
+            signal.SIGCHLD: signal.signal(signal.SIGCHLD, _ignore_child)
+        }
         for number in self._taken:
-            self._before[number] = signal.signal(number, self._note)
+            self._before[number] = signal.signal(number, self._store)
         return self
 
     def __exit__(
@@ -76,16 +78,16 @@ class Catcher:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)  # what is pending acts now
-        for number in self._noted:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)  # delivers pending ones
+        for number in self._stored:
             signal.raise_signal(number)
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
         self._raises = True
         try:
-            if self._noted:
-                raise Interrupted(self._noted.pop())
+            if self._stored:
+                raise Interrupted(self._stored.pop())
             yield
         finally:
             try:
@@ -93,11 +95,11 @@ class Catcher:
             finally:
                 self._raises = False
 
-    def wait(self, seconds: float) -> Caught | None:
-        """The next signal, or None: after so many seconds, or earlier if a child has changed."""
-        if not self._noted and (info := self._next(seconds)) and info.si_signo in self._taken:
-            return Caught(info.si_signo, info.si_code > 0)
-        return Caught(self._noted.pop(0), None) if self._noted else None
+    def wait(self, seconds: float) -> ReceivedSignal | None:
+        """Return the next signal, or None after these seconds or when a child has changed."""
+        if not self._stored and (info := self._next(seconds)) and info.si_signo in self._taken:
+            return ReceivedSignal(info.si_signo, info.si_code > 0)
+        return ReceivedSignal(self._stored.pop(0), None) if self._stored else None
 
     def _block(self) -> None:
         if hasattr(signal, "sigtimedwait"):
@@ -106,20 +108,20 @@ class Catcher:
     def _next(self, seconds: float) -> "signal.struct_siginfo | None":
         if hasattr(signal, "sigtimedwait"):
             return signal.sigtimedwait({*self._taken, signal.SIGCHLD}, seconds)
-        time.sleep(min(seconds, POLL))
+        time.sleep(min(seconds, POLL_SECONDS))
         return None
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        # Also called for what a thread got that was there before, and does not block it.
-        if self._raises and time.monotonic() - self._raised_at >= AGAIN:
+    def _store(self, number: int, frame: FrameType | None) -> None:
+        # Also called for a signal that an older thread received, which does not block it.
+        if self._raises and time.monotonic() - self._raised_at >= REPEAT_SECONDS:
             self._raised_at = time.monotonic()
             raise Interrupted(number)
-        self._noted.append(number)
+        self._stored.append(number)
 
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Raise `TooLate` inside, in the main thread, after so many seconds."""
+    """Raise `TooLate` inside the block, in the main thread, after these seconds."""
     before = signal.signal(signal.SIGALRM, _too_late)
     timer = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -131,7 +133,7 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def has_terminal() -> bool:
-    """Whether this process has a controlling terminal."""
+    """Return whether this process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -140,7 +142,7 @@ def has_terminal() -> bool:
 
 
 def in_foreground() -> bool:
-    """Whether what is typed at the terminal sends its signals to this process."""
+    """Return whether the terminal sends its signals, such as Ctrl-C, to this process."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
     except OSError:
@@ -151,8 +153,8 @@ def in_foreground() -> bool:
         os.close(terminal)
 
 
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """A child's end is only told to who does not ignore it."""
+def _ignore_child(number: int, frame: FrameType | None) -> None:
+    """Do nothing. The kernel reports the end of a child only if SIGCHLD is not ignored."""
 
 
 def _too_late(number: int, frame: FrameType | None) -> None:

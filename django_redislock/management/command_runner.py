@@ -1,4 +1,4 @@
-"""Run a command for as long as a lock is held."""
+"""Run a command while a lock is held, and end it if the lock is lost."""
 
 import math
 import os
@@ -25,42 +25,50 @@ from django_redislock.snapshots import LockInfo
 from django_redislock.text import error_text, printable, short_duration
 from django_redislock.validators import MAX_METADATA_CHARACTERS
 
-from . import launching
-from .catching import Catcher, Caught, Interrupted, TooLate, at_most, has_terminal, in_foreground
-from .presenting import holding_text
+from . import launcher
+from .formatting import holding_text
+from .forwarding import (
+    Interrupted,
+    ReceivedSignal,
+    SignalQueue,
+    TooLate,
+    at_most,
+    has_terminal,
+    in_foreground,
+)
 
 LOST = 75
-"""Exit status where the lock was lost: sysexits.h's EX_TEMPFAIL, "try again later". Few commands
-use it, and it means the right thing to those who know it (mail servers, for one)."""
+"""The exit status if the lock was lost: EX_TEMPFAIL of sysexits.h, "try again later"."""
 
 SIGNALLED = 128
-"""Exit status of who is ended by a signal, less the signal's number, as a shell tells it."""
+"""Added to the number of a signal, the exit status of a process that the signal ended."""
 
-GRACE = 10.0
-"""Seconds from SIGTERM to SIGKILL."""
+GRACE_SECONDS = 10.0
+"""From SIGTERM to SIGKILL."""
 
-LOOK = 0.5
-"""Seconds between two looks at the lock, though news of it or of the command come at once."""
+POLL_SECONDS = 0.5
+"""Between two checks of the lock. A signal ends the pause when the lock is lost or the command
+ends."""
 
-LOOK_AT_REST = 0.05
-"""The same while others of the command's group are to end: nobody tells of that."""
+GROUP_POLL_SECONDS = 0.05
+"""Between two checks of the process group, which sends no signal when it has ended."""
 
-RELEASE = 5.0
-"""Seconds for which a server that hangs is asked to take the lock back."""
+RELEASE_TIMEOUT_SECONDS = 5.0
+"""For a release, if the server does not respond."""
 
 
 class Say(Protocol):
-    def __call__(self, text: str, *, calm: bool = False) -> None:
-        """Tell whoever started it; what is `calm` is no trouble."""
+    def __call__(self, text: str, *, is_routine: bool = False) -> None:
+        """Print a message to stderr. A routine message does not report a problem."""
 
 
 class NotAcquired(Exception):
-    """Another held it; says who."""
+    """The lock was not acquired. The text names the holder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be run, and under which lock."""
+    """A command, and the lock that it runs under."""
 
     name: str
     argv: Sequence[str]
@@ -68,28 +76,30 @@ class Job:
     """The lease in seconds; None: ``REDISLOCK_TIMEOUT``."""
 
     wait: float | None = None
-    """Seconds to wait for the lock at most; None: for ever."""
+    """The longest wait for the lock, in seconds. None: no limit."""
 
-    grace: float = GRACE
-    """Seconds from SIGTERM to SIGKILL where the command has to end."""
+    grace: float = GRACE_SECONDS
+    """The seconds from SIGTERM to SIGKILL if the command must end."""
 
 
 def run(manager: LockManager, job: Job, say: Say) -> int:
-    """Run `job` and return its exit status, in the main thread.
+    """Run a command in the main thread, and return the exit status.
 
-    Raises `NotAcquired`, `LockError` if the name is held as a lock of another kind, and
-    redis-py's errors if Redis is away before the command has begun.
+    Raises:
+        NotAcquired: Another holder has the lock.
+        LockError: The name is in use as another kind of lock.
+        RedisError: Redis was unreachable before the command started.
     """
-    with Catcher() as catcher:
-        return Run(manager, job, say, catcher).to_its_end()
+    with SignalQueue() as signals:
+        return Run(manager, job, say, signals).to_its_end()
 
 
 class Run:
-    def __init__(self, manager: LockManager, job: Job, say: Say, catcher: Catcher) -> None:
+    def __init__(self, manager: LockManager, job: Job, say: Say, signals: SignalQueue) -> None:
         self._manager = manager
         self._job = job
         self._say = say
-        self._catcher = catcher
+        self._signals = signals
         self._token = uuid.uuid4().hex
         self._lock = manager.lock(
             job.name,
@@ -100,42 +110,42 @@ class Run:
 
     def to_its_end(self) -> int:
         try:
-            with self._catcher.interrupting():
+            with self._signals.interrupting():
                 self._acquire()
-            self._refuse_what_came_since()
+            self._end_on_pending_signal()
             status = self._guard()
         except Interrupted as stop:
-            self._leave_nothing()
+            self._release_everything()
             return SIGNALLED + stop.number
         except BaseException:
-            self._leave_nothing()
+            self._release_everything()
             raise
         return self._released(status)
 
     def _acquire(self) -> None:
         wait = self._job.wait
-        lock_waiting.connect(self._say_for_whom_it_waits, sender=Mutex)
+        lock_waiting.connect(self._say_who_holds, sender=Mutex)
         try:
             acquired = self._lock.acquire(wait != 0, wait or None, token=self._token)
         finally:
-            lock_waiting.disconnect(self._say_for_whom_it_waits, sender=Mutex)
+            lock_waiting.disconnect(self._say_who_holds, sender=Mutex)
         if not acquired:
             raise NotAcquired(self._holder())
 
-    def _say_for_whom_it_waits(self, **told: object) -> None:
-        self._say(f"Waiting for {self._holder()}", calm=True)
+    def _say_who_holds(self, **about: object) -> None:
+        self._say(f"Waiting for {self._holder()}", is_routine=True)
 
     def _holder(self) -> str:
-        return told(self._job.name, self._manager.get(self._job.name))
+        return holder_description(self._job.name, self._manager.get(self._job.name))
 
-    def _refuse_what_came_since(self) -> None:
-        if caught := self._catcher.wait(0):
+    def _end_on_pending_signal(self) -> None:
+        if caught := self._signals.wait(0):
             raise Interrupted(caught.number)
 
-    def _leave_nothing(self) -> None:
-        # The lock leaves to its renewal what is interrupted, and that ends with this process.
-        # To know the token is enough, whether it waited, was just let in, or neither.
-        with suppress(RedisError, TooLate), at_most(RELEASE):
+    def _release_everything(self) -> None:
+        # An interrupted acquisition leaves its release to the renewal, which ends with this
+        # process. The token is enough to release a waiter or a holder.
+        with suppress(RedisError, TooLate), at_most(RELEASE_TIMEOUT_SECONDS):
             if self._lock.token:
                 with suppress(LockError):
                     self._lock.release()
@@ -143,16 +153,16 @@ class Run:
 
     def _guard(self) -> int:
         try:
-            command = Command(self._job, self._lock, self._catcher)
+            command = Command(self._job, self._lock, self._signals)
         except OSError as error:
-            self._say(f"{printable(self._job.argv[0])} can't be started: {error.strerror}")
-            return launching.CANNOT_EXECUTE
-        return Guard(command, self._lock, self._job, self._say, self._catcher).watch()
+            self._say(f"{printable(self._job.argv[0])} cannot be started: {error.strerror}")
+            return launcher.CANNOT_EXECUTE
+        return Guard(command, self._lock, self._job, self._say, self._signals).watch()
 
     def _released(self, status: int) -> int:
-        """Give the lock back, and return what to exit with."""
+        """Release the lock, and return the exit status."""
         try:
-            with at_most(RELEASE):
+            with at_most(RELEASE_TIMEOUT_SECONDS):
                 self._lock.release()
         except LockLost:
             if status != LOST:
@@ -165,17 +175,17 @@ class Run:
 
     def _say_not_released(self, why: str) -> None:
         name = printable(self._job.name)
-        self._say(f"{name} can't be released, and stays taken until its lease ends: {why}")
+        self._say(f"{name} cannot be released, and is held until its lease expires: {why}")
 
 
 class Command:
-    """A process that runs the command, or a group of them."""
+    """The process of the command, or its process group."""
 
-    def __init__(self, job: Job, lock: Mutex, catcher: Catcher) -> None:
-        # At a terminal it stays where it is, for the terminal knows jobs by their groups.
+    def __init__(self, job: Job, lock: Mutex, signals: SignalQueue) -> None:
+        # At a terminal, it stays in the process group of the job, for Ctrl-C and Ctrl-Z.
         self.has_group = not has_terminal()
-        self._popen = subprocess.Popen(  # noqa: S603  it is what the caller wants to run
-            [*launcher(catcher), *job.argv],
+        self._popen = subprocess.Popen(  # noqa: S603  the caller chose the command
+            [*launch_prefix(signals), *job.argv],
             env=environment(job.name, lock.fence_token),
             close_fds=False,
             process_group=0 if self.has_group else None,
@@ -183,22 +193,22 @@ class Command:
         self.pid = self._popen.pid
 
     def status(self) -> int | None:
-        """How it ended, negative for a signal; None if it has not."""
+        """Return the exit status, negative for a signal, or None while it runs."""
         return self._popen.poll()
 
     def send(self, number: int) -> None:
-        """Send a signal, to all of its group if it has one, also when it has ended itself."""
+        """Send a signal to the process, or to its group, also after the process has ended."""
         with suppress(ProcessLookupError, PermissionError):
             if self.has_group:
                 os.killpg(self.pid, number)
             elif self.status() is None:
                 os.kill(self.pid, number)
 
-    def has_rest(self) -> bool:
-        """Whether others of its group run on; it has ended itself, and was waited for."""
+    def has_running_group(self) -> bool:
+        """Return whether other processes of the group run. The command itself has ended."""
         if not self.has_group:
             return False
-        with suppress(ChildProcessError):  # in a container this process may be their reaper
+        with suppress(ChildProcessError):  # in a container, this process can be their parent
             while os.waitpid(-self.pid, os.WNOHANG)[0]:
                 pass
         with suppress(PermissionError):
@@ -210,76 +220,76 @@ class Command:
 
 
 def only_zombies(group: int) -> bool:
-    """Whether all of a group have ended, though nobody has waited for them; False if unknown."""
+    """Return whether all processes of a group are zombies. False if unknown."""
     states = [state for state, _, its_group, *_ in _stats() if its_group == str(group)]
     return bool(states) and all(state in "ZX" for state in states)
 
 
 def _stats() -> Iterator[list[str]]:
-    """Of each process what ``/proc`` tells, from its state on; nothing where there is none."""
+    """Yield the fields of ``/proc/PID/stat`` from the state on, if there is a ``/proc``."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             yield file.read_text(errors="replace").rpartition(")")[2].split()
 
 
 class Guard:
-    """Passes signals on to a command, and ends it if the lock is lost."""
+    """Forwards signals to a command, and ends the command if the lock is lost."""
 
     def __init__(
-        self, command: Command, lock: Mutex, job: Job, say: Say, catcher: Catcher
+        self, command: Command, lock: Mutex, job: Job, say: Say, signals: SignalQueue
     ) -> None:
         self._command = command
         self._lock = lock
         self._job = job
         self._say = say
-        self._catcher = catcher
-        self._passed_on: set[int] = set()
+        self._signals = signals
+        self._forwarded: set[int] = set()
         self._lost = False
         self._is_ending = False
         self._kill_at = math.inf
         self._killed = False
 
     def watch(self) -> int:
-        """Return its exit status once it has ended, and whoever must end with it."""
+        """Wait until the command, and all that must end with it, have ended. Return the status."""
         try:
-            self._look()
+            self._check()
             while not self._is_over():
                 self._take_signal()
-                self._look()
+                self._check()
         except BaseException:
             self._command.send(signal.SIGKILL)
             raise
-        while self._catcher.wait(0):  # they were for the command
+        while self._signals.wait(0):  # they were for the command
             pass
         return LOST if self._lost else exit_status(self._command.status() or 0)
 
     def _is_over(self) -> bool:
         if self._command.status() is None:
             return False
-        return self._killed or not self._is_ending or not self._command.has_rest()
+        return self._killed or not self._is_ending or not self._command.has_running_group()
 
     def _take_signal(self) -> None:
-        caught = self._catcher.wait(self._seconds())
-        if caught is None or self._got_it_itself(caught):
+        caught = self._signals.wait(self._seconds())
+        if caught is None or self._was_sent_to_command(caught):
             return
         self._command.send(caught.number)
-        self._passed_on.add(caught.number)
+        self._forwarded.add(caught.number)
 
     def _seconds(self) -> float:
-        look = LOOK if self._command.status() is None else LOOK_AT_REST
-        return max(0.0, min(look, self._kill_at - time.monotonic()))
+        pause = POLL_SECONDS if self._command.status() is None else GROUP_POLL_SECONDS
+        return max(0.0, min(pause, self._kill_at - time.monotonic()))
 
-    def _got_it_itself(self, caught: Caught) -> bool:
-        """Whether the terminal sent it to the command as well."""
+    def _was_sent_to_command(self, caught: ReceivedSignal) -> bool:
+        """Return whether the terminal sent the signal to the command, too."""
         if self._command.has_group:
             return False
         if caught.number == signal.SIGHUP and os.getsid(0) == os.getpid():
-            return False  # a terminal that is gone tells the leader of its session only
+            return False  # a closed terminal sends it to the session leader only
         if caught.by_kernel is None:
             return caught.number in (signal.SIGINT, signal.SIGQUIT) and in_foreground()
         return caught.by_kernel
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if not self._lost and self._lock.lost:
             self._lose()
         if not self._is_ending and (self._command.status() or 0) < 0:
@@ -293,34 +303,34 @@ class Guard:
         self._lost = True
         self._end()
         self._say(
-            f"{printable(self._job.name)} was lost: the command was told to end, and will be "
+            f"{printable(self._job.name)} was lost: the command got SIGTERM, and will be "
             f"killed after {short_duration(self._job.grace)}"
         )
 
     def _end_rest(self) -> None:
-        # Who was killed can't have ended its children, and they don't go on without it.
+        # A process that a signal killed cannot have ended its children.
         number = -(self._command.status() or 0)
-        self._end(tell=number not in self._passed_on)
+        self._end(terminate=number not in self._forwarded)
 
-    def _end(self, *, tell: bool = True) -> None:
+    def _end(self, *, terminate: bool = True) -> None:
         if not self._is_ending:
             self._kill_at = time.monotonic() + self._job.grace
         self._is_ending = True
-        if tell:
+        if terminate:
             self._command.send(signal.SIGTERM)
-            self._command.send(signal.SIGCONT)  # one that is stopped could not obey
+            self._command.send(signal.SIGCONT)  # a stopped process cannot handle SIGTERM
 
 
 def exit_status(returncode: int) -> int:
-    """What a shell makes of a `returncode` of `subprocess`."""
+    """Return the exit status of a shell for a `returncode` of `subprocess`."""
     return SIGNALLED - returncode if returncode < 0 else returncode
 
 
-def launcher(catcher: Catcher) -> list[str]:
-    """What to put before a command, so that it begins with signals as they were here before,
-    and does not outlive this process."""
-    blocked = ",".join(str(int(number)) for number in catcher.blocked)
-    script = str(Path(launching.__file__))
+def launch_prefix(signals: SignalQueue) -> list[str]:
+    """Return the program that starts the command with the original signal handlers, and ties it
+    to the life of this process."""
+    blocked = ",".join(str(int(number)) for number in signals.blocked)
+    script = str(Path(launcher.__file__))
     return [sys.executable, "-I", "-S", script, str(os.getpid()), blocked]
 
 
@@ -333,20 +343,20 @@ def environment(name: str, fence_token: int | None) -> dict[bytes, bytes]:
 
 
 def shortened(text: str) -> str:
-    """As much of `text` as fits into a lock's metadata; the rest of a command may be secret."""
+    """Return as much of `text` as fits into the metadata of a lock."""
     shown = printable(text)
-    # A character takes 12 at most, and a key is around it.
+    # JSON needs up to 12 characters for one, and a few for the key.
     longest = MAX_METADATA_CHARACTERS // 12 - 10
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
-def told(name: str, info: LockInfo | None) -> str:
-    """The lock, and who holds it."""
+def holder_description(name: str, info: LockInfo | None) -> str:
+    """Return the lock's name and its holder, for the end of a sentence."""
     held = primary_holder(info) if info else None
     if held is None:
-        return f"{printable(name)} (just changing hands)"
+        return f"{printable(name)} (being handed over)"
     if not held.timeout:
-        return f"{printable(name)} (released, but taken for {short_duration(held.ttl)} yet)"
+        return f"{printable(name)} (released; in cooldown for {short_duration(held.ttl)})"
     return holding_text(name, held)
 
 

@@ -1,4 +1,4 @@
-"""What a terminal can show: which colours, which characters."""
+"""Text output: colours, encodings, tables that fit a terminal, and streams that are closed."""
 
 import os
 import sys
@@ -19,12 +19,12 @@ Row: TypeAlias = tuple[Paint, Sequence[str]]
 Table: TypeAlias = Sequence[Sequence[str]]
 
 GAP = "  "
-"""What stands between two columns."""
+"""The space between two columns."""
 
 
 def choose_style(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Leave colours to whom they are for: Django's own options go before ``NO_COLOR``, and
-    without either only a terminal gets them."""
+    """Use colours on a terminal only. ``--force-color``, ``--no-color`` and ``NO_COLOR`` override
+    this, in this order."""
     if options.get("force_color"):
         return
     if options.get("no_color") or os.environ.get("NO_COLOR"):
@@ -34,38 +34,38 @@ def choose_style(command: BaseCommand, options: dict[str, Any]) -> None:
 
 
 def plain(text: str) -> str:
-    """No colour."""
+    """Return `text` without a colour."""
     return text
 
 
 def encodable(text: str, stream: Any) -> str:
-    """Return `text` with what `stream` can't encode as backslash escapes."""
+    """Return `text` with a backslash escape for each character that `stream` cannot encode."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def open_closed_streams() -> None:
-    """A stream that was closed, as by ``2>&-``, leads nowhere; Python has None for it."""
+    """Connect streams that the shell closed (``2>&-``) to the null device. Python has None for
+    them."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
 
 
 @contextmanager
-def whoever_reads(command: BaseCommand) -> Iterator[None]:
-    """What is written inside may have lost its reader, as in `locks list | head`."""
+def tolerate_closed_pipe(command: BaseCommand) -> Iterator[None]:
+    """Discard the output if its reader has ended, as in ``locks list | head``."""
     try:
         yield
         command.stdout.flush()
     except BrokenPipeError:
-        let_nobody_read(command)
+        discard_output(command)
 
 
-def let_nobody_read(command: BaseCommand) -> None:
-    """The reader of what the command writes has left, or its disk is full: what is yet to come
-    goes nowhere, and what the process's own stdout still has, too."""
+def discard_output(command: BaseCommand) -> None:
+    """Discard all further output, and what the buffer of stdout still contains."""
     out: Any = command.stdout._out
-    if out is not sys.stdout:  # it is that of who called the command
+    if out is not sys.stdout:  # the caller of the command passed it
         command.stdout = OutputWrapper(StringIO())
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)

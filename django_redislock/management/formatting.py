@@ -1,17 +1,28 @@
-"""Locks for a terminal and for programs."""
+"""Locks and events as table rows, sentences and JSON."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import BaseCommand
 from django.core.management.color import Style
 from django.utils.timezone import localtime
 
-from django_redislock.lock_state import is_overdue, primary_holder, was_extended
-from django_redislock.management.terminal import Paint, Row, plain, write_table
+from django_redislock.lock_state import (
+    LATE,
+    QUEUED,
+    SEVERITY,
+    is_overdue,
+    primary_holder,
+    state_of,
+    state_of_holding,
+    was_extended,
+)
+from django_redislock.management.output import Paint, Row, plain, write_table
+from django_redislock.manager import LockManager
 from django_redislock.snapshots import Event, Holding, LockInfo, Waiter
 from django_redislock.text import (
     age,
@@ -32,32 +43,34 @@ EVENT_HIDEABLE = ("WAITED", "FENCE", "TASK")
 MIN_WIDTHS = {"NAME": 8, "HOLDER": 8, "TASK": 6}
 """The columns whose cells a narrow terminal cuts, and how wide they stay."""
 
+KNOWN_NAMES, MAX_SUGGESTIONS = 1000, 3
+"""How many names are compared with an unknown one, and how many are suggested."""
+
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
 
 
-def trouble_first(info: LockInfo) -> tuple[bool, int]:
-    """Return a sort key that puts stale locks first, then those with the most waiters."""
-    return not info.is_stale, -info.waiters
+def trouble_first(info: LockInfo) -> tuple[int, int]:
+    """Return a sort key: stale locks, late locks, then the locks with the most waiters."""
+    return min(SEVERITY[state_of(info).code], SEVERITY[LATE.code] + 1), -info.waiters
 
 
-def as_rows(infos: Iterable[LockInfo], style: Style) -> Iterator[Row]:
-    """Yield a line for each lock, those in red whose renewal is overdue."""
+def lock_rows(infos: Iterable[LockInfo], style: Style) -> Iterator[Row]:
+    """Yield a row for each lock. The rows of stale locks are red."""
     for info in infos:
-        yield style.ERROR if info.is_stale else plain, cells(info)
+        yield style.ERROR if info.is_stale else plain, lock_cells(info)
 
 
-def cells(info: LockInfo) -> tuple[str, ...]:
+def lock_cells(info: LockInfo) -> tuple[str, ...]:
     name, kind, waiters = printable(info.name), printable(info.kind), str(info.waiters)
-    held = primary_holder(info)
+    state, held = str(state_of(info).label), primary_holder(info)
     if held is None:
-        return name, printable(info.state), kind, "-", "-", "-", "-", waiters, "-"
-    others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
+        return name, state, kind, "-", "-", "-", "-", waiters, "-"
     return (
         name,
-        state_text(info),
+        state,
         kind,
-        holder_text(held) + others,
+        holders_text(info, held),
         task_text(held) or "-",
         short_duration(age(held)),
         short_duration(held.ttl),
@@ -66,19 +79,10 @@ def cells(info: LockInfo) -> tuple[str, ...]:
     )
 
 
-def state_text(info: LockInfo) -> str:
-    if info.is_stale:
-        return "stale"
-    if info.state != "held":
-        return printable(info.state)
-    held = primary_holder(info)
-    if held is None:
-        return printable(info.state)
-    if is_overdue(held):
-        return "overdue"
-    if held.renews_later:
-        return "not yet renewed"
-    return "held" if held.renewed else "not renewed"
+def holders_text(info: LockInfo, held: Holding) -> str:
+    """Return the process of one holder, and how many more holders there are."""
+    others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
+    return holder_text(held) + others
 
 
 def renewal_text(holding: Holding) -> str:
@@ -93,15 +97,8 @@ def renewal_text(holding: Holding) -> str:
     return "renewal starts later" if holding.renews_later else "not renewed"
 
 
-def as_json(infos: Iterable[LockInfo]) -> Iterator[str]:
-    """Yield the parts of a JSON array, one for each lock, so that a long one streams.
-
-    Non-ASCII is escaped, so nothing in it can steer a terminal.
-    """
-    return json_array(map(lock_facts, infos))
-
-
 def json_array(facts: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield the parts of a JSON array, so that a long one streams."""
     before = "[\n"
     for each in facts:
         yield before + json_text(each)
@@ -110,11 +107,12 @@ def json_array(facts: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def json_text(facts: dict[str, Any]) -> str:
-    text = json.dumps(facts, default=_plain)
+    """Return JSON in ASCII, which cannot change the state of a terminal."""
+    text = json.dumps(facts, default=_json_value)
     if r"\ud" not in text:
         return text
-    # Half of a pair of surrogates is no character, and programs refuse the whole text for it.
-    whole = json.dumps(facts, default=_plain, ensure_ascii=False).encode(errors="replace")
+    # Many programs refuse a text with a lone surrogate.
+    whole = json.dumps(facts, default=_json_value, ensure_ascii=False).encode(errors="replace")
     return json.dumps(json.loads(whole))
 
 
@@ -130,12 +128,12 @@ def lock_facts(info: LockInfo) -> dict[str, Any]:
 
 
 def holding_facts(holding: Holding) -> dict[str, Any]:
-    return told_facts(holding) | {"is_stale": holding.is_stale}
+    return record_facts(holding) | {"is_stale": holding.is_stale}
 
 
-def told_facts(told: Holding | Waiter | Event) -> dict[str, Any]:
-    """Return all that is known of it, but for metadata that are not to be shown."""
-    return asdict(told) | {"metadata": redacted_metadata(told.metadata)}
+def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
+    """Return all fields, with redacted metadata."""
+    return asdict(record) | {"metadata": redacted_metadata(record.metadata)}
 
 
 def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
@@ -169,7 +167,7 @@ def outcome_paint(outcome: str, style: Style) -> Paint:
 
 
 def moment_text(moment: datetime) -> str:
-    """Return it in the project's time zone, to the second."""
+    """Return the date and time in the project's time zone, to the second."""
     return localtime(moment).isoformat(" ", "seconds")
 
 
@@ -180,7 +178,7 @@ def short_moment_text(moment: datetime) -> str:
 
 
 def metadata_text(metadata: Mapping[str, Any]) -> str:
-    """Return it on one line, or nothing if there is none."""
+    """Return redacted metadata on one line, or an empty string."""
     if not metadata:
         return ""
     return printable(json.dumps(redacted_metadata(metadata), ensure_ascii=False, default=str))
@@ -191,13 +189,14 @@ def holding_text(name: str, holding: Holding) -> str:
 
 
 def release_text(name: str, holding: Holding) -> str:
-    """Return what there is to know before one takes it from its holder."""
+    """Return what an operator needs to know before a force-release."""
     if not holding.timeout:
         left = short_duration(holding.ttl)
         token = f"fencing token {holding.fence_token}"
-        return f"{printable(name)} ({token}, released; cools down for {left})"
-    stale = "STALE, " if holding.is_stale else ""
-    return f"{printable(name)} ({_by_text(holding)}; {stale}{renewal_text(holding)})"
+        return f"{printable(name)} ({token}, released; in cooldown for {left})"
+    state = state_of_holding(holding)
+    warning = "STALE, " if holding.is_stale else "queued, " if state is QUEUED else ""
+    return f"{printable(name)} ({_by_text(holding)}; {warning}{renewal_text(holding)})"
 
 
 def _by_text(holding: Holding) -> str:
@@ -206,5 +205,16 @@ def _by_text(holding: Holding) -> str:
     return f"fencing token {holding.fence_token}, held by {by} for {short_duration(age(holding))}"
 
 
-def _plain(value: object) -> str:
+def _json_value(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def similar_names_text(manager: LockManager, name: str) -> str:
+    """Return a question that suggests names of locks, or an empty string."""
+    known = [info.name for info in manager.page(stop=KNOWN_NAMES).infos]
+    known += [event.name for event in manager.history(limit=KNOWN_NAMES)]
+    names = [each for each in dict.fromkeys(known) if each != name]
+    similar = [each for each in names if name.lower() in each.lower()]
+    similar += get_close_matches(name, names, MAX_SUGGESTIONS, 0.7)
+    shown = [printable(each) for each in dict.fromkeys(similar)][:MAX_SUGGESTIONS]
+    return f". Did you mean {' or '.join(shown)}?" if shown else ""

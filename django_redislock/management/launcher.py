@@ -1,7 +1,7 @@
-"""Become a command, tied to the process that started this one.
+"""Replace this process with a command, tied to the life of the parent process.
 
-Run as a script, by an interpreter of its own: what it does between fork and exec would not be
-safe to do in a process that has threads. So it imports little, and nothing of this package.
+This is a script for an interpreter of its own, because a process with threads cannot safely do
+this between fork and exec. It imports little, and nothing of this package.
 """
 
 import errno
@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel send SIGKILL when `parent` ends, where it can do so (Linux)."""
+    """Let the kernel (Linux only) send SIGKILL when `parent` ends."""
     with suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -30,7 +30,7 @@ def die_with(parent: int) -> None:
 
 
 def as_before_python(blocked: Sequence[int]) -> None:
-    """Undo what the two interpreters did to signals; one that is pending acts now."""
+    """Restore the signal handling that Python changed. Pending signals are delivered."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
@@ -39,7 +39,7 @@ def as_before_python(blocked: Sequence[int]) -> None:
 
 
 def become(argv: list[str]) -> NoReturn:
-    """Be that command, or end as a shell does that could not run it."""
+    """Execute a command, or exit with the status that a shell has for the error."""
     try:
         try_to_become(argv)
     except OSError as error:
@@ -50,7 +50,7 @@ def become(argv: list[str]) -> NoReturn:
 
 def try_to_become(argv: list[str]) -> NoReturn:
     try:
-        os.execvp(argv[0], argv)  # noqa: S606  the command is what the caller wants to run
+        os.execvp(argv[0], argv)  # noqa: S606  the caller chose the command
     except OSError as error:
         script = shutil.which(argv[0])
         if error.errno != errno.ENOEXEC or script is None:
