@@ -16,10 +16,10 @@ from django_redislock.signals import task_skipped
 from django_redislock.text import holder_text, short_duration
 
 from .call import Call
-from .message import AGAIN, CONFLICTS, duplicate_of, headers_of
+from .message import AGAIN, CONFLICTS
 
 if TYPE_CHECKING:
-    from celery import Signature, Task
+    from celery import Task
 
     from django_redislock.manager import LockManager
     from django_redislock.snapshots import Holding
@@ -105,7 +105,7 @@ class Conflict:
     @property
     def policy(self) -> str:
         """What settle() will do, as far as it depends on the call and not on the holder."""
-        if self.owed and not self.inside and self.call.task and _has_queue(self.call):
+        if self.owed and not self.inside and self.call.message.has_queue:
             return "retry"
         return "skip" if POLICIES[self.options.on_conflict] is skip else self.options.on_conflict
 
@@ -120,14 +120,14 @@ def settle(conflict: Conflict) -> Any:
     was promised to run."""
     task = conflict.call.task
     stays = conflict.with_own_past or (conflict.owed and not conflict.inside)
-    if task is not None and stays and _has_queue(conflict.call):
+    if task is not None and stays and conflict.call.message.has_queue:
         _send_again(task, conflict)
     return POLICIES[conflict.options.on_conflict](conflict)
 
 
 def end_duplicate(conflict: Conflict) -> Any:
     """Do what `on_conflict` says for a message that was a duplicate when it was sent."""
-    conflict.error = AlreadyRunning(conflict.name, duplicate_of(conflict.call.headers))
+    conflict.error = AlreadyRunning(conflict.name, conflict.call.message.duplicate_of)
     return POLICIES[conflict.options.on_conflict](conflict)
 
 
@@ -161,10 +161,10 @@ def refuse(conflict: Conflict) -> NoReturn:
 def retry(conflict: Conflict) -> NoReturn:
     """Have the worker run the task again later, as often as is allowed."""
     task = conflict.call.task
-    if task is None or conflict.inside or not _has_queue(conflict.call):
+    if task is None or conflict.inside or not conflict.call.message.has_queue:
         raise conflict.error
     most = conflict.options.max_retries
-    if most is not None and _conflicts(task) >= most:
+    if most is not None and conflict.call.message.conflicts >= most:
         raise conflict.error
     _send_again(task, conflict)
 
@@ -186,25 +186,15 @@ def back_off(conflicts: int) -> float:
     return longest * random.uniform(0.5, 1)  # noqa: S311  jitter is no secret
 
 
-def _has_queue(call: Call) -> bool:
-    request = call.request
-    # An eager retry would run at once, inside this call, and so without end.
-    return request is not None and not request.called_directly and not request.is_eager
-
-
-def _conflicts(task: "Task[..., Any]") -> int:
-    # Whoever sends a task can say what they like in its headers.
-    count = headers_of(task.request).get(CONFLICTS)
-    return max(count, 0) if isinstance(count, int) else 0
-
-
 def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
-    met_before = _conflicts(task)
+    met_before = conflict.call.message.conflicts
     countdown = deliverable(task, _countdown(conflict.options, met_before))
     repeats = conflict.with_own_past and not conflict.call.is_fresh_retry
-    has_begun = repeats or conflict.call.has_begun
+    has_begun = repeats or conflict.call.may_have_run
     headers = {CONFLICTS: met_before + 1, AGAIN: has_begun}
-    message = _message(task, countdown, headers)
+    # Not task.retry(): that counts against the task's own max_retries.
+    message = task.signature_from_request(task.request, countdown=countdown)
+    message.options["headers"] = {**conflict.call.message.headers, **headers}
     try:
         message.apply_async()
     except Exception as trouble:
@@ -231,15 +221,6 @@ def _delays_by_whole_seconds(app: Any) -> bool:
         return False
     driver = app.producer_pool.connections.connection.transport.driver_type
     return bool(detect_quorum_queues(app, driver)[0])
-
-
-def _message(
-    task: "Task[..., Any]", countdown: float, headers: dict[str, Any]
-) -> "Signature[Any]":
-    # Not task.retry(): that counts against the task's own max_retries.
-    message = task.signature_from_request(task.request, countdown=countdown)
-    message.options["headers"] = headers_of(task.request) | headers
-    return message
 
 
 def _keep_message(task: "Task[..., Any]", trouble: Exception) -> None:

@@ -7,19 +7,20 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
 
+from celery._state import get_current_task
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock.introspection import is_async, is_generator, signature_of
 from django_redislock.names import short_repr
 
 from . import ends, worker  # noqa: F401  they connect to signals
-from .call import Call, running_task
+from .call import Call
 from .execution import Execution
 from .key import key_maker
 from .options import Options
 from .position import is_task, when_made
 from .sending import take_place_when_sent
-from .single import MARK, Single, single_of
+from .single import MARK, Single, single_of, with_autoretry
 
 if TYPE_CHECKING:
     from celery import Task
@@ -206,8 +207,13 @@ def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        call = Call.under_way(alone, running_task(alone), args, kwargs)
-        result: R = Execution(single, function, call).run()
+        task: Task[..., Any] | None = get_current_task()
+        if task is not None and single_of(task) is not single:
+            task = None
+        run = function
+        if task is not None and options.holds_on_retry:
+            run = with_autoretry(task, function)
+        result: R = Execution(single, run, Call.now(alone, task, args, kwargs)).run()
         return result
 
     setattr(alone, MARK, single)
@@ -239,19 +245,16 @@ def _install(options: Options, task: Task[..., Any]) -> None:
             f"Task {task.name} has single_instance more than once: above and below its task"
             f" decorator (mode={options.mode!r} goes above), or on two tasks with this name"
         )
-    # Wrap the function inside the wrapper of autoretry_for, which can retry errors raised here. A
-    # decorator below the task decorator does the same.
-    where = "_orig_run" if hasattr(task, "_orig_run") else "run"
-    run = getattr(task, where)
+    run = task.run
     signature = signature_of(run)
     single = Single(options, key_maker(options, signature), signature, above=True)
 
     @functools.wraps(run)
     def alone(*args: Any, **kwargs: Any) -> Any:
-        return Execution(single, run, Call.under_way(alone, task, args, kwargs)).run()
+        return Execution(single, run, Call.now(alone, task, args, kwargs)).run()
 
     setattr(alone, MARK, single)
-    setattr(task, where, alone)
+    task.run = with_autoretry(task, alone)  # type: ignore[method-assign]
     take_place_when_sent(task, single)
 
 

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from celery.exceptions import Ignore
-from celery.result import AsyncResult
-from celery.signals import task_prerun
+from celery.exceptions import Ignore, Reject, Retry
 from celery.states import REVOKED, SUCCESS
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError, LockNotOwnedError
@@ -20,14 +20,13 @@ from django_redislock.introspection import reject_deferred_result
 from django_redislock.text import error_text
 
 from .abort import Abort
-from .call import Call, held, runs_under, under_way
+from .call import Call, Delivery, held, runs_under
 from .conflict import LOOKS, Conflict, end_duplicate, settle
-from .message import DUPLICATE, place_in
-from .retries import BEGUN, ENDED, comes_again, recall, remember, sent_again_for
-from .single import Single, place_token, single_of
+from .single import Single, place_token
 
 if TYPE_CHECKING:
     from celery import Task
+    from celery.result import AsyncResult
 
     from django_redislock.lock_types import BaseLock, QueueLock
 
@@ -44,23 +43,29 @@ class Execution:
 
     def run(self) -> Any:
         """Run the function, or do what is to be done where it may not run."""
-        if self.call.task is not None:
-            remember(self.call.task, BEGUN)
-        with under_way(self.call):
+        delivery = self.call.delivery
+        if delivery is None:
             return self._run()
+        delivery.has_started = delivery.is_running = True
+        try:
+            return self._run()
+        finally:
+            delivery.is_running = False
 
     def _run(self) -> Any:
         how, name = self.single.options.how, self.single.name_of(self.call)
-        self._refuse_if_replaced()
-        self._leave_place_but(self.single.place_name(name))
-        if DUPLICATE in self.call.headers:
-            return end_duplicate(self._conflict(self.single.place_name(name)))
+        queue_lock_name = self.single.place_name(name)
+        if how.place:
+            self._refuse_if_replaced()
+            self._leave_place_but(queue_lock_name)
+        if self.call.message.is_duplicate:
+            return end_duplicate(self._conflict(queue_lock_name))
         if not how.lock:
             return self._after_queue(name)
         if not how.apart:
             return self._under_lock(name, self._call, owed=self._is_owed)
         # Whoever is queued has its turn when the running one ends.
-        after_queue = partial(self._after_queue, self.single.place_name(name))
+        after_queue = partial(self._after_queue, queue_lock_name)
         return self._under_lock(name, after_queue, owed=True)
 
     def _call(self) -> Any:
@@ -76,12 +81,13 @@ class Execution:
         options = self.single.options
         # Another task may pass its headers on to one that takes no place.
         keeps_place = options.how.place and options.on_conflict != "replace"
-        return self.call.has_begun or (keeps_place and place_in(self.call.headers) is not None)
+        had_place = keeps_place and self.call.message.queue_lock is not None
+        return had_place or self.call.may_have_run
 
     def _leave_place_but(self, name: str) -> None:
         """Leave the message's place if it has another name than that: the arguments came as
         others than they were when it was taken."""
-        taken = place_in(self.call.headers) if self.single.options.how.place else None
+        taken = self.call.message.queue_lock
         if taken and taken != name and (place := self._place(self.single.lock(taken))):
             place.release()
 
@@ -150,55 +156,47 @@ class Execution:
     def _refuse_to_repeat(self) -> None:
         """Raise Celery's `Ignore` where an earlier execution of the message has done the work, as
         far as the result backend knows."""
-        if self.call.has_begun and self._has_ended(SUCCESS):
+        if self.call.may_have_run and self._has_ended(SUCCESS):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", self.call)
             raise Ignore("The task has already succeeded")
 
     def _refuse_if_replaced(self) -> None:
         """Raise Celery's `Ignore` where a newer message took its place, as far as the result
         backend knows, and the worker did not hear that it was revoked."""
-        if self._is_replaceable and self._has_ended(REVOKED):
+        if self.is_replaceable and self._has_ended(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)
             raise Ignore("A newer task has replaced this one")
 
     @property
-    def _is_replaceable(self) -> bool:
+    def is_replaceable(self) -> bool:
         replaces = self.single.options.on_conflict == "replace"
-        return replaces and place_in(self.call.headers) is not None
-
-    def look_back(self) -> None:
-        """Learn how its message has ended before, as long as the result backend knows it."""
-        task = self.call.task
-        if task is not None and (self.call.has_begun or self._is_replaceable):
-            result = task.AsyncResult(str(self.call.task_id))
-            with suppress(Exception):  # there is no result backend, or it is away
-                remember(task, ENDED, result if result.ready() else None)
+        return replaces and self.call.message.queue_lock is not None
 
     def _has_ended(self, state: str) -> bool:
         """Whether its message has ended so before, as far as the result backend knows."""
-        task, task_id = self.call.task, self.call.task_id
-        if task is None or task_id is None:
+        delivery, task_id = self.call.delivery, self.call.task_id
+        if delivery is None or task_id is None:
             return False
-        ended = recall(task, ENDED)
-        if isinstance(ended, AsyncResult) and ended.state == state:
+        ended = delivery.earlier_result
+        if ended is not None and ended.state == state:
             self._tell_again(ended)
             return True
         try:
-            return bool(task.AsyncResult(task_id).state == state)
+            return bool(delivery.task.AsyncResult(task_id).state == state)
         except Exception:  # there is no result backend, or it is away
             return False
 
     def _tell_again(self, ended: AsyncResult[Any]) -> None:
         """Have the result backend know again what Celery has noted over."""
-        request = self.call.request
-        with suppress(Exception):  # it is away
+        request = self.call.task.request if self.call.task else None
+        with suppress(Exception):  # it is unreachable
             ended.backend.store_result(ended.id, ended.result, ended.state, request=request)
 
     def _place(self, lock: BaseLock) -> QueueLock | None:
         """The place of the message for which it runs, if there is one."""
         if not self.call.task_id:
             return None
-        return self.single.place(lock, self.call, expected=self.call.is_expected)
+        return self.single.place(lock, self.call, expected=self.call.message.is_expected)
 
     def _conflict(self, name: str, *, owed: bool = False) -> Conflict:
         manager = self.single.manager
@@ -207,7 +205,9 @@ class Execution:
 
     def _refused(self, lock: BaseLock, *, owed: bool) -> Conflict | None:
         """Acquire the lock; or tell with whom there is a conflict."""
-        if conflict := self._with_own_past(lock.name):
+        message = self.call.message
+        runs_again = message.is_redelivered or message.is_resent or message.retries
+        if runs_again and (conflict := self._with_own_past(lock.name)):
             return conflict
         lock.predecessor = self._own_place
         conflict = self._conflict(lock.name, owed=owed)
@@ -229,7 +229,7 @@ class Execution:
         """
         options, call = self.single.options, self.call
         would_run = (options.limit or 1) > 1 or options.on_conflict == "wait"
-        may_run_yet = call.is_redelivered or call.has_begun
+        may_run_yet = call.message.is_redelivered or call.message.is_resent
         if not (may_run_yet or (call.is_fresh_retry and not would_run)):
             return None
         conflict = self._conflict(name)
@@ -242,25 +242,22 @@ class Execution:
     @property
     def _stays_behind(self) -> float:
         """As _stays(), of one that returns, which may have sent itself again before."""
-        task, options = self.call.task, self.single.options
-        if task is None or not options.holds_on_retry or (options.limit or 1) > 1:
+        delivery, options = self.call.delivery, self.single.options
+        if delivery is None or not options.holds_on_retry or (options.limit or 1) > 1:
             return 0.0  # beside others it may have run already
-        return sent_again_for(task)
+        return delivery.resent_for_seconds
 
     def _stays(self, error: BaseException) -> float:
         """Seconds for which the lock is kept for the task's next execution, 0 if it is not."""
-        options, task = self.single.options, self.call.task
-        if not (task and options.holds_on_retry):
+        options, delivery = self.single.options, self.call.delivery
+        if delivery is None or not options.holds_on_retry:
             return 0
-        delay = self._comes_again(task, error)
-        return 0 if delay is None else delay + options.longest_in_queue
-
-    def _comes_again(self, task: Task[..., Any], error: BaseException) -> float | None:
         try:
-            return comes_again(task, error)
-        except Exception:  # in what the task asked for; it is not to hide what the task raised
+            delay = runs_again_in(delivery, error)
+        except Exception:  # in what the task asked for; it must not hide what the task raised
             logger.exception("Cannot determine whether the task runs again: task=%s", self.call)
-            return None
+            return 0
+        return 0 if delay is None else delay + options.longest_in_queue
 
     def _comes_again_as(self, name: str, error: BaseException) -> bool:
         """Whether the next execution has that name, too: it may have been sent other arguments."""
@@ -272,7 +269,7 @@ class Execution:
     def _next(self, sent: Any) -> Call:
         """The call that what it `sent` in its own stead comes to."""
         call, task = self.call, self.call.task
-        if sent is None or task is None or not call.task_id or call.came_by(sent):
+        if sent is None or task is None or not call.task_id or call.message.has_arguments_of(sent):
             return call
         return self.single.call(task, call.task_id, sent.args, sent.kwargs)
 
@@ -296,9 +293,37 @@ class Execution:
             )
 
 
-@task_prerun.connect
-def look_back(sender: Any, **_: Any) -> None:
-    """Celery notes next that the task has started, and not every result backend keeps how it has
-    ended then."""
-    if sender.track_started and (single := single_of(sender)):
-        Execution(single, sender.run, Call.under_way(sender.run, sender, (), {})).look_back()
+def runs_again_in(delivery: Delivery, error: object) -> float | None:
+    """Return the seconds until a task that ended with `error` runs again. None if never."""
+    if isinstance(error, Retry):  # the retry was sent before it was raised
+        return _delay(delivery.task, error.when) if delivery.message.has_queue else None
+    if isinstance(error, Reject):
+        # A message that was acknowledged before the task ran cannot return to its queue.
+        can_return = error.requeue and delivery.task.acks_late  # type: ignore[attr-defined]
+        return 0 if can_return else None
+    if isinstance(error, Ignore):  # of ``self.replace()``, by the same task
+        return 0 if delivery.resent_for_seconds else None
+    return None
+
+
+def _delay(task: Task[..., Any], when: Any) -> float:
+    if isinstance(when, datetime | str):
+        app, moment = task.app, maybe_iso8601(when)
+        then = maybe_make_aware(moment, app.timezone)  # type: ignore[arg-type]  # a datetime
+        return max(0.0, (then - app.now()).total_seconds())
+    return float(when or 0)
+
+
+def look_back(single: Single, delivery: Delivery) -> None:
+    """Note how the message ended before, as long as the result backend knows it.
+
+    Celery records next that the task has started, and a result backend can forget the rest.
+    """
+    task = delivery.task
+    if not task.track_started or not delivery.message.task_id:
+        return
+    call = Call(task.run, task, (), {}, None, delivery, delivery.message)
+    if call.may_have_run or Execution(single, task.run, call).is_replaceable:
+        result = task.AsyncResult(delivery.message.task_id)
+        with suppress(Exception):  # there is no result backend, or it is unreachable
+            delivery.earlier_result = result if result.ready() else None

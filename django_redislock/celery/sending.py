@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery import states
-from celery._state import get_current_task
 from celery.app.task import Context
 from celery.result import EagerResult
 from celery.utils import uuid
@@ -21,10 +20,9 @@ from django_redislock.exceptions import LockError
 from django_redislock.signals import task_replaced
 from django_redislock.text import error_text, printable
 
-from .call import Call, runs_under
+from .call import Delivery, delivery_of, runs_under
 from .conflict import LOOKS, Conflict, skip
-from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE, headers_of, id_of
-from .retries import SENT_AGAIN, remember
+from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
 from .single import Single, is_signed, place_token
 
 if TYPE_CHECKING:
@@ -110,7 +108,7 @@ class Sending:
     def is_expected(self) -> bool:
         """Whether somebody counts on the result of just this message."""
         if past := self._past:
-            return Call(past.run, past, (), {}, request=past.request).is_expected
+            return past.message.is_expected
         return self.has_own_id or any(self.options.get(each) for each in FOLLOWERS)
 
     @cached_property
@@ -124,36 +122,33 @@ class Sending:
 
     # A task that sends itself again: it runs, and its lock is passed on to what it sends
 
-    @property
-    def _past(self) -> Task[..., Any] | None:
-        """The task that runs now by this very id: itself, or one that it is to replace, and whose
-        lock is its own."""
-        if id_of(self.task.request) == self.task_id:
-            return self.task
-        running: Task[..., Any] | None = get_current_task()
-        if running is None or id_of(running.request) != self.task_id:
-            return None
-        return running if self._runs_under_it else None
+    @cached_property
+    def _past(self) -> Delivery | None:
+        """The delivery under way here with this id: of this task, or of a task that it replaces
+        and that runs under the same lock."""
+        past = delivery_of(self.task_id)
+        is_own = past is not None and (past.task is self.task or self._runs_under_it)
+        return past if is_own else None
 
     @property
     def _runs_under_it(self) -> bool:
         return runs_under(self.single.manager.alias, self.lock_name)
 
-    def _send_again(self, past: Task[..., Any]) -> Any:
+    def _send_again(self, past: Delivery) -> Any:
         headers = self.options.get("headers") or {}
         if DUPLICATE in headers:
             return self._publish_no_duplicate()
         passes_on = self._runs_under_it
         sent = self._publish_again(past, passes_on and self.name == self.lock_name)
         if passes_on:
-            remember(past, SENT_AGAIN, float(self._seconds()))
+            past.resent_for_seconds = float(self._seconds())
         return sent
 
-    def _publish_again(self, past: Task[..., Any], has_place: bool) -> Any:
+    def _publish_again(self, past: Delivery, has_place: bool) -> Any:
         if not has_place and self._take():
             return self._publish_placed()
         headers = self.options.get("headers") or {}
-        met_before = headers_of(past.request).get(CONFLICTS)
+        met_before = past.message.headers.get(CONFLICTS)
         is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
         # Else it is by ``self.retry()`` or ``self.replace()``: it was running, and is to run on.
         return self._publish(None if is_by_conflict else self._promise)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from inspect import Parameter, ismethod, unwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from celery import Task
+from celery.app.autoretry import add_autoretry_behaviour
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
 
@@ -18,7 +19,7 @@ from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import fit_name, short_repr
 
-from .call import Call, layers
+from .call import Call
 from .options import QUEUE_LOCK_SUFFIX
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Single:
         """The call of a task that was, or is to be, sent. What a class of tasks adds to its
         messages, and takes away again before its body is called, is no part of it."""
         # What traces tasks may have put a function around the task's method.
-        body = unwrap(_body(task), stop=ismethod)
+        body = unwrap(task.run, stop=ismethod)
         sees_itself = not self.above and isinstance(getattr(body, "__self__", None), Task)
         first = (task,) if sees_itself else ()
         known = {key: value for key, value in (kwargs or {}).items() if self._takes(key)}
@@ -136,17 +137,38 @@ def is_signed(holding: Holding, lock_name: str, task_name: str) -> bool:
 
 
 def single_of(task: Task[..., Any]) -> Single | None:
-    """How a task is to run, if it was told to by `single_instance`."""
-    return next(_marks(task), None)
+    """Return how a task runs as a single instance, or None if it does not."""
+    return marked(task.run)
 
 
-def _marks(task: Task[..., Any]) -> Iterator[Single]:
-    for run in (task.run, _body(task)):
-        for layer in layers(run):
-            if MARK in vars(layer):
-                yield vars(layer)[MARK]
+def marked(function: Callable[..., Any]) -> Single | None:
+    """Return how a decorated function runs as a single instance, also inside other wrappers."""
+    return getattr(unwrap(function, stop=_has_mark), MARK, None)
 
 
-def _body(task: Task[..., Any]) -> Any:
-    # autoretry_for puts a function of its own into `run`.
-    return getattr(task, "_orig_run", task.run)
+def _has_mark(function: object) -> bool:
+    return hasattr(function, MARK)
+
+
+class _PublicPart:
+    """The public attributes of a task, with another function to run."""
+
+    def __init__(self, task: Task[..., Any], run: Callable[..., Any]) -> None:
+        self._task, self.run = task, run
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # Celery marks there that a task has its retry wrapper
+            raise AttributeError(name)
+        return getattr(self._task, name)
+
+
+def with_autoretry(task: Task[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `run` in Celery's own wrapper for ``autoretry_for``, if the task has that option.
+
+    A lock that is kept for a retry stands outside such a wrapper, so that it sees the `Retry`
+    that was raised, instead of predicting it. The wrapper around the lock retries the errors of
+    the lock itself. It passes a `Retry` on.
+    """
+    retrying: Any = _PublicPart(task, run)
+    add_autoretry_behaviour(retrying)
+    return cast("Callable[..., Any]", retrying.run)

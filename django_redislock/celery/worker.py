@@ -32,7 +32,7 @@ from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import error_text, printable
 
 from .ends import leave_place
-from .message import id_of
+from .message import Message, id_of
 from .single import Single, place_token, single_of
 
 logger = logging.getLogger("django_redislock")
@@ -293,8 +293,7 @@ _watch = Watch()
 
 def _leave(request: Watched | None) -> None:
     if request is not None:
-        sent = request.request_dict
-        leave_place(request.task, request.id, request.args, request.kwargs, sent)
+        leave_place(request.task, Message.of(request, request.request_dict))
 
 
 def _id_of_child(pid: int) -> str:

@@ -11,8 +11,8 @@ from celery.signals import task_retry
 from celery.utils import uuid
 
 from .. import validators
-from ..celery.call import Call, layers
-from ..celery.single import MARK, Single, single_of
+from ..celery.call import Call
+from ..celery.single import Single, marked, single_of
 from ..exceptions import AlreadyRunning
 from ..names import short_repr
 from ..signals import task_skipped
@@ -62,8 +62,7 @@ def conflict(task: Any, /, *args: Any, **kwargs: Any) -> Iterator[Other]:
 
 
 def _single_of(task: Any) -> Single:
-    marked = (vars(each)[MARK] for each in layers(task) if MARK in getattr(each, "__dict__", ()))
-    found = single_of(task) if _is_task(task) else next(marked, None)
+    found: Single | None = single_of(task) if _is_task(task) else marked(task)
     if found is None:
         raise TypeError(f"task must be decorated with single_instance, got {short_repr(task)}")
     return found

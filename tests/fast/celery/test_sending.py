@@ -204,11 +204,11 @@ def test_a_duplicate_that_was_sent_fails_with_on_conflict_raise(app, name):
 
 
 def test_a_duplicate_that_sends_itself_again_is_no_duplicate_any_more(app, name, sent):
-    task = make_task(app, name)
+    options = {"autoretry_for": (AlreadyRunning,)}
+    task = make_task(app, name, on_conflict="raise", task=options)
     first = task.delay()
-    task.push_request(id="second")
-    task.apply_async(task_id="second", headers={DUPLICATE: first.id, "tenant": "blue"})
-    task.pop_request()
+    headers = {DUPLICATE: first.id, "tenant": "blue"}
+    assert run_message(app, task, headers=headers, task_id="second").type is Retry
     assert sent[1]["id"] == "second"
     assert sent[1]["tenant"] == "blue"
     assert DUPLICATE not in sent[1]

@@ -18,7 +18,6 @@ NO_PUBLIC_WAY = {
     "_apply_result": "celery/worker.py",
     "_get_active_apps": "celery/position.py",
     "_get_current_object": "celery/position.py",
-    "_orig_run": "celery/",
     "_pending": "celery/position.py",
     "_set_current_app": "celery/position.py",
     "_tls": "celery/position.py",
