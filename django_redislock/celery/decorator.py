@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from celery._state import get_current_task
 from django.core.exceptions import ImproperlyConfigured
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from django_redislock.validators import Seconds
 
-P = ParamSpec("P")
-R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ModeName = Literal[
@@ -52,7 +50,7 @@ def single_instance(
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
     max_retries: int | None = None,
-    limit: int | None = None,
+    limit: int | Callable[..., int] | None = None,
     at_least_for: Seconds = 0,
     max_hold: Seconds | None = None,
     queue_timeout: Seconds | None = None,
@@ -74,7 +72,7 @@ def single_instance(
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
     max_retries: int | None = None,
-    limit: int | None = None,
+    limit: int | Callable[..., int] | None = None,
     at_least_for: Seconds = 0,
     max_hold: Seconds | None = None,
     queue_timeout: Seconds | None = None,
@@ -147,7 +145,9 @@ def single_instance(
             up to 60. A value near 0 makes the worker retry all the time. Celery can then record
             the state RETRY for a task that has ended.
         max_retries: The maximum number of retries. None means no limit.
-        limit: How many instances can run at the same time. None means one.
+        limit: How many instances can run at the same time, or a function of the arguments of the
+            call that returns it, such as ``lambda account_id: plan(account_id).slots``. None means
+            one.
         at_least_for: The seconds for which the lock is held at least, from the start of the task.
             Use it as a throttle, or for a job that several machines start at the same time.
         max_hold: The seconds after which the lock counts as lost, even if the task still runs.
@@ -201,24 +201,41 @@ def _decorate(options: Options, target: Any) -> Any:
     return _wrap(options, target)
 
 
-def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
+def _wrap(options: Options, function: Callable[..., Any]) -> Callable[..., Any]:
     signature = signature_of(function)
     single = Single(options, key_maker(options, signature), signature, above=False)
+    alone = _async_wrapper(single, function) if is_async(function) else _wrapper(single, function)
+    setattr(alone, MARK, single)
+    # Celery reads the signature of the outermost function alone.
+    alone.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
+    return alone
 
+
+def _wrapper(single: Single, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
+    def alone(*args: Any, **kwargs: Any) -> Any:
         task: Task[..., Any] | None = get_current_task()
         if task is not None and single_of(task) is not single:
             task = None
         run = function
-        if task is not None and options.holds_on_retry:
+        if task is not None and single.options.holds_on_retry:
             run = with_autoretry(task, function)
-        result: R = Execution(single, run, Call.now(alone, task, args, kwargs)).run()
-        return result
+        return Execution(single, run, Call.now(alone, task, args, kwargs)).run()
 
-    setattr(alone, MARK, single)
-    # Celery reads the signature of the outermost function alone.
-    alone.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
+    return alone
+
+
+def _async_wrapper(single: Single, function: Callable[..., Any]) -> Callable[..., Any]:
+    if single.options.on_lost == "abort":
+        raise ValueError(
+            "on_lost='abort' cannot interrupt a coroutine function. Check current_lock().lost, or"
+            " pass a function."
+        )
+
+    @functools.wraps(function)
+    async def alone(*args: Any, **kwargs: Any) -> Any:
+        return await Execution(single, function, Call(alone, None, args, kwargs)).arun()
+
     return alone
 
 
@@ -259,7 +276,7 @@ def _install(options: Options, task: Task[..., Any]) -> None:
 
 
 def _check_above(options: Options) -> None:
-    if not options.how.place:
+    if not options.locking.when_sent:
         raise TypeError(
             f"single_instance with mode={options.mode!r} goes below the task decorator, so that it"
             " sees the function: put @shared_task or @app.task above it"
@@ -267,7 +284,7 @@ def _check_above(options: Options) -> None:
 
 
 def _check_below(options: Options) -> None:
-    if options.how.place:
+    if options.locking.when_sent:
         raise TypeError(
             f"single_instance with mode={options.mode!r} locks when the task is sent, so it goes"
             " above the task decorator: put @shared_task or @app.task below it"
@@ -282,13 +299,9 @@ def _check_function(function: Any) -> None:
             f" ({type(function).__name__}). Pass its options by keyword, for example"
             " @single_instance(unique_on=['account_id'])."
         )
-    _check_runs_in_the_call(function)
-
-
-def _check_runs_in_the_call(function: Callable[..., Any]) -> None:
-    if is_async(function) or is_generator(function):
+    if is_generator(function):
         raise TypeError(
-            "single_instance cannot decorate the coroutine or generator function"
+            "single_instance cannot decorate the generator function"
             f" {function.__module__}.{function.__qualname__}: its body runs after the lock is"
             " released"
         )

@@ -34,12 +34,12 @@ def end(sender: Any, retval: Any, state: str, **_: Any) -> None:
         return
     # The task's class did not call the function, or Celery could not.
     if runs_again_in(delivery, retval) is None:
-        leave_place(sender, delivery.message)
+        release_queue_lock_of(sender, delivery.message)
 
 
 @task_revoked.connect
 def revoked(sender: Any, request: Any, **_: Any) -> None:
-    leave_place(sender, Message.of(request))
+    release_queue_lock_of(sender, Message.of(request))
 
 
 @task_failure.connect
@@ -47,18 +47,18 @@ def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
     message = Message.of(sender.request)
     if message.task_id != task_id:  # Celery reports a hard time limit without its request
         message = Message(task_id, tuple(args or ()), dict(kwargs or {}))
-    leave_place(sender, message)
+    release_queue_lock_of(sender, message)
 
 
-def leave_place(task: Any, message: Message) -> None:
+def release_queue_lock_of(task: Any, message: Message) -> None:
     """Release what a task's message holds, if it can hold anything."""
     single = single_of(task)
-    if single is None or not (single.options.how.place or single.options.holds_on_retry):
+    if single is None or not (single.options.locking.when_sent or single.options.holds_on_retry):
         return
     try:
         call = single.call(task, message.task_id or "", message.args, message.kwargs)
         for name in _names(single, call, message):
-            single.place(single.lock(name), call).release()
+            single.queue_lock(single.lock(name), call).release()
     except Exception as error:
         logger.error(
             "Queue lock not released: task=%s[%s] error=%s",
@@ -69,9 +69,9 @@ def leave_place(task: Any, message: Message) -> None:
 
 def _names(single: Single, call: Call, message: Message) -> set[str]:
     """Return the names of all locks that the message can hold."""
-    how = single.options.how
-    taken = message.queue_lock if how.place else None
-    if taken and not (how.apart and single.options.holds_on_retry):
+    locking = single.options.locking
+    taken = message.queue_lock if locking.when_sent else None
+    if taken and not (locking.separate and single.options.holds_on_retry):
         return {taken}
     name = single.name_of(call)
-    return {name, taken or single.place_name(name)}
+    return {name, taken or single.queue_lock_name(name)}

@@ -21,9 +21,9 @@ from django_redislock.signals import task_replaced
 from django_redislock.text import error_text, printable
 
 from .call import Delivery, delivery_of, runs_under
-from .conflict import LOOKS, Conflict, skip
+from .conflict import MAX_LOOKS, Conflict, skip
 from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
-from .single import Single, is_signed, place_token
+from .single import Single, is_signed, queue_lock_token
 
 if TYPE_CHECKING:
     from celery import Task
@@ -79,10 +79,10 @@ class Sending:
         self.task_id = str(task_id) if task_id else uuid()
         self.call = single.call(task, self.task_id, args, kwargs)
         self.lock_name = single.name_of(self.call)
-        self.name = single.place_name(self.lock_name)
-        lock = single.lock(self.name)
+        self.name = single.queue_lock_name(self.lock_name)
+        lock = single.lock(self.name, self.call)
         lock.on_conflict = ""  # what sends itself again is not skipped
-        self.place = single.place(lock, self.call, expected=self.is_expected)
+        self.place = single.queue_lock(lock, self.call, expected=self.is_expected)
 
     def send(self) -> Any:
         """Publish the message; or do what `on_conflict` says where its place is taken."""
@@ -94,7 +94,7 @@ class Sending:
             self.conflict.look()
             return self._give_way()
         self.place.lock.on_conflict = self.conflict.policy  # the history has it of a refusal
-        for _ in range(LOOKS):
+        for _ in range(MAX_LOOKS):
             # Before _take(): the history has a refusal as skipped, and this one is sent.
             if replaced := self._displace():
                 return self._publish_instead_of(replaced)
@@ -114,7 +114,7 @@ class Sending:
     @cached_property
     def conflict(self) -> Conflict:
         """With whoever has its place."""
-        return Conflict(self.call, self.name, self.single.options, self.single.manager)
+        return Conflict(self.call, self.name, self.single)
 
     @property
     def _replaces(self) -> bool:
@@ -185,7 +185,7 @@ class Sending:
     def _seconds(self) -> float:
         """For how long the place is taken, unless the task begins or ends before."""
         delay = self.options.get("countdown") or self._left(self.options.get("eta")) or 0
-        longest = max(0, delay) + self.single.options.longest_in_queue
+        longest = max(0, delay) + self.single.options.max_queue_seconds
         expires = self.options.get("expires", self.task.expires)
         if expires is None:
             return longest
@@ -241,7 +241,9 @@ class Sending:
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
             return []
         return [
-            each for each in info.holders if each.token == place_token(each.holder.task_id or "")
+            each
+            for each in info.holders
+            if each.token == queue_lock_token(each.holder.task_id or "")
         ]
 
     def _publish_instead_of(self, replaced: Holding) -> Any:

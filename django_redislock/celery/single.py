@@ -15,6 +15,7 @@ from celery.app.autoretry import add_autoretry_behaviour
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
 
+from django_redislock import validators
 from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import fit_name, short_repr
@@ -53,8 +54,17 @@ class Single:
     def manager(self) -> LockManager:
         return locks.using(self.options.using)
 
-    def lock(self, name: str, on_lost: Any = None) -> Mutex | Semaphore:
+    def limit_for(self, call: Call) -> int | None:
+        """Return how many instances can run at the same time. None means a mutex."""
+        limit = self.options.limit
+        if not callable(limit):
+            return limit
+        return validators.count("the result of limit", limit(*call.sent_args, **call.kwargs))
+
+    def lock(self, name: str, call: Call | None = None, on_lost: Any = None) -> Mutex | Semaphore:
+        """Return the lock for a call. Without a call, it can only release a queue lock."""
         options = self.options
+        limit = options.limit and (1 if call is None else self.limit_for(call))
         more: LockOptions = {
             "timeout": options.timeout,
             "blocking_timeout": options.blocking_timeout,
@@ -64,19 +74,19 @@ class Single:
         }
         lock = (
             self.manager.lock(name, **more)
-            if options.limit is None
-            else self.manager.semaphore(name, options.limit, **more)
+            if limit is None
+            else self.manager.semaphore(name, limit, **more)
         )
         lock.on_conflict = options.on_conflict
         return lock
 
-    def place_name(self, name: str) -> str:
+    def queue_lock_name(self, name: str) -> str:
         """Return the name of the queue lock that belongs to the lock `name`.
 
         Raises `ValueError` if `name` could itself be the name of a queue lock. A user
         named ``bob:queued`` could otherwise block the queue lock of the user ``bob``.
         """
-        if not self.options.how.apart:
+        if not self.options.locking.separate:
             return name
         if name.endswith(QUEUE_LOCK_SUFFIX):
             raise ValueError(
@@ -85,18 +95,18 @@ class Single:
             )
         return fit_name(name + QUEUE_LOCK_SUFFIX)
 
-    def place(self, lock: BaseLock, call: Call, *, expected: bool = False) -> QueueLock:
-        """What holds `lock` for a task that was sent, or is to be; whether its very result is
-        `expected` by others is told to whoever comes to replace it."""
+    def queue_lock(self, lock: BaseLock, call: Call, *, expected: bool | None = None) -> QueueLock:
+        """Return the queue lock of a task. `expected` is whether others depend on its result."""
+        expected = call.message.is_expected if expected is None else expected
         task = call.name, call.task_id
-        token = place_token(call.task_id or "")
+        token = queue_lock_token(call.task_id or "")
         signature = queue_signature(lock.name, call.name, call.task_id or "")
         return QueueLock(lock, token, task, expected=expected, signature=signature)
 
     def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
-        """The call of a task that was, or is to be, sent. What a class of tasks adds to its
-        messages, and takes away again before its body is called, is no part of it."""
-        # What traces tasks may have put a function around the task's method.
+        """Return the call of a task that is sent. It leaves out keyword arguments that a task
+        class adds to its messages, and removes before it calls the function."""
+        # Software that traces tasks can have wrapped the task's method.
         body = unwrap(task.run, stop=ismethod)
         sees_itself = not self.above and isinstance(getattr(body, "__self__", None), Task)
         first = (task,) if sees_itself else ()
@@ -110,8 +120,8 @@ class Single:
         )
 
 
-def place_token(task_id: str) -> str:
-    """The token of a task's place: bound to its id, and not to an execution."""
+def queue_lock_token(task_id: str) -> str:
+    """Return the token of a task's queue lock. It depends on the id only."""
     digest = sha256(str(task_id).encode(errors="surrogatepass")).hexdigest()
     return f"queued-{digest[:32]}"
 

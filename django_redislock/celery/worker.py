@@ -31,9 +31,9 @@ from django_redislock.identity import child_id, process_id, recorded_id
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import error_text, printable
 
-from .ends import leave_place
+from .ends import release_queue_lock_of
 from .message import Message, id_of
-from .single import Single, place_token, single_of
+from .single import Single, queue_lock_token, single_of
 
 logger = logging.getLogger("django_redislock")
 
@@ -272,7 +272,7 @@ class Gone:
         """
         holder, task_id = holding.holder, id_of(self.request) or ""
         is_its_own = holder.process in self.processes and holder.task_id == recorded_id(task_id)
-        stays = not holding.timeout or holding.token in (place_token(task_id), *self.released)
+        stays = not holding.timeout or holding.token in (queue_lock_token(task_id), *self.released)
         return is_its_own and not stays
 
     def _has_failed(self, single: Single, error: RedisError) -> bool:
@@ -293,7 +293,7 @@ _watch = Watch()
 
 def _leave(request: Watched | None) -> None:
     if request is not None:
-        leave_place(request.task, Message.of(request, request.request_dict))
+        release_queue_lock_of(request.task, Message.of(request, request.request_dict))
 
 
 def _id_of_child(pid: int) -> str:

@@ -12,7 +12,7 @@ from celery.worker.state import successful_requests, task_ready
 
 from django_redislock import clock, locks, single_instance
 from django_redislock.celery import worker
-from django_redislock.celery.single import place_token
+from django_redislock.celery.single import queue_lock_token
 from django_redislock.celery.worker import LINGER, LOOK_EVERY, Gone
 from django_redislock.identity import process_id
 from django_redislock.testing import EmbeddedServer
@@ -118,7 +118,7 @@ def test_a_lock_of_another_holder_is_left(own, task, held, whose):
     if whose == "of another process":
         assert not gone(task, process="another").is_settled()
     else:
-        held.transfer(held._request(own._keys.of(NAME), place_token("its-id")))
+        held.transfer(held._request(own._keys.of(NAME), queue_lock_token("its-id")))
         assert not gone(task).is_settled()
     assert own.get(NAME) is not None
 
