@@ -19,7 +19,7 @@ from .execution import Execution
 from .key import key_maker
 from .options import Options
 from .position import is_task, when_made
-from .sending import take_place_when_sent
+from .sending import take_queue_lock_when_sent
 from .single import MARK, Single, single_of, with_autoretry
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def _install(options: Options, task: Task[..., Any]) -> None:
 
     setattr(alone, MARK, single)
     task.run = with_autoretry(task, alone)  # type: ignore[method-assign]
-    take_place_when_sent(task, single)
+    take_queue_lock_when_sent(task, single)
 
 
 def _check_above(options: Options) -> None:
