@@ -15,7 +15,6 @@ NO_PUBLIC_WAY = {
     "_out": "management/terminal.py",
     "_wrapped": "testing/embedded.py",
     # Celery's pools, proxies and wrapped functions.
-    "_apply_result": "celery/worker.py",
     "_get_active_apps": "celery/position.py",
     "_get_current_object": "celery/position.py",
     "_pending": "celery/position.py",
