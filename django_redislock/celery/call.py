@@ -27,8 +27,8 @@ _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
 class Delivery:
     """A message that Celery executes now, and what is known about its execution.
 
-    It exists from Celery's `task_prerun` to its `task_postrun`. A header of the message cannot
-    forge it, as it could forge an attribute of `task.request`.
+    It exists from Celery's `task_prerun` to its `task_postrun`. A header of the message can forge
+    an attribute of `task.request`, but not this.
     """
 
     task: Task[..., Any]

@@ -1,4 +1,4 @@
-"""What happens to a call whose lock is not free."""
+"""The policies for a call whose lock is not free."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Conflict:
 
     @property
     def policy(self) -> str:
-        """What `settle()` does, as far as it is known before the holder is."""
+        """The policy that `settle()` follows, if nobody holds the lock for the same message."""
         if self.must_run and not self.inside and self.call.message.has_queue:
             return "retry"
         on_conflict = self.single.options.on_conflict
@@ -175,7 +175,7 @@ POLICIES: dict[str, Callable[[Conflict], Any]] = {
     "raise": refuse,
     "retry": retry,
     "wait": refuse,  # after it has waited
-    "replace": skip,  # there is no queued task to replace
+    "replace": skip,  # no task is queued that it could replace
 }
 
 

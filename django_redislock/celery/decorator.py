@@ -82,7 +82,7 @@ def single_instance(
 ) -> Any:
     """Let a task, or any other function, run only once at a time.
 
-    Put it below the task decorator::
+    Put it below or above the task decorator::
 
         @shared_task(bind=True)
         @single_instance(unique_on=["account_id"], on_conflict="retry")
@@ -92,7 +92,7 @@ def single_instance(
     task, or after the module and qualified name of a plain function.
 
     The other modes also take a queue lock when the task is sent. Put them above the task
-    decorator::
+    decorator only::
 
         @single_instance(mode="until_executed", unique_on=["account_id"])
         @shared_task
@@ -120,7 +120,7 @@ def single_instance(
             - ``"until_executed"``: One instance is queued or runs.
             - ``"until_and_while_executing"``: One instance is queued, and one runs. A task that
               starts while another one runs is retried after `countdown`, and keeps its queue lock.
-        on_conflict: What happens to a duplicate:
+        on_conflict: The policy for a duplicate:
 
             - ``"skip"``: It ends with None. A warning is logged, and `task_skipped` is sent. If
               the task is skipped when it is sent, the sender gets the `AsyncResult` of the other
@@ -193,7 +193,6 @@ def single_instance(
 
 def _decorate(options: Options, target: Any) -> Any:
     if is_task(target):
-        _check_above(options)
         when_made(target, partial(_install_or_disable, options))
         return target
     _check_function(target)
@@ -260,7 +259,7 @@ def _install(options: Options, task: Task[..., Any]) -> None:
     if single_of(task):
         raise ImproperlyConfigured(
             f"Task {task.name} has single_instance more than once: above and below its task"
-            f" decorator (mode={options.mode!r} goes above), or on two tasks with this name"
+            f" decorator (mode={options.mode!r}), or on two tasks with this name"
         )
     run = task.run
     signature = signature_of(run)
@@ -272,15 +271,8 @@ def _install(options: Options, task: Task[..., Any]) -> None:
 
     setattr(alone, MARK, single)
     task.run = with_autoretry(task, alone)  # type: ignore[method-assign]
-    take_queue_lock_when_sent(task, single)
-
-
-def _check_above(options: Options) -> None:
-    if not options.locking.when_sent:
-        raise TypeError(
-            f"single_instance with mode={options.mode!r} goes below the task decorator, so that it"
-            " sees the function: put @shared_task or @app.task above it"
-        )
+    if options.locking.when_sent:
+        take_queue_lock_when_sent(task, single)
 
 
 def _check_below(options: Options) -> None:

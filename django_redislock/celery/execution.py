@@ -292,7 +292,7 @@ class Execution:
             return True
         try:
             return bool(delivery.task.AsyncResult(task_id).state == state)
-        except Exception:  # there is no result backend, or it is unreachable
+        except Exception:  # no result backend, or it is unreachable
             return False
 
 
@@ -328,5 +328,5 @@ def look_back(single: Single, delivery: Delivery) -> None:
     call = Call(task.run, task, (), {}, message.task_id, delivery, message)
     if call.may_have_run or Execution(single, task.run, call).is_replaceable:
         result = task.AsyncResult(message.task_id)
-        with suppress(Exception):  # there is no result backend, or it is unreachable
+        with suppress(Exception):  # no result backend, or it is unreachable
             delivery.earlier_result = result if result.ready() else None

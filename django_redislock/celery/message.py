@@ -36,7 +36,7 @@ MAX_CONFLICTS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a message says. A forged value counts as absent."""
+    """The content of a message. A forged value counts as absent."""
 
     task_id: str | None = None
     args: tuple[Any, ...] = ()
@@ -85,7 +85,7 @@ class Message:
             queue_lock=_name(headers.get(PLACE)) if PLACE in headers else None,
             is_duplicate=DUPLICATE in headers,
             duplicate_of=_id(headers.get(DUPLICATE)),
-            # Celery itself tells of these alone.
+            # Celery itself reports only these followers.
             is_expected=bool(
                 headers.get(EXPECTED)
                 or getattr(request, "chord", None)

@@ -14,8 +14,7 @@ from django_redislock.validators import Seconds
 
 from .conflict import POLICIES
 
-QUEUE_TIMEOUT = 3600
-"""Seconds."""
+QUEUE_TIMEOUT_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,15 @@ MODES = {
 }
 
 QUEUE_LOCK_SUFFIX = ":queued"
-"""Ends the name of the queue lock where a task has a queue lock and a lock."""
+"""The end of the name of a separate queue lock."""
 
 WHEN_SENT = ("skip", "raise", "replace")
-"""What a task that is sent, and finds its place taken, can do."""
+"""The policies for a conflict of queue locks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `single_instance` was asked for. See there."""
+    """The options of `single_instance`, which documents them."""
 
     unique_on: Collection[str] | None
     key: str | Callable[..., str] | None
@@ -131,9 +130,8 @@ class Options:
 
     @property
     def max_queue_seconds(self) -> float:
-        """Seconds."""
         if self.queue_timeout is None:
-            return QUEUE_TIMEOUT
+            return QUEUE_TIMEOUT_SECONDS
         return validators.lease("queue_timeout", self.queue_timeout)
 
     def _check_belongs(self, option: str, policy: str) -> None:

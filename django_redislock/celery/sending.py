@@ -244,8 +244,8 @@ class Sending:
             self.task.app.control.revoke(task_id)
         except Exception as error:
             self._log_not_revoked(task_id, error_text(error))
-        # Without a request, a backend takes that of the task that runs here, and rpc:// reports
-        # to its caller that it was revoked.
+        # Without a request, a backend uses the request of the task that runs here. Then rpc://
+        # reports the revocation to the wrong caller.
         replaced = Context(id=task_id, task=self.task.name)
         try:
             self.task.backend.mark_as_revoked(

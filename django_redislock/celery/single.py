@@ -1,4 +1,4 @@
-"""What makes a task, or a function, run as a single instance."""
+"""The definition of a single-instance task or function: its options and the names of its locks."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ MARK = "django_redislock_single_instance"
 
 @dataclass(frozen=True)
 class Single:
-    """How a task, or a function, is to run, and under which name."""
+    """The definition of one task or function."""
 
     options: Options
     name_of: KeyOf
 
     signature: Signature
-    """Of what it was put on."""
+    """The signature of the decorated task or function."""
 
     above: bool
-    """Whether it was put on a task, and not on the function below it."""
+    """Whether the decorator is above a task decorator."""
 
     @cached_property
     def manager(self) -> LockManager:
@@ -130,7 +130,7 @@ def queue_signature(lock_name: str, task_name: str, task_id: str) -> str:
     """Return the proof that this project took the queue lock for that task.
 
     Its key is Django's ``SECRET_KEY``, so a record that somebody else wrote to Redis does not have
-    it. Return "" if there is no ``SECRET_KEY``.
+    it. Without a ``SECRET_KEY``, return "".
     """
     value = json.dumps([lock_name, task_name, task_id])
     try:
