@@ -180,7 +180,7 @@ POLICIES: dict[str, Callable[[Conflict], Any]] = {
 
 
 def back_off(conflicts: int) -> float:
-    """Return the seconds to wait after so many conflicts before: 1, 2, 4 ... with jitter."""
+    """Return the seconds to wait after a number of conflicts: 1, 2, 4 ... with jitter."""
     longest = min(MAX_BACK_OFF_SECONDS, 2.0 ** min(conflicts, 10))
     return longest * random.uniform(0.5, 1)  # noqa: S311  jitter is no secret
 

@@ -41,7 +41,7 @@ CHECK_INTERVAL_SECONDS = 0.25
 """Celery itself can need 5 seconds to see that a pool process is dead."""
 
 LATE_COMMAND_SECONDS = 2.0
-"""A command of a pool process can reach Redis so long after the process is dead."""
+"""How long after its death a command of a pool process can still reach Redis."""
 
 MAX_SEARCH_SECONDS = 1.0
 """The time for a search through all locks. A fork can wait for it."""
