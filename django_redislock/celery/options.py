@@ -90,7 +90,8 @@ class Options:
             validators.callback("limit", self.limit)
         elif self.limit is not None:
             validators.count("limit", self.limit)
-        _check_count("max_retries", self.max_retries)
+        if self.max_retries is not None:
+            validators.count("max_retries", self.max_retries, least=0)
         _check_using(self.using)
         validators.on_lost("on_lost", self.on_lost)
 
@@ -203,17 +204,6 @@ def _check_names(option: str, value: object) -> None:
         raise ValueError(wanted)
     for name in value:
         _check_type(f"each name in {option}", name, str)
-
-
-def _check_count(option: str, value: object) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(
-            f"{option} must be an int, not {short_repr(value)} ({type(value).__name__})"
-        )
-    if value < 0:
-        raise ValueError(f"{option} must be at least 0, got {value!r}")
 
 
 def _check_type(option: str, value: object, kind: type) -> None:
