@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection
 from functools import partial
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from celery._state import get_current_task
@@ -216,10 +217,7 @@ def _wrapper(single: Single, function: Callable[..., Any]) -> Callable[..., Any]
         task: Task[..., Any] | None = get_current_task()
         if task is not None and single_of(task) is not single:
             task = None
-        run = function
-        if task is not None and single.options.holds_on_retry:
-            run = with_autoretry(task, function)
-        return Execution(single, run, Call.now(alone, task, args, kwargs)).run()
+        return Execution(single, function, Call.now(alone, task, args, kwargs)).run()
 
     return alone
 
@@ -262,6 +260,8 @@ def _install(options: Options, task: Task[..., Any]) -> None:
             f" decorator (mode={options.mode!r}), or on two tasks with this name"
         )
     run = task.run
+    if getattr(task, "autoretry_for", ()):  # Celery has put a wrapper of its own on the instance
+        run = getattr_static(type(task), "run").__get__(task)
     signature = signature_of(run)
     single = Single(options, key_maker(options, signature), signature, above=True)
 

@@ -22,7 +22,7 @@ from django_redislock.text import error_text
 from .abort import Abort
 from .call import Call, Delivery, held, runs_under
 from .conflict import MAX_LOOKS, Conflict, end_duplicate, settle
-from .single import Single, queue_lock_token
+from .single import Single, queue_lock_token, with_autoretry
 
 if TYPE_CHECKING:
     from celery import Task
@@ -100,7 +100,11 @@ class Execution:
         if self.call.may_have_run and self._has_ended(SUCCESS):
             logger.info("Redelivered task ignored, it has already succeeded: task=%s", self.call)
             raise Ignore("The task has already succeeded")
-        result = self.function(*self.call.args, **self.call.kwargs)
+        function, task = self.function, self.call.task
+        # An eager retry runs at once, so it must come after the release.
+        if task is not None and self.single.options.holds_on_retry and self.call.message.has_queue:
+            function = with_autoretry(task, function)
+        result = function(*self.call.args, **self.call.kwargs)
         return reject_deferred_result(self.function, result)
 
     # The queue lock

@@ -6,8 +6,9 @@ import pytest
 from celery.exceptions import Retry
 
 from django_redislock import locks, single_instance
+from django_redislock.celery import current_lock
 
-from .tools import run_message
+from .tools import WHEN_SENT, run_message
 
 QUEUED = 100
 """Seconds for which a queue lock lasts beyond the countdown of its task."""
@@ -68,6 +69,26 @@ def test_an_automatic_retry_keeps_the_lock_for_its_delay(app, name, sent, option
     now = datetime.now(UTC)
     eta = datetime.fromisoformat(message["eta"]) if message["eta"] else now
     assert is_kept(name, (eta - now).total_seconds())
+
+
+@pytest.mark.parametrize("bind", [True, False])
+@pytest.mark.parametrize("mode", [None, *WHEN_SENT])
+def test_an_eager_task_is_retried_after_its_lock_is_released(eager, name, mode, bind):
+    failures = [LookupError(), LookupError()]
+
+    def work(*args):
+        assert len(args) == bind
+        if failures:
+            raise failures.pop()
+        return current_lock() and current_lock().name
+
+    make = eager.task(bind=bind, name=f"tests.{name}", autoretry_for=(LookupError,))
+    options = {"mode": mode} if mode else {"hold_on_retry": True}
+    decorate = single_instance(key=name, **options)
+    task = decorate(make(work)) if mode else make(decorate(work))
+    assert task.delay().get() == (None if mode == "until_executing" else name)
+    assert failures == []
+    assert locks.get(name) is None
 
 
 def test_an_eta_that_cannot_be_read_does_not_hide_the_retry(app, name, caplog):
