@@ -153,11 +153,12 @@ def single_of(task: Task[..., Any]) -> Single | None:
 
 def marked(function: Callable[..., Any]) -> Single | None:
     """Return how a decorated function runs as a single instance, also inside other wrappers."""
-    return getattr(unwrap(function, stop=_has_mark), MARK, None)
+    return _mark_of(unwrap(function, stop=lambda inner: _mark_of(inner) is not None))
 
 
-def _has_mark(function: object) -> bool:
-    return hasattr(function, MARK)
+def _mark_of(function: object) -> Single | None:
+    found = getattr(function, MARK, None)
+    return found if isinstance(found, Single) else None  # a mock has any attribute
 
 
 class _PublicPart:
