@@ -1,4 +1,4 @@
-"""Stopping a task whose lock is lost, as a soft time limit stops one that takes too long."""
+"""Interrupts a task that has lost its lock, like a soft time limit interrupts a slow task."""
 
 import signal
 import threading
@@ -9,25 +9,25 @@ from typing import Any, Self
 from django_redislock.exceptions import LOSS, LockLost
 
 SIGNAL = signal.SIGUSR1
-"""Celery's soft time limit comes by it, too. Each takes only what is meant for it."""
+"""Celery's soft time limit uses this signal, too. Each handler passes on the other's signals."""
 
-COMES_WITHIN = 1.0
-"""Seconds, unless the function gave the signal to a handler of its own."""
+MAX_SIGNAL_SECONDS = 1.0
+"""The time for a signal to arrive, unless the function has set a handler of its own."""
 
 
 class Abort:
-    """Raises `LockLost` in the block, in the main thread of its process, once it was called.
+    """Raises `LockLost` in the block after it was called, in the main thread of its process.
 
-    Elsewhere a thread can't be interrupted, and has to look at its lock.
+    Another thread cannot be interrupted, and must check its lock.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._armed = self._sent = self._struck = False
+        self._armed = self._sent = self._raised = False
         self._name = ""
 
     def __call__(self, lock: Any) -> None:
-        """The lock is lost; for `on_lost`."""
+        """Report that the lock is lost, as `on_lost`."""
         with self._guard:
             self._name = lock.name
             if self._armed:
@@ -35,9 +35,9 @@ class Abort:
                 signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
 
     def __enter__(self) -> Self:
-        """Whose lock is lost already has to find that itself: it is `lost` before this is told."""
+        """Begin the block. The caller must check whether the lock was lost before."""
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(SIGNAL, self._strike)
+            self._before = signal.signal(SIGNAL, self._raise_if_sent)
             with self._guard:
                 self._armed = True
         return self
@@ -53,21 +53,21 @@ class Abort:
         try:
             with self._guard:
                 self._armed = False
-            until = time.monotonic() + COMES_WITHIN
-            while self._is_under_way and time.monotonic() < until:
-                time.sleep(0.001)  # it must not strike whatever comes next
+            until = time.monotonic() + MAX_SIGNAL_SECONDS
+            while self._is_pending and time.monotonic() < until:
+                time.sleep(0.001)  # it must not interrupt the code after the block
         finally:
             signal.signal(SIGNAL, self._before)
-        if self._is_under_way and error is None:  # another handler took it
+        if self._is_pending and error is None:  # another handler received it
             raise self._error()
 
     @property
-    def _is_under_way(self) -> bool:
-        return self._sent and not self._struck
+    def _is_pending(self) -> bool:
+        return self._sent and not self._raised
 
-    def _strike(self, number: int, frame: FrameType | None) -> None:
-        if self._is_under_way:
-            self._struck = True
+    def _raise_if_sent(self, number: int, frame: FrameType | None) -> None:
+        if self._is_pending:
+            self._raised = True
             raise self._error()
         if callable(self._before):
             self._before(number, frame)

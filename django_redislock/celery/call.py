@@ -1,4 +1,4 @@
-"""One call of a single-instance function, and what Celery knows of it."""
+"""One call of a single-instance function, and the delivery of the message that it is for."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
-
-from celery._state import get_current_task
+from typing import TYPE_CHECKING, Any
 
 from django_redislock.text import printable
 
-from .message import AGAIN, EXPECTED, headers_of, id_of
+from .message import NO_MESSAGE, Message
 
 if TYPE_CHECKING:
     from celery import Task
+    from celery.result import AsyncResult
 
     from django_redislock.lock_types import BaseLock
 
@@ -23,88 +22,127 @@ _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
 
-_messages: ContextVar[tuple[tuple[str, str | None], ...]] = ContextVar(
-    "django_redislock_messages", default=()
+
+@dataclass(eq=False, slots=True)
+class Delivery:
+    """A message that Celery executes now, and what is known about its execution.
+
+    It exists from Celery's `task_prerun` to its `task_postrun`. A header of the message can forge
+    an attribute of `task.request`, but not this.
+    """
+
+    task: Task[..., Any]
+    message: Message
+
+    has_started: bool = False
+    """Whether the decorated function was called, if only to find that it must not run."""
+
+    is_running: bool = False
+
+    resent_for_seconds: float = 0.0
+    """The lease of the queue lock of the message that the execution sent in its own place."""
+
+    earlier_result: AsyncResult[Any] | None = None
+    """The result of an earlier execution of the same message, if it has ended."""
+
+
+_deliveries: ContextVar[tuple[Delivery, ...]] = ContextVar(
+    "django_redislock_deliveries", default=()
 )
-"""Those under way here: the task's name, and the message's id."""
+"""Those under way in this thread or greenlet, the innermost last."""
+
+
+def begin_delivery(task: Task[..., Any]) -> Delivery:
+    delivery = Delivery(task, Message.of(task.request))
+    _deliveries.set((*_deliveries.get(), delivery))
+    return delivery
+
+
+def end_delivery(task: Task[..., Any]) -> Delivery | None:
+    """End the innermost delivery of a task, and those inside it that Celery did not end."""
+    deliveries = _deliveries.get()
+    for index in range(len(deliveries) - 1, -1, -1):
+        if deliveries[index].task is task:
+            _deliveries.set(deliveries[:index])
+            return deliveries[index]
+    return None
+
+
+def delivery_to(task: Task[..., Any]) -> Delivery | None:
+    """Return the delivery that a call of the task's function is for.
+
+    A call that the function makes of its own task is for none.
+    """
+    deliveries = _deliveries.get()
+    if not deliveries or deliveries[-1].task is not task or deliveries[-1].is_running:
+        return None
+    return deliveries[-1]
+
+
+def delivery_of(task_id: str) -> Delivery | None:
+    """Return the delivery under way here that has a task id."""
+    deliveries = reversed(_deliveries.get())
+    return next((each for each in deliveries if each.message.task_id == task_id), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who was called, by what task, with what."""
+    """A call of a single-instance function."""
 
     function: Callable[..., Any]
     """The function as its users see it, decorated."""
 
     task: Task[..., Any] | None
-    """The task whose body this is; None where a function is called as such."""
+    """The task that the function is the body of. None for a plain function."""
 
     args: tuple[Any, ...]
-    """The positional arguments, with the task itself first under ``bind=True``."""
+    """The positional arguments, with the task itself first with ``bind=True``."""
 
     kwargs: dict[str, Any]
-    """The keyword arguments."""
 
     task_id: str | None = None
 
-    request: Any = None
-    """What Celery knows of the message that the task runs for; None unless it runs for one."""
+    delivery: Delivery | None = None
+    """The delivery that the call is for. None for a direct call."""
+
+    message: Message = NO_MESSAGE
 
     @classmethod
-    def under_way(
+    def now(
         cls,
         function: Callable[..., Any],
         task: Task[..., Any] | None,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Self:
-        """The call that runs now."""
-        request = _request_of(task) if task is not None else None
-        return cls(function, task, args, kwargs, id_of(request), request)
+    ) -> Call:
+        """Return the call that is made now."""
+        delivery = None if task is None else delivery_to(task)
+        if delivery is None:
+            return cls(function, task, args, kwargs)
+        message = delivery.message
+        return cls(function, task, args, kwargs, message.task_id, delivery, message)
 
     @property
-    def headers(self) -> dict[str, Any]:
-        """The headers of the message that the task runs for."""
-        return headers_of(self.request)
+    def may_have_run(self) -> bool:
+        """Whether an earlier execution of the message may have begun.
 
-    @property
-    def is_redelivered(self) -> bool:
-        """Whether the broker gave the message to a worker before."""
-        info = getattr(self.request, "delivery_info", None) or {}
-        return bool(info.get("redelivered"))
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether an earlier execution of the message may have begun: the broker gave it to a
-        worker before, which acknowledges it late, or it was sent again after it had begun."""
-        # Else what comes again was only fetched: a worker that ends gives back what waits in it.
-        late = getattr(self.task, "acks_late", False)
-        return bool((late and self.is_redelivered) or self.headers.get(AGAIN))
+        A redelivered message that is acknowledged early was only fetched by another worker.
+        """
+        message = self.message
+        late = message.is_redelivered and getattr(self.task, "acks_late", False)
+        return bool(late or message.is_resent)
 
     @property
     def is_fresh_retry(self) -> bool:
-        """Whether it is what an execution, which may run yet, has sent in its own stead."""
-        retries = getattr(self.request, "retries", 0)
-        return bool(retries) and not (self.is_redelivered or self.headers.get(AGAIN))
-
-    @property
-    def is_expected(self) -> bool:
-        """Whether others count on the result of the message that the task runs for."""
-        followers = ("chord", "group", "chain", "callbacks", "errbacks")
-        told = self.headers.get(EXPECTED)  # as Celery itself does not tell of all of them
-        return bool(told) or any(getattr(self.request, each, None) for each in followers)
-
-    def came_by(self, message: Any) -> bool:
-        """Whether the message that the task runs for has the arguments of that one. The function
-        may see others, where something between makes them of these."""
-        args, kwargs = self.request.args or (), self.request.kwargs or {}
-        return (tuple(args), dict(kwargs)) == (tuple(message.args), dict(message.kwargs))
+        """Whether an execution, which may still run, has sent the message in its own place."""
+        message = self.message
+        return bool(message.retries) and not (message.is_redelivered or message.is_resent)
 
     @property
     def sent_args(self) -> tuple[Any, ...]:
         """The positional arguments that were sent, without the task."""
-        bound = self.task is not None and any(each is self.task for each in self.args[:1])
-        return self.args[1:] if bound else self.args
+        is_bound = self.task is not None and self.args and self.args[0] is self.task
+        return self.args[1:] if is_bound else self.args
 
     @property
     def sender(self) -> Any:
@@ -112,39 +150,14 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The task's name, or the function's."""
+        """The task's name, or the module and qualified name of the function."""
         if self.task is not None and self.task.name:
             return self.task.name
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     def __str__(self) -> str:
-        # Whoever sends a task can choose its id.
+        # A sender can choose the id.
         return f"{self.name}[{printable(self.task_id)}]" if self.task_id else self.name
-
-
-def _request_of(task: Task[..., Any]) -> Any:
-    request: Any = task.request
-    # Celery lends it to a call that the body makes of its own task, too. An eager one has its own.
-    is_lent = not request.is_eager and (task.name, id_of(request)) in _messages.get()
-    return None if is_lent else request
-
-
-def running_task(body: Callable[..., Any]) -> Task[..., Any] | None:
-    """Return the task that runs now, if `body` is its body."""
-    task: Task[..., Any] | None = get_current_task()
-    if task is None:
-        return None
-    # autoretry_for puts a function of its own into `run`.
-    runs = (task.run, getattr(task, "_orig_run", None))
-    return task if any(layer is body for run in runs for layer in layers(run)) else None
-
-
-def layers(function: Any) -> Iterator[Any]:
-    """The function, and what it wraps."""
-    while function is not None:
-        function = getattr(function, "__func__", function)
-        yield function
-        function = getattr(function, "__wrapped__", None)
 
 
 def current_lock() -> BaseLock | None:
@@ -161,23 +174,14 @@ def current_lock() -> BaseLock | None:
 
 
 def runs_under(alias: str, name: str) -> bool:
-    """Whether this call is made from inside a function that runs under that lock."""
-    return any(lock.name == name for held_by, lock in _held.get() if held_by == alias)
-
-
-@contextmanager
-def under_way(call: Call) -> Iterator[None]:
-    """Let what is called meanwhile not be taken for the message that `call` is for."""
-    before = _messages.set((*_messages.get(), (call.name, call.task_id)))
-    try:
-        yield
-    finally:
-        _messages.reset(before)
+    """Return whether this call is made inside a function that runs under a lock."""
+    held = _held.get()
+    return bool(held) and any(lock.name == name for its_alias, lock in held if its_alias == alias)
 
 
 @contextmanager
 def held(alias: str, lock: BaseLock) -> Iterator[None]:
-    """Make `lock` the current one for a while."""
+    """Make `lock` the current lock in the block."""
     before = _held.set((*_held.get(), (alias, lock)))
     try:
         yield

@@ -1,9 +1,12 @@
-"""What a call does that meets a running instance."""
+"""The policies for a call whose lock is not free."""
+
+from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery.exceptions import Reject, Retry
@@ -16,119 +19,118 @@ from django_redislock.signals import task_skipped
 from django_redislock.text import holder_text, short_duration
 
 from .call import Call
-from .message import AGAIN, CONFLICTS, duplicate_of, headers_of
+from .message import AGAIN, CONFLICTS
 
 if TYPE_CHECKING:
-    from celery import Signature, Task
+    from celery import Task
 
-    from django_redislock.manager import LockManager
-    from django_redislock.snapshots import Holding
+    from django_redislock.snapshots import Holding, LockInfo
 
-    from .options import Options
+    from .single import Single
 
 logger = logging.getLogger("django_redislock")
 
-LOOKS = 3
-"""How often a holder may be gone before it could be told who it was."""
+MAX_LOOKS = 3
+"""How often the lock can be released before its holder is read."""
 
-LONGEST_BACK_OFF = 60
-"""Seconds."""
+MAX_BACK_OFF_SECONDS = 60
 
 
-@dataclass(slots=True)
+@dataclass
 class Conflict:
-    """A call that could not have its lock."""
+    """A call whose lock is not free."""
 
     call: Call
     name: str
-    options: "Options"
-    manager: "LockManager"
+    single: Single
 
     inside: bool = False
-    """Whether the call was made from inside the very instance that it meets."""
+    """Whether the call is made inside the instance that holds the lock."""
 
-    owed: bool = False
-    """Whether it was promised that it runs, and so does not give way."""
+    must_run: bool = False
+    """Whether the task runs later, whatever `on_conflict` says."""
 
-    error: AlreadyRunning = field(init=False)
-    """The error that says who holds, as far as that could be seen."""
-
-    def __post_init__(self) -> None:
-        self.error = AlreadyRunning(self.name)
+    @cached_property
+    def error(self) -> AlreadyRunning:
+        """The error that names the holder, if it is known."""
+        return AlreadyRunning(self.name)
 
     def look(self) -> bool:
-        """Learn who holds; False if nobody does any more."""
+        """Read who holds the lock, and return whether anybody does."""
         try:
-            held = self.manager.get(self.name)
+            return self._read(self.single.manager.get(self.name))
         except RedisError:
             return True
-        if held is not None and held.holders:
-            running = (each for each in held.holders if each.timeout)
-            self._is_with(self._own_past(held.holders) or next(running, held.holders[0]))
-        return held is not None
 
-    def look_for_own_past(self) -> bool:
-        """Learn whether an earlier execution of the same message still runs."""
-        held = self.manager.get(self.name)
-        running = [each for each in held.holders if _runs(each)] if held else []
-        if own := self._own_past(running):
-            self._is_with(own)
-        return own is not None
+    async def alook(self) -> bool:
+        """Async version of `look()`."""
+        try:
+            return self._read(await self.single.manager.aget(self.name))
+        except RedisError:
+            return True
 
-    def _is_with(self, holding: "Holding") -> None:
-        is_own = self._is_own_past(holding)
+    def look_for_itself(self) -> bool:
+        """Return whether an earlier execution of the same message still runs."""
+        info = self.single.manager.get(self.name)
+        for holding in info.holders if info else ():
+            runs = holding.timeout and not holding.metadata.get("queued")
+            if runs and self._is_itself(holding):
+                self._set_holder(holding)
+                return True
+        return False
+
+    def _read(self, info: LockInfo | None) -> bool:
+        if info is not None and info.holders:
+            # A holder in cooldown has no lease.
+            found = max(info.holders, key=lambda each: (self._is_itself(each), each.timeout > 0))
+            self._set_holder(found)
+        return info is not None
+
+    def _set_holder(self, holding: Holding) -> None:
+        task_id = holding.holder.task_id
         self.error = AlreadyRunning(
             self.name,
-            self.call.task_id if is_own else complete_id(holding.holder.task_id),
+            self.call.task_id if self._is_itself(holding) else complete_id(task_id),
             holding.ttl,
             held_by=holder_text(holding) if holding.holder.host else None,
             in_cooldown=not holding.timeout,
         )
 
-    def _own_past(self, holders: Iterable["Holding"]) -> "Holding | None":
-        return next(filter(self._is_own_past, holders), None)
-
-    def _is_own_past(self, holding: "Holding") -> bool:
+    def _is_itself(self, holding: Holding) -> bool:
         task_id = self.call.task_id
         return bool(task_id) and holding.holder.task_id == recorded_id(str(task_id))
 
     @property
-    def with_own_past(self) -> bool:
-        """Whether an earlier execution of the same message holds.
+    def is_with_itself(self) -> bool:
+        """Whether an earlier execution of the same message holds the lock.
 
-        One that is about to end, for it has sent itself again with
-        ``self.retry()``, or one whose message was delivered twice.
+        It is about to end after ``self.retry()``, or its message was delivered twice.
         """
         task_id = self.call.task_id
         return task_id is not None and task_id == self.error.task_id and not self.inside
 
     @property
     def policy(self) -> str:
-        """What settle() will do, as far as it depends on the call and not on the holder."""
-        if self.owed and not self.inside and self.call.task and _has_queue(self.call):
+        """The policy that `settle()` follows, if nobody holds the lock for the same message."""
+        if self.must_run and not self.inside and self.call.message.has_queue:
             return "retry"
-        return "skip" if POLICIES[self.options.on_conflict] is skip else self.options.on_conflict
-
-
-def _runs(holding: "Holding") -> bool:
-    """Whether it is of one that runs, and not a place in the queue or what only cools down."""
-    return bool(holding.timeout and not holding.metadata.get("queued"))
+        on_conflict = self.single.options.on_conflict
+        return "skip" if POLICIES[on_conflict] is skip else on_conflict
 
 
 def settle(conflict: Conflict) -> Any:
-    """Do what `on_conflict` says; but a task never gives way to its own past, nor does one that
-    was promised to run."""
-    task = conflict.call.task
-    stays = conflict.with_own_past or (conflict.owed and not conflict.inside)
-    if task is not None and stays and _has_queue(conflict.call):
+    """Do what `on_conflict` says, unless the task must run later."""
+    task, message = conflict.call.task, conflict.call.message
+    stays = conflict.is_with_itself or (conflict.must_run and not conflict.inside)
+    if task is not None and stays and message.has_queue:
         _send_again(task, conflict)
-    return POLICIES[conflict.options.on_conflict](conflict)
+    return POLICIES[conflict.single.options.on_conflict](conflict)
 
 
 def end_duplicate(conflict: Conflict) -> Any:
     """Do what `on_conflict` says for a message that was a duplicate when it was sent."""
-    conflict.error = AlreadyRunning(conflict.name, duplicate_of(conflict.call.headers))
-    return POLICIES[conflict.options.on_conflict](conflict)
+    conflict.error = AlreadyRunning(conflict.name, conflict.call.message.duplicate_of)
+    return POLICIES[conflict.single.options.on_conflict](conflict)
 
 
 def _reason(error: AlreadyRunning) -> str:
@@ -159,12 +161,11 @@ def refuse(conflict: Conflict) -> NoReturn:
 
 
 def retry(conflict: Conflict) -> NoReturn:
-    """Have the worker run the task again later, as often as is allowed."""
-    task = conflict.call.task
-    if task is None or conflict.inside or not _has_queue(conflict.call):
-        raise conflict.error
-    most = conflict.options.max_retries
-    if most is not None and _conflicts(task) >= most:
+    """Let the worker run the task again later, at most `max_retries` times."""
+    task, message = conflict.call.task, conflict.call.message
+    max_retries = conflict.single.options.max_retries
+    is_last = max_retries is not None and message.conflicts >= max_retries
+    if task is None or conflict.inside or not message.has_queue or is_last:
         raise conflict.error
     _send_again(task, conflict)
 
@@ -173,77 +174,48 @@ POLICIES: dict[str, Callable[[Conflict], Any]] = {
     "skip": skip,
     "raise": refuse,
     "retry": retry,
-    # It has waited by now, as long as it was to.
-    "wait": refuse,
-    # Where there is nothing left to replace.
-    "replace": skip,
+    "wait": refuse,  # after it has waited
+    "replace": skip,  # no task is queued that it could replace
 }
 
 
 def back_off(conflicts: int) -> float:
-    """Return the seconds to wait after so many conflicts before: 1, 2, 4 ... with jitter."""
-    longest = min(LONGEST_BACK_OFF, 2.0 ** min(conflicts, 10))
+    """Return the seconds to wait after a number of conflicts: 1, 2, 4 ... with jitter."""
+    longest = min(MAX_BACK_OFF_SECONDS, 2.0 ** min(conflicts, 10))
     return longest * random.uniform(0.5, 1)  # noqa: S311  jitter is no secret
 
 
-def _has_queue(call: Call) -> bool:
-    request = call.request
-    # An eager retry would run at once, inside this call, and so without end.
-    return request is not None and not request.called_directly and not request.is_eager
-
-
-def _conflicts(task: "Task[..., Any]") -> int:
-    # Whoever sends a task can say what they like in its headers.
-    count = headers_of(task.request).get(CONFLICTS)
-    return max(count, 0) if isinstance(count, int) else 0
-
-
-def _send_again(task: "Task[..., Any]", conflict: Conflict) -> NoReturn:
-    met_before = _conflicts(task)
-    countdown = deliverable(task, _countdown(conflict.options, met_before))
-    repeats = conflict.with_own_past and not conflict.call.is_fresh_retry
-    has_begun = repeats or conflict.call.has_begun
+def _send_again(task: Task[..., Any], conflict: Conflict) -> NoReturn:
+    call = conflict.call
+    met_before = call.message.conflicts
+    wanted = validators.wait("countdown", conflict.single.options.countdown)
+    countdown = deliverable(task, back_off(met_before) if wanted is None else wanted)
+    has_begun = call.may_have_run or (conflict.is_with_itself and not call.is_fresh_retry)
     headers = {CONFLICTS: met_before + 1, AGAIN: has_begun}
-    message = _message(task, countdown, headers)
+    # Not task.retry(): that counts against the task's own max_retries.
+    message = task.signature_from_request(task.request, countdown=countdown)
+    message.options["headers"] = {**call.message.headers, **headers}
     try:
         message.apply_async()
-    except Exception as trouble:
-        _keep_message(task, trouble)
+    except Exception as error:
+        # A message that is not acknowledged yet returns to its queue. Of a message that is, a
+        # failure remains the only trace.
+        if task.acks_late:
+            raise Reject(error, requeue=True) from error
         raise
     raise Retry(exc=conflict.error, when=countdown, sig=message)  # type: ignore[arg-type]  # s
 
 
-def _countdown(options: "Options", met_before: int) -> float:
-    wanted = validators.wait("countdown", options.countdown)
-    return back_off(met_before) if wanted is None else wanted
-
-
-def deliverable(task: "Task[..., Any]", countdown: float) -> float:
-    """Seconds that the broker can delay a message for, about as many as wanted."""
+def deliverable(task: Task[..., Any], countdown: float) -> float:
+    """Return the seconds that the broker can delay a message for, close to `countdown`."""
     return 1.0 if 0 < countdown < 1 and _delays_by_whole_seconds(task.app) else countdown
 
 
 def _delays_by_whole_seconds(app: Any) -> bool:
-    # RabbitMQ does so for its quorum queues, and Celery fails where that comes to none.
+    # RabbitMQ does so for its quorum queues, and Celery fails if that results in none.
     try:
         from celery.utils.quorum_queues import detect_quorum_queues
     except ImportError:  # Celery before 5.5
         return False
     driver = app.producer_pool.connections.connection.transport.driver_type
     return bool(detect_quorum_queues(app, driver)[0])
-
-
-def _message(
-    task: "Task[..., Any]", countdown: float, headers: dict[str, Any]
-) -> "Signature[Any]":
-    # Not task.retry(): that counts against the task's own max_retries.
-    message = task.signature_from_request(task.request, countdown=countdown)
-    message.options["headers"] = headers_of(task.request) | headers
-    return message
-
-
-def _keep_message(task: "Task[..., Any]", trouble: Exception) -> None:
-    # A message that is not acknowledged yet goes back to its queue; of one that
-    # is, a failure remains the only trace.
-    if task.acks_late:
-        raise Reject(trouble, requeue=True) from trouble

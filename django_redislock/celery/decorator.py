@@ -5,29 +5,29 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
+from inspect import getattr_static
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
+from celery._state import get_current_task
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock.introspection import is_async, is_generator, signature_of
 from django_redislock.names import short_repr
 
 from . import ends, worker  # noqa: F401  they connect to signals
-from .call import Call, running_task
+from .call import Call
 from .execution import Execution
 from .key import key_maker
 from .options import Options
 from .position import is_task, when_made
-from .sending import take_place_when_sent
-from .single import MARK, Single, single_of
+from .sending import take_queue_lock_when_sent
+from .single import MARK, Single, single_of, with_autoretry
 
 if TYPE_CHECKING:
     from celery import Task
 
     from django_redislock.validators import Seconds
 
-P = ParamSpec("P")
-R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ModeName = Literal[
@@ -51,7 +51,7 @@ def single_instance(
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
     max_retries: int | None = None,
-    limit: int | None = None,
+    limit: int | Callable[..., int] | None = None,
     at_least_for: Seconds = 0,
     max_hold: Seconds | None = None,
     queue_timeout: Seconds | None = None,
@@ -73,7 +73,7 @@ def single_instance(
     blocking_timeout: Seconds | None = None,
     countdown: Seconds | None = None,
     max_retries: int | None = None,
-    limit: int | None = None,
+    limit: int | Callable[..., int] | None = None,
     at_least_for: Seconds = 0,
     max_hold: Seconds | None = None,
     queue_timeout: Seconds | None = None,
@@ -83,7 +83,7 @@ def single_instance(
 ) -> Any:
     """Let a task, or any other function, run only once at a time.
 
-    Put it below the task decorator::
+    Put it below or above the task decorator::
 
         @shared_task(bind=True)
         @single_instance(unique_on=["account_id"], on_conflict="retry")
@@ -93,7 +93,7 @@ def single_instance(
     task, or after the module and qualified name of a plain function.
 
     The other modes also take a queue lock when the task is sent. Put them above the task
-    decorator::
+    decorator only::
 
         @single_instance(mode="until_executed", unique_on=["account_id"])
         @shared_task
@@ -121,7 +121,7 @@ def single_instance(
             - ``"until_executed"``: One instance is queued or runs.
             - ``"until_and_while_executing"``: One instance is queued, and one runs. A task that
               starts while another one runs is retried after `countdown`, and keeps its queue lock.
-        on_conflict: What happens to a duplicate:
+        on_conflict: The policy for a duplicate:
 
             - ``"skip"``: It ends with None. A warning is logged, and `task_skipped` is sent. If
               the task is skipped when it is sent, the sender gets the `AsyncResult` of the other
@@ -146,7 +146,9 @@ def single_instance(
             up to 60. A value near 0 makes the worker retry all the time. Celery can then record
             the state RETRY for a task that has ended.
         max_retries: The maximum number of retries. None means no limit.
-        limit: How many instances can run at the same time. None means one.
+        limit: How many instances can run at the same time, or a function of the arguments of the
+            call that returns it, such as ``lambda account_id: plan(account_id).slots``. None means
+            one.
         at_least_for: The seconds for which the lock is held at least, from the start of the task.
             Use it as a throttle, or for a job that several machines start at the same time.
         max_hold: The seconds after which the lock counts as lost, even if the task still runs.
@@ -192,7 +194,6 @@ def single_instance(
 
 def _decorate(options: Options, target: Any) -> Any:
     if is_task(target):
-        _check_above(options)
         when_made(target, partial(_install_or_disable, options))
         return target
     _check_function(target)
@@ -200,19 +201,38 @@ def _decorate(options: Options, target: Any) -> Any:
     return _wrap(options, target)
 
 
-def _wrap(options: Options, function: Callable[P, R]) -> Callable[P, R]:
+def _wrap(options: Options, function: Callable[..., Any]) -> Callable[..., Any]:
     signature = signature_of(function)
     single = Single(options, key_maker(options, signature), signature, above=False)
-
-    @functools.wraps(function)
-    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
-        call = Call.under_way(alone, running_task(alone), args, kwargs)
-        result: R = Execution(single, function, call).run()
-        return result
-
+    alone = _async_wrapper(single, function) if is_async(function) else _wrapper(single, function)
     setattr(alone, MARK, single)
     # Celery reads the signature of the outermost function alone.
     alone.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
+    return alone
+
+
+def _wrapper(single: Single, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        task: Task[..., Any] | None = get_current_task()
+        if task is not None and single_of(task) is not single:
+            task = None
+        return Execution(single, function, Call.now(alone, task, args, kwargs)).run()
+
+    return alone
+
+
+def _async_wrapper(single: Single, function: Callable[..., Any]) -> Callable[..., Any]:
+    if single.options.on_lost == "abort":
+        raise ValueError(
+            "on_lost='abort' cannot interrupt a coroutine function. Check current_lock().lost, or"
+            " pass a function."
+        )
+
+    @functools.wraps(function)
+    async def alone(*args: Any, **kwargs: Any) -> Any:
+        return await Execution(single, function, Call(alone, None, args, kwargs)).arun()
+
     return alone
 
 
@@ -237,34 +257,26 @@ def _install(options: Options, task: Task[..., Any]) -> None:
     if single_of(task):
         raise ImproperlyConfigured(
             f"Task {task.name} has single_instance more than once: above and below its task"
-            f" decorator (mode={options.mode!r} goes above), or on two tasks with this name"
+            f" decorator (mode={options.mode!r}), or on two tasks with this name"
         )
-    # Wrap the function inside the wrapper of autoretry_for, which can retry errors raised here. A
-    # decorator below the task decorator does the same.
-    where = "_orig_run" if hasattr(task, "_orig_run") else "run"
-    run = getattr(task, where)
+    run = task.run
+    if getattr(task, "autoretry_for", ()):  # Celery has put a wrapper of its own on the instance
+        run = getattr_static(type(task), "run").__get__(task)
     signature = signature_of(run)
     single = Single(options, key_maker(options, signature), signature, above=True)
 
     @functools.wraps(run)
     def alone(*args: Any, **kwargs: Any) -> Any:
-        return Execution(single, run, Call.under_way(alone, task, args, kwargs)).run()
+        return Execution(single, run, Call.now(alone, task, args, kwargs)).run()
 
     setattr(alone, MARK, single)
-    setattr(task, where, alone)
-    take_place_when_sent(task, single)
-
-
-def _check_above(options: Options) -> None:
-    if not options.how.place:
-        raise TypeError(
-            f"single_instance with mode={options.mode!r} goes below the task decorator, so that it"
-            " sees the function: put @shared_task or @app.task above it"
-        )
+    task.run = with_autoretry(task, alone)  # type: ignore[method-assign]
+    if options.locking.when_sent:
+        take_queue_lock_when_sent(task, single)
 
 
 def _check_below(options: Options) -> None:
-    if options.how.place:
+    if options.locking.when_sent:
         raise TypeError(
             f"single_instance with mode={options.mode!r} locks when the task is sent, so it goes"
             " above the task decorator: put @shared_task or @app.task below it"
@@ -279,13 +291,9 @@ def _check_function(function: Any) -> None:
             f" ({type(function).__name__}). Pass its options by keyword, for example"
             " @single_instance(unique_on=['account_id'])."
         )
-    _check_runs_in_the_call(function)
-
-
-def _check_runs_in_the_call(function: Callable[..., Any]) -> None:
-    if is_async(function) or is_generator(function):
+    if is_generator(function):
         raise TypeError(
-            "single_instance cannot decorate the coroutine or generator function"
+            "single_instance cannot decorate the generator function"
             f" {function.__module__}.{function.__qualname__}: its body runs after the lock is"
             " released"
         )

@@ -1,8 +1,7 @@
 """The name of the lock, from the call."""
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from inspect import Parameter, Signature
+from collections.abc import Callable, Iterable
+from inspect import Signature
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -22,66 +21,54 @@ def key_maker(options: Options, signature: Signature) -> KeyOf:
     Raises `ImproperlyConfigured` if an option names an argument that
     `signature` does not have.
     """
-    if callable(options.key):
-        return partial(_chosen, options.key)
-    if options.key is not None:
-        return partial(_filled, Template(options.key, signature, "key"))
+    key = options.key
+    if callable(key):
+        return lambda call: check_name(key(*call.sent_args, **call.kwargs), "the result of key")
+    if key is not None:
+        template = Template(key, signature, "key")
+        return lambda call: template.of_call(call.args, call.kwargs)
     if options.unique_on is None:
-        return _one_per_task
-    return partial(_one_per_arguments, _Picker(options.unique_on, signature))
+        return lambda call: fit_name(call.name)
+    return _ArgumentNames(options.unique_on, signature).lock_name
 
 
-def _chosen(key: Callable[..., str], call: Call) -> str:
-    return check_name(key(*call.sent_args, **call.kwargs), "the result of key")
-
-
-def _filled(template: Template, call: Call) -> str:
-    return template.of_call(call.args, call.kwargs)
-
-
-def _one_per_task(call: Call) -> str:
-    return fit_name(call.name)
-
-
-def _one_per_arguments(picker: "_Picker", call: Call) -> str:
-    values = ",".join(f"{name}={_text(name, value)}" for name, value in picker.pick(call))
-    return fit_name(f"{call.name}:{values}" if values else call.name)
-
-
-class _Picker:
-    """Picks out of a call the arguments that `unique_on` names, in the signature's order."""
+class _ArgumentNames:
+    """The arguments that `unique_on` names, in the order of the signature."""
 
     def __init__(self, unique_on: Iterable[str], signature: Signature) -> None:
         self._signature = signature
-        self._rest = _rest_of(signature)
+        self._keywords = next(
+            (each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD),
+            None,
+        )
         self._names = None if unique_on == "*" else self._sorted(unique_on)
 
     def _sorted(self, unique_on: Iterable[str]) -> list[str]:
         known = list(self._signature.parameters)
         unknown = sorted(set(unique_on).difference(known))
-        if unknown and self._rest is None:
+        if unknown and self._keywords is None:
             raise ImproperlyConfigured(
                 f"unique_on names {', '.join(map(repr, unknown))}, but the function has no such"
                 f" parameter (its parameters: {', '.join(known) or 'none'})"
             )
         return [name for name in known if name in unique_on] + unknown
 
-    def pick(self, call: Call) -> Iterable[tuple[str, Any]]:
+    def lock_name(self, call: Call) -> str:
         given = arguments(self._signature, call.args, call.kwargs)
         if self._names is None:
-            return [item for item in given.items() if not _is_task(item[1], call)]
-        extra = given.get(self._rest, {}) if self._rest else {}
-        return [(name, _value(name, {**extra, **given})) for name in self._names]
+            is_task = call.task is not None
+            given = {k: v for k, v in given.items() if not (is_task and v is call.task)}
+        else:
+            given = self._named(self._names, given)
+        values = ",".join([f"{name}={_text(name, value)}" for name, value in given.items()])
+        return fit_name(f"{call.name}:{values}" if values else call.name)
 
-
-def _value(name: str, given: Mapping[str, Any]) -> Any:
-    if name not in given:
-        raise ValueError(f"unique_on names {name!r}, which this call does not have")
-    return given[name]
-
-
-def _is_task(value: object, call: Call) -> bool:
-    return call.task is not None and value is call.task
+    def _named(self, names: Iterable[str], given: dict[str, Any]) -> dict[str, Any]:
+        known = {**given.get(self._keywords, {}), **given} if self._keywords else given
+        for name in names:
+            if name not in known:
+                raise ValueError(f"unique_on names {name!r}, which this call does not have")
+        return {name: known[name] for name in names}
 
 
 def _text(name: str, value: object) -> str:
@@ -89,8 +76,3 @@ def _text(name: str, value: object) -> str:
         return text_of(value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"Argument {name!r} cannot be part of the lock name: {error}") from error
-
-
-def _rest_of(signature: Signature) -> str | None:
-    parameters = signature.parameters.values()
-    return next((p.name for p in parameters if p.kind is Parameter.VAR_KEYWORD), None)

@@ -1,7 +1,7 @@
 """The options of `single_instance`, checked when the module is imported."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from django.conf import settings
@@ -14,41 +14,40 @@ from django_redislock.validators import Seconds
 
 from .conflict import POLICIES
 
-QUEUE_TIMEOUT = 3600
-"""Seconds."""
+QUEUE_TIMEOUT_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
-    """What is held, and when."""
+class Locking:
+    """When a mode holds locks."""
 
-    place: bool
-    """Whether a place is taken when the task is sent."""
+    when_sent: bool
+    """Whether a queue lock is taken when the task is sent."""
 
-    lock: bool
+    while_running: bool
     """Whether a lock is held while the task runs."""
 
-    apart: bool = False
-    """Whether place and lock are two, so that one can be queued while another runs."""
+    separate: bool = False
+    """Whether these are two locks, so that one task can be queued while another runs."""
 
 
 MODES = {
-    "while_executing": Mode(place=False, lock=True),
-    "until_executing": Mode(place=True, lock=False),
-    "until_executed": Mode(place=True, lock=True),
-    "until_and_while_executing": Mode(place=True, lock=True, apart=True),
+    "while_executing": Locking(when_sent=False, while_running=True),
+    "until_executing": Locking(when_sent=True, while_running=False),
+    "until_executed": Locking(when_sent=True, while_running=True),
+    "until_and_while_executing": Locking(when_sent=True, while_running=True, separate=True),
 }
 
 QUEUE_LOCK_SUFFIX = ":queued"
-"""Ends the name of the queue lock where a task has a queue lock and a lock."""
+"""The end of the name of a separate queue lock."""
 
 WHEN_SENT = ("skip", "raise", "replace")
-"""What a task that is sent, and finds its place taken, can do."""
+"""The policies for a conflict of queue locks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `single_instance` was asked for. See there."""
+    """The options of `single_instance`, which documents them."""
 
     unique_on: Collection[str] | None
     key: str | Callable[..., str] | None
@@ -58,7 +57,7 @@ class Options:
     blocking_timeout: Seconds | None
     countdown: Seconds | None
     max_retries: int | None
-    limit: int | None
+    limit: int | Callable[..., int] | None
     at_least_for: Seconds
     max_hold: Seconds | None
     queue_timeout: Seconds | None
@@ -66,8 +65,18 @@ class Options:
     on_lost: Callable[..., Any] | Literal["abort"] | None
     using: str | None
 
+    locking: Locking = field(init=False)
+
+    holds_on_retry: bool = field(init=False)
+    """Whether the lock is kept for the task's own retry."""
+
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, tuple(MODES))
+        locking, keeps = MODES[self.mode], self.hold_on_retry
+        if keeps is None:
+            keeps = locking.when_sent and locking.while_running and not locking.separate
+        object.__setattr__(self, "locking", locking)
+        object.__setattr__(self, "holds_on_retry", keeps)
         self._check_conflict()
         self._check_kept()
         self._check_name()
@@ -77,27 +86,30 @@ class Options:
         validators.wait("countdown", self.countdown)
         validators.at_least("at_least_for", self.at_least_for)
         _check_max_hold(self.max_hold, self.timeout, self.at_least_for)
-        if self.limit is not None:
+        if callable(self.limit):
+            validators.callback("limit", self.limit)
+        elif self.limit is not None:
             validators.count("limit", self.limit)
-        _check_count("max_retries", self.max_retries)
+        if self.max_retries is not None:
+            validators.count("max_retries", self.max_retries, least=0)
         _check_using(self.using)
         validators.on_lost("on_lost", self.on_lost)
 
     def _check_conflict(self) -> None:
         _check_choice("on_conflict", self.on_conflict, tuple(POLICIES))
-        if self.on_conflict == "replace" and not self.how.place:
+        if self.on_conflict == "replace" and not self.locking.when_sent:
             raise ValueError(
                 f"on_conflict={self.on_conflict!r} requires a mode that locks when the task is"
-                f" sent ({', '.join(repr(mode) for mode in MODES if MODES[mode].place)}), not"
+                f" sent ({', '.join(repr(mode) for mode in MODES if MODES[mode].when_sent)}), not"
                 f" mode={self.mode!r}"
             )
-        if self.how.place and self.on_conflict not in WHEN_SENT:
+        if self.locking.when_sent and self.on_conflict not in WHEN_SENT:
             raise ValueError(
                 f"on_conflict={self.on_conflict!r} requires mode='while_executing'. With"
                 f" mode={self.mode!r} use one of {', '.join(map(repr, WHEN_SENT))}."
             )
         self._check_belongs("blocking_timeout", "wait")
-        if not self.how.apart:
+        if not self.locking.separate:
             self._check_belongs("countdown", "retry")
         self._check_belongs("max_retries", "retry")
 
@@ -106,32 +118,21 @@ class Options:
             validators.lease("queue_timeout", self.queue_timeout)
         if self.hold_on_retry is not None:
             validators.flag("hold_on_retry", self.hold_on_retry)
-        if self.hold_on_retry and not self.how.lock:
+        if self.hold_on_retry and not self.locking.while_running:
             raise ValueError(
                 f"hold_on_retry=True has no effect with mode={self.mode!r}, which holds no lock"
                 " while the task runs"
             )
-        if self.queue_timeout is not None and not (self.how.place or self.holds_on_retry):
+        if self.queue_timeout is not None and not (self.locking.when_sent or self.holds_on_retry):
             raise ValueError(
                 f"queue_timeout={self.queue_timeout!r} has no effect with mode={self.mode!r}. It"
                 " requires hold_on_retry=True or a mode that locks when the task is sent."
             )
 
     @property
-    def how(self) -> Mode:
-        return MODES[self.mode]
-
-    @property
-    def holds_on_retry(self) -> bool:
-        if self.hold_on_retry is None:
-            return self.how.place and self.how.lock and not self.how.apart
-        return self.hold_on_retry
-
-    @property
-    def longest_in_queue(self) -> float:
-        """Seconds."""
+    def max_queue_seconds(self) -> float:
         if self.queue_timeout is None:
-            return QUEUE_TIMEOUT
+            return QUEUE_TIMEOUT_SECONDS
         return validators.lease("queue_timeout", self.queue_timeout)
 
     def _check_belongs(self, option: str, policy: str) -> None:
@@ -153,7 +154,8 @@ class Options:
                 f"key must be a template (str) or a callable, not {short_repr(self.key)}"
                 f" ({type(self.key).__name__})"
             )
-        if self.how.apart and isinstance(self.key, str) and self.key.endswith(QUEUE_LOCK_SUFFIX):
+        is_reserved = isinstance(self.key, str) and self.key.endswith(QUEUE_LOCK_SUFFIX)
+        if self.locking.separate and is_reserved:
             raise ValueError(
                 f"key={short_repr(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
                 f" mode={self.mode!r} reserves for its queue locks"
@@ -202,17 +204,6 @@ def _check_names(option: str, value: object) -> None:
         raise ValueError(wanted)
     for name in value:
         _check_type(f"each name in {option}", name, str)
-
-
-def _check_count(option: str, value: object) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(
-            f"{option} must be an int, not {short_repr(value)} ({type(value).__name__})"
-        )
-    if value < 0:
-        raise ValueError(f"{option} must be at least 0, got {value!r}")
 
 
 def _check_type(option: str, value: object, kind: type) -> None:

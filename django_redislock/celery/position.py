@@ -1,5 +1,8 @@
-"""Above a task decorator stands no task yet, but a proxy: Celery makes the task when its app is
-finalized, and of a `shared_task` one for each app."""
+"""Finds the tasks of a decorator that is above a task decorator.
+
+Celery has not made the task then. It makes the task when its app is finalized, and makes a
+`shared_task` once for each app. Until then, a proxy stands for the task.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,19 +16,19 @@ if TYPE_CHECKING:
     from celery import Celery
 
 state: Any = celery._state
-"""What Celery knows of its apps, and does not tell the type checker."""
+"""Celery's apps. Its type stubs do not describe this module."""
 
 Install = Callable[["Task[..., Any]"], None]
 
 
 def is_task(target: Any) -> bool:
-    """Whether that is a task, or stands for one."""
-    # By type(): to look into a task's proxy would be to create the task.
+    """Return whether `target` is a task or its proxy."""
+    # An attribute of the proxy would create the task.
     return issubclass(type(target), (Task, Proxy))
 
 
 def when_made(target: Any, install: Install) -> None:
-    """Call `install` with the task, or each of the tasks, that `target` stands for."""
+    """Call `install` with each task that `target` stands for, as soon as Celery has made it."""
     if issubclass(type(target), PromiseProxy):
         target.__then__(lambda: install(target._get_current_object()))
     elif issubclass(type(target), Proxy):
@@ -43,21 +46,21 @@ def _when_shared(target: Any, install: Install) -> None:
 
 
 def _when_finalized(target: Any, install: Install, app: "Celery") -> None:
-    # What else is called now may come before the task is made. What is pending comes after it, and
-    # before anything is sent; and an error in it is not swallowed, as one of a signal would be.
+    # Celery calls the functions that are connected to this event in no certain order, so the task
+    # may not exist yet. It evaluates `_pending` afterwards, and does not catch an error there.
     pending: Any = cast("Any", app)._pending
     pending.appendleft(PromiseProxy(lambda: _install_or_fail_later(target, install, app, pending)))
 
 
 def _install_or_fail_later(target: Any, install: Install, app: "Celery", pending: Any) -> None:
-    # After an error Celery leaves what is still pending: the other tasks would have no lock.
+    # Celery stops at the first error. The other tasks would have no lock.
     error = _error_of(target, install, app)
     if error:
         pending.append(PromiseProxy(partial(_fail, error)))
 
 
 def _error_of(target: Any, install: Install, app: "Celery") -> Exception | None:
-    """Install in that app; the error if that can't be, for it concerns all apps."""
+    """Install in an app, and return the error. The other apps must not miss the lock for it."""
     try:
         install(_task_of(target, app))
     except Exception as error:
@@ -70,7 +73,7 @@ def _fail(error: Exception) -> NoReturn:
 
 
 def _task_of(target: Any, app: "Celery") -> Any:
-    """The task in that app: the proxy looks into the current one."""
+    """Return the task in an app. The proxy returns the task of the current app."""
     before = state._tls.current_app
     state._set_current_app(app)
     try:

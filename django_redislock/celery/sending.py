@@ -1,4 +1,4 @@
-"""Sending a task that takes its place in the queue when it is sent."""
+"""Sending a task that takes its queue lock when it is sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery import states
-from celery._state import get_current_task
 from celery.app.task import Context
 from celery.result import EagerResult
 from celery.utils import uuid
@@ -21,11 +20,10 @@ from django_redislock.exceptions import LockError
 from django_redislock.signals import task_replaced
 from django_redislock.text import error_text, printable
 
-from .call import Call, runs_under
-from .conflict import LOOKS, Conflict, skip
-from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE, headers_of, id_of
-from .retries import SENT_AGAIN, remember
-from .single import Single, is_signed, place_token
+from .call import Delivery, delivery_of, runs_under
+from .conflict import MAX_LOOKS, Conflict, skip
+from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
+from .single import Single, is_signed, queue_lock_token
 
 if TYPE_CHECKING:
     from celery import Task
@@ -36,16 +34,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_redislock")
 
 FOLLOWERS = ("link", "link_error", "chord", "chain", "group_id", "reply_to")
-"""Options by which somebody counts on the result of just this message."""
+"""Options by which other tasks depend on the result of this message."""
 
-REPLACED = "replaced by a newer one"
-
-SOONEST = 1.0
-"""Seconds that a place lasts at least, also that of a task which expires at once."""
+MIN_LEASE_SECONDS = 1.0
+"""The least lease of a queue lock, also if the task expires at once."""
 
 
-def take_place_when_sent(task: Task[..., Any], single: Single) -> None:
-    """Have `apply_async` of this task take its place first; all ways to send it go through it."""
+def take_queue_lock_when_sent(task: Task[..., Any], single: Single) -> None:
+    """Let `apply_async` of a task take its queue lock. All ways to send a task go through it."""
     send = type(task).apply_async
 
     @functools.wraps(send)
@@ -57,14 +53,13 @@ def take_place_when_sent(task: Task[..., Any], single: Single) -> None:
         **options: Any,
     ) -> Any:
         named = zip(("producer", "link", "link_error", "shadow"), more, strict=False)
-        sending = Sending(task, single, args, kwargs, task_id, {**dict(named), **options})
-        return sending.send()
+        return Sending(task, single, args, kwargs, task_id, {**dict(named), **options}).send()
 
     task.apply_async = apply_async  # type: ignore[method-assign]  # of this task alone
 
 
 class Sending:
-    """One message on its way, and its place."""
+    """A message that is being sent, and its queue lock."""
 
     def __init__(
         self,
@@ -81,127 +76,106 @@ class Sending:
         self.task_id = str(task_id) if task_id else uuid()
         self.call = single.call(task, self.task_id, args, kwargs)
         self.lock_name = single.name_of(self.call)
-        self.name = single.place_name(self.lock_name)
-        lock = single.lock(self.name)
-        lock.on_conflict = ""  # what sends itself again is not skipped
-        self.place = single.place(lock, self.call, expected=self.is_expected)
-        self.place.metadata |= self._schedule()
+        self.name = single.queue_lock_name(self.lock_name)
+        self.lock = single.lock(self.name, self.call)
+        self.lock.on_conflict = ""  # a task that sends itself again is not skipped
+        # The execution of the same id that sends the message: of this task, or of a task that it
+        # replaces and that runs under the same lock.
+        self.runs_under_lock = runs_under(single.manager.alias, self.lock_name)
+        earlier = delivery_of(self.task_id)
+        is_own = earlier is not None and (earlier.task is task or self.runs_under_lock)
+        self.earlier: Delivery | None = earlier if is_own else None
+        # Whether other tasks or a caller depend on the result of just this message.
+        self.is_expected = (
+            self.has_own_id or any(map(options.get, FOLLOWERS))
+            if self.earlier is None
+            else self.earlier.message.is_expected
+        )
+        self.queue_lock = single.queue_lock(self.lock, self.call, expected=self.is_expected)
+        self.queue_lock.metadata |= self._schedule()
+        self.replaces = single.options.on_conflict == "replace"
 
     def send(self) -> Any:
-        """Publish the message; or do what `on_conflict` says where its place is taken."""
-        if past := self._past:
-            return self._send_again(past)
+        """Publish the message, or do what `on_conflict` says if the queue lock is not free."""
+        if self.earlier is not None:
+            return self._send_again(self.earlier)
         if self.has_own_id and self.options.get("retries"):
-            return self._send_for_the_dead()
-        if self.has_own_id and self._is_queued_already():
+            return self._send_for_dead_process()
+        if self.has_own_id and self._is_queued():
             self.conflict.look()
             return self._give_way()
-        self.place.lock.on_conflict = self.conflict.policy  # the history has it of a refusal
-        for _ in range(LOOKS):
-            # Before _take(): the history has a refusal as skipped, and this one is sent.
-            if replaced := self._displace():
+        self.lock.on_conflict = self.conflict.policy  # for the history
+        for _ in range(MAX_LOOKS):
+            # Before _take(): the history would show a refusal as skipped.
+            if replaced := self._take_from_queued():
                 return self._publish_instead_of(replaced)
             if self._take():
-                return self._publish_placed()
-            if self.conflict.look() and not (self._replaces and self._replaceable()):
-                break  # else it has come free meanwhile, or another task was queued
+                return self._publish_with_queue_lock()
+            # Otherwise the lock was released since, or another task was queued.
+            if self.conflict.look() and not (self.replaces and self._replaceable()):
+                break
         return self._give_way()
 
     @cached_property
-    def is_expected(self) -> bool:
-        """Whether somebody counts on the result of just this message."""
-        if past := self._past:
-            return Call(past.run, past, (), {}, request=past.request).is_expected
-        return self.has_own_id or any(self.options.get(each) for each in FOLLOWERS)
-
-    @cached_property
     def conflict(self) -> Conflict:
-        """With whoever has its place."""
-        return Conflict(self.call, self.name, self.single.options, self.single.manager)
+        return Conflict(self.call, self.name, self.single)
 
-    @property
-    def _replaces(self) -> bool:
-        return self.single.options.on_conflict == "replace"
+    # A task that sends itself again
 
-    # A task that sends itself again: it runs, and its lock is passed on to what it sends
-
-    @property
-    def _past(self) -> Task[..., Any] | None:
-        """The task that runs now by this very id: itself, or one that it is to replace, and whose
-        lock is its own."""
-        if id_of(self.task.request) == self.task_id:
-            return self.task
-        running: Task[..., Any] | None = get_current_task()
-        if running is None or id_of(running.request) != self.task_id:
-            return None
-        return running if self._runs_under_it else None
-
-    @property
-    def _runs_under_it(self) -> bool:
-        return runs_under(self.single.manager.alias, self.lock_name)
-
-    def _send_again(self, past: Task[..., Any]) -> Any:
+    def _send_again(self, earlier: Delivery) -> Any:
         headers = self.options.get("headers") or {}
         if DUPLICATE in headers:
-            return self._publish_no_duplicate()
-        passes_on = self._runs_under_it
-        sent = self._publish_again(past, passes_on and self.name == self.lock_name)
-        if passes_on:
-            remember(past, SENT_AGAIN, float(self._seconds()))
-        return sent
+            return self._publish_without_duplicate()
+        # If the task runs under the lock with this name, the lock becomes the queue lock.
+        has_lock = self.runs_under_lock and self.name == self.lock_name
+        if not has_lock and self._take():
+            result = self._publish_with_queue_lock()
+        else:
+            met_before = earlier.message.headers.get(CONFLICTS)
+            is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
+            # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
+            result = self._publish({} if is_by_conflict else self._queue_lock_headers)
+        if self.runs_under_lock:
+            earlier.resent_for_seconds = float(self._lease())
+        return result
 
-    def _publish_again(self, past: Task[..., Any], has_place: bool) -> Any:
-        if not has_place and self._take():
-            return self._publish_placed()
-        headers = self.options.get("headers") or {}
-        met_before = headers_of(past.request).get(CONFLICTS)
-        is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
-        # Else it is by ``self.retry()`` or ``self.replace()``: it was running, and is to run on.
-        return self._publish(None if is_by_conflict else self._promise)
-
-    def _send_for_the_dead(self) -> Any:
-        """Publish the retry of an execution that lost its process, and may have its lock yet."""
+    def _send_for_dead_process(self) -> Any:
+        """Publish the retry of an execution whose process was killed. It can still hold a lock."""
         if DUPLICATE in (self.options.get("headers") or {}):
-            return self._publish_no_duplicate()
-        return self._publish_placed() if self._take() else self._publish({AGAIN: True})
+            return self._publish_without_duplicate()
+        return self._publish_with_queue_lock() if self._take() else self._publish({AGAIN: True})
 
-    def _publish_no_duplicate(self) -> Any:
-        """It was one, did not run, and is none any more."""
+    def _publish_without_duplicate(self) -> Any:
+        """Publish a duplicate that has not run. The next execution is a normal one."""
         headers = self.options["headers"]
         self.options["headers"] = {key: headers[key] for key in headers if key != DUPLICATE}
-        return self._publish()
+        return self._publish({})
 
-    # Its place
+    # The queue lock
 
     def _take(self, predecessor: str | None = None) -> bool:
         try:
             if predecessor:
-                return self.place.take_over(predecessor, self._seconds())
-            return self.place.acquire(self._seconds())
+                return self.queue_lock.take_over(predecessor, self._lease())
+            return self.queue_lock.acquire(self._lease())
         except BaseException as error:
             if isinstance(error, LockError) and error.held_as:  # by a task of another `limit`
                 return False
-            self.place.release_later()
+            self.queue_lock.release_later()
             raise
 
-    def _leave(self) -> None:
-        with suppress(RedisError):  # then its lease ends it
-            self.place.release()
-
-    def _seconds(self) -> float:
-        """For how long the place is taken, unless the task begins or ends before."""
-        delay = self.options.get("countdown") or self._left(self.options.get("eta")) or 0
-        longest = max(0, delay) + self.single.options.longest_in_queue
-        expires = self.options.get("expires", self.task.expires)
-        if expires is None:
-            return longest
-        return max(SOONEST, min(longest, self._left(expires) or 0))
+    def _lease(self) -> float:
+        """Return the lease of the queue lock in seconds."""
+        delay = self.options.get("countdown") or self._until(self.options.get("eta")) or 0
+        lease = max(0, delay) + self.single.options.max_queue_seconds
+        expires = self._until(self.options.get("expires", self.task.expires))
+        return lease if expires is None else max(MIN_LEASE_SECONDS, min(lease, expires))
 
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
         earliest start and the broker queue."""
         schedule = {}
-        delay = self.options.get("countdown") or self._left(self.options.get("eta")) or 0
+        delay = self.options.get("countdown") or self._until(self.options.get("eta")) or 0
         with suppress(OverflowError):
             if delay > 0:
                 start = datetime.now(UTC) + timedelta(seconds=delay)
@@ -211,68 +185,68 @@ class Sending:
             schedule["broker_queue"] = str(name)
         return schedule
 
-    def _left(self, moment: datetime | str | float | None) -> float | None:
-        """Seconds until then."""
+    def _until(self, moment: datetime | str | float | None) -> float | None:
+        """Return the seconds until a moment."""
         if moment is None or isinstance(moment, int | float):
             return moment
         app = self.task.app
         then: Any = maybe_iso8601(moment)
         return (maybe_make_aware(then, app.timezone) - app.now()).total_seconds()
 
+    def _is_queued(self) -> bool:
+        """Return whether a message with this id holds the queue lock. Its token is the same."""
+        info = self.single.manager.get(self.name)
+        return any(each.token == self.queue_lock.token for each in (info.holders if info else ()))
+
     # The message
 
     @property
-    def _promise(self) -> dict[str, Any]:
-        """The headers of a message that has its place, or is to have it."""
+    def _queue_lock_headers(self) -> dict[str, Any]:
+        """The headers of a message that holds the queue lock, or must run anyway."""
         return {PLACE: self.name} | ({EXPECTED: True} if self.is_expected else {})
 
-    def _publish_placed(self) -> Any:
+    def _publish_with_queue_lock(self) -> Any:
         try:
-            result = self._publish(self._promise)
+            result = self._publish(self._queue_lock_headers)
         except BaseException:
-            self._leave()
+            self._release()
             raise
         if isinstance(result, EagerResult):
-            self._leave()  # it ran by now, or could not
+            self._release()  # the task has run, or could not
         return result
 
-    def _publish(self, more_headers: dict[str, Any] | None = None) -> Any:
-        headers = {**(self.options.get("headers") or {}), **(more_headers or {})}
+    def _release(self) -> None:
+        with suppress(RedisError):  # it expires
+            self.queue_lock.release()
+
+    def _publish(self, more_headers: dict[str, Any]) -> Any:
+        headers = {**(self.options.get("headers") or {}), **more_headers}
         options = {**self.options, "headers": headers, "task_id": self.task_id}
         return type(self.task).apply_async(self.task, self.args, self.kwargs, **options)
 
-    # What becomes of it where its place is taken
+    # A queue lock that is not free
 
-    def _is_queued_already(self) -> bool:
-        """Whether a message of this very id has the place: to its token it would seem free."""
-        info = self.single.manager.get(self.name)
-        return any(each.token == self.place.token for each in (info.holders if info else ()))
-
-    def _displace(self) -> Holding | None:
-        """Take the place from a queued task where that is wanted, and tell which lost it."""
-        for holding in self._replaceable() if self._replaces else ():
+    def _take_from_queued(self) -> Holding | None:
+        """Take the queue lock of a queued task with ``"replace"``, and return which."""
+        for holding in self._replaceable() if self.replaces else ():
             if self._take(holding.token):
                 return holding
         return None
 
     def _replaceable(self) -> list[Holding]:
-        """Return the queue locks that other tasks hold, if there is no room for one more."""
+        """Return the queue locks of other tasks, if they use the whole `limit`."""
         info = self.single.manager.get(self.name)
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
             return []
-        return [
-            each for each in info.holders if each.token == place_token(each.holder.task_id or "")
-        ]
+        held = info.holders
+        return [each for each in held if each.token == queue_lock_token(each.holder.task_id or "")]
 
     def _publish_instead_of(self, replaced: Holding) -> Any:
-        result, task_id = self._publish_placed(), replaced.holder.task_id
+        result, task_id = self._publish_with_queue_lock(), replaced.holder.task_id
         logger.info("Queued task replaced: task=%s by=%s", printable(task_id), self.call)
         if not is_signed(replaced, self.name, self.call.name):
-            logger.warning(
-                "Replaced task not revoked: name=%r task=%s reason=%s",
-                *(self.name, printable(task_id), "no valid signature in the queue lock"),
-            )
-        elif not replaced.metadata.get("expected"):  # else it has to end, though without running
+            self._log_not_revoked(task_id, "no valid signature in the queue lock")
+        elif not replaced.metadata.get("expected"):  # else it must end, but does not run
             self._revoke(task_id or "")
         task_replaced.send_robust(
             sender=self.task, name=self.name, task_id=task_id, by_task_id=self.task_id
@@ -280,26 +254,29 @@ class Sending:
         return result
 
     def _revoke(self, task_id: str) -> None:
-        for tell in self._tell_workers, self._tell_backend:  # each as well as it can
-            try:
-                tell(task_id)
-            except Exception as trouble:  # it sees by itself that another has its place
-                said = error_text(trouble)
-                logger.warning(
-                    "Replaced task not revoked: name=%r task=%s reason=%s",
-                    *(self.name, printable(task_id), said),
-                )
-
-    def _tell_workers(self, task_id: str) -> None:
-        self.task.app.control.revoke(task_id)
-
-    def _tell_backend(self, task_id: str) -> None:
-        # Workers that are away now don't hear of it, and look there when it comes to run.
-        store = not self.task.ignore_result
-        # Without a request backends take that of the task that runs here, and rpc:// tells its
-        # caller that it was revoked.
+        """Tell the workers and the result backend. The task can find out by itself, too."""
+        try:
+            self.task.app.control.revoke(task_id)
+        except Exception as error:
+            self._log_not_revoked(task_id, error_text(error))
+        # Without a request, a backend uses the request of the task that runs here. Then rpc://
+        # reports the revocation to the wrong caller.
         replaced = Context(id=task_id, task=self.task.name)
-        self.task.backend.mark_as_revoked(task_id, REPLACED, request=replaced, store_result=store)
+        try:
+            self.task.backend.mark_as_revoked(
+                task_id,
+                "replaced by a newer one",
+                request=replaced,
+                store_result=not self.task.ignore_result,
+            )
+        except Exception as error:
+            self._log_not_revoked(task_id, error_text(error))
+
+    def _log_not_revoked(self, task_id: str | None, reason: str) -> None:
+        logger.warning(
+            "Replaced task not revoked: name=%r task=%s reason=%s",
+            *(self.name, printable(task_id), reason),
+        )
 
     def _give_way(self) -> Any:
         holder = self.conflict.error.task_id
@@ -307,7 +284,7 @@ class Sending:
             return self._publish({DUPLICATE: holder or ""})
         if self.single.options.on_conflict == "raise":
             raise self.conflict.error
-        if not holder:  # then there is no result to give to the sender
+        if not holder:  # the sender cannot get the result of another task
             return self._publish({DUPLICATE: ""})
         skip(self.conflict)
         if self.task.app.conf.task_always_eager:

@@ -1,24 +1,26 @@
-"""What makes a task, or a function, run as a single instance."""
+"""The definition of a single-instance task or function: its options and the names of its locks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from inspect import Parameter, ismethod, unwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from celery import Task
+from celery.app.autoretry import add_autoretry_behaviour
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
 
+from django_redislock import validators
 from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import fit_name, short_repr
 
-from .call import Call, layers
+from .call import Call
 from .options import QUEUE_LOCK_SUFFIX
 
 if TYPE_CHECKING:
@@ -37,23 +39,32 @@ MARK = "django_redislock_single_instance"
 
 @dataclass(frozen=True)
 class Single:
-    """How a task, or a function, is to run, and under which name."""
+    """The definition of one task or function."""
 
     options: Options
     name_of: KeyOf
 
     signature: Signature
-    """Of what it was put on."""
+    """The signature of the decorated task or function."""
 
     above: bool
-    """Whether it was put on a task, and not on the function below it."""
+    """Whether the decorator is above a task decorator."""
 
     @cached_property
     def manager(self) -> LockManager:
         return locks.using(self.options.using)
 
-    def lock(self, name: str, on_lost: Any = None) -> Mutex | Semaphore:
+    def limit_for(self, call: Call) -> int | None:
+        """Return how many instances can run at the same time. None means a mutex."""
+        limit = self.options.limit
+        if not callable(limit):
+            return limit
+        return validators.count("the result of limit", limit(*call.sent_args, **call.kwargs))
+
+    def lock(self, name: str, call: Call | None = None, on_lost: Any = None) -> Mutex | Semaphore:
+        """Return the lock for a call. Without a call, it can only release a queue lock."""
         options = self.options
+        limit = options.limit and (1 if call is None else self.limit_for(call))
         more: LockOptions = {
             "timeout": options.timeout,
             "blocking_timeout": options.blocking_timeout,
@@ -63,19 +74,19 @@ class Single:
         }
         lock = (
             self.manager.lock(name, **more)
-            if options.limit is None
-            else self.manager.semaphore(name, options.limit, **more)
+            if limit is None
+            else self.manager.semaphore(name, limit, **more)
         )
         lock.on_conflict = options.on_conflict
         return lock
 
-    def place_name(self, name: str) -> str:
+    def queue_lock_name(self, name: str) -> str:
         """Return the name of the queue lock that belongs to the lock `name`.
 
         Raises `ValueError` if `name` could itself be the name of a queue lock. A user
         named ``bob:queued`` could otherwise block the queue lock of the user ``bob``.
         """
-        if not self.options.how.apart:
+        if not self.options.locking.separate:
             return name
         if name.endswith(QUEUE_LOCK_SUFFIX):
             raise ValueError(
@@ -84,19 +95,19 @@ class Single:
             )
         return fit_name(name + QUEUE_LOCK_SUFFIX)
 
-    def place(self, lock: BaseLock, call: Call, *, expected: bool = False) -> QueueLock:
-        """What holds `lock` for a task that was sent, or is to be; whether its very result is
-        `expected` by others is told to whoever comes to replace it."""
+    def queue_lock(self, lock: BaseLock, call: Call, *, expected: bool | None = None) -> QueueLock:
+        """Return the queue lock of a task. `expected` is whether others depend on its result."""
+        expected = call.message.is_expected if expected is None else expected
         task = call.name, call.task_id
-        token = place_token(call.task_id or "")
+        token = queue_lock_token(call.task_id or "")
         signature = queue_signature(lock.name, call.name, call.task_id or "")
         return QueueLock(lock, token, task, expected=expected, signature=signature)
 
     def call(self, task: Task[..., Any], task_id: str, args: Any, kwargs: Any) -> Call:
-        """The call of a task that was, or is to be, sent. What a class of tasks adds to its
-        messages, and takes away again before its body is called, is no part of it."""
-        # What traces tasks may have put a function around the task's method.
-        body = unwrap(_body(task), stop=ismethod)
+        """Return the call of a task that is sent. It leaves out keyword arguments that a task
+        class adds to its messages, and removes before it calls the function."""
+        # Software that traces tasks can have wrapped the task's method.
+        body = unwrap(task.run, stop=ismethod)
         sees_itself = not self.above and isinstance(getattr(body, "__self__", None), Task)
         first = (task,) if sees_itself else ()
         known = {key: value for key, value in (kwargs or {}).items() if self._takes(key)}
@@ -109,8 +120,8 @@ class Single:
         )
 
 
-def place_token(task_id: str) -> str:
-    """The token of a task's place: bound to its id, and not to an execution."""
+def queue_lock_token(task_id: str) -> str:
+    """Return the token of a task's queue lock. It depends on the id only."""
     digest = sha256(str(task_id).encode(errors="surrogatepass")).hexdigest()
     return f"queued-{digest[:32]}"
 
@@ -119,7 +130,7 @@ def queue_signature(lock_name: str, task_name: str, task_id: str) -> str:
     """Return the proof that this project took the queue lock for that task.
 
     Its key is Django's ``SECRET_KEY``, so a record that somebody else wrote to Redis does not have
-    it. Return "" if there is no ``SECRET_KEY``.
+    it. Without a ``SECRET_KEY``, return "".
     """
     value = json.dumps([lock_name, task_name, task_id])
     try:
@@ -136,17 +147,39 @@ def is_signed(holding: Holding, lock_name: str, task_name: str) -> bool:
 
 
 def single_of(task: Task[..., Any]) -> Single | None:
-    """How a task is to run, if it was told to by `single_instance`."""
-    return next(_marks(task), None)
+    """Return how a task runs as a single instance, or None if it does not."""
+    return marked(task.run)
 
 
-def _marks(task: Task[..., Any]) -> Iterator[Single]:
-    for run in (task.run, _body(task)):
-        for layer in layers(run):
-            if MARK in vars(layer):
-                yield vars(layer)[MARK]
+def marked(function: Callable[..., Any]) -> Single | None:
+    """Return how a decorated function runs as a single instance, also inside other wrappers."""
+    return _mark_of(unwrap(function, stop=lambda inner: _mark_of(inner) is not None))
 
 
-def _body(task: Task[..., Any]) -> Any:
-    # autoretry_for puts a function of its own into `run`.
-    return getattr(task, "_orig_run", task.run)
+def _mark_of(function: object) -> Single | None:
+    found = getattr(function, MARK, None)
+    return found if isinstance(found, Single) else None  # a mock has any attribute
+
+
+class _PublicPart:
+    """The public attributes of a task, with another function to run."""
+
+    def __init__(self, task: Task[..., Any], run: Callable[..., Any]) -> None:
+        self._task, self.run = task, run
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # Celery marks there that a task has its retry wrapper
+            raise AttributeError(name)
+        return getattr(self._task, name)
+
+
+def with_autoretry(task: Task[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `run` in Celery's own wrapper for ``autoretry_for``, if the task has that option.
+
+    A lock that is kept for a retry stands outside such a wrapper, so that it sees the `Retry`
+    that was raised, instead of predicting it. The wrapper around the lock retries the errors of
+    the lock itself. It passes a `Retry` on.
+    """
+    retrying: Any = _PublicPart(task, run)
+    add_autoretry_behaviour(retrying)
+    return cast("Callable[..., Any]", retrying.run)

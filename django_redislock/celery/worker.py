@@ -31,60 +31,61 @@ from django_redislock.identity import child_id, process_id, recorded_id
 from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import error_text, printable
 
-from .ends import leave_place
-from .message import id_of
-from .single import Single, place_token, single_of
+from .ends import release_queue_lock_of
+from .message import Message
+from .single import Single, queue_lock_token, single_of
 
 logger = logging.getLogger("django_redislock")
 
-LOOK_EVERY = 0.25
-"""Seconds. Celery itself may see only after 5 that a child is gone."""
+CHECK_INTERVAL_SECONDS = 0.25
+"""Celery itself can need 5 seconds to see that a pool process is dead."""
 
-LINGER = 2.0
-"""Seconds for which what a child asked for may still come to Redis after the child is gone."""
+LATE_COMMAND_SECONDS = 2.0
+"""How long after its death a command of a pool process can still reach Redis."""
 
-LONGEST_SEARCH = 1.0
-"""Seconds for which all locks are looked through at most. A fork may wait for it."""
+MAX_SEARCH_SECONDS = 1.0
+"""The time for a search through all locks. A fork can wait for it."""
 
 
 @worker_init.connect
 def watch_tasks(sender: Any, **kwargs: Any) -> None:
-    """Have the worker's main process look after the single-instance tasks that it knows."""
+    """Let the worker watch the requests of its single-instance tasks."""
     for task in sender.app.tasks.values():
         if single_of(task):
             request = symbol_by_name(task.Request)
-            if not issubclass(request, Watched):  # as where a worker starts again in one process
-                task.Request = type(request.__name__, (Watched, request), {})
+            if not issubclass(request, WatchedRequest):  # else a worker ran in this process before
+                task.Request = type(request.__name__, (WatchedRequest, request), {})
 
 
 @worker_ready.connect
-def start_watching(sender: Any, **kwargs: Any) -> None:
+def start_monitor(sender: Any, **kwargs: Any) -> None:
     if any(map(single_of, sender.app.tasks.values())):
-        _watch.start(sender.pool)
+        _monitor.start(sender.pool)
 
 
-class Watched:
-    """A request to the pool, whose lock does not outlive its process."""
+class WatchedRequest:
+    """A request to the pool. The lock of its execution does not outlive its pool process."""
 
     task: Any
     id: str
-    args: Any
-    kwargs: Any
     request_dict: dict[str, Any]
+
+    is_in_pool = False
+    """Whether a pool process can have begun it."""
+
     has_failed = False
-    """Whether its child lived to tell that it failed."""
+    """Whether its pool process reported that it failed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _watch.waits(self)
+        _monitor.received(self)
 
-    @property
-    def is_in_pool(self) -> bool:
-        """Whether a child may have begun with it."""
-        return getattr(self, "_apply_result", None) is not None
+    def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
+        self.is_in_pool = True
+        return super().execute_using_pool(pool, **kwargs)  # type: ignore[misc]  # a mixin
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
-        _watch.runs(self, pid)
+        _monitor.started(self, pid)
         super().on_accepted(pid, time_accepted)  # type: ignore[misc]  # a mixin
 
     def on_failure(self, *args: Any, return_ok: bool = False, **options: Any) -> None:
@@ -93,146 +94,156 @@ class Watched:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its child lived to tell how it ended."""
+        """Whether its pool process reported how it ended."""
         from celery.worker.state import successful_requests  # only a worker needs it
 
         return self.has_failed or self.id in successful_requests
 
 
-class Watch:
-    """Looks at the last request of each child, and at those that wait here and are revoked. One
-    that its child survives is over when the next one comes, or when it holds no lock any more.
+class Monitor:
+    """Checks the last request of each pool process, and the requests that wait and are revoked.
 
-    Of a child that is killed as it begins, Celery may never hear that it did: then it gives the
-    request to another child, which meets the lock of the first. So it also looks at those that
-    the dead may have had.
+    If a pool process is killed as it begins, Celery may not hear that it began. Celery then gives
+    the request to another pool process, which meets the lock of the first. So the requests that a
+    dead process can have begun are checked, too.
     """
 
     def __init__(self) -> None:
-        self._requests: dict[int, Watched] = {}
-        self._waiting: dict[str, ref[Watched]] = {}
-        self._just_begun: deque[Watched] = deque()
+        self._requests: dict[int, WatchedRequest] = {}
+        """The last request of each pool process, by its pid."""
+        self._waiting: dict[str, ref[WatchedRequest]] = {}
+        self._just_started: deque[WatchedRequest] = deque()
         self._pool: Any = None
-        self._children: set[int] = set()
-        self._gone: list[Gone] = []
-        self._looking = threading.Lock()
+        self._pids: set[int] = set()
+        self._dead: list[DeadExecution] = []
+        self._check_guard = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def waits(self, request: Watched) -> None:
+    def received(self, request: WatchedRequest) -> None:
         self._waiting[request.id] = ref(request)
 
-    def runs(self, request: Watched, pid: int) -> None:
+    def started(self, request: WatchedRequest, pid: int) -> None:
         self._waiting.pop(request.id, None)
-        if self._is_child(pid):
+        # Threads run in this process, and a greenlet reports the id of an object.
+        if pid != os.getpid() and not getattr(self._pool, "is_green", False):
             self._requests[pid] = request
-            self._just_begun.append(request)
-
-    def _is_child(self, pid: int) -> bool:
-        # Threads run in this very process, and a greenlet calls itself by the id of its object.
-        return pid != os.getpid() and not getattr(self._pool, "is_green", False)
+            self._just_started.append(request)
 
     def start(self, pool: Any) -> None:
-        """Once started, does nothing."""
+        """Start the monitor, if it does not run yet."""
         if self._thread is None:
             self._pool = pool
-            self._note_children()
+            self._add_pids()
             self._thread = threading.Thread(target=self._run, name="redislock-watch", daemon=True)
             self._thread.start()
-            # A cold shutdown ends as soon as the last child is gone.
-            atexit.register(self._look_at_exit, os.getpid())
+            # A cold shutdown ends as soon as the last pool process is dead.
+            atexit.register(self._check_at_exit, os.getpid())
 
     def _run(self) -> None:
         pause = threading.Event()
         while True:
-            pause.wait(LOOK_EVERY)
+            pause.wait(CHECK_INTERVAL_SECONDS)
             try:
                 with fork_guard:
-                    self._look()
+                    self._check()
             except Exception:
                 logger.exception("Check for dead pool processes failed, will retry")
 
-    def _look_at_exit(self, started_in: int) -> None:
-        if os.getpid() == started_in:  # and not in a child, whose siblings are not its own
-            self._look()
+    def _check_at_exit(self, started_in: int) -> None:
+        if os.getpid() == started_in:  # not in a pool process, whose siblings are not its children
+            self._check()
 
-    def _look(self) -> None:
-        with self._looking:
-            for pid in [pid for pid in list(self._requests) if _is_gone(pid)]:
-                request, dead = self._requests.pop(pid), {_id_of_child(pid)}
-                self._gone.append(Gone(request, dead, clock.now(), searches=True))
-            self._suspect()
-            self._gone = [gone for gone in self._gone if not gone.is_settled()]
-            self._leave_revoked()
-
-    def _suspect(self) -> None:
-        """Have the requests looked at that the children which died just now may have begun."""
-        suspects, dead = self._maybe_unheard(), self._just_died()
-        if dead:
+    def _check(self) -> None:
+        with self._check_guard:
             now = clock.now()
-            self._gone += [Gone(each, dead, now, linger=LOOK_EVERY) for each in suspects]
+            for pid in [pid for pid in list(self._requests) if _is_dead(pid)]:
+                request, process = self._requests.pop(pid), child_id(process_id(), pid)
+                self._dead.append(DeadExecution(request, {process}, now, searches=True))
+            # Before the pids are read: a request that starts now is in a live process.
+            suspects = [*self._waiting_in_pool(), *self._take_just_started()]
+            if processes := self._take_dead_processes():
+                self._dead += [
+                    DeadExecution(each, processes, now, watched_for=CHECK_INTERVAL_SECONDS)
+                    for each in suspects
+                ]
+            self._dead = [each for each in self._dead if not each.is_settled()]
+            self._release_revoked()
 
-    def _maybe_unheard(self) -> list[Watched]:
+    def _waiting_in_pool(self) -> list[WatchedRequest]:
         waiting = [request() for request in list(self._waiting.values())]
-        begun = [self._just_begun.popleft() for _ in range(len(self._just_begun))]
-        return [*(each for each in waiting if each is not None and each.is_in_pool), *begun]
+        return [each for each in waiting if each is not None and each.is_in_pool]
 
-    def _just_died(self) -> set[str]:
-        self._note_children()
-        dead = {pid for pid in self._children if _is_gone(pid)}
-        self._children -= dead
-        return set(map(_id_of_child, dead))
+    def _take_just_started(self) -> list[WatchedRequest]:
+        return [self._just_started.popleft() for _ in range(len(self._just_started))]
 
-    def _note_children(self) -> None:
-        with suppress(AttributeError):  # the pool is there no more
+    def _take_dead_processes(self) -> set[str]:
+        """Return the ids of the pool processes that have died since the last check."""
+        self._add_pids()
+        dead = {pid for pid in self._pids if _is_dead(pid)}
+        self._pids -= dead
+        return {child_id(process_id(), pid) for pid in dead}
+
+    def _add_pids(self) -> None:
+        with suppress(AttributeError):  # the pool has ended
             pids = self._pool.info.get("processes", ())
-            # A child has none until it is forked; and a pool without children names its own.
-            self._children.update(pid for pid in pids if pid and pid != os.getpid())
+            # A pool process that is being forked has none. A pool without processes has its own.
+            self._pids.update(pid for pid in pids if pid and pid != os.getpid())
 
-    def _leave_revoked(self) -> None:
-        """Celery itself looks at a task only when its time has come."""
+    def _release_revoked(self) -> None:
+        """Release the queue locks of revoked tasks. Celery revokes a task only when it is due."""
         from celery.worker.state import revoked  # only a worker needs it
 
-        for task_id, request in list(self._waiting.items()):
-            if request() is None or task_id in revoked:
+        for task_id, reference in list(self._waiting.items()):
+            request = reference()
+            if request is None or task_id in revoked:
                 self._waiting.pop(task_id, None)
-                _leave(request())
+            if request is not None and task_id in revoked:
+                release_queue_lock_of(request.task, Message.of(request, request.request_dict))
 
 
 @dataclass(slots=True)
-class Gone:
-    """An execution whose process is dead."""
+class DeadExecution:
+    """An execution whose pool process is dead."""
 
-    request: Watched
+    request: WatchedRequest
     processes: Collection[str]
     """The ids of dead processes. One of them may have run the execution."""
 
     since: float
-    linger: float = LINGER
+    watched_for: float = LATE_COMMAND_SECONDS
+    """Seconds."""
+
     searches: bool = False
-    """Whether all locks are yet to be looked through."""
+    """Whether a search through all locks is still to be made."""
 
     failed: bool = False
     released: set[str] = field(default_factory=set)
     """The lock tokens that were released. None is released twice."""
 
     def is_settled(self) -> bool:
-        """Release what it holds; whether there is no use in looking again."""
+        """Release its locks, and return whether no further check is needed."""
         single = single_of(self.request.task)
         if single is None:
             return True
         try:
             self._release(single)
         except RedisError as error:
-            return self._has_failed(single, error)
+            if not self.failed:
+                logger.warning(
+                    "Lock not yet released for dead process: task=%s error=%s",
+                    *(self, error_text(error)),
+                )
+            self.failed = True
+            return clock.now() - self.since > single.lock("unused").timeout  # it has expired
         except Exception:
             logger.exception("Lock not released for dead process: task=%s", self)
             return True
-        return clock.now() - self.since > self.linger
+        return clock.now() - self.since > self.watched_for
 
     def _release(self, single: Single) -> None:
-        manager, stays = single.manager, single.options.at_least_for
-        for name, each in self._under_its_name(single) or self._elsewhere(single):
-            if manager.release_for(name, each.token, at_least_for=stays):
+        manager, at_least_for = single.manager, single.options.at_least_for
+        for name, each in self._under_its_name(single) or self._under_other_names(single):
+            if manager.release_for(name, each.token, at_least_for=at_least_for):
                 self.released.add(each.token)
                 logger.warning(
                     "Lock released for dead process: name=%r task=%s pid=%s",
@@ -240,24 +251,25 @@ class Gone:
                 )
 
     def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
-        request = self.request
-        call = single.call(request.task, id_of(request) or "", request.args, request.kwargs)
+        message = Message.of(self.request)
+        call = single.call(self.request.task, message.task_id or "", message.args, message.kwargs)
         try:
             name = single.name_of(call)
-        except Exception:  # the function sees other arguments than its message has
+        except Exception:  # a decorator gives the function other arguments
             return []
         info = single.manager.get(name)
         return self._held_of([info] if info else [])
 
-    def _elsewhere(self, single: Single) -> list[tuple[str, Holding]]:
-        """What it held under other names, once; by then its child may have told of its end."""
+    def _under_other_names(self, single: Single) -> list[tuple[str, Holding]]:
+        """Search all locks once. Until then, the process can have reported the end of its task."""
         if single.options.at_least_for:
-            return []  # which of them are to stay for so long is not known
-        if not self.searches or clock.now() - self.since < LOOK_EVERY or self.request.has_ended:
+            return []  # it is unknown which of them have a cooldown
+        waits = clock.now() - self.since < CHECK_INTERVAL_SECONDS
+        if not self.searches or waits or self.request.has_ended:
             return []
-        until = clock.now() + LONGEST_SEARCH
+        until = clock.now() + MAX_SEARCH_SECONDS
         infos = takewhile(lambda _: clock.now() < until, single.manager.active())
-        # What nobody renewed was to stay, whether its holder lives or not.
+        # A lock without renewal must last until its lease expires.
         found = [(name, each) for name, each in self._held_of(infos) if each.renewed]
         self.searches = False
         return found
@@ -266,46 +278,28 @@ class Gone:
         return [(info.name, each) for info in infos for each in info.holders if self._held(each)]
 
     def _held(self, holding: Holding) -> bool:
-        """Return whether the dead process holds that for the execution.
+        """Return whether the dead process holds a lock for the execution.
 
-        A queue lock of a message that the execution sent again stays. So does a cooldown.
+        The queue lock of a message that the execution sent again stays. So does a cooldown.
         """
-        holder, task_id = holding.holder, id_of(self.request) or ""
+        holder, task_id = holding.holder, str(self.request.id)
         is_its_own = holder.process in self.processes and holder.task_id == recorded_id(task_id)
-        stays = not holding.timeout or holding.token in (place_token(task_id), *self.released)
+        stays = not holding.timeout or holding.token in (queue_lock_token(task_id), *self.released)
         return is_its_own and not stays
-
-    def _has_failed(self, single: Single, error: RedisError) -> bool:
-        if not self.failed:
-            logger.warning(
-                "Lock not yet released for dead process: task=%s error=%s",
-                *(self, error_text(error)),
-            )
-        self.failed = True
-        return clock.now() - self.since > single.lock("unused").timeout  # it has run out by now
 
     def __str__(self) -> str:
         return f"{self.request.task.name}[{printable(self.request.id)}]"
 
 
-_watch = Watch()
+_monitor = Monitor()
 
 
-def _leave(request: Watched | None) -> None:
-    if request is not None:
-        sent = request.request_dict
-        leave_place(request.task, request.id, request.args, request.kwargs, sent)
-
-
-def _id_of_child(pid: int) -> str:
-    return child_id(process_id(), pid)
-
-
-def _is_gone(pid: int) -> bool:
-    # macOS has none before Python 3.13: there it is gone when the pool has waited for it.
-    if not hasattr(os, "waitid"):
+def _is_dead(pid: int) -> bool:
+    if not hasattr(
+        os, "waitid"
+    ):  # macOS before Python 3.13: dead after the pool has waited for it
         return not _exists(pid)
-    try:  # and leave it to the pool to wait for it
+    try:  # without WNOWAIT, the pool could not wait for it
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True

@@ -4,15 +4,15 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery.signals import task_retry
 from celery.utils import uuid
 
 from .. import validators
-from ..celery.call import Call, layers
-from ..celery.single import MARK, Single, single_of
+from ..celery.call import Call
+from ..celery.single import Single, marked, single_of
 from ..exceptions import AlreadyRunning
 from ..names import short_repr
 from ..signals import task_skipped
@@ -56,14 +56,15 @@ def conflict(task: Any, /, *args: Any, **kwargs: Any) -> Iterator[Other]:
     """
     single = _single_of(task)
     with ExitStack() as stack:
-        calls = [_call(task, single, args, kwargs) for _ in range(single.options.limit or 1)]
+        call = _call(task, single, args, kwargs)
+        others = range(single.limit_for(call) or 1)
+        calls = [replace(call, task_id=uuid()) for _ in others]
         first, *_ = [_get_in_the_way(stack, single, call) for call in calls]
         yield first
 
 
 def _single_of(task: Any) -> Single:
-    marked = (vars(each)[MARK] for each in layers(task) if MARK in getattr(each, "__dict__", ()))
-    found = single_of(task) if _is_task(task) else next(marked, None)
+    found: Single | None = single_of(task) if _is_task(task) else marked(task)
     if found is None:
         raise TypeError(f"task must be decorated with single_instance, got {short_repr(task)}")
     return found
@@ -81,14 +82,14 @@ def _call(task: Any, single: Single, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _get_in_the_way(stack: ExitStack, single: Single, call: Call) -> Other:
-    how, name, task_id = single.options.how, single.name_of(call), str(call.task_id)
-    if how.lock and (how.apart or not how.place):
-        stack.enter_context(held(of_another(single.lock(name), (call.name, task_id))))
-    if not how.place:
+    locking, name, task_id = single.options.locking, single.name_of(call), str(call.task_id)
+    if locking.while_running and (locking.separate or not locking.when_sent):
+        stack.enter_context(held(of_another(single.lock(name, call), (call.name, task_id))))
+    if not locking.when_sent:
         return Other(name, task_id)
-    queued = single.place_name(name)
-    place = single.place(single.lock(queued), call)
-    if not place.acquire(single.options.longest_in_queue):
+    queued = single.queue_lock_name(name)
+    place = single.queue_lock(single.lock(queued, call), call)
+    if not place.acquire(single.options.max_queue_seconds):
         raise not_free(queued)
     stack.callback(place.release)
     return Other(queued, task_id)

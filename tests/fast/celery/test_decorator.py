@@ -20,14 +20,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock import AlreadyRunning, LockError, locks, single_instance
 from django_redislock.celery import current_lock
-from django_redislock.celery.conflict import LONGEST_BACK_OFF, back_off
+from django_redislock.celery.conflict import MAX_BACK_OFF_SECONDS, back_off
 from django_redislock.celery.single import single_of
 from django_redislock.signals import task_skipped
 from django_redislock.testing import EmbeddedServer
 from tests.commands import run_process
 from tests.lock_tools import start, waiting
 
-from .tools import OwnCelery, make_task
+from .tools import held_by, make_task, run_message
 
 NAME = "tests:place"
 
@@ -75,28 +75,15 @@ class TestBelow:
         assert (decorated.__name__, decorated.__doc__) == ("double", "Double it.")
         assert decorated.__wrapped__ is double
 
-    def test_the_error_above_a_task_says_where_it_belongs(self, app):
-        def shared(): ...
-
-        def own(): ...
-
-        lazy = OwnCelery("tests.lazy", autofinalize=False, set_as_current=False)
-        tasks = shared_task(shared), app.task(own), app.task(lazy=False)(own), lazy.task(own)
-        for task in tasks:
-            with pytest.raises(TypeError, match="put @shared_task or"):
-                single_instance(task)
-
-    def test_coroutines_and_generators_are_refused(self):
-        async def coroutine(): ...
-
+    def test_generators_are_refused(self):
         def generator():
             yield
 
         async def both():
             yield
 
-        for function in (coroutine, generator, both):
-            with pytest.raises(TypeError, match="the coroutine or generator function"):
+        for function in (generator, both):
+            with pytest.raises(TypeError, match="the generator function"):
                 single_instance(function)
         returns_one = single_instance(lambda: generator())
         with pytest.raises(TypeError, match="returned a generator"):
@@ -332,6 +319,26 @@ class TestAbove:
             with pytest.raises(TypeError):
                 task.delay(*args)
 
+    def test_a_task_that_locks_only_while_it_runs_is_sent_as_often_as_wanted(
+        self, app, name, skips
+    ):
+        @single_instance(key=f"{name}:{{account_id}}")
+        @app.task(bind=True, name=f"tests.{name}", autoretry_for=(KeyError,))
+        def work(self, account_id):
+            assert self.name == f"tests.{name}"
+            return current_lock().name
+
+        assert work.delay(7).id != work.delay(7).id
+        assert held_by(name) == {}
+        assert run_message(app, work, 7) == f"{name}:7"
+        assert start(lambda: self.run_while_held(app, work, f"{name}:7")).result(60) is None
+        assert [facts["args"] for facts in skips] == [(7,)]
+
+    @staticmethod
+    def run_while_held(app, work, lock_name):
+        with locks.lock(lock_name):
+            return start(lambda: run_message(app, work, 7)).result(60)
+
     def test_above_and_below_at_once_is_refused(self, app):
         @single_instance(mode="until_executed")
         @app.task
@@ -539,7 +546,7 @@ class TestConflict:
         for conflicts, longest in enumerate([1, 2, 4, 8, 16, 32, 60, 60]):
             waits = [back_off(conflicts) for _ in range(50)]
             assert longest / 2 <= min(waits) < max(waits) <= longest
-        assert back_off(100_000) <= LONGEST_BACK_OFF
+        assert back_off(100_000) <= MAX_BACK_OFF_SECONDS
 
 
 class TestEnd:

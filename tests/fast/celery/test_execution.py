@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, PLACE
-from django_redislock.celery.single import place_token
+from django_redislock.celery.single import queue_lock_token
 from tests.lock_tools import start
 from tests.tools import wait_until
 
@@ -319,7 +319,7 @@ def test_a_task_that_sends_itself_again_keeps_the_queue_lock(app, name, sent, ho
     run_message(app, task, 1)
     [headers] = sent
     assert (headers["id"], headers[PLACE]) == ("own", name)
-    assert locks.get(name).token == place_token("own")
+    assert locks.get(name).token == queue_lock_token("own")
     assert task.delay(1).id == "own"
     assert len(sent) == 1
 
@@ -336,7 +336,7 @@ def test_a_task_that_replaces_another_with_the_same_key_takes_over_its_lock(app,
     [headers] = sent
     assert (headers["id"], headers["task"]) == ("own", second.name)
     assert set(held_by(name).values()) == {"own"}
-    assert locks.get(name).token == place_token("own")
+    assert locks.get(name).token == queue_lock_token("own")
     held = None if mode == "until_executing" else "own"
     assert run_message(app, second, headers={PLACE: headers[PLACE]}) == (held, None)
     assert held_by(name) == {}

@@ -12,8 +12,12 @@ from celery.worker.state import successful_requests, task_ready
 
 from django_redislock import clock, locks, single_instance
 from django_redislock.celery import worker
-from django_redislock.celery.single import place_token
-from django_redislock.celery.worker import LINGER, LOOK_EVERY, Gone
+from django_redislock.celery.single import queue_lock_token
+from django_redislock.celery.worker import (
+    CHECK_INTERVAL_SECONDS,
+    LATE_COMMAND_SECONDS,
+    DeadExecution,
+)
 from django_redislock.identity import process_id
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import hanging
@@ -69,7 +73,7 @@ def held(own, task):
 def gone(task, *, seconds_ago=0.0, process=None, searches=False, has_ended=False):
     request = SimpleNamespace(task=task, id="its-id", args=(), kwargs={}, has_ended=has_ended)
     since = clock.now() - seconds_ago
-    return Gone(request, {process or process_id()}, since, searches=searches)
+    return DeadExecution(request, {process or process_id()}, since, searches=searches)
 
 
 def test_the_lock_is_released_and_looked_for_a_while_longer(own, task):
@@ -80,7 +84,7 @@ def test_the_lock_is_released_and_looked_for_a_while_longer(own, task):
     execution.request.kwargs = {"user": 1}  # that its class added to the message
     assert not execution.is_settled()
     assert own.get(NAME) is None
-    assert gone(task, seconds_ago=LINGER + 1).is_settled()
+    assert gone(task, seconds_ago=LATE_COMMAND_SECONDS + 1).is_settled()
 
 
 def test_the_release_is_tried_again_if_redis_is_unreachable(own, own_server, task, held, caplog):
@@ -118,7 +122,7 @@ def test_a_lock_of_another_holder_is_left(own, task, held, whose):
     if whose == "of another process":
         assert not gone(task, process="another").is_settled()
     else:
-        held.transfer(held._request(own._keys.of(NAME), place_token("its-id")))
+        held.transfer(held._request(own._keys.of(NAME), queue_lock_token("its-id")))
         assert not gone(task).is_settled()
     assert own.get(NAME) is not None
 
@@ -142,7 +146,7 @@ def others(own, task):
 
 @pytest.mark.parametrize("args", [(), (1,)], ids=["has a name", "has none, by its message"])
 def test_its_locks_with_other_names_are_searched_once(own, task, others, args):
-    execution = gone(task, seconds_ago=LOOK_EVERY, searches=True)
+    execution = gone(task, seconds_ago=CHECK_INTERVAL_SECONDS, searches=True)
     execution.request.args = args
     assert not execution.is_settled()
     assert [info.name for info in own.active()] == others[1:]
@@ -153,7 +157,7 @@ def test_its_locks_with_other_names_are_searched_once(own, task, others, args):
     "how", [{"seconds_ago": 0}, {"has_ended": True}, {"searches": False}], ids=str
 )
 def test_all_locks_are_searched_only_if_necessary(own, task, others, how):
-    execution = gone(task, **{"seconds_ago": LOOK_EVERY, "searches": True, **how})
+    execution = gone(task, **{"seconds_ago": CHECK_INTERVAL_SECONDS, "searches": True, **how})
     assert not execution.is_settled()
     assert set(own.get_many(others)) == set(others)
 
@@ -164,7 +168,7 @@ def test_locks_that_may_need_a_cooldown_are_not_searched(own, task, others):
     def work(): ...
 
     throttled = task.app.tasks["tests.least"]
-    assert not gone(throttled, seconds_ago=LOOK_EVERY, searches=True).is_settled()
+    assert not gone(throttled, seconds_ago=CHECK_INTERVAL_SECONDS, searches=True).is_settled()
     assert [info.state for info in own.get_many(others).values()] == ["held", "held"]
 
 
@@ -185,7 +189,7 @@ class FromThePool:
     def on_failure(self, error, send_failed_event=True, return_ok=False): ...
 
 
-class Request(worker.Watched, FromThePool): ...
+class Request(worker.WatchedRequest, FromThePool): ...
 
 
 def test_the_worker_knows_an_end_that_the_process_reported():
@@ -203,19 +207,19 @@ def test_a_process_is_dead_when_it_has_ended(monkeypatch, waitid):
     if not waitid:
         monkeypatch.delattr(os, "waitid")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert not worker._is_gone(child.pid)
+    assert not worker._is_dead(child.pid)
     child.communicate(b"\n")
-    assert worker._is_gone(child.pid)
+    assert worker._is_dead(child.pid)
 
 
 def test_a_process_that_is_being_forked_is_not_dead():
-    watch = worker.Watch()
+    watch = worker.Monitor()
     watch._pool = SimpleNamespace(info={"processes": [None, os.getpid()]})
-    assert watch._just_died() == set()
+    assert watch._take_dead_processes() == set()
 
 
 def test_a_worker_that_starts_twice_in_one_process_watches_its_tasks_once(app, task):
     """As in the tests of a project, by `celery.contrib.testing`."""
     for _ in range(2):
         worker.watch_tasks(SimpleNamespace(app=app))
-    assert task.Request.__mro__.count(worker.Watched) == 1
+    assert task.Request.__mro__.count(worker.WatchedRequest) == 1

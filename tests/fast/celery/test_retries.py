@@ -6,8 +6,9 @@ import pytest
 from celery.exceptions import Retry
 
 from django_redislock import locks, single_instance
+from django_redislock.celery import current_lock
 
-from .tools import run_message
+from .tools import WHEN_SENT, run_message
 
 QUEUED = 100
 """Seconds for which a queue lock lasts beyond the countdown of its task."""
@@ -18,14 +19,14 @@ INDIA = timezone(timedelta(hours=5, minutes=30))
 
 
 def retries_itself(app, name, body, *, retries=0, **options):
-    """Return whether a task sends itself again when a worker executes it."""
+    """Execute a task as a worker does, and assert that it sends itself again."""
     alone = single_instance(key=name, hold_on_retry=True, queue_timeout=QUEUED)(body)
     task = app.task(bind=True, name=f"tests.{name}", **options)(alone)
-    return run_message(app, task, retries=retries).type is Retry
+    assert run_message(app, task, retries=retries).type is Retry
 
 
 def is_kept(name, delay):
-    return 0 <= delay + QUEUED - locks.get(name).ttl < 30
+    return abs(delay + QUEUED - locks.get(name).ttl) < 30
 
 
 @pytest.mark.parametrize("zone", [None, "Asia/Kolkata"])
@@ -42,35 +43,58 @@ def test_an_eta_is_read_as_celery_reads_it(app, name, zone, kind):
     def work(self):
         raise self.retry(eta=eta)
 
-    assert retries_itself(app, name, work)
+    retries_itself(app, name, work)
     assert is_kept(name, DELAY)
 
 
 @pytest.mark.parametrize(
-    ("options", "delay"),
+    "options",
     [
-        ({}, 180),
-        ({"default_retry_delay": DELAY}, DELAY),
-        ({"retry_kwargs": {"countdown": DELAY}}, DELAY),
-        ({"retry_kwargs": {"countdown": 0}}, 0),
-        ({"retry_backoff": 5}, 5 * 2**3),
-        ({"retry_backoff": True, "retry_backoff_max": 6, "retry_kwargs": {"countdown": 1}}, 6),
+        {},
+        {"default_retry_delay": DELAY},
+        {"retry_kwargs": {"countdown": DELAY}},
+        {"retry_kwargs": {"countdown": 0}},
+        {"retry_backoff": 500},
+        {"retry_backoff": True, "retry_backoff_max": 6, "retry_kwargs": {"countdown": 1}},
     ],
     ids=str,
 )
-def test_an_automatic_retry_keeps_the_lock_for_the_longest_delay(app, name, options, delay):
+def test_an_automatic_retry_keeps_the_lock_for_its_delay(app, name, sent, options):
     def work(self):
         raise LookupError
 
     options = {"autoretry_for": (LookupError,), "max_retries": 5, **options}
-    assert retries_itself(app, name, work, retries=3, **options)
-    assert is_kept(name, delay)
+    retries_itself(app, name, work, retries=3, **options)
+    (message,) = sent
+    now = datetime.now(UTC)
+    eta = datetime.fromisoformat(message["eta"]) if message["eta"] else now
+    assert is_kept(name, (eta - now).total_seconds())
+
+
+@pytest.mark.parametrize("bind", [True, False])
+@pytest.mark.parametrize("mode", [None, *WHEN_SENT])
+def test_an_eager_task_is_retried_after_its_lock_is_released(eager, name, mode, bind):
+    failures = [LookupError(), LookupError()]
+
+    def work(*args):
+        assert len(args) == bind
+        if failures:
+            raise failures.pop()
+        return current_lock() and current_lock().name
+
+    make = eager.task(bind=bind, name=f"tests.{name}", autoretry_for=(LookupError,))
+    options = {"mode": mode} if mode else {"hold_on_retry": True}
+    decorate = single_instance(key=name, **options)
+    task = decorate(make(work)) if mode else make(decorate(work))
+    assert task.delay().get() == (None if mode == "until_executing" else name)
+    assert failures == []
+    assert locks.get(name) is None
 
 
 def test_an_eta_that_cannot_be_read_does_not_hide_the_retry(app, name, caplog):
     def work(self):
         raise Retry(when="tomorrow")
 
-    assert retries_itself(app, name, work)
+    retries_itself(app, name, work)
     assert locks.get(name) is None
     assert "Cannot determine whether the task runs again" in caplog.text

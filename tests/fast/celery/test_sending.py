@@ -18,7 +18,7 @@ from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
-from django_redislock.celery.single import place_token
+from django_redislock.celery.single import queue_lock_token
 from django_redislock.lock_state import queued_task
 from django_redislock.lock_types import QueueLock
 from django_redislock.validators import MAX_LEASE_SECONDS
@@ -215,11 +215,11 @@ def test_a_duplicate_that_was_sent_fails_with_on_conflict_raise(app, name):
 
 
 def test_a_duplicate_that_sends_itself_again_is_no_duplicate_any_more(app, name, sent):
-    task = make_task(app, name)
+    options = {"autoretry_for": (AlreadyRunning,)}
+    task = make_task(app, name, on_conflict="raise", task=options)
     first = task.delay()
-    task.push_request(id="second")
-    task.apply_async(task_id="second", headers={DUPLICATE: first.id, "tenant": "blue"})
-    task.pop_request()
+    headers = {DUPLICATE: first.id, "tenant": "blue"}
+    assert run_message(app, task, headers=headers, task_id="second").type is Retry
     assert sent[1]["id"] == "second"
     assert sent[1]["tenant"] == "blue"
     assert DUPLICATE not in sent[1]
@@ -305,16 +305,16 @@ def test_a_forged_queue_lock_has_no_task_revoked(app, name, revoked, redis_serve
     """The forger can read and write Redis, and knows everything but SECRET_KEY."""
     task = make_task(app, name, on_conflict="replace")
     queued = task.delay().id
-    key, field = record_key(redis_server, name), f"h:{place_token(queued)}"
+    key, field = record_key(redis_server, name), f"h:{queue_lock_token(queued)}"
     if source == "this lock":
         victim = uuid.uuid4().hex
         record = redis_server.hget(key, field).replace(queued, victim)
     else:
         victim = make_task(app, f"{name}-other", on_conflict="replace").delay().id
         other_key = record_key(redis_server, f"{name}-other")
-        record = redis_server.hget(other_key, f"h:{place_token(victim)}")
+        record = redis_server.hget(other_key, f"h:{queue_lock_token(victim)}")
     redis_server.hdel(key, field)
-    redis_server.hset(key, f"h:{place_token(victim)}", record)
+    redis_server.hset(key, f"h:{queue_lock_token(victim)}", record)
     assert locks.get(name).holder.task_id == victim
     newer = task.delay()
     assert locks.get(name).holder.task_id == newer.id
@@ -449,7 +449,9 @@ def lock_with_limit(name, limit):
 def test_a_task_that_was_sent_under_another_limit_runs(app, name, mode, options, before, now):
     task = make_task(app, name, mode, limit=now, **options)
     kept = f"{name}:queued" if mode == "until_and_while_executing" else name
-    QueueLock(lock_with_limit(kept, before), place_token("own"), (task.name, "own")).acquire(60)
+    QueueLock(lock_with_limit(kept, before), queue_lock_token("own"), (task.name, "own")).acquire(
+        60
+    )
     assert run_message(app, task, headers={PLACE: kept}) == "ran"
     wait_until(lambda: held_by(name) == {})
 
@@ -457,7 +459,9 @@ def test_a_task_that_was_sent_under_another_limit_runs(app, name, mode, options,
 @pytest.mark.parametrize(("before", "now"), LIMITS)
 def test_a_queue_lock_of_another_limit_makes_a_task_a_duplicate(app, name, before, now):
     task = make_task(app, name, limit=now)
-    QueueLock(lock_with_limit(name, before), place_token("own"), (task.name, "own")).acquire(60)
+    QueueLock(lock_with_limit(name, before), queue_lock_token("own"), (task.name, "own")).acquire(
+        60
+    )
     assert task.delay().id == "own"
 
 

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections import OrderedDict, namedtuple
+from dataclasses import fields
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, StrEnum
@@ -21,7 +22,7 @@ from django_redislock.celery.canonical import text_of
 from django_redislock.celery.key import key_maker
 from django_redislock.celery.options import Options
 
-UNSET = dict.fromkeys(Options.__slots__) | {"at_least_for": 0}
+UNSET = {each.name: None for each in fields(Options) if each.init} | {"at_least_for": 0}
 DEFAULTS = UNSET | {"mode": "while_executing", "on_conflict": "skip"}
 
 

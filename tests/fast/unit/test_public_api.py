@@ -15,10 +15,8 @@ NO_PUBLIC_WAY = {
     "_out": "management/terminal.py",
     "_wrapped": "testing/embedded.py",
     # Celery's pools, proxies and wrapped functions.
-    "_apply_result": "celery/worker.py",
     "_get_active_apps": "celery/position.py",
     "_get_current_object": "celery/position.py",
-    "_orig_run": "celery/",
     "_pending": "celery/position.py",
     "_set_current_app": "celery/position.py",
     "_tls": "celery/position.py",

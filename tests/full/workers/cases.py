@@ -10,7 +10,7 @@ from typing import Any
 from celery.result import AsyncResult
 
 from django_redislock import locks
-from django_redislock.celery.single import place_token
+from django_redislock.celery.single import queue_lock_token
 from django_redislock.manager import LockManager
 from tests.celery_worker import Run, Worker, outcome
 from tests.tools import wait_until
@@ -146,7 +146,7 @@ class Case:
         info = self.manager.get(name)
         for holding in info.holders if info else ():
             assert holding.holder.task_id == self.id
-            yield "place" if holding.token == place_token(self.id) else "lock"
+            yield "place" if holding.token == queue_lock_token(self.id) else "lock"
 
     def freed(self, since: float | None = None, within: float = 2.0) -> float:
         """Return after how many seconds nothing is held any more; fail if that takes longer."""

@@ -11,7 +11,7 @@ from django_redislock.celery import worker as monitoring
 from tests.celery_app import app, note, notes, wait, wait_for_go, waiting_task, work
 
 if look_every := os.environ.get("TESTS_LOOK_EVERY"):
-    monitoring.LOOK_EVERY = float(look_every)
+    monitoring.CHECK_INTERVAL_SECONDS = float(look_every)
 
 
 @app.task(bind=True)

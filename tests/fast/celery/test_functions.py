@@ -1,0 +1,163 @@
+"""Coroutine functions, and a limit that depends on the arguments."""
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+from django_redislock import AlreadyRunning, locks, single_instance
+from django_redislock.celery import current_lock
+from tests.lock_tools import start
+
+from .tools import held_by, make_task, run_message
+
+
+def at_once(*coroutines):
+    async def run():
+        return await asyncio.gather(*coroutines, return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+class TestCoroutineFunction:
+    @pytest.fixture
+    def make(self, name):
+        """Return a function that makes a coroutine function which notes how many run."""
+
+        def make(**options):
+            @single_instance(key=f"{name}:{{number}}", **options)
+            async def work(number):
+                running.append(number)
+                most.append(len(running))
+                assert current_lock().name == f"{name}:{number}"
+                await asyncio.sleep(0.05)
+                running.remove(number)
+                return number
+
+            running, most = [], []
+            work.most = most
+            return work
+
+        return make
+
+    def test_it_is_a_coroutine_function_and_releases_its_lock(self, make, name):
+        work = make()
+        assert asyncio.iscoroutinefunction(work)
+        assert at_once(work(1), work(number=2)) == [1, 2]
+        assert held_by(name) == {}
+        assert current_lock() is None
+
+    def test_a_duplicate_is_skipped(self, make, caplog):
+        work = make()
+        assert sorted(at_once(work(1), work(1)), key=str) == [1, None]
+        (record,) = caplog.records
+        assert record.getMessage().startswith("Call skipped: task=")
+        assert f"{socket.gethostname()}:{os.getpid()}" in record.getMessage()
+
+    @pytest.mark.parametrize("on_conflict", ["raise", "retry"])
+    def test_a_duplicate_raises(self, make, on_conflict):
+        work = make(on_conflict=on_conflict)
+        results = at_once(work(1), work(1))
+        (error,) = (each for each in results if each != 1)
+        assert isinstance(error, AlreadyRunning)
+        assert error.held_by
+
+    def test_a_duplicate_waits(self, make):
+        work = make(on_conflict="wait")
+        assert at_once(work(1), work(1), work(1)) == [1, 1, 1]
+        assert max(work.most) == 1
+
+    def test_a_call_from_inside_does_not_wait_for_itself(self, name):
+        @single_instance(key=name, on_conflict="wait")
+        async def work():
+            return await work()
+
+        (error,) = at_once(work())
+        assert isinstance(error, AlreadyRunning)
+
+    def test_an_error_and_a_cancellation_release_the_lock(self, name):
+        @single_instance(key=name)
+        async def work(error):
+            if error:
+                raise error
+            await asyncio.sleep(60)
+
+        async def cancelled():
+            await asyncio.wait_for(work(None), 0.1)
+
+        (error,) = at_once(work(LookupError("its own")))
+        assert isinstance(error, LookupError)
+        (error,) = at_once(cancelled())
+        assert isinstance(error, TimeoutError)
+        assert held_by(name) == {}
+
+    def test_it_cannot_be_aborted(self):
+        async def work(): ...
+
+        with pytest.raises(ValueError, match="on_lost='abort' cannot interrupt a coroutine"):
+            single_instance(on_lost="abort")(work)
+
+
+class TestCallableLimit:
+    def test_each_name_has_its_own_limit(self, name):
+        @single_instance(
+            key=f"{name}:{{plan}}",
+            limit=lambda plan, hold=(): {"basic": 1, "gold": 2}[plan],
+            on_conflict="raise",
+        )
+        def work(plan, hold=()):
+            return [elsewhere(each) for each in hold]
+
+        def elsewhere(hold):
+            return start(lambda: work("gold" if hold is None else "basic", hold or ())).exception(
+                60
+            )
+
+        assert work("gold", [None]) == [None]
+        (error,) = work("basic", [()])
+        assert isinstance(error, AlreadyRunning)
+        assert held_by(name) == {}
+
+    @pytest.mark.parametrize("mode", ["until_executing", "until_executed"])
+    def test_it_limits_how_many_are_queued(self, app, name, mode):
+        task = make_task(app, name, mode, limit=lambda slots: slots)
+        first, second, third = (task.delay(2) for _ in range(3))
+        assert first.id != second.id
+        assert third.id in (first.id, second.id)
+        assert run_message(app, task, 2, task_id=first.id) == "ran"
+        assert list(held_by(name)) == [name]
+
+    @pytest.mark.parametrize(
+        ("limit", "kind"), [(0, ValueError), ("3", TypeError), (None, TypeError)]
+    )
+    def test_an_invalid_result_is_an_error_that_names_it(self, limit, kind):
+        work = single_instance(limit=lambda number: limit)(lambda number: number)
+        with pytest.raises(
+            (TypeError, ValueError), match=f"the result of limit must be .*{limit!r}"
+        ):
+            work(1)
+        assert locks.count() == 0
+
+    def test_a_coroutine_function_is_refused_at_import(self):
+        async def limit(): ...
+
+        with pytest.raises(TypeError, match="limit must be a synchronous function"):
+            single_instance(limit=limit)(lambda: None)
+
+
+def test_debounce_runs_only_the_last_of_several_calls(app, name, sent, signals, revoked):
+    """`until_executing`, `replace` and a countdown, as in the recipe."""
+    ran = []
+    task = make_task(
+        app, name, "until_executing", lambda: ran.append("ran"), on_conflict="replace"
+    )
+    ids = [task.apply_async((each,), countdown=5).id for each in range(3)]
+    assert len(set(ids)) == 3
+    assert revoked == ids[:2]
+    assert signals == [("replaced", ids[0], ids[1]), ("replaced", ids[1], ids[2])]
+    for each, message in zip(ids, sent, strict=True):
+        headers = {key: message[key] for key in message if key.startswith("redislock_")}
+        run_message(app, task, 0, headers=headers, task_id=each)
+    assert ran == ["ran"]
+    assert held_by(name) == {}
