@@ -81,7 +81,7 @@ def stop(command: BaseCommand, text: str, status: int, paint: Paint = plain) -> 
         CommandError: Code started the command, with `call_command`.
     """
     if not getattr(command, "is_command_line", False):
-        raise CommandError(text, returncode=status)
+        raise CommandError(text, returncode=status) from None
     with suppress(OSError, ValueError):  # Nobody reads stderr any more.
         command.stderr.write(text, style_func=paint)
     raise SystemExit(status)

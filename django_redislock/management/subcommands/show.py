@@ -111,11 +111,12 @@ def summary(info: LockInfo) -> list[str]:
     if state is COOLDOWN:
         return [f"{lock} was released, and is in cooldown for another {left}."]
     if queued := queued_task(held):
+        effect = str(QUEUED.release)
         eta = f" It starts at {moment_text(queued.eta)} at the earliest." if queued.eta else ""
         return [
             f"{lock} is queued: {task_text(held)} was sent {duration} ago by {holder_text(held)}.",
             f"Queued: the task has not started.{eta} The queue lock expires in {left}."
-            f" {QUEUED.release}",
+            f" After a release, {effect[0].lower()}{effect[1:]}",
         ]
     holders = holder_text(held) if len(info.holders) == 1 else f"{len(info.holders)} holders"
     return [f"{lock} is held by {holders}, for {duration}; {renewal_text(held)}.", advice(held)]

@@ -34,8 +34,8 @@ MAY_IMPORT_BY_NAME = {
 RUNS_COMMANDS = {"Popen", "check_call", "check_output"}
 RUNS_COMMANDS |= {"execv", "execve", "execvp", "execvpe", "spawnv", "posix_spawn"}
 MAY_RUN_COMMANDS = {
-    "management/running.py": "what its caller wants to run, and no shell",
-    "management/launching.py": "the same",
+    "management/command_runner.py": "what its caller wants to run, and no shell",
+    "management/launcher.py": "the same",
     "testing/server.py": "the server of a project's tests, and its keeper",
 }
 

@@ -12,7 +12,7 @@ PUBLIC = {"_base_manager", "_meta", "_replace"}
 
 NO_PUBLIC_WAY = {
     "_from_testcase": "lock_types/transactions.py",
-    "_out": "management/terminal.py",
+    "_out": "management/output.py",
     "_wrapped": "testing/embedded.py",
     # Celery's pools, proxies and wrapped functions.
     "_get_active_apps": "celery/position.py",
