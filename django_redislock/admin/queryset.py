@@ -83,6 +83,9 @@ class LockQuerySet:
 
     model = ActiveLock
 
+    totally_ordered = True
+    """Names break ties, so Django's list (from 6.1 on) needs no further column."""
+
     def __init__(
         self,
         managers: Callable[[], Sequence[LockManager]],
