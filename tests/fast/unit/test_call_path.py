@@ -6,8 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 import django_redislock
 from django_redislock import locks
+from django_redislock.signals import LOCK_SIGNALS
 
 PACKAGE = Path(django_redislock.__file__).parent
 
@@ -33,7 +36,11 @@ def entered() -> Iterator[set[tuple[str, str]]]:
         sys.setprofile(before)
 
 
-def test_an_uncontended_acquisition_enters_few_functions() -> None:
+def test_an_uncontended_acquisition_enters_few_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for signal in LOCK_SIGNALS:  # other tests may have left receivers
+        monkeypatch.setattr(signal, "receivers", [])
     with locks.lock("invoice:42"):
         pass
     with entered() as found:
