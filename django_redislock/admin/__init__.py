@@ -235,7 +235,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     @admin.display(description=SafeString('<input type="checkbox" id="action-toggle">'))
     def action_checkbox(self, lock: ActiveLock) -> SafeString:
-        """Return a box that names the holders on the page, or nothing if there is no holder."""
+        """Return a checkbox with the tokens of the holders on the page. Empty without a holder."""
         if not lock.info.holders:
             return SafeString()
         return format_html(
@@ -477,8 +477,8 @@ class ActiveLockAdmin(BaseAdmin):
     def _ask(
         self, request: HttpRequest, seen: Sequence[Seen], *, more: int = 0, **context: Any
     ) -> HttpResponse:
-        """Show who would be released, and what changed since they were seen; `more` are known to
-        match beside them."""
+        """Show the holders that would be released, and what changed since the page was opened.
+        `more` holders match, too."""
         look = self._look_again(request, seen)
         if look.away and not (look.held or look.gone):
             raise look.away[0][1]
@@ -656,9 +656,10 @@ def _look(manager: LockManager, name: str) -> tuple[one.Look, LockManager]:
 def _look_everywhere(
     away: list[tuple[str, Exception]], manager: LockManager, name: str
 ) -> tuple[one.Look, LockManager]:
-    """Return what is known of a lock on the first alias that knows it; else what that of
-    `manager` says. Django's log of actions leads to a lock without an alias. Other aliases that
-    could not be asked are added to those that are `away`."""
+    """Read a lock from the first alias that has it, or from the alias of `manager`.
+
+    A link in Django's log of actions has no alias. Aliases that cannot be read are added to
+    `away`."""
     try:
         seen = one.look(manager, name)
     except (RedisError, ImproperlyConfigured):

@@ -43,7 +43,7 @@ class Scale:
         return (self.end - self.start).total_seconds()
 
     def x(self, at: datetime) -> float:
-        """Where a moment lies, in percents; what lies outside is at the edge."""
+        """Return the position of a moment in percent. A moment outside of the scale is at its edge."""
         part = (at - self.start) / (self.end - self.start)
         return round(min(max(part, 0.0), 1.0) * 100, 2)
 
@@ -121,7 +121,7 @@ class Tick:
 def bars(spans: Iterable[Span], scale: Scale, gap: float = 0.0) -> list[Bar]:
     """Return what is drawn of `spans`, with those nearer than `gap` percents as one bar.
 
-    A span that is running keeps its colour: it is never one bar with spans that are over. Running
+    A running span keeps its color: it is never joined with spans that have ended. Running
     spans come last, so that they are drawn on top.
     """
     groups: dict[str, list[Bar]] = {"": []}
@@ -136,10 +136,10 @@ def bars(spans: Iterable[Span], scale: Scale, gap: float = 0.0) -> list[Bar]:
 
 
 def fitted(rows: Sequence[Sequence[Span]], scale: Scale, most: int) -> list[list[Bar]]:
-    """Return the bars of each row, `most` of them at most, but for a few in each row: one of what
-    is over, and one of each sort that is running.
+    """Return the bars of each row, at most `most` in all. Each row can have a few more: one for
+    ended spans, and one for each kind of running span.
 
-    What has the most bars is drawn more coarsely first, so that a busy row takes nothing from
+    The row with the most bars is simplified first, so that a busy row takes nothing from
     the others.
     """
     drawn = [bars(row, scale) for row in rows]
@@ -204,7 +204,7 @@ def share(part: float, whole: float) -> float:
 
 
 def _tall(count: int, top: int) -> float:
-    # One among a thousand is to be seen too.
+    # Even a count of one in a thousand must be visible.
     return max(round(100 * count / top, 1), 4.0)
 
 

@@ -170,7 +170,7 @@ def _stories(infos: Iterable[LockInfo], events: Iterable[Event]) -> dict[str, St
 def _complete(
     manager: LockManager, stories: dict[str, Story], now: datetime, since: datetime
 ) -> None:
-    """There are too many locks to read all, but those that are told of are."""
+    """Read the locks that the page names. There are too many to read all."""
     told = [*_busiest(stories.values(), now, since), *_contended(stories.values())]
     missing = {story.name for story in told if story.info is None}
     for name, info in manager.get_many(missing).items():

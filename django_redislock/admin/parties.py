@@ -10,7 +10,7 @@ from ..text import printable
 from .timeline import process
 
 Link = Callable[[str | None], str]
-"""Returns the address of a task's result, or an empty string if there is none to show."""
+"""Returns the address of a task's result, or an empty string."""
 
 
 @dataclass(frozen=True, slots=True)

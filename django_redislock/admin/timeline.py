@@ -18,7 +18,7 @@ from .joining import listed
 from .outcomes import Outcome, legend, outcome
 
 MOST_BARS = 120
-"""Bars of holdings in one chart, but for one in each row."""
+"""The maximum number of bars of holdings in one chart, in addition to one in each row."""
 
 MOST_WAITS = 60
 """The same limit for bars of waits."""
@@ -27,7 +27,7 @@ BAR = (5, 12)
 """Where in its row a bar begins, and its height."""
 
 BELOW = (20, 4)
-"""The same of waiting where it is drawn below of who held meanwhile."""
+"""The same for a wait that is drawn below the holdings of the same time."""
 
 BEFORE = (9, 4)
 """The same of waiting where it is drawn before what came of it."""
@@ -174,7 +174,7 @@ def span_of_holding(holding: Holding, now: datetime) -> Span:
 
 
 def wait_of_event(event: Event) -> Span | None:
-    """Return for how long it stood in the queue, if it did; a refusal is told all the same."""
+    """Return the time in the queue, or None without a wait. A refusal always has one."""
     was_held = event.acquired_at is not None or event.outcome == "lost"
     if was_held and event.waited <= 0:
         return None

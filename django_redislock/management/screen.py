@@ -41,14 +41,14 @@ COLUMNS = {"NAME": 0, "HOLDER": 64, "TASK": 80, "AGE": 0, "LEASE": 0, "WAITERS":
 NAME, HOLDER = 10, 14
 """So wide they may be on any terminal that has the room; on a wide one a holder has a fifth."""
 SUSPEND = b"\x1a"
-"""What Ctrl-Z sends."""
+"""The byte that Ctrl-Z sends."""
 
 KEPT = 200
 """Lines of what happened that the largest screen shows."""
 
 
 class Eyes(threading.Thread):
-    """Looks at the locks beside the screen, which goes on while Redis takes its time."""
+    """Reads the locks in a thread, so that a slow Redis does not block the screen."""
 
     def __init__(self, watcher: Watcher, interval: float) -> None:
         super().__init__(name="locks watch", daemon=True)
@@ -150,7 +150,7 @@ class Screen:
                 no_wrap=True,
                 overflow=self.overflow,  # type: ignore[arg-type]
                 ratio={"NAME": 3, "TASK": 2}.get(name),
-                width=NAME if name == "NAME" else None,  # the least, as it has a ratio
+                width=NAME if name == "NAME" else None,  # the minimum, because it has a ratio
                 min_width=None if name in ("NAME", "TASK") else 5,
                 max_width=max(HOLDER, width // 5) if name == "HOLDER" else None,
                 justify="right" if name in ("AGE", "WAITERS") else "left",
@@ -217,7 +217,7 @@ def watch_screen(command: BaseCommand, watcher: Watcher, interval: float) -> Non
     eyes.start()
     try:
         while show(screen, console) == SUSPEND:
-            os.kill(0, signal.SIGTSTP)  # all that the terminal would stop; `fg` goes on from here
+            os.kill(0, signal.SIGTSTP)  # stops the process group; `fg` continues here
     finally:
         eyes.closed.set()
 

@@ -1,4 +1,4 @@
-"""What `locks watch` sees: one look at the locks after the other, and what changed between two."""
+"""Repeated snapshots of the locks for `locks watch`, and the changes between two of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -102,7 +102,7 @@ class Change:
     name: str
     told: str
     at: datetime = field(default_factory=partial(datetime.now, UTC))
-    """When it was, by Redis's clock; where that can't be known, when it was seen, by ours."""
+    """The time by Redis's clock. If it is not known, when it was seen by the local clock."""
 
     def line(self, moment: str) -> str:
         """Return the change on one line, which begins with the moment."""
@@ -110,7 +110,7 @@ class Change:
 
 
 def changes(before: Look, after: Look) -> Iterator[Change]:
-    """What changed between two looks, endings first."""
+    """Yield the changes between two snapshots. Ended holds come first."""
     yield from map(ended, reversed(new_events(before, after)))
     if not conf.history and after.is_whole:
         yield from _gone(before, after)
@@ -120,7 +120,7 @@ def changes(before: Look, after: Look) -> Iterator[Change]:
 
 
 def held_already(look: Look) -> Iterator[Change]:
-    """What there is at the first look."""
+    """Yield the holds and queues of the first snapshot."""
     for info, holding in look.holdings().values():
         what = "stale" if holding.is_stale else "held"
         yield Change(what, info.name, _who(info, holding), holding.acquired_at)
@@ -128,7 +128,7 @@ def held_already(look: Look) -> Iterator[Change]:
 
 
 def new_events(before: Look, after: Look) -> list[Event]:
-    """The latest first. What lies beyond what the look before saw is older than it, not new."""
+    """Return the new events, the latest first. Events older than the last snapshot do not count."""
     known = Counter(map(_key, before.events))
     new = []
     for event in after.events:

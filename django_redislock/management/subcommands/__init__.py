@@ -1,4 +1,4 @@
-"""What `manage.py locks` can do, a file each: its `HELP`, `add_arguments` and `run`."""
+"""The subcommands of `manage.py locks`. Each module has `HELP`, `add_arguments` and `run`."""
 
 from typing import Any, Protocol
 

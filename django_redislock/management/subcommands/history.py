@@ -78,7 +78,7 @@ def matching_events(manager: LockManager, options: dict[str, Any]) -> list[Event
     pattern, outcomes, limit = options["pattern"], options["outcome"], options["limit"]
     is_name = pattern is not None and not {"*", "?"} & set(pattern)
     matches = any_of((pattern or "*",)).match
-    # An age that is longer than all time is no limit.
+    # A longer age would be before the first possible date.
     age = min(options["since"] or 0.0, timedelta(days=36500).total_seconds())
     since = None if options["since"] is None else timezone.now() - timedelta(seconds=age)
     count = limit
