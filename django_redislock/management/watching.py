@@ -1,4 +1,4 @@
-"""Repeated snapshots of the locks for `locks watch`, and the changes between two of them."""
+"""Repeated snapshots of the locks for `locks watch`, and the changes between them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -128,7 +128,7 @@ def held_already(look: Look) -> Iterator[Change]:
 
 
 def new_events(before: Look, after: Look) -> list[Event]:
-    """Return the new events, the latest first. Events older than the last snapshot do not count."""
+    """Return the new events, the latest first, without those older than the last snapshot."""
     known = Counter(map(_key, before.events))
     new = []
     for event in after.events:
