@@ -43,7 +43,7 @@ class Scale:
         return (self.end - self.start).total_seconds()
 
     def x(self, at: datetime) -> float:
-        """Return the position of a moment in percent. A moment outside of the scale is at its edge."""
+        """Return the position of a moment in percent, at the edge if it is off the scale."""
         part = (at - self.start) / (self.end - self.start)
         return round(min(max(part, 0.0), 1.0) * 100, 2)
 
