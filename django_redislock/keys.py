@@ -24,19 +24,19 @@ class LockKeys:
     queue: str
     waiting: str
     index: str
-    grants: str
+    inboxes: str
     history: str
     all: tuple[str, ...]
     """All of these keys, in the order in which the scripts have them."""
+
+    inbox_group: tuple[str, ...]
+    """The prefixes of the inboxes that can be read together: of one bucket, or of all buckets if
+    they are on one server."""
 
     @property
     def locks(self) -> str:
         """The prefix of the lock keys in its bucket."""
         return self.lock.removesuffix(self.name)
-
-    def grant(self, token: str) -> str:
-        """Return the key of the list in which a waiter gets its grant."""
-        return f"{self.grants}{token}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Keys:
     """Return the keys of a lock, which are cached."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "of", partial(_keys_of, self.prefix))
+        object.__setattr__(self, "of", partial(_keys_of, self.prefix, self.has_nodes))
 
     def inspect(self, bucket: int) -> tuple[str, str, str, str]:
         """Return the index, and the prefixes of the lock, waiting and history keys."""
@@ -75,7 +75,7 @@ def _base(prefix: str, bucket: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def _keys_of(prefix: str, name: str) -> LockKeys:
+def _keys_of(prefix: str, has_nodes: bool, name: str) -> LockKeys:
     bucket = crc32(name.encode()) % BUCKETS
     base = _base(prefix, bucket)
     keys = (
@@ -83,7 +83,13 @@ def _keys_of(prefix: str, name: str) -> LockKeys:
         f"{base}queue:{name}",
         f"{base}waiting:{name}",
         f"{base}index",
-        f"{base}grant:",
+        f"{base}inbox:",
         f"{base}history:",
     )
-    return LockKeys(name, bucket, *keys, keys)
+    return LockKeys(name, bucket, *keys, keys, _inbox_group(prefix, bucket if has_nodes else None))
+
+
+@lru_cache(maxsize=256)
+def _inbox_group(prefix: str, bucket: int | None) -> tuple[str, ...]:
+    buckets = range(BUCKETS) if bucket is None else (bucket,)
+    return tuple(f"{_base(prefix, each)}inbox:" for each in buckets)

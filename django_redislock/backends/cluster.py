@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
+from functools import cached_property
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
@@ -63,6 +64,11 @@ class Nodes:
     def __init__(self, clients: Sequence[Any], choose: Callable[[str], Any]) -> None:
         self._clients = clients
         self._choose = choose
+
+    @cached_property
+    def inboxes(self) -> dict[Any, Any]:
+        """The inboxes of those who wait for locks on these servers."""
+        return {}
 
     def clients(self) -> Sequence[Any]:
         """Return a client of each server."""

@@ -1,11 +1,15 @@
 """The operations that a flow yields. A flow is a generator; `runners` performs its operations."""
 
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..backends import Server
+from ..keys import LockKeys
 from ..lua import Script
+
+if TYPE_CHECKING:
+    from .inbox import Waiter
 
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]
@@ -31,6 +35,10 @@ class Call:
 
     vital: bool = False
     """Whether to wait for the reply if the task is cancelled, for `CLEANUP_TIMEOUT_SECONDS`."""
+
+    inbox_of: LockKeys | None = None
+    """If given, the last argument but one is the id of the caller's inbox for this lock, which the
+    runner inserts, and the reply may have grants for it."""
 
     once: bool = False
     """Whether the call must not be repeated, because it would affect another holder."""
@@ -68,14 +76,22 @@ class RawCommands:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockingPop:
-    """Pop from a list, and return the text, or None if nothing is pushed within `seconds`."""
+class Join:
+    """Join the inbox of this process or event loop, and return the `Waiter`."""
 
-    key: str
+    keys: LockKeys
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until a waiter gets a grant, and return it.
+
+    Return None after `seconds`, or if the waiter has to ask again whether it holds the lock.
+    """
+
+    waiter: "Waiter"
     seconds: float
-
-    limit: float
-    """Seconds after which the connection counts as broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,6 @@ class Gather:
     flows: "tuple[OnServer[Any], ...]"
 
 
-Op: TypeAlias = Call | Batch | RawCommands | BlockingPop | Sleep | Gather
+Op: TypeAlias = Call | Batch | RawCommands | Join | Wait | Sleep | Gather
 Flow: TypeAlias = Generator[Op, Any, T]
 OnServer: TypeAlias = tuple[Server, Flow[T]]

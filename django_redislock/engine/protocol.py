@@ -18,23 +18,21 @@ from ..exceptions import LockError
 from ..keys import LockKeys
 from ..text import printable
 from . import store
+from .inbox import Waiter
 from .leases import Lease
 from .operations import (
     CLEANUP_TIMEOUT_SECONDS,
     REPLICA_WAIT_SECONDS,
     Batch,
-    BlockingPop,
     Call,
     Flow,
+    Join,
     Sleep,
+    Wait,
 )
-from .parsing import number, parse_or_none
 from .runners import text
 from .store import REPLY_TIMEOUT_SECONDS, AcquireRequest, RenewMode
 from .transport import POLL_INTERVAL_SECONDS
-
-BLOCKING_POP_SECONDS = 0.5
-"""How long a waiter blocks before it sends a heartbeat."""
 
 FINAL_REPLY_TIMEOUT_SECONDS = 0.5
 """How long the reply to the last request of a wait may take."""
@@ -65,6 +63,18 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
         request: The lock and its holder-to-be.
         deadline: When to give up. None means never, and ``-inf`` means not to wait at all.
     """
+    if deadline == -math.inf:
+        return (yield from _acquire(request, deadline, None))
+    waiter = yield Join(request.keys, request.token)
+    try:
+        return (yield from _acquire(request, deadline, waiter))
+    finally:
+        waiter.leave()
+
+
+def _acquire(
+    request: AcquireRequest, deadline: float | None, waiter: Waiter | None
+) -> Flow[Grant | None]:
     while True:
         sent_at = clock.now()
         remaining = math.inf if deadline is None else deadline - sent_at
@@ -73,7 +83,7 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
             timeout = timeout or REPLY_TIMEOUT_SECONDS
             if remaining > -math.inf:  # a caller that does not wait at all gets the full timeout
                 timeout = min(max(remaining, FINAL_REPLY_TIMEOUT_SECONDS), timeout)
-        call = store.acquire(request, queue=remaining > 0, reply_timeout=timeout)
+        call = store.acquire(request, waiter.terms if waiter and remaining > 0 else "", timeout)
         request.may_arrive_late = True
         reply = yield call
         request.may_arrive_late = False
@@ -84,8 +94,8 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
             reply = yield from _replicate(call, request)
         if reply:
             grant = Grant(abs(reply), sent_at + request.lease, took_over=took_over)
-        elif remaining > 0:
-            grant = yield from _await_grant(request, remaining, sent_at)
+        elif waiter and remaining > 0:
+            grant = yield from _await_grant(request, waiter, remaining)
         if grant and clock.now() < grant.deadline:  # else the reply came too late
             return grant
         if grant and remaining <= 0:
@@ -135,28 +145,17 @@ def _too_few_replicas(name: str, action: str, replicas: int, wanted: int) -> Con
     )
 
 
-def _await_grant(request: AcquireRequest, remaining: float, sent_at: float) -> Flow[Grant | None]:
-    """Wait for a grant until the next heartbeat is due."""
-    seconds = min(BLOCKING_POP_SECONDS, remaining)
-    reply_timeout = request.reply_timeout or REPLY_TIMEOUT_SECONDS
-    limit = seconds + min(max(remaining - seconds, FINAL_REPLY_TIMEOUT_SECONDS), reply_timeout)
-    try:
-        fence = yield BlockingPop(request.keys.grant(request.token), seconds, limit)
-    except ConnectionError:
-        return None  # The next heartbeat shows whether Redis is reachable.
-    except TimeoutError:
-        if limit >= remaining:
-            raise
+def _await_grant(request: AcquireRequest, waiter: Waiter, remaining: float) -> Flow[Grant | None]:
+    """Wait for a grant, or until the waiter has to ask again."""
+    message = yield Wait(waiter, remaining)
+    # The grant is younger than the heartbeat before it. If that was recent, the grant is still
+    # valid and a renewal confirms it in time. Otherwise the next call of the script confirms it.
+    if message is None or request.min_replicas or not request.is_renewed:
         return None
-    # The grant is younger than the last heartbeat. If that was recent, the grant is still valid
-    # and a renewal confirms it in time. Otherwise the next call of the script confirms it.
-    is_recent = clock.now() - sent_at < request.grant_ttl / 2
-    if fence is None or request.min_replicas or not (is_recent and request.is_renewed):
+    if clock.now() - message.since >= request.grant_ttl / 2:
         return None
-    fence_token = parse_or_none(number, fence)
-    if not fence_token:
-        return None
-    return Grant(fence_token, sent_at + request.grant_ttl, is_confirmed=False)
+    deadline = message.since + request.grant_ttl
+    return Grant(message.fence_token, deadline, is_confirmed=False)
 
 
 def cleanup_failed_acquire(request: AcquireRequest, error: BaseException) -> Flow[bool]:

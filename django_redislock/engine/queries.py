@@ -78,7 +78,7 @@ def page(keys: Keys, pattern: str | None, start: int, stop: int) -> Flow[Page]:
 def queue(keys: Keys, name: str, limit: int) -> Flow[tuple[Waiter, ...]]:
     """Return the waiters of a lock, the first in the queue first."""
     lock = keys.of(name)
-    wanted = (lock.queue, lock.waiting, lock.history)
+    wanted = (lock.queue, lock.waiting, lock.inboxes, lock.history)
     reply = yield Call(QUEUE, wanted, (limit, conf.history), limit=REPLY_TIMEOUT_SECONDS)
     now, members = parse_reply(reply)
     waiters = [parse_or_none(_waiter, *member, int(now)) for member in members]
@@ -294,7 +294,7 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
 
 
 def _waiter(arrived: str, record: str, now: int) -> Waiter:
-    _, weight, _, lease, _, text = record.split(" ", 5)
+    _, _, _, weight, _, lease, _, text = record.split(" ", 7)
     since = float(arrived) / 1000
     info = read_info(text)
     return Waiter(

@@ -25,6 +25,7 @@ from ..backends.dedicated import aclose, close, dedicated, primary_address
 from ..identity import is_alive
 from ..text import error_text
 from . import fork_safety, protocol
+from .events import InterruptSafeEvent
 from .leases import Lease, should_renew
 from .operations import Flow
 from .runners import arun, run
@@ -224,32 +225,6 @@ def _reply_timeout(leases: Sequence[Lease]) -> float:
     """Return the seconds for which the leases can wait for a reply."""
     deadline = min((lease.deadline for lease in leases), default=math.inf)
     return max(0.05, min(MAX_REPLY_SECONDS, (deadline - clock.now()) / 2))
-
-
-class InterruptSafeEvent:
-    """An event for one waiter.
-
-    If a signal handler raises an exception while a `threading.Event` is used, the event's lock may
-    stay acquired. Here each step is a single call in C.
-    """
-
-    def __init__(self) -> None:
-        self._unset = threading.Lock()
-        self.clear()
-
-    def set(self) -> None:
-        with suppress(RuntimeError):  # it was set already
-            self._unset.release()
-
-    def is_set(self) -> bool:
-        return not self._unset.locked()
-
-    def clear(self) -> None:
-        self._unset.acquire(blocking=False)
-
-    def wait(self, seconds: float) -> bool:
-        """Return whether the event was set in time, and clear it."""
-        return self._unset.acquire(timeout=seconds)
 
 
 class DedicatedClient:

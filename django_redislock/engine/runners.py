@@ -13,33 +13,29 @@ from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from ..backends import AsyncClient, Client, Server
-from ..backends.cluster import is_redirect
 from ..backends.dedicated import aclose, close, dedicated
 from ..exceptions import LockError
+from ..keys import LockKeys
 from . import transport
+from .inbox import loop_inbox, thread_inbox
 from .operations import (
     CLEANUP_TIMEOUT_SECONDS,
     REPLICA_WAIT_SECONDS,
     Batch,
-    BlockingPop,
     Call,
     Command,
     Flow,
     Gather,
+    Join,
     OnServer,
     Op,
     RawCommands,
     Sleep,
+    Wait,
 )
-from .transport import POOL_WAIT_SECONDS, blocking_slot, is_exhausted, node_for_key
+from .transport import POOL_WAIT_SECONDS, is_exhausted, node_for_key
 
 T = TypeVar("T")
-
-WAITER_POLL_SECONDS = 0.1
-"""Seconds between two requests of a waiter that may not block a connection of the pool."""
-
-SERVER_SHARE_OF_TIMEOUT = 0.8
-"""The part of the client's `socket_timeout` for which the server may let a command wait."""
 
 
 def run(client: Client, flow: Flow[T]) -> T:
@@ -109,12 +105,10 @@ def _perform(client: Client, op: Op) -> Any:
             return _call(client, op)
         case Batch():
             return _batch(client, op)
-        case BlockingPop():
-            node = node_for_key(client, op.key)
-            with blocking_slot(node) as is_free:
-                if is_free:
-                    return _popped(transport.call(node, [_pop(node, op)], op.limit))
-            return time.sleep(min(op.seconds, WAITER_POLL_SECONDS))
+        case Join():
+            return thread_inbox(client, op.keys, run).join(op.keys, op.token)
+        case Wait():
+            return op.waiter.inbox.wait(client, op.waiter, op.seconds)
         case Sleep():
             return time.sleep(op.seconds)
         case RawCommands():
@@ -125,6 +119,8 @@ def _perform(client: Client, op: Op) -> Any:
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
     match op:
+        case Call(inbox_of=LockKeys() as keys):
+            return await _acall_with_inbox(client, op, keys)
         case Call():
             if op.vital:
                 finish = _wait_if_cancelled if op.once else _repeat_if_cancelled
@@ -132,12 +128,10 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             return await _acall(client, op)
         case Batch():
             return await _abatch(client, op)
-        case BlockingPop():
-            node = node_for_key(client, op.key)
-            with blocking_slot(node) as is_free:
-                if is_free:
-                    return _popped(await transport.acall(node, [_pop(node, op)], op.limit))
-            return await asyncio.sleep(min(op.seconds, WAITER_POLL_SECONDS))
+        case Join():
+            return loop_inbox(client, op.keys, arun).join(op.keys, op.token)
+        case Wait():
+            return await op.waiter.inbox.wait(client, op.waiter, op.seconds)
         case Sleep():
             return await asyncio.sleep(op.seconds)
         case RawCommands():
@@ -145,6 +139,16 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
         case Gather():
             flows = map(_arun_on_server, op.flows)
             return _checked(await asyncio.gather(*flows, return_exceptions=True))
+
+
+async def _acall_with_inbox(client: AsyncClient, call: Call, keys: LockKeys) -> Any:
+    inbox = loop_inbox(client, keys, arun)
+    args = (*call.args[:-2], inbox.id, call.args[-1])
+    reply = await _aperform(client, replace(call, args=args, inbox_of=None))
+    if isinstance(reply, bytes):
+        inbox.deliver(text(reply))
+        return 1
+    return reply
 
 
 # A call, and a batch of calls
@@ -240,35 +244,15 @@ def _wait_for_replicas(client: Any, batch: Batch) -> list[Command]:
         return []
     seconds = REPLICA_WAIT_SECONDS
     if batch.limit is not None:
-        seconds = min(seconds, batch.limit * SERVER_SHARE_OF_TIMEOUT)
-    seconds = _below_timeout(node_for_key(client, batch.calls[0].keys[0]), seconds)
+        seconds = min(seconds, batch.limit * transport.SERVER_SHARE_OF_TIMEOUT)
+    seconds = transport.below_timeout(node_for_key(client, batch.calls[0].keys[0]), seconds)
     return [("WAIT", batch.replicas, max(1, round(seconds * 1000)))]  # 0 would wait indefinitely
-
-
-def _pop(client: Any, pop: BlockingPop) -> Command:
-    # Before Redis 7.0.8, less than a millisecond counts as 0, which waits indefinitely.
-    return ("BLPOP", pop.key, max(0.002, _below_timeout(client, pop.seconds)))
-
-
-def _below_timeout(client: Any, seconds: float) -> float:
-    # A command that lasts longer than the client's timeout would break the connection.
-    timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
-    return min(seconds, timeout * SERVER_SHARE_OF_TIMEOUT) if timeout else seconds
 
 
 def _unwrap(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply
-
-
-def _popped(replies: Sequence[Any]) -> str | None:
-    [reply] = replies
-    # A server that becomes a replica ends blocking commands by UNBLOCKED.
-    is_unblocked = isinstance(reply, ResponseError) and "UNBLOCKED" in str(reply)
-    if is_unblocked or is_redirect(reply):
-        return None
-    return text(_unwrap(reply)[1]) if reply else None
 
 
 def text(value: str | bytes) -> str:

@@ -6,11 +6,16 @@ from typing import Any, Literal
 
 from ..conf import conf
 from ..keys import LockKeys
-from ..lua import ACQUIRE, FENCE, FORCE, RELEASE, RENEW
+from ..lua import ACQUIRE, FENCE, FORCE, HEARTBEAT, RELEASE, RENEW
 from .operations import Call
 
 WAITER_TTL_SECONDS = 1.75
-"""A waiter without a heartbeat for this time is skipped."""
+"""Waiters whose inbox had no heartbeat for this time are skipped."""
+
+WAITER_TTL_MS = round(WAITER_TTL_SECONDS * 1000)
+
+NO_INBOX = "none 0 0"
+"""The inbox, ticket and epoch of a caller that does not wait."""
 
 GRANT_TTL_SECONDS = 2.0
 """The lease of a grant until its waiter confirms it. It is longer than `WAITER_TTL_SECONDS`: when
@@ -61,14 +66,14 @@ class AcquireRequest:
         return min(GRANT_TTL_SECONDS, self.lease)
 
 
-def acquire(request: AcquireRequest, *, queue: bool, reply_timeout: float | None) -> Call:
-    """Acquire a lock. If it is not free and `queue` is true, join the queue or stay in it."""
+def acquire(request: AcquireRequest, inbox: str, reply_timeout: float | None) -> Call:
+    """Acquire a lock. If it is not free, and `inbox` is given, join the queue or stay in it."""
     keys = request.keys
-    heartbeat_ms = round(WAITER_TTL_SECONDS * 1000) if queue else 0
+    heartbeat_ms = WAITER_TTL_MS if inbox else 0
     terms = (
         f"{request.kind} {request.capacity} {request.weight} {round(request.lease * 1000)} "
         f"{round(min(GRANT_TTL_SECONDS, request.lease) * 1000)} {heartbeat_ms} "
-        f"{request.predecessor}"
+        f"{inbox or NO_INBOX} {request.predecessor}"
     )
     args = (keys.name, request.token, terms, request.info, conf.history)
     return Call(ACQUIRE, keys.all, args, limit=reply_timeout)
@@ -83,8 +88,16 @@ def release(
     reply_timeout: float | None = None,
 ) -> Call:
     """Release a lock and hand it over, or leave its queue."""
-    args = (keys.name, token, round(at_least_for * 1000), fence_token, conf.history)
-    return Call(RELEASE, keys.all, args, limit=reply_timeout, vital=True)
+    args = (keys.name, token, round(at_least_for * 1000), fence_token, "", conf.history)
+    return Call(RELEASE, keys.all, args, limit=reply_timeout, vital=True, inbox_of=keys)
+
+
+def heartbeat(locks: Sequence[LockKeys], inbox: str, epoch: int, tokens: Sequence[str]) -> Call:
+    """Keep the waiters of an inbox alive. `locks` share a bucket, each with its `tokens`."""
+    first = locks[0]
+    of_locks = [key for each in locks for key in (each.lock, each.queue, each.waiting)]
+    keys = (first.index, first.inboxes, first.locks, *of_locks, first.history)
+    return Call(HEARTBEAT, keys, (inbox, epoch, WAITER_TTL_MS, *tokens, conf.history))
 
 
 def renew(locks: Sequence[LockKeys], mode: RenewMode, leases: Sequence[tuple[str, float]]) -> Call:

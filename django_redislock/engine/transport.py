@@ -9,8 +9,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from inspect import Parameter, signature
 from typing import Any, TypeVar
@@ -38,6 +38,9 @@ MIN_REPLY_SECONDS = 0.25
 
 RESPONSIVE_SECONDS = 0.1
 """Seconds after a reply for which Redis counts as responsive, so that connecting has no limit."""
+
+SERVER_SHARE_OF_TIMEOUT = 0.8
+"""The part of the client's `socket_timeout` for which the server may let a command wait."""
 
 POOL_EXHAUSTED = "Too many connections", "No connection available"
 """Beginnings of the errors of a pool and of a blocking pool whose connections are all in use."""
@@ -439,27 +442,8 @@ def _disconnect_idle(pool: Any) -> None:
         pool.disconnect(inuse_connections=False)
 
 
-_blocking: WeakKeyDictionary[Any, set[object]] = WeakKeyDictionary()
-os.register_at_fork(after_in_child=_blocking.clear)
-
-
-@contextmanager
-def blocking_slot(client: Any) -> Iterator[bool]:
-    """Reserve one of the connections that may wait in a blocking pop, and yield whether there is
-    one. They are at most half of a pool, so that other requests find a connection."""
-    # Not a semaphore, which an interrupt could leave locked.
-    reserved = _blocking.setdefault(client.connection_pool, set())
-    slot, slots = object(), _max_blocking(client)
-    try:
-        if len(reserved) < slots:
-            reserved.add(slot)
-        # If two callers take the last slot at the same time, neither gets it.
-        yield slot in reserved and len(reserved) <= slots
-    finally:
-        reserved.discard(slot)
-
-
-def _max_blocking(client: Any) -> int:
-    if client.connection or getattr(client, "single_connection_client", False):
-        return 0  # the holder needs the only connection
-    return int(client.connection_pool.max_connections) // 2
+def below_timeout(client: Any, seconds: float) -> float:
+    """Return how long the server may let a command wait. After `socket_timeout` the client would
+    break the connection."""
+    timeout = client.connection_pool.connection_kwargs.get("socket_timeout")
+    return min(seconds, timeout * SERVER_SHARE_OF_TIMEOUT) if timeout else seconds

@@ -9,7 +9,7 @@ from django.dispatch import Signal
 
 from .. import clock
 from ..engine.leases import Hold
-from ..engine.operations import BlockingPop, Flow, Gather, Op, Sleep
+from ..engine.operations import Flow, Gather, Op, Sleep, Wait
 from ..signals import (
     lock_acquired,
     lock_failed,
@@ -124,7 +124,7 @@ def _call_before_waits(flow: Flow[T], waits: "partial[None]") -> Flow[T]:
 
 def _checked(operation: Op, waits: "partial[None]") -> Op:
     match operation:
-        case BlockingPop() | Sleep():
+        case Wait() | Sleep():
             waits()
         case Gather([(server, flow)]):  # several flows run in other threads, and do not wait
             return Gather(((server, _call_before_waits(flow, waits)),))

@@ -1,6 +1,6 @@
 -- Reading and changing one lock and its holders.
 --
--- A lock is a table { name, key, index, history }, with { queue, waiting, grants } where waiters
+-- A lock is a table { name, key, index, history }, with { queue, waiting, inboxes } where waiters
 -- matter. load() adds { kind, capacity, used, soonest, latest, holder, in_cooldown }.
 
 local MAX_FENCE = 9007199254740991 -- 2^53 - 1: a score from here on cannot grow

@@ -11,10 +11,12 @@
 --              h:<token>       a holder: "weight expires fence acquired waited lease info".
 --                              A lease of 0 means cooldown: released, but kept until `expires`
 --   queue    sorted set, the tokens of the waiters by arrival (us)
---   waiting  hash, token -> waiter: "heartbeat weight grant_ttl lease kind info". A waiter is
---            dead if it does not ask again before `heartbeat` (ms)
---   grants   prefix of the lists <grants><token>:<name>. A waiter blocks on its list, and a script
---            that makes it a holder pushes its fencing token there
+--   waiting  hash, token -> waiter: "inbox ticket capacity weight grant_ttl lease kind info"
+--   inboxes  prefix of the inboxes. The waiters of one process (or event loop) share an inbox:
+--              <inbox>        list. A script that makes a waiter a holder pushes a grant there:
+--                             "ticket fence epoch". The ticket is the number of the waiter
+--              <inbox>:alive  string, the epoch: the number of the last heartbeat. It expires if no
+--                             heartbeat follows. Then all waiters of the inbox are dead
 --   index    sorted set of the bucket, name -> `latest`. The score of the member '' is the last
 --            fencing token of the bucket. This member is never removed
 --   history  prefix of the history of the bucket:
@@ -29,8 +31,8 @@
 -- how many events each stream keeps (0: no history). With a history, the hash of a lock stays for
 -- an hour after its last lease, so that a later script can record the expiry.
 --
--- A script touches its KEYS, and keys that start with them: the streams of `history`, the lists of
--- `grants`, and the hashes of other locks of the bucket whose leases have expired. A caller does
+-- A script touches its KEYS, and keys that start with them: the streams of `history`, the keys of
+-- `inboxes`, and the hashes of other locks of the bucket whose leases have expired. A caller does
 -- not know which waiters get a grant or which locks have expired, so it passes prefixes. All of
 -- these keys are in the slot of the KEYS.
 --

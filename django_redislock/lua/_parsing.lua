@@ -6,21 +6,36 @@ local function parse_number(text)
   return number and number >= 0 and number < FENCE_ABOVE and number or nil
 end
 
--- Parse the record of a waiter. Return nil if it does not parse, or if the waiter is dead.
-local function parse_waiter(record)
-  local heartbeat, weight, grant_ttl, lease, kind, info_at =
-    string.match(record or '', '^(%d+) (%d+) (%d+) (%d+) (%a+) ()')
-  if not heartbeat or info_at > MAX_NUMBERS_BYTES or tonumber(heartbeat) < now then return nil end
-  return {
-    weight = tonumber(weight), grant_ttl = tonumber(grant_ttl), lease = tonumber(lease),
-    kind = kind, info = string.sub(record, info_at),
-  }
-end
-
 -- Return the reply to a command that reads. A key of another type counts as empty.
 local function read(...)
   local reply = redis.pcall(...)
   if not reply.err then return reply end
   if string.find(reply.err, 'WRONGTYPE') then return {} end
   return redis.call(...)
+end
+
+local epochs = {}
+
+-- Return the epoch of an inbox, or nil if its heartbeats have ended.
+local function epoch_of(inbox)
+  if epochs[inbox] == nil then
+    local epoch = read('GET', inbox .. ':alive')
+    epochs[inbox] = type(epoch) == 'string' and string.match(epoch, '^%d+$') or false
+  end
+  return epochs[inbox] or nil
+end
+
+-- Parse the record of a waiter. Return nil if it does not parse, or if the waiter is dead. The
+-- caller of the script is alive.
+local function parse_waiter(record, inboxes, is_caller)
+  local inbox, ticket, capacity, weight, grant_ttl, lease, kind, info_at =
+    string.match(record or '', '^(%w+) (%d+) (%d+) (%d+) (%d+) (%d+) (%a+) ()')
+  if not inbox or info_at > MAX_NUMBERS_BYTES then return nil end
+  local epoch = is_caller and '' or epoch_of(inboxes .. inbox)
+  if not epoch then return nil end
+  return {
+    inbox = inboxes .. inbox, ticket = ticket, epoch = epoch, capacity = tonumber(capacity),
+    weight = tonumber(weight), grant_ttl = tonumber(grant_ttl), lease = tonumber(lease),
+    kind = kind, info = string.sub(record, info_at),
+  }
 end

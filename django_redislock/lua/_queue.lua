@@ -4,7 +4,7 @@
 local function lock_of_keys(name)
   return {
     name = name, key = KEYS[1], queue = KEYS[2], waiting = KEYS[3], index = KEYS[4],
-    grants = KEYS[5], history = KEYS[6],
+    inboxes = KEYS[5], history = KEYS[6],
   }
 end
 
@@ -20,14 +20,9 @@ end
 -- Return the lock type that the first waiter wants, or nil if nobody waits.
 local function kind_of_queue(lock)
   for _, token in ipairs(redis.call('ZRANGE', lock.queue, 0, -1)) do
-    local waiter = parse_waiter(redis.call('HGET', lock.waiting, token))
+    local waiter = parse_waiter(redis.call('HGET', lock.waiting, token), lock.inboxes)
     if waiter then return waiter.kind end
   end
-end
-
--- Return the list that a waiter blocks on.
-local function grant_of(lock, token)
-  return lock.grants .. token .. ':' .. lock.name
 end
 
 -- Remove a token from the queue. Return whether it was there.
@@ -37,22 +32,33 @@ local function leave_queue(lock, token)
   return true
 end
 
+local MESSAGE_TTL_MS = 2000 -- no grant lasts longer before it is confirmed
+
 -- Make the first waiters holders while they fit in. A waiter gets a short grant, which it has to
 -- confirm. The `caller` is here, so it gets a full lease. Return its fencing token, if it got one.
-local function grant_to_waiters(lock, caller)
+-- Add the grants of waiters with the inbox `own` to `granted`, and push the others.
+local function grant_to_waiters(lock, caller, own, granted)
   local fence
-  while lock.used < lock.capacity do
+  while lock.capacity == 0 or lock.used < lock.capacity do
     local token, arrived = unpack(redis.call('ZRANGE', lock.queue, 0, 0, 'WITHSCORES'))
     if not token then break end
-    local waiter = parse_waiter(redis.call('HGET', lock.waiting, token))
+    local record = redis.call('HGET', lock.waiting, token)
+    local waiter = parse_waiter(record, lock.inboxes, token == caller)
     if waiter then
+      if lock.capacity == 0 then lock.kind, lock.capacity = waiter.kind, waiter.capacity end
       if lock.used + waiter.weight > lock.capacity then break end
       if token == caller then
         fence = add_holder(lock, token, waiter, arrived, now + waiter.lease)
       else
-        local grant, ttl = grant_of(lock, token), waiter.grant_ttl
-        redis.call('RPUSH', grant, add_holder(lock, token, waiter, arrived, now + ttl))
-        redis.call('PEXPIRE', grant, ttl - 1) -- a key stays for the ms in which it ends
+        local grant = waiter.ticket .. ' '
+          .. add_holder(lock, token, waiter, arrived, now + waiter.grant_ttl)
+          .. ' ' .. waiter.epoch
+        if waiter.inbox == own then
+          granted[#granted + 1] = grant
+        else
+          redis.call('RPUSH', waiter.inbox, grant)
+          redis.call('PEXPIRE', waiter.inbox, MESSAGE_TTL_MS)
+        end
       end
     end
     leave_queue(lock, token)
@@ -61,9 +67,10 @@ local function grant_to_waiters(lock, caller)
 end
 
 -- Call this after a holder was removed. Make waiters holders, or remove the lock if it is free.
-local function hand_over(lock)
+-- The arguments are those of grant_to_waiters().
+local function hand_over(lock, own, granted)
   local used = lock.used
-  grant_to_waiters(lock)
+  grant_to_waiters(lock, nil, own, granted)
   if lock.used == 0 then
     redis.call('DEL', lock.key)
     redis.call('ZREM', lock.index, lock.name)

@@ -1,9 +1,11 @@
 -- The snapshots of locks that listings reply with.
 
-local function count_waiters(waiting)
+-- The number of live waiters. `waiting` is the key of their hash: <base>waiting:<name>.
+local function count_waiters(name, waiting)
+  local inboxes = string.sub(waiting, 1, -#'waiting:' - #name - 1) .. 'inbox:'
   local number = 0
   for _, record in ipairs(read('HVALS', waiting)) do
-    if parse_waiter(record) then number = number + 1 end
+    if parse_waiter(record, inboxes) then number = number + 1 end
   end
   return number
 end
@@ -14,7 +16,7 @@ local function rows(names, locks, waiting)
   local found = {}
   local any_waits = #names > 0 and redis.call('EXISTS', unpack(waiting)) > 0
   for i = 1, #names do
-    local waiters = any_waits and count_waiters(waiting[i]) or 0
+    local waiters = any_waits and count_waiters(names[i], waiting[i]) or 0
     found[i] = { names[i], waiters, read('HGETALL', locks[i]) }
   end
   return found

@@ -1,11 +1,12 @@
 -- Acquire a lock, or join its queue.
 --
--- KEYS   lock, queue, waiting, index, grants, history
+-- KEYS   lock, queue, waiting, index, inboxes, history
 -- ARGV   name, token, terms, info (JSON), MAX_EVENTS. `terms` are separated by spaces, because each
 --        argument costs more than to parse a term: kind, capacity, weight, lease (ms), grant_ttl
---        (ms for which a grant lasts until it is confirmed), heartbeat (ms until the caller asks
---        again; 0: it does not wait), predecessor (a token or '': if it holds the lock with the
---        same weight, this call takes its hold over)
+--        (ms for which a grant lasts until it is confirmed), heartbeat (ms until the next heartbeat
+--        of the inbox; 0: the caller does not wait), inbox, ticket, epoch (of the inbox),
+--        predecessor (a token or '': if it holds the lock with the same weight, this call takes
+--        its hold over)
 --
 -- Reply  fence   held, with a full lease from now on. A repeated call replies the same. This makes
 --                retries harmless, and a waiter confirms its grant this way.
@@ -45,7 +46,8 @@ end
 --> _expiry.lua
 --> _queue.lua
 
-local grant_ttl, heartbeat, predecessor = string.match(terms, '^(%d+) (%d+) (.*)$', others_at)
+local grant_ttl, heartbeat, inbox, ticket, epoch, predecessor =
+  string.match(terms, '^(%d+) (%d+) (%w+) (%d+) (%d+) (.*)$', others_at)
 capacity, heartbeat = tonumber(capacity), tonumber(heartbeat)
 local request = { weight = tonumber(weight), lease = tonumber(lease), info = info }
 local full_lease = now + lease
@@ -70,7 +72,6 @@ lock.kind, lock.capacity = kind, capacity
 if lock.holder then
   lock.holder.expires = math.max(lock.holder.expires, full_lease)
   update_holder(lock, token, lock.holder)
-  redis.call('DEL', grant_of(lock, token))
   return tonumber(lock.holder.fence)
 end
 if lock.in_cooldown then return 0 end
@@ -81,7 +82,6 @@ if predecessor ~= '' then
   local its_weight, its_expires, _, _, _, its_lease = parse_holder(previous)
   if its_weight == request.weight and its_lease > 0 then
     redis.call('HDEL', key, 'h:' .. predecessor)
-    redis.call('DEL', grant_of(lock, predecessor))
     leave_queue(lock, token)
     record_end(history, name, kind, predecessor, previous, 'passed', now_ms)
     lock.used = lock.used - its_weight
@@ -110,8 +110,9 @@ if heartbeat == 0 and not is_room then return refuse() end
 
 redis.call('ZADD', queue, 'NX', now_us, token)
 redis.call('HSET', lock.waiting, token, table.concat({
-  now + heartbeat, weight, grant_ttl, lease, kind, info }, ' '))
+  inbox, ticket, capacity, weight, grant_ttl, lease, kind, info }, ' '))
 if heartbeat > 0 then
+  redis.call('SET', lock.inboxes .. inbox .. ':alive', epoch, 'PX', heartbeat)
   redis.call('PEXPIRE', queue, heartbeat)
   redis.call('PEXPIRE', lock.waiting, heartbeat)
 end

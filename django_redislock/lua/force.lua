@@ -1,12 +1,12 @@
 -- Release a lock on behalf of one holder or of all holders, and hand it to the next waiters.
 --
--- KEYS   lock, queue, waiting, index, grants, history
+-- KEYS   lock, queue, waiting, index, inboxes, history
 -- ARGV   name, field (of the holder in the lock hash, or '' for all holders. It is not a token,
 --        because another program may have written a holder with an empty token), MAX_EVENTS
 --
 -- Reply  the tokens of the holders that were removed
 --
--- Also records the ends of these holds, and removes their grants.
+-- Also records the ends of these holds.
 
 --> _common.lua
 --> _queue.lua
@@ -21,7 +21,6 @@ for i = 1, #fields, 2 do
   local token = string.match(fields[i], '^h:(.*)$')
   if token and (chosen == '' or chosen == fields[i]) then
     redis.call('HDEL', lock.key, fields[i])
-    redis.call('DEL', grant_of(lock, token)) -- it may not have popped its grant yet
     local weight, expires, _, _, _, lease = parse_holder(fields[i + 1])
     if weight then
       lock.used = lock.used - weight

@@ -1,6 +1,6 @@
 -- Read the live waiters of a lock, the first in the queue first. Changes nothing.
 --
--- KEYS   queue, waiting, history
+-- KEYS   queue, waiting, inboxes, history
 -- ARGV   limit, MAX_EVENTS
 --
 -- Reply  JSON: now (ms), { { arrival (us), waiter record }, ... }
@@ -8,12 +8,12 @@
 --> _lock.lua
 --> _parsing.lua
 
-local queue, waiting = unpack(KEYS)
+local queue, waiting, inboxes = unpack(KEYS)
 local limit, found = tonumber(ARGV[1]), {}
 local members = redis.call('ZRANGE', queue, 0, -1, 'WITHSCORES')
 for i = 1, #members, 2 do
   if #found == limit then break end
   local record = redis.call('HGET', waiting, members[i])
-  if parse_waiter(record) then found[#found + 1] = { members[i + 1], record } end
+  if parse_waiter(record, inboxes) then found[#found + 1] = { members[i + 1], record } end
 end
 return cjson.encode({ now_ms, found })

@@ -1,22 +1,23 @@
 -- Release a lock and hand it to the next waiter, or leave its queue.
 --
--- KEYS   lock, queue, waiting, index, grants, history
+-- KEYS   lock, queue, waiting, index, inboxes, history
 -- ARGV   name, token, at_least (ms from the acquisition for which the lock stays unavailable),
 --        fence (the fencing token of the hold, or 0: if the token does not hold the lock, this
---        hold is recorded as lost), MAX_EVENTS
+--        hold is recorded as lost), inbox (of the caller, or ''), MAX_EVENTS
 --
 -- Reply  1  The token held the lock and no longer does. This is also the reply if the same hold was
 --           released in the last minute, as far as the history knows, so a retry is harmless.
+--        text   The same, and the grants of waiters with the caller's inbox: "ticket fence epoch"
+--               of each. No message is pushed for these.
 --        0  The token did not hold the lock. It is not in the queue either.
 --
--- Also records the end of the hold, and removes its grant if the waiter never popped it.
+-- Also records the end of the hold.
 
 --> _lock.lua
 --> _records.lua
 
-local name, token, at_least, fence = unpack(ARGV)
-local key, queue, _, index, grants, history = unpack(KEYS)
-local grant = grants .. token .. ':' .. name
+local name, token, at_least, fence, inbox = unpack(ARGV)
+local key, queue, _, index, inboxes, history = unpack(KEYS)
 
 -- Fast path: the token is the only holder, and nobody waits.
 if at_least == '0' and redis.call('EXISTS', queue) == 0 then
@@ -24,7 +25,7 @@ if at_least == '0' and redis.call('EXISTS', queue) == 0 then
   local weight, expires, _, _, _, lease = parse_holder(record)
   if weight and expires > now and lease > 0 and weight == tonumber(used) then
     record_end(history, name, kind or '', token, record, 'released', now_ms)
-    redis.call('DEL', key, grant)
+    redis.call('DEL', key)
     redis.call('ZREM', index, name)
     return 1
   end
@@ -68,7 +69,6 @@ end
 
 local holder = lock.holder
 record_end(history, name, lock.kind, token, holder.record, 'released', now_ms)
-redis.call('DEL', grant)
 
 local acquired = math.min(tonumber(holder.acquired), now) -- the clock may have been set back
 local cooldown_ends = acquired + tonumber(at_least)
@@ -83,5 +83,6 @@ end
 lock.used = lock.used - holder.weight
 redis.call('HDEL', key, 'h:' .. token)
 shorten(lock, holder.expires)
-hand_over(lock)
-return 1
+local granted = {}
+hand_over(lock, inboxes .. inbox, granted)
+return #granted > 0 and table.concat(granted, ' ') or 1

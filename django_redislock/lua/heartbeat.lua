@@ -1,0 +1,39 @@
+-- Keep the waiters of an inbox alive, and hand their locks over if leases have expired.
+--
+-- KEYS   index, inboxes, the prefix of the lock hashes, then lock, queue, waiting of each lock,
+--        history
+-- ARGV   inbox, epoch, heartbeat (ms until the next heartbeat), tokens to look for in the queue of
+--        each lock ("token token ..."), MAX_EVENTS
+--
+-- Reply  "n n ...": the places of the tokens, counted from 0 over all locks, that are not in the
+--        queue. They got a grant, or Redis lost them.
+
+--> _common.lua
+--> _queue.lua
+
+local inbox, epoch, heartbeat = unpack(ARGV)
+local index, inboxes, locks, history = KEYS[1], KEYS[2], KEYS[3], KEYS[#KEYS]
+local alive = inboxes .. inbox .. ':alive'
+
+redis.call('PEXPIRE', alive, heartbeat) -- a full server denies SET as the first write
+redis.call('SET', alive, epoch, 'PX', heartbeat)
+
+local missing, place, argument = {}, 0, 4
+for i = 4, #KEYS - 1, 3 do
+  local lock = load({
+    name = string.sub(KEYS[i], #locks + 1), key = KEYS[i], queue = KEYS[i + 1],
+    waiting = KEYS[i + 2], index = index, inboxes = inboxes, history = history,
+  }, '')
+  redis.call('PEXPIRE', lock.queue, heartbeat)
+  redis.call('PEXPIRE', lock.waiting, heartbeat)
+  for token in string.gmatch(ARGV[argument], '%S+') do
+    if not redis.call('ZSCORE', lock.queue, token) then missing[#missing + 1] = place end
+    place = place + 1
+  end
+  if lock.soonest <= now then
+    remove_expired_holders(lock)
+    hand_over(lock)
+  end
+  argument = argument + 1
+end
+return table.concat(missing, ' ')
