@@ -9,6 +9,7 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -29,6 +30,9 @@ T = TypeVar("T")
 
 POOL_WAIT_SECONDS = 2.0
 """Seconds to wait for a connection if all that a pool may have are in use."""
+
+MAX_CALLS = 2
+"""Calls of one event loop that use a pool at the same time."""
 
 POLL_INTERVAL_SECONDS = 0.005
 """Seconds between two attempts to get what another thread or server is about to release."""
@@ -249,6 +253,22 @@ async def _acall_server(
     if client.connection and len(commands) == 1 and not once:  # a single-connection client
         return [await _aexecute(client, commands[0])]
     pool = client.connection_pool
+    gate = _gates.get(pool) or _gates.setdefault(pool, Gate())
+    # A holder does not wait behind those that wait for it. It brings no patience with it either.
+    await gate.enter(is_first=not pool_wait)
+    try:
+        replies = await _acall_connection(client, pool, commands, once, pool_wait)
+    finally:
+        gate.leave()
+    for reply in replies:
+        if isinstance(reply, ResponseError) and is_readonly(reply):
+            await pool.disconnect(inuse_connections=False)
+    return replies
+
+
+async def _acall_connection(
+    client: Any, pool: Any, commands: Sequence[Command], once: bool, pool_wait: float
+) -> list[Any]:
     connection = await _aget_connection(pool, pool_wait)
     try:
         listens = getattr(pool, "maint_notifications_enabled", None)  # see `call`
@@ -264,9 +284,6 @@ async def _acall_server(
     finally:
         with suppress(KeyError):  # somebody reset the pool in the meantime
             await pool.release(connection)
-    for reply in replies:
-        if isinstance(reply, ResponseError) and is_readonly(reply):
-            await pool.disconnect(inuse_connections=False)
     return replies
 
 
@@ -370,6 +387,45 @@ def _replied_just_now(pool: Any) -> bool:
     """Return whether to connect without a helper thread, which costs more than the request."""
     is_fresh = time.monotonic() < _last_replies.get(pool, -math.inf) + RESPONSIVE_SECONDS
     return is_fresh and not pool.connection_kwargs.get("health_check_interval")
+
+
+class Gate:
+    """Lets `MAX_CALLS` calls of an event loop use a pool at a time, in order of arrival.
+
+    Thousands of tasks can call at the same time. Redis executes their commands one by one, and more
+    connections would only take those that the rest of the program needs.
+    """
+
+    def __init__(self) -> None:
+        self._free = MAX_CALLS
+        self._first: deque[asyncio.Future[None]] = deque()
+        self._others: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self, *, is_first: bool) -> None:
+        """Wait for a turn. The calls that are `is_first` come before all others."""
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        (self._first if is_first else self._others).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        for queue in (self._first, self._others):
+            while queue:
+                if not (turn := queue.popleft()).done():
+                    turn.set_result(None)
+                    return
+        self._free += 1
+
+
+_gates: WeakKeyDictionary[Any, Gate] = WeakKeyDictionary()
 
 
 async def _aget_connection(pool: Any, pool_wait: float) -> Any:
