@@ -154,6 +154,8 @@ def leftovers(client: redis.Redis) -> list[str]:
         match = KEY.search(key)
         if match is None or match["part"].startswith("history:"):
             continue
+        if match["part"].startswith("inbox:") and client.pttl(key) != -1:
+            continue  # it expires a moment after the last wait
         kind = client.type(key)
         if match["part"] == "index" and kind == "zset":
             left += [f"{key} -> {name}" for name in client.zrangebyscore(key, now, "inf") if name]

@@ -112,7 +112,9 @@ redis.call('ZADD', queue, 'NX', now_us, token)
 redis.call('HSET', lock.waiting, token, table.concat({
   inbox, ticket, capacity, weight, grant_ttl, lease, kind, info }, ' '))
 if heartbeat > 0 then
-  redis.call('SET', lock.inboxes .. inbox .. ':alive', epoch, 'PX', heartbeat)
+  local alive = lock.inboxes .. inbox .. ':alive'
+  redis.call('SET', alive, epoch, 'PX', heartbeat)
+  epochs[lock.inboxes .. inbox] = epoch
   redis.call('PEXPIRE', queue, heartbeat)
   redis.call('PEXPIRE', lock.waiting, heartbeat)
 end

@@ -1,4 +1,5 @@
--- Keep the waiters of an inbox alive, and hand their locks over if leases have expired.
+-- Keep the waiters of an inbox alive, and make waiters holders that fit in since a lease expired or
+-- the waiter before them died.
 --
 -- KEYS   index, inboxes, the prefix of the lock hashes, then lock, queue, waiting of each lock,
 --        history
@@ -30,10 +31,8 @@ for i = 4, #KEYS - 1, 3 do
     if not redis.call('ZSCORE', lock.queue, token) then missing[#missing + 1] = place end
     place = place + 1
   end
-  if lock.soonest <= now then
-    remove_expired_holders(lock)
-    hand_over(lock)
-  end
+  remove_expired_holders(lock)
+  if lock.used == 0 then hand_over(lock) else grant_to_waiters(lock) end
   argument = argument + 1
 end
 return table.concat(missing, ' ')

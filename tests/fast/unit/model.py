@@ -3,11 +3,13 @@
 A lock has a capacity, which the total weight of its holders does not exceed. Each holder has a
 lease. The waiters form a queue in the order of their arrival:
 
-*   Each acquisition, release, cancelled wait and forced release advances the queue: waiters at its
+*   Each acquisition, release, cancelled wait, forced release and heartbeat advances the queue: waiters at its
     head are granted the lock as long as they fit. Nobody overtakes a live waiter.
-*   A waiter sends heartbeats by repeating its request. A waiter without a recent heartbeat is
-    skipped when it is first. Until then it keeps its position, unless all heartbeats end.
+*   The waiters of a process share an inbox, to which grants are pushed, and its heartbeats. A waiter
+    of an inbox without a recent heartbeat is skipped when it is first. Until then it keeps its
+    position, unless all heartbeats end. A request is a heartbeat, too.
 *   A grant lasts for a short time. Repeating the request confirms it: then the lease runs in full.
+*   A release replies with the grants of waiters that share the inbox of the caller.
 *   Redis does nothing by itself: after a lease has expired, the next request advances the queue.
 *   A successor takes over the hold of its predecessor, and overtakes the waiters.
 *   A name has one kind for as long as the lock has a holder or a live waiter.
@@ -36,14 +38,15 @@ class Waiter:
     lease: int
     grant_ttl: int
     kind: str
-    alive: int
-    """Until when its heartbeat counts, in milliseconds."""
+    capacity: int
+    inbox: str
 
 
-@dataclass
-class Grant:
-    fence: int
-    expires: int
+Grant = tuple[str, int]
+"""A token and its fencing token."""
+
+MESSAGE_TTL = 2000
+"""An inbox is kept for this time after the last grant was pushed to it."""
 
 
 class Model:
@@ -55,7 +58,9 @@ class Model:
         """The server restarts without its data."""
         self.holders: dict[str, Holder] = {}
         self.queue: dict[str, Waiter] = {}  # in order of arrival
-        self.grants: dict[str, Grant] = {}
+        self.alive: dict[str, int] = {}  # inboxes, and until when their heartbeats count
+        self.inboxes: dict[str, list[Grant]] = {}
+        self._inbox_expires: dict[str, int] = {}
         self.last_fence = 0
         self._kind = ""
         self._capacity = 0
@@ -71,7 +76,8 @@ class Model:
         weight: int,
         lease: int,
         grant_ttl: int,
-        alive: int,
+        heartbeat: int,
+        inbox: str,
         predecessor: str,
     ) -> int | bytes:
         if self.kind not in (None, kind):
@@ -81,50 +87,63 @@ class Model:
             return 0
         if mine:
             mine.expires = max(mine.expires, self.now + lease)
-            self.grants.pop(token, None)
             return mine.fence
         self._kind, self._capacity = kind, capacity
         before = self.holders.get(predecessor)
         if before and not before.cooling and before.weight == weight:
             del self.holders[predecessor]
-            self.grants.pop(predecessor, None)
             self.queue.pop(token, None)
-            self._enter(token, Waiter(weight, lease, grant_ttl, kind, self.now), lease)
+            self._enter(token, weight, lease)
             return -self.last_fence
-        if not alive and not self._fits(weight):
+        if not heartbeat and not self._fits(weight):
             self._leave(token)
             return 0
-        self._queue(token, Waiter(weight, lease, grant_ttl, kind, self.now + alive))
+        joins = bool(self.queue) or not self._fits(weight)
+        self.queue[token] = Waiter(weight, lease, grant_ttl, kind, capacity, inbox)
+        if heartbeat and joins:
+            self._beat(inbox, heartbeat)
         self._advance(present=token)
         if token in self.holders:
             return self.holders[token].fence
-        if not alive:
+        if not heartbeat:
             self._leave(token)
         return 0
 
-    def release(self, token: str, at_least: int, *, remembered: bool) -> int:
+    def release(
+        self, token: str, at_least: int, own: str, *, remembered: bool
+    ) -> int | list[Grant]:
         """Release a hold or leave the queue.
 
         Args:
             token: The lock token.
             at_least: The minimum time since the acquisition, in milliseconds.
+            own: The inbox of the caller, or "".
             remembered: Whether Redis still knows the capacity. It may not after the last lease
-                expired. Then only the next request advances the queue.
+                expired. Then that of the first waiter counts.
         """
         mine = self.holders.get(token)
         if not mine:
-            self._leave(token, moves=remembered)
+            self._forget_capacity(remembered)
+            self._leave(token)
             return 0
         stays = mine.acquired + at_least
         if mine.cooling:
             return 1
-        self.grants.pop(token, None)
         if stays > self.now:
             mine.cooling, mine.expires = True, stays
             return 1
         del self.holders[token]
+        return self._advance(own=own) or 1
+
+    def heartbeat(
+        self, inbox: str, lasts: int, tokens: list[str], *, remembered: bool
+    ) -> list[int]:
+        """Return the places of the tokens that are not in the queue."""
+        self._beat(inbox, lasts)
+        missing = [place for place, token in enumerate(tokens) if token not in self.queue]
+        self._forget_capacity(remembered)
         self._advance()
-        return 1
+        return missing
 
     def renew(self, token: str, ms: int, mode: Literal["renew", "set"]) -> int:
         mine = self.holders.get(token)
@@ -138,22 +157,22 @@ class Model:
         gone = [token for token in self.holders if chosen in ("", token)]
         for token in gone:
             del self.holders[token]
-            self.grants.pop(token, None)
         if gone:
             self._advance()
         return gone
 
-    def pop(self, token: str) -> str | None:
-        """Return the grant of `token` once."""
-        grant = self.grants.pop(token, None)
-        return str(grant.fence) if grant else None
+    def pop(self, inbox: str) -> Grant | None:
+        """Return the oldest grant in an inbox, once."""
+        grants = self.inboxes.get(inbox)
+        return grants.pop(0) if grants else None
 
     def pass_time(self, us: int) -> None:
         self.now_us += us
         for token in [token for token, each in self.holders.items() if each.expires <= self.now]:
             del self.holders[token]
-        for token in [token for token, each in self.grants.items() if each.expires <= self.now]:
-            del self.grants[token]
+        for inbox in [each for each, ends in self._inbox_expires.items() if ends < self.now]:
+            del self._inbox_expires[inbox]
+            self.inboxes.pop(inbox, None)
         if self._queue_expires < self.now:
             self.queue.clear()
 
@@ -181,32 +200,51 @@ class Model:
 
     # The queue
 
-    def _queue(self, token: str, waiter: Waiter) -> None:
-        self.queue[token] = waiter  # a waiter that is in it keeps its position
-        self._queue_expires = max(self._queue_expires, waiter.alive)
+    def _beat(self, inbox: str, lasts: int) -> None:
+        self.alive[inbox] = self.now + lasts
+        if self.queue:
+            self._queue_expires = self.now + lasts
 
-    def _leave(self, token: str, *, moves: bool = True) -> None:
-        if self.queue.pop(token, None) and moves:
+    def _leave(self, token: str) -> None:
+        if self.queue.pop(token, None):
             self._advance()
 
-    def _advance(self, present: str = "") -> None:
-        """Advance the queue. `present` sent the request, so it gets the full lease at once."""
-        while self.queue and self.used < self._capacity:
-            token, waiter = next(iter(self.queue.items()))
-            if self._is_live(waiter) and not self._fits(waiter.weight):
-                return
-            del self.queue[token]
-            if self._is_live(waiter):
-                self._enter(token, waiter, waiter.lease if token == present else waiter.grant_ttl)
-                if token != present:
-                    self.grants[token] = Grant(self.last_fence, self.now + waiter.grant_ttl)
+    def _forget_capacity(self, remembered: bool) -> None:
+        if not remembered:
+            self._capacity = 0
 
-    def _enter(self, token: str, waiter: Waiter, lasts: int) -> None:
+    def _advance(self, present: str = "", own: str = "") -> list[Grant]:
+        """Advance the queue.
+
+        Args:
+            present: A token whose request this is, so it gets the full lease at once.
+            own: The inbox whose grants are returned. All others are pushed.
+        """
+        returned = []
+        while self.queue and (not self._capacity or self.used < self._capacity):
+            token, waiter = next(iter(self.queue.items()))
+            if token == present or self._is_live(waiter):
+                if not self._capacity:
+                    self._kind, self._capacity = waiter.kind, waiter.capacity
+                if not self._fits(waiter.weight):
+                    break
+                lasts = waiter.lease if token == present else waiter.grant_ttl
+                grant = token, self._enter(token, waiter.weight, lasts)
+                if waiter.inbox == own:
+                    returned.append(grant)
+                elif token != present:
+                    self.inboxes.setdefault(waiter.inbox, []).append(grant)
+                    self._inbox_expires[waiter.inbox] = self.now + MESSAGE_TTL
+            del self.queue[token]
+        return returned
+
+    def _enter(self, token: str, weight: int, lasts: int) -> int:
         self.last_fence = max(self.now_us, self.last_fence + 1)
-        self.holders[token] = Holder(waiter.weight, self.now + lasts, self.last_fence, self.now)
+        self.holders[token] = Holder(weight, self.now + lasts, self.last_fence, self.now)
+        return self.last_fence
 
     def _fits(self, weight: int) -> bool:
         return self.used + weight <= self._capacity
 
     def _is_live(self, waiter: Waiter) -> bool:
-        return waiter.alive >= self.now
+        return self.alive.get(waiter.inbox, 0) >= self.now

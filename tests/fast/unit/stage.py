@@ -1,8 +1,8 @@
 """A stage that runs flows step by step, on a real server and in the `Model`.
 
 Each worker is a flow that stops at each operation. The test decides which worker continues, and
-whether the operation, its reply, or neither arrives. It uses neither threads nor sleeps: a
-blocking pop replies at once, and the scripts read the time from a key that the test changes.
+whether the operation, its reply, or neither arrives. It uses neither threads nor sleeps: a wait
+ends at once, and the scripts read the time from a key that the test changes.
 
 Each operation is executed in Redis and in the model. If their replies or their states differ, the
 stage raises `Mismatch`.
@@ -22,14 +22,16 @@ from redis.exceptions import ConnectionError, TimeoutError
 from django_redislock import clock
 from django_redislock.engine import protocol as good_flows
 from django_redislock.engine import queries, store
-from django_redislock.engine.operations import Batch, BlockingPop, Call, Flow, Op
+from django_redislock.engine.inbox import Inbox
+from django_redislock.engine.operations import Batch, Call, Flow, Join, Op, Wait
 from django_redislock.engine.protocol import Grant
 from django_redislock.engine.runners import _perform
 from django_redislock.engine.store import RenewMode
 from django_redislock.exceptions import LockError
 from django_redislock.keys import Keys, LockKeys
-from django_redislock.lua import ACQUIRE, FORCE, RELEASE, RENEW, ROWS, Script
+from django_redislock.lua import ACQUIRE, FORCE, HEARTBEAT, RELEASE, RENEW, ROWS, Script
 
+from .model import Grant as ModelGrant
 from .model import Model
 
 LEASE = 30.0
@@ -92,7 +94,8 @@ def staged(script: Script) -> Script:
     source = re.sub(
         r"'PEXPIRE', (.+?), ([\w.]+(?: - 1)?)\)", r"'PEXPIREAT', \1, now + \2)", source
     )
-    assert "'PEXPIRE'" not in source, f"{script.name} sets an expiry that the stage can't read"
+    source = source.replace("'PX', heartbeat", "'PXAT', now + heartbeat")
+    assert "'PEXPIRE'" not in source and "'PX'" not in source, f"{script.name} sets an expiry that the stage can't read"
     return shown(script.name, source)
 
 
@@ -101,7 +104,7 @@ def shown(name: str, source: str) -> Script:
     return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
-SOURCES = (ACQUIRE, RELEASE, RENEW, FORCE, ROWS)
+SOURCES = (ACQUIRE, RELEASE, RENEW, FORCE, HEARTBEAT, ROWS)
 SCRIPTS = {each.name: staged(each) for each in SOURCES}
 PASS_TIME = shown("pass_time", "move_clock(ARGV[1])")
 POP = shown("pop", "return redis.call('LPOP', KEYS[1])")
@@ -120,8 +123,10 @@ class Worker:
         lease: float = LEASE,
         kind: str | None = None,
         capacity: int | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
         self.stage = stage
+        self.inbox = inbox or Inbox((KEYS.inboxes,))
         self.request = store.AcquireRequest(
             keys=stage.keys,
             token=token,
@@ -204,28 +209,38 @@ class Worker:
     def step(self) -> None:
         """Execute its operation, unless that was done already, and deliver the reply."""
         self.arrive()
-        self._answer(self._in_flight.pop())
+        reply = self._in_flight.pop()
+        if isinstance(self.op, Wait):
+            self.inbox.deliver(reply)
+            reply = self.op.waiter.take_news()
+        elif isinstance(reply, bytes) and isinstance(self.op, Call) and self.op.inbox_of:
+            self.inbox.deliver(reply.decode())
+            reply = 1
+        self._answer(reply)
 
     def arrive(self) -> None:
         """Execute its operation, and keep the reply under way."""
         assert self.op
         if not self._in_flight:
-            self._in_flight.append(self.stage.perform(self.op))
+            self._in_flight.append(self.stage.perform(self.op, self.inbox))
 
     def lose_reply(self) -> None:
         """Execute its operation, and break the connection before the reply."""
         self.arrive()
-        self._in_flight.clear()
-        self._raise(ConnectionError("reply lost"))
+        self.lose_request()
 
     def lose_request(self) -> None:
         """Break the connection before Redis gets the request, unless it was executed already."""
         self._in_flight.clear()
-        self._raise(ConnectionError("request lost"))
+        if isinstance(self.op, Wait):
+            self._answer(None)  # the reader tells the waiter to ask again
+        else:
+            self._raise(ConnectionError("the connection broke"))
 
     def send_heartbeat(self) -> None:
-        """End its blocking pop, and send the heartbeat that follows."""
-        if isinstance(self.op, BlockingPop):
+        """Send a heartbeat if it waits, and end its wait. Ask again if that is necessary."""
+        if isinstance(self.op, Wait):
+            self.stage.run(self.inbox.heartbeat())
             self.step()
         if isinstance(self.op, Call):
             self.step()
@@ -262,6 +277,12 @@ class Worker:
     def _go_on(self, move: Callable[[], Op]) -> None:
         try:
             self.op = move()
+            if isinstance(self.op, Join):
+                waiter = self.inbox.join(self.op.keys, self.op.token)
+                self.stage.tokens[self.inbox.id, waiter.ticket] = waiter.token
+                self._answer(waiter)
+            elif isinstance(self.op, Wait):
+                self.op.waiter.is_waiting = True
         except StopIteration as stop:
             self._flow = self.op = None
             self.outcome = stop.value
@@ -284,6 +305,8 @@ class Stage:
         self.flows: Any = flows
         self.keys = KEYS
         self.workers: list[Worker] = []
+        self.tokens: dict[tuple[str, int], str] = {}
+        """The token of each ticket of an inbox."""
         self.stranger = Worker(self, "stranger")
         self.model = Model(BEGINNING)
         self._lock_expires = -2
@@ -297,7 +320,9 @@ class Stage:
 
     def __exit__(self, *exc: object) -> None:
         clock.now = self._real_clock
-        self.client.delete(CLOCK, self.keys.index)
+        # The server itself does not expire these keys before 2040.
+        inboxes = self.client.keys(f"{self.keys.inboxes}*")
+        self.client.delete(CLOCK, self.keys.index, *inboxes)
 
     def now(self) -> float:
         """Return the time on the workers' clock, which has another origin than the server's."""
@@ -313,14 +338,19 @@ class Stage:
         try:
             op = next(flow)
             while True:
-                op = flow.send(self.perform(op))
+                op = flow.send(self.perform(op, None))
         except StopIteration as stop:
             return stop.value
 
-    def perform(self, op: Op) -> Any:
+    def perform(self, op: Op, inbox: Inbox | None) -> Any:
         if isinstance(op, Batch):
             return [self._call(call) for call in op.calls]
-        return self._pop(op) if isinstance(op, BlockingPop) else self._call(op)
+        if isinstance(op, Wait):
+            return self._pop(op.waiter.inbox)
+        assert isinstance(op, Call)
+        if op.inbox_of and inbox:
+            op = replace(op, args=(*op.args[:-2], inbox.id, op.args[-1]))
+        return self._call(op)
 
     def force_release(self, token: str | None = None) -> tuple[str, ...]:
         released: tuple[str, ...] = self.run(self.flows.force_release(self.keys, token))
@@ -351,23 +381,32 @@ class Stage:
         _same("the listed", seen, {t: (h.weight, h.fence) for t, h in holders.items()})
         return _same("the number of waiters", info.waiters, waiters)
 
-    def _pop(self, wait: BlockingPop) -> str | None:
-        token = wait.key.removeprefix(self.keys.grants).removesuffix(f":{self.keys.name}")
-        answer, shown = _perform(self.client, Call(POP, (wait.key,), ()))
-        turn = answer.decode() if answer else None
-        _same(f"the turn of {token}", turn, self.model.pop(token))
+    def _pop(self, inbox: Inbox) -> str:
+        """Return the oldest message of an inbox, or an empty text."""
+        reply, shown = _perform(self.client, Call(POP, (f"{self.keys.inboxes}{inbox.id}",), ()))
+        message = reply.decode() if reply else ""
+        expected = self.model.pop(inbox.id)
+        _same("the message", self._grants(inbox.id, message), [expected] if expected else [])
         self._compare(shown)
-        return turn
+        return message
 
-    def _call(self, op: Op) -> Any:
-        assert isinstance(op, Call)
+    def _grants(self, inbox: str, text: str) -> list[ModelGrant]:
+        words = iter(text.split())
+        triples = zip(words, words, words, strict=True)
+        return [(self.tokens[inbox, int(ticket)], int(fence)) for ticket, fence, _ in triples]
+
+    def _call(self, op: Call) -> Any:
         op = replace(op, script=self.scripts[op.script.name])
         answer, shown = _perform(self.client, op)
         self.model.pass_time(TICK)
         remembered = self._lock_expires >= self.model.now
         if op.script.name != ROWS.name:
             expected = self._model_answer(op, remembered=remembered)
-            _same(f"the answer to {op.script.name}{op.args}", _read(answer), expected)
+            if op.script.name == RELEASE.name and isinstance(answer, bytes):
+                read: Any = self._grants(str(op.args[-2]), answer.decode())
+            else:
+                read = _read(answer)
+            _same(f"the answer to {op.script.name}{op.args}", read, expected)
         self._compare(shown)
         if op.script.name == ACQUIRE.name and isinstance(answer, int) and answer < 0:
             self._note_robbed(str(op.args[2]).rpartition(" ")[2])
@@ -385,10 +424,15 @@ class Stage:
         model, args = self.model, call.args
         match call.script.name, args:
             case "acquire", [_, token, terms, _, _]:
-                kind, *numbers, predecessor = str(terms).split(" ")
-                return model.acquire(str(token), kind, *map(int, numbers), predecessor)
-            case "release", [_, token, at_least, _, _]:
-                return model.release(token, at_least, remembered=remembered)  # type: ignore[arg-type]
+                kind, *numbers, inbox, _, _, predecessor = str(terms).split(" ")
+                return model.acquire(str(token), kind, *map(int, numbers), inbox, predecessor)
+            case "release", [_, token, at_least, _, own, _]:
+                return model.release(token, at_least, own, remembered=remembered)  # type: ignore[arg-type]
+            case "heartbeat", [inbox, _, lasts, tokens, _]:
+                missing = model.heartbeat(
+                    str(inbox), int(lasts), str(tokens).split(), remembered=remembered
+                )
+                return " ".join(map(str, missing)).encode()
             case "force", [_, field, _]:
                 return sorted(model.force(str(field).removeprefix("h:")))  # type: ignore[arg-type]
         raise AssertionError(f"the model does not know {call}")
@@ -408,7 +452,9 @@ class Stage:
         return [
             key
             for key in keys
-            if key not in own and not key.startswith(self.keys.history) and not self._ran_out(key)
+            if key not in own
+            and not key.startswith((self.keys.history, self.keys.inboxes))
+            and not self._ran_out(key)
         ]
 
     def _ran_out(self, key: str) -> bool:
@@ -450,8 +496,11 @@ class Stage:
 
     def _compare_waiters(self, queue: list[bytes], waiting: dict[bytes, bytes]) -> None:
         _same("who is in the queue", set(queue), set(waiting))
+        alive, now = self.model.alive, self.model.now
         living = [
-            token.decode() for token in queue if int(waiting[token].split()[0]) >= self.model.now
+            token.decode()
+            for token in queue
+            if alive.get(waiting[token].split()[0].decode(), 0) >= now
         ]
         _same("who waits", living, self.model.waiters)
 
@@ -467,7 +516,12 @@ class Stage:
 
     def _compare_keys(self, keys: set[str], lock: dict[bytes, bytes]) -> None:
         model = self.model
-        wanted = {self.keys.grant(token) for token in model.grants}
+        wanted = {f"{self.keys.inboxes}{inbox}" for inbox, each in model.inboxes.items() if each}
+        wanted |= {
+            f"{self.keys.inboxes}{inbox}:alive"
+            for inbox, until in model.alive.items()
+            if until >= model.now
+        }
         optional = {self.keys.index}
         if model.queue:
             optional |= {self.keys.queue, self.keys.waiting}

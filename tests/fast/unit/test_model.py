@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from django_redislock.engine import protocol
+from django_redislock.engine.inbox import Inbox
 from django_redislock.engine.store import RenewMode
 from django_redislock.lua import Script
 
-from .stage import SCRIPTS, Stage, Worker
+from .stage import KEYS, SCRIPTS, Stage, Worker
 
 LEASE = 3.0
 
@@ -57,7 +58,8 @@ class Move:
 
 class Turns(RuleBasedStateMachine):
     """Workers a to d use the same kind of lock. Worker e uses another kind with the same name.
-    Except for b their leases are renewed, so that a grant counts before it is confirmed."""
+    Except for b their leases are renewed, so that a grant counts before it is confirmed. Workers a
+    and c are threads of one process."""
 
     kind = "mutex"
     capacity = 1
@@ -75,6 +77,7 @@ class Turns(RuleBasedStateMachine):
         )
         self.stage.__enter__()
         self.fine = True
+        self.shared = Inbox((KEYS.inboxes,))
         self.workers = {name: self.come(name) for name in "abcde"}
 
     def come(self, name: str) -> Worker:
@@ -83,11 +86,18 @@ class Turns(RuleBasedStateMachine):
         if name == "e":
             return self.stage.worker(token, kind="another", lease=LEASE, renewed=False)
         weight = self.weights.get(name, 1)
-        return self.stage.worker(token, weight=weight, lease=LEASE, renewed=name != "b")
+        inbox = self.shared if name in "ac" else None
+        return self.stage.worker(
+            token, weight=weight, lease=LEASE, renewed=name != "b", inbox=inbox
+        )
 
     def die(self, name: str) -> None:
-        self.workers[name].die()
-        self.workers[name] = self.come(name)  # its successor is another process
+        dead = "ac" if name in "ac" else name
+        if name in "ac":
+            self.shared = Inbox((KEYS.inboxes,))
+        for each in dead:
+            self.workers[each].die()
+            self.workers[each] = self.come(each)  # its successor is another process
 
     def everybody_dies(self) -> None:
         for name in self.workers:
