@@ -9,7 +9,7 @@ from ..keys import LockKeys
 from ..lua import Script
 
 if TYPE_CHECKING:
-    from .inbox import Waiter
+    from .protocol import Waiter
 
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | int | float, ...]

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from .runners import text
-
 T = TypeVar("T")
 
 MAX_DIGITS = 17
@@ -22,6 +20,11 @@ MAX_TIME_MS = 10**14
 
 MAX_DURATION_MS = 10**12
 """Durations are shorter, in milliseconds (31 years)."""
+
+
+def text(value: str | bytes) -> str:
+    """Return a reply as text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def parse_or_none(parse: Callable[..., T], *values: Any) -> T | None:

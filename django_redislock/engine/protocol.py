@@ -6,10 +6,12 @@ release. Leases follow Gray and Cheriton (1989).
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import chain, count
+from typing import Any, NamedTuple, TypeVar
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
@@ -18,7 +20,6 @@ from ..exceptions import LockError
 from ..keys import LockKeys
 from ..text import printable
 from . import store
-from .inbox import Waiter
 from .leases import Lease
 from .operations import (
     CLEANUP_TIMEOUT_SECONDS,
@@ -30,15 +31,29 @@ from .operations import (
     Sleep,
     Wait,
 )
-from .runners import text
+from .parsing import text
 from .store import REPLY_TIMEOUT_SECONDS, AcquireRequest, RenewMode
 from .transport import POLL_INTERVAL_SECONDS
+
+T = TypeVar("T")
 
 FINAL_REPLY_TIMEOUT_SECONDS = 0.5
 """How long the reply to the last request of a wait may take."""
 
-MAX_RENEWALS_PER_CALL = 100
+MAX_LOCKS_PER_CALL = 100
 """More locks in one script call would delay other clients."""
+
+HEARTBEAT_SECONDS = 0.5
+"""Seconds between two heartbeats of an inbox."""
+
+MAX_CHECKED = 1000
+"""A heartbeat looks for that many waiters in their queues, and the next one for others."""
+
+KNOWN_EPOCHS = 8
+"""The number of epochs whose times an inbox keeps."""
+
+GRANT = re.compile(r"(?<!\S)([0-9]{1,16}) ([1-9][0-9]{0,15}) ([0-9]{1,16})(?!\S)")
+"""A grant in an inbox: ticket, fencing token and epoch."""
 
 
 class Grant(NamedTuple):
@@ -56,6 +71,137 @@ class Grant(NamedTuple):
     """Whether it was taken over from the predecessor."""
 
 
+class Message(NamedTuple):
+    """A grant that a waiter received."""
+
+    fence_token: int
+
+    since: float
+    """A time before the grant, on the waiter's clock."""
+
+
+class Waiter:
+    """One acquisition that may have to wait. `Inbox.join` makes it."""
+
+    inbox: "Inbox"
+    keys: LockKeys
+    token: str
+    ticket: int
+
+    terms: str
+    """What the script that acquires the lock has to know: "inbox ticket epoch"."""
+
+    is_waiting = False
+    """Whether it is in the queue, and not about to ask."""
+
+    news: Message | Exception | bool = False
+    """What arrived: a grant, an error, or True if the waiter has to ask again."""
+
+    wakeup: Any = None
+    """An event that is set if there is news."""
+
+    def tell(self, news: Message | Exception | bool) -> None:
+        if not isinstance(self.news, Message):
+            self.news = news
+        if self.wakeup:
+            self.wakeup.set()
+
+    def take_news(self) -> Message | None:
+        """Return a grant, or None. Raise an error that the reader got."""
+        news, self.news = self.news, False
+        if isinstance(news, Exception):
+            raise news
+        return news if isinstance(news, Message) else None
+
+
+class Inbox:
+    """Where the waiters of one process, or of one event loop, get their grants.
+
+    One heartbeat keeps all waiters of an inbox in their queues. Each heartbeat has a number, the
+    epoch, which the scripts copy into the grants. So a grant is known to be younger than the
+    heartbeat with its epoch, without a comparison of clocks.
+
+    Args:
+        prefixes: The prefixes of its keys in Redis, one for each bucket.
+    """
+
+    def __init__(self, prefixes: Sequence[str]) -> None:
+        self.id = os.urandom(8).hex()
+        self.lists = tuple(f"{each}{self.id}" for each in prefixes)
+        self.waiters: dict[int, Waiter] = {}
+        self.heartbeat_due = -math.inf
+        self._tickets = count(1)
+        self._epochs = count(1)
+        self._epoch, self._epoch_ends = 0, -math.inf
+        self._sent_at: dict[int, float] = {}
+        self._checked = 0
+
+    def join(self, keys: LockKeys, token: str) -> Waiter:
+        """Return a new waiter. It stays in `waiters` until it is removed."""
+        now = clock.now()
+        if not self.waiters:  # its request is a heartbeat, too
+            self.heartbeat_due = now + HEARTBEAT_SECONDS
+        if now > self._epoch_ends:
+            self._new_epoch(now)
+        waiter = Waiter()
+        waiter.inbox, waiter.keys, waiter.token = self, keys, token
+        waiter.ticket = next(self._tickets)
+        waiter.terms = f"{self.id} {waiter.ticket} {self._epoch}"
+        self.waiters[waiter.ticket] = waiter
+        return waiter
+
+    def refresh(self, waiter: Waiter) -> None:
+        """Prepare a waiter for its next request."""
+        if (now := clock.now()) > self._epoch_ends:
+            self._new_epoch(now)
+        waiter.terms = f"{self.id} {waiter.ticket} {self._epoch}"
+
+    def _new_epoch(self, now: float) -> int:
+        epoch = next(self._epochs)
+        self._sent_at[epoch] = now
+        self._sent_at.pop(epoch - KNOWN_EPOCHS, None)
+        self._epoch, self._epoch_ends = epoch, now + HEARTBEAT_SECONDS / 2
+        return epoch
+
+    def deliver(self, text: str) -> None:
+        """Tell waiters of their grants: "ticket fence epoch" of each."""
+        for ticket, fence_token, epoch in GRANT.findall(text):
+            if waiter := self.waiters.get(int(ticket)):
+                since = self._sent_at.get(int(epoch), -math.inf)
+                waiter.tell(Message(int(fence_token), since))
+
+    def tell_all(self, news: Exception | bool) -> None:
+        """Tell all waiters of an error, or (True) to ask again."""
+        for waiter in list(self.waiters.values()):
+            waiter.tell(news)
+
+    def heartbeat(self) -> Flow[None]:
+        """Keep the waiters in their queues, and tell those that are in none to ask again."""
+        now = clock.now()
+        self.heartbeat_due = now + HEARTBEAT_SECONDS
+        waiting = [each for each in list(self.waiters.values()) if each.is_waiting]
+        if not waiting:
+            return
+        first = self._checked % len(waiting)
+        checked = (waiting[first:] + waiting[:first])[:MAX_CHECKED]
+        self._checked = first + len(checked)
+        keys = {each.keys.lock: each.keys for each in waiting}
+        by_lock: dict[str, list[Waiter]] = {lock: [] for lock in keys}
+        for waiter in checked:
+            by_lock[waiter.keys.lock].append(waiter)
+        groups = _by_bucket(keys.values(), lambda lock: lock)
+        epoch = self._new_epoch(now)
+        calls = []
+        for group in groups:
+            tokens = [" ".join([each.token for each in by_lock[lock.lock]]) for lock in group]
+            calls.append(store.heartbeat(group, self.id, epoch, tokens))
+        replies = yield Batch(tuple(calls), REPLY_TIMEOUT_SECONDS)
+        for group, reply in zip(groups, replies, strict=True):
+            told = [each for lock in group for each in by_lock[lock.lock]]
+            for place in reply.split():
+                told[int(place)].tell(True)
+
+
 def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | None]:
     """Acquire a lock, or return None if that fails until `deadline`.
 
@@ -63,48 +209,45 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
         request: The lock and its holder-to-be.
         deadline: When to give up. None means never, and ``-inf`` means not to wait at all.
     """
-    if deadline == -math.inf:
-        return (yield from _acquire(request, deadline, None))
-    waiter = yield Join(request.keys, request.token)
+    waiter: Waiter | None = None
+    if deadline != -math.inf:
+        waiter = yield Join(request.keys, request.token)
     try:
-        return (yield from _acquire(request, deadline, waiter))
-    finally:
-        waiter.leave()
-
-
-def _acquire(
-    request: AcquireRequest, deadline: float | None, waiter: Waiter | None
-) -> Flow[Grant | None]:
-    while True:
-        sent_at = clock.now()
-        remaining = math.inf if deadline is None else deadline - sent_at
-        timeout = request.reply_timeout
-        if remaining < math.inf:
-            timeout = timeout or REPLY_TIMEOUT_SECONDS
-            if remaining > -math.inf:  # a caller that does not wait at all gets the full timeout
-                timeout = min(max(remaining, FINAL_REPLY_TIMEOUT_SECONDS), timeout)
-        call = store.acquire(request, waiter.terms if waiter and remaining > 0 else "", timeout)
-        request.may_arrive_late = True
-        reply = yield call
-        request.may_arrive_late = False
-        if not isinstance(reply, int):
-            raise _other_kind(request, printable(text(reply)))
-        took_over, grant = reply < 0, None
-        if reply and request.min_replicas:
-            reply = yield from _replicate(call, request)
-        if reply:
-            grant = Grant(abs(reply), sent_at + request.lease, took_over=took_over)
-        elif waiter and remaining > 0:
-            grant = yield from _await_grant(request, waiter, remaining)
-        if grant and clock.now() < grant.deadline:  # else the reply came too late
-            return grant
-        if grant and remaining <= 0:
-            raise TimeoutError(
-                f"Redis replied after the lease of lock {request.keys.name!r} had expired, so the "
-                "lock was not acquired"
+        while True:
+            sent_at = clock.now()
+            remaining = math.inf if deadline is None else deadline - sent_at
+            timeout = request.reply_timeout
+            if remaining < math.inf:
+                timeout = timeout or REPLY_TIMEOUT_SECONDS
+                if remaining > -math.inf:  # a caller that does not wait gets the full timeout
+                    timeout = min(max(remaining, FINAL_REPLY_TIMEOUT_SECONDS), timeout)
+            call = store.acquire(
+                request, waiter.terms if waiter and remaining > 0 else "", timeout
             )
-        if remaining <= 0:
-            return None
+            request.may_arrive_late = True
+            reply = yield call
+            request.may_arrive_late = False
+            if not isinstance(reply, int):
+                raise _other_kind(request, printable(text(reply)))
+            took_over, grant = reply < 0, None
+            if reply and request.min_replicas:
+                reply = yield from _replicate(call, request)
+            if reply:
+                grant = Grant(abs(reply), sent_at + request.lease, took_over=took_over)
+            elif waiter and remaining > 0:
+                grant = yield from _await_grant(request, waiter, remaining)
+            if grant and clock.now() < grant.deadline:  # else the reply came too late
+                return grant
+            if grant and remaining <= 0:
+                raise TimeoutError(
+                    f"Redis replied after the lease of lock {request.keys.name!r} had expired, so "
+                    "the lock was not acquired"
+                )
+            if remaining <= 0:
+                return None
+    finally:
+        if waiter:
+            waiter.inbox.waiters.pop(waiter.ticket, None)
 
 
 def _other_kind(request: AcquireRequest, held_as: str) -> LockError:
@@ -148,6 +291,7 @@ def _too_few_replicas(name: str, action: str, replicas: int, wanted: int) -> Con
 def _await_grant(request: AcquireRequest, waiter: Waiter, remaining: float) -> Flow[Grant | None]:
     """Wait for a grant, or until the waiter has to ask again."""
     message = yield Wait(waiter, remaining)
+    waiter.inbox.refresh(waiter)
     # The grant is younger than the heartbeat before it. If that was recent, the grant is still
     # valid and a renewal confirms it in time. Otherwise the next call of the script confirms it.
     if message is None or request.min_replicas or not request.is_renewed:
@@ -250,14 +394,7 @@ def renew_all(
     Returns:
         Each lease with its remaining seconds, or with the error reply of Redis for its bucket.
     """
-    by_bucket: dict[str, list[Lease]] = {}
-    for lease in leases:
-        by_bucket.setdefault(lease.keys.index, []).append(lease)
-    groups = [
-        group[start : start + MAX_RENEWALS_PER_CALL]
-        for group in by_bucket.values()
-        for start in range(0, len(group), MAX_RENEWALS_PER_CALL)
-    ]
+    groups = _by_bucket(leases, lambda lease: lease.keys)
     calls = tuple(
         store.renew(
             [lease.keys for lease in group],
@@ -276,6 +413,18 @@ def renew_all(
     # Pairs are made one at a time: ten thousand at once would start a garbage collection.
     results = chain.from_iterable(map(_renewals, groups, replies, [too_few] * len(groups)))
     return zip(chain.from_iterable(groups), results, strict=True)
+
+
+def _by_bucket(items: Iterable[T], keys_of: Callable[[T], LockKeys]) -> list[list[T]]:
+    """Return the items of each bucket, at most `MAX_LOCKS_PER_CALL` in one list."""
+    by_bucket: dict[str, list[T]] = {}
+    for item in items:
+        by_bucket.setdefault(keys_of(item).index, []).append(item)
+    return [
+        group[start : start + MAX_LOCKS_PER_CALL]
+        for group in by_bucket.values()
+        for start in range(0, len(group), MAX_LOCKS_PER_CALL)
+    ]
 
 
 def _renewals(

@@ -2,22 +2,24 @@
 
 import asyncio
 import math
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from inspect import GEN_CLOSED, getgeneratorstate
 from threading import Lock, Thread
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from django.core.exceptions import ImproperlyConfigured
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
-from ..backends import AsyncClient, Client, Server
+from ..backends import AsyncClient, Client, Nodes, Server
 from ..backends.dedicated import aclose, close, dedicated
 from ..exceptions import LockError
 from ..keys import LockKeys
 from . import transport
-from .inbox import loop_inbox, thread_inbox
+from .inbox import LoopInbox, ThreadInbox
 from .operations import (
     CLEANUP_TIMEOUT_SECONDS,
     REPLICA_WAIT_SECONDS,
@@ -33,6 +35,7 @@ from .operations import (
     Sleep,
     Wait,
 )
+from .parsing import text
 from .transport import POOL_WAIT_SECONDS, is_exhausted, node_for_key
 
 T = TypeVar("T")
@@ -106,7 +109,7 @@ def _perform(client: Client, op: Op) -> Any:
         case Batch():
             return _batch(client, op)
         case Join():
-            return thread_inbox(client, op.keys, run).join(op.keys, op.token)
+            return _thread_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
             return op.waiter.inbox.wait(client, op.waiter, op.seconds)
         case Sleep():
@@ -129,7 +132,7 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
         case Batch():
             return await _abatch(client, op)
         case Join():
-            return loop_inbox(client, op.keys, arun).join(op.keys, op.token)
+            return _loop_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
             return await op.waiter.inbox.wait(client, op.waiter, op.seconds)
         case Sleep():
@@ -142,13 +145,44 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
 
 
 async def _acall_with_inbox(client: AsyncClient, call: Call, keys: LockKeys) -> Any:
-    inbox = loop_inbox(client, keys, arun)
+    inbox = _loop_inbox(client, keys)
     args = (*call.args[:-2], inbox.id, call.args[-1])
     reply = await _aperform(client, replace(call, args=args, inbox_of=None))
     if isinstance(reply, bytes):
         inbox.deliver(text(reply))
         return 1
     return reply
+
+
+# The inboxes of waiters
+
+_thread_inboxes: WeakKeyDictionary[Any, dict[Any, ThreadInbox]] = WeakKeyDictionary()
+_loop_inboxes: WeakKeyDictionary[Any, dict[Any, LoopInbox]] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_thread_inboxes.clear)
+os.register_at_fork(after_in_child=_loop_inboxes.clear)
+
+
+def _thread_inbox(client: Client, keys: LockKeys) -> ThreadInbox:
+    """Return the inbox of the threads of this process for a lock."""
+    if isinstance(client, Nodes):
+        inboxes = client.inboxes  # not in the dictionary, because the reader refers to the client
+    else:
+        inboxes = _thread_inboxes.setdefault(client.connection_pool, {})
+    # The pid, because uWSGI forks without Python's hooks.
+    key = os.getpid(), keys.inbox_group
+    return inboxes.get(key) or inboxes.setdefault(key, ThreadInbox(keys.inbox_group, run))
+
+
+def _loop_inbox(client: AsyncClient, keys: LockKeys) -> LoopInbox:
+    """Return the inbox of the tasks of the running event loop for a lock."""
+    if isinstance(client, Nodes):
+        inboxes = client.inboxes
+    else:
+        inboxes = _loop_inboxes.setdefault(client.connection_pool, {})
+    inbox = inboxes.get(keys.inbox_group)
+    if inbox is None or inbox.loop is not asyncio.get_running_loop():
+        inbox = inboxes[keys.inbox_group] = LoopInbox(keys.inbox_group, arun)
+    return inbox
 
 
 # A call, and a batch of calls
@@ -253,11 +287,6 @@ def _unwrap(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply
-
-
-def text(value: str | bytes) -> str:
-    """Return a reply as text."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 # Vital calls in a task that is cancelled

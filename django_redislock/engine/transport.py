@@ -84,7 +84,7 @@ def call(
     deadline = None if limit is None else time.monotonic() + limit
     if client.connection:  # the client has no other
         with _single_connection_lock(client):
-            return _send_and_read(client.connection, commands, deadline)
+            return _attempt(client.connection, commands, deadline)
     pool = client.connection_pool
     connection = get_connection(pool, deadline, pool_wait)
     try:
@@ -96,8 +96,12 @@ def call(
         if deadline is not None:
             # It may have passed, because this process was stopped.
             deadline = max(deadline, time.monotonic() + MIN_REPLY_SECONDS)
-        replies = _send_and_read(connection, commands, deadline)
-        if deadline is not None:
+        if deadline is None:
+            replies = connection.retry.call_with_retry(
+                partial(_attempt, connection, commands), lambda error: connection.disconnect()
+            )
+        else:
+            replies = _attempt(connection, commands, deadline)
             _last_replies[pool] = time.monotonic()
         for reply in replies:
             if isinstance(reply, ResponseError) and is_readonly(reply):
@@ -189,23 +193,15 @@ def node_for_key(client: Any, key: str) -> Any:
 # Sync
 
 
-def _send_and_read(
-    connection: Any, commands: Sequence[Command], deadline: float | None
+def _attempt(
+    connection: Any, commands: Sequence[Command], deadline: float | None = None
 ) -> list[Any]:
-    if deadline is not None:
-        return _attempt(connection, commands, deadline)
-    replies: list[Any] = connection.retry.call_with_retry(
-        partial(_attempt, connection, commands, None), lambda error: connection.disconnect()
-    )
-    return replies
-
-
-def _attempt(connection: Any, commands: Sequence[Command], deadline: float | None) -> list[Any]:
     try:
+        packed = bytearray()
+        for command in commands:  # as bytes: all clients send the same, whatever their encoding is
+            packed += b"".join(connection.pack_command(*map(str.encode, map(str, command))))
         # A health check has no limit. `_connect_within` has made it.
-        connection.send_packed_command(
-            _packed(connection, commands), check_health=deadline is None
-        )
+        connection.send_packed_command([packed], check_health=deadline is None)
         replies = []
         for _ in commands:
             if deadline is not None:
@@ -223,15 +219,6 @@ def _attempt(connection: Any, commands: Sequence[Command], deadline: float | Non
     except BaseException:
         connection.disconnect()  # an unread reply would answer the next command
         raise
-
-
-def _packed(connection: Any, commands: Sequence[Command]) -> Any:
-    # As bytes: all clients send the same, whatever their own encoding is.
-    if len(commands) == 1:
-        return connection.pack_command(*map(str.encode, map(str, commands[0])))
-    return connection.pack_commands(
-        [[str(part).encode() for part in command] for command in commands]
-    )
 
 
 _single_connection_locks: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -298,7 +285,10 @@ async def _asend_on_idle(connection: Any, commands: Sequence[Command]) -> list[A
 async def _asend_and_read(connection: Any, commands: Sequence[Command]) -> list[Any]:
     replies: list[Any] = []
     try:
-        await connection.send_packed_command(_packed(connection, commands))
+        packed = connection.pack_commands(
+            [[str(part).encode() for part in command] for command in commands]
+        )
+        await connection.send_packed_command(packed)
         for _ in commands:
             # Without the connection's own timeout, which ignores that the loop may be busy.
             reply = connection.read_response(disable_decoding=True, timeout=math.inf)
@@ -392,8 +382,8 @@ def _replied_just_now(pool: Any) -> bool:
 class Gate:
     """Lets `MAX_CALLS` calls of an event loop use a pool at a time, in order of arrival.
 
-    Thousands of tasks can call at the same time. Redis executes their commands one by one, and more
-    connections would only take those that the rest of the program needs.
+    Thousands of tasks can call at the same time. Redis executes their commands one by one, and
+    more connections would only take those that the rest of the program needs.
     """
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ..engine.operations import Flow, RawCommands
-from ..engine.runners import text
+from ..engine.parsing import text
 from .finding import words
 
 

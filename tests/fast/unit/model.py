@@ -3,11 +3,11 @@
 A lock has a capacity, which the total weight of its holders does not exceed. Each holder has a
 lease. The waiters form a queue in the order of their arrival:
 
-*   Each acquisition, release, cancelled wait, forced release and heartbeat advances the queue: waiters at its
-    head are granted the lock as long as they fit. Nobody overtakes a live waiter.
-*   The waiters of a process share an inbox, to which grants are pushed, and its heartbeats. A waiter
-    of an inbox without a recent heartbeat is skipped when it is first. Until then it keeps its
-    position, unless all heartbeats end. A request is a heartbeat, too.
+*   Each acquisition, release, cancelled wait, forced release and heartbeat advances the queue:
+    waiters at its head are granted the lock as long as they fit. Nobody overtakes a live waiter.
+*   The waiters of a process share an inbox, to which grants are pushed, and its heartbeats. A
+    waiter of an inbox without a recent heartbeat is skipped when it is first. Until then it keeps
+    its position, unless all heartbeats end. A request is a heartbeat, too.
 *   A grant lasts for a short time. Repeating the request confirms it: then the lease runs in full.
 *   A release replies with the grants of waiters that share the inbox of the caller.
 *   Redis does nothing by itself: after a lease has expired, the next request advances the queue.

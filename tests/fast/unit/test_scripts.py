@@ -20,6 +20,7 @@ from django_redislock.lua import (
     ACQUIRE,
     FENCE,
     FORCE,
+    HEARTBEAT,
     HISTORY,
     NAMES,
     PAGE,
@@ -34,6 +35,8 @@ from tests.tools import wait_until
 KEYS = Keys("scripts")
 A = KEYS.of("a")
 LEASE = 30_000
+
+INBOX = "aninbox"
 
 
 Fields = dict[str, str]
@@ -65,11 +68,19 @@ class Lock:
         predecessor: str = "",
         name: str = "a",
     ) -> Any:
-        terms = f"{kind} {capacity} {weight} {lease} 2000 {heartbeat} {predecessor}"
+        terms = f"{kind} {capacity} {weight} {lease} 2000 {heartbeat} {INBOX} 1 1 {predecessor}"
         return self.ask(ACQUIRE, KEYS.of(name).all, name, token, terms, self.info)
 
-    def release(self, token: str, at_least: int = 0, *, fence: int = 0, name: str = "a") -> Any:
-        return self.ask(RELEASE, KEYS.of(name).all, name, token, at_least, fence)
+    def release(
+        self, token: str, at_least: int = 0, *, fence: int = 0, name: str = "a", own: str = ""
+    ) -> Any:
+        return self.ask(RELEASE, KEYS.of(name).all, name, token, at_least, fence, own)
+
+    def heartbeat(self, *tokens: str, epoch: int = 2) -> list[str]:
+        """The tokens that are not in the queue."""
+        keys = A.index, A.inboxes, A.locks, A.lock, A.queue, A.waiting, A.history
+        missing = self.ask(HEARTBEAT, keys, INBOX, epoch, 1750, " ".join(tokens))
+        return [tokens[int(place)] for place in missing.split()]
 
     def renew(self, token: str, ms: int, mode: str) -> Any:
         return int(self.ask(RENEW, (A.index, A.locks, A.lock, A.history), mode, f"{token} {ms}"))
@@ -103,7 +114,7 @@ class Lock:
         return total, names
 
     def queue(self, limit: int = 10) -> list[str]:
-        _, rows = parse_reply(self.ask(QUEUE, (A.queue, A.waiting, A.history), limit))
+        _, rows = parse_reply(self.ask(QUEUE, (A.queue, A.waiting, A.inboxes, A.history), limit))
         members = self.client.zrange(A.queue, 0, -1, withscores=True)
         tokens = {came: token for token, came in members}
         return [tokens[float(came)] for came, _ in rows]
@@ -197,14 +208,6 @@ def test_acquire_removes_expired_locks_faster_than_new_ones_come(lock: Lock) -> 
     wait_until(all_removed, interval=0)
 
 
-def test_a_takeover_of_a_grant_removes_the_grant(lock: Lock) -> None:
-    lock.acquire("x")
-    lock.acquire("y", heartbeat=5000)
-    lock.release("x")
-    assert lock.acquire("z", predecessor="y") < 0
-    assert lock.client.exists(A.grant("y")) == 0
-
-
 def test_a_takeover_needs_the_same_weight_and_a_running_lease(lock: Lock) -> None:
     how = {"kind": "semaphore", "capacity": 3}
     lock.acquire("x", weight=2, **how)
@@ -242,14 +245,38 @@ def test_acquire_confirms_a_grant(lock: Lock) -> None:
     first = lock.acquire("x")
     lock.acquire("y", heartbeat=5000)
     lock.release("x")
-    assert lock.client.lrange(A.grant("y"), 0, -1) == [str(lock.fence_of("y"))]
-    turn = int(lock.client.hget(A.lock, "latest"))
-    assert lock.client.pexpiretime(A.grant("y")) == turn - 1, "a key stays for its last ms"
+    assert lock.client.lrange(A.inboxes + INBOX, 0, -1) == [f"1 {lock.fence_of('y')} 1"]
+    assert 0 < lock.client.pttl(A.inboxes + INBOX) <= 2000
     assert lock.client.pttl(A.lock) <= 2000, "until it is confirmed"
     assert lock.acquire("y", heartbeat=5000) == lock.fence_of("y")
     assert lock.client.pttl(A.lock) > LEASE - 5000
-    assert not lock.client.exists(A.grant("y"))
     assert lock.fence_of("y") > first
+
+
+def test_release_replies_with_the_grants_for_the_inbox_of_the_caller(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", heartbeat=5000)
+    assert lock.release("x", own=INBOX) == f"1 {lock.fence_of('y')} 1"
+    assert lock.holders() == ["y"]
+    assert not lock.client.exists(A.inboxes + INBOX), "it is told once"
+
+
+def test_a_heartbeat_hands_an_expired_lock_over_and_reports_who_does_not_wait(lock: Lock) -> None:
+    lock.acquire("x", lease=50)
+    lock.acquire("y", heartbeat=5000)
+    assert lock.heartbeat("y", "gone") == ["gone"]
+    lock.pass_lease("x")
+    assert lock.heartbeat("y", epoch=3) == []
+    assert lock.client.lrange(A.inboxes + INBOX, 0, -1) == [f"1 {lock.fence_of('y')} 3"]
+    assert lock.heartbeat("y", epoch=4) == ["y"], "it holds the lock"
+
+
+def test_a_heartbeat_hands_over_if_the_hash_of_the_lock_has_expired(lock: Lock) -> None:
+    lock.acquire("x", lease=50)
+    lock.acquire("y", heartbeat=5000)
+    wait_until(lambda: not lock.client.exists(A.lock))
+    lock.heartbeat()
+    assert lock.holders() == ["y"]
 
 
 @pytest.fixture
