@@ -4,6 +4,7 @@ commands."""
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import signal
 import sys
@@ -154,7 +155,7 @@ def lease_of(lock: Any) -> Any:
 
 
 def acquire_call(
-    lock: Any, deadline: float | None = None, *, renewer: Callable[..., Renewer] = thread_renewer
+    lock: Any, deadline: float = -math.inf, *, renewer: Callable[..., Renewer] = thread_renewer
 ) -> AcquireCall:
     """A call of `acquire()`, for tests that step through it."""
     return AcquireCall(lock._owner(), lock._where(), deadline, None, renewer, deadline)

@@ -21,19 +21,17 @@ from .. import clock
 from ..backends import AsyncClient, Client
 from ..backends.cluster import is_redirect
 from ..backends.dedicated import aclose, close, dedicated, primary_address
-from . import transport
+from . import protocol, transport
 from .events import InterruptSafeEvent
 from .operations import Command, Flow
-from .protocol import HEARTBEAT_SECONDS, Inbox, Message, Waiter
+from .protocol import Inbox, Message, Waiter
+from .store import REPLY_TIMEOUT_SECONDS
 
 POLL_SECONDS = 0.1
 """Seconds between two requests of a waiter whose client has only one connection."""
 
 IDLE_SECONDS = 2.0
 """The task that reads an inbox ends after this time without a waiter."""
-
-FINAL_REPLY_TIMEOUT_SECONDS = 0.5
-"""How late the reply to a blocking pop may be."""
 
 STUCK_SECONDS = 10.0
 """A reader that has not ended a read after this time was interrupted."""
@@ -51,11 +49,17 @@ class ReaderInbox(Inbox):
         self._shared: Any = None
         self._primary: Any = None
 
-    def _pop(self, client: Any, seconds: float) -> tuple[Command, float]:
-        """Return the command that waits for a grant, and the limit for its reply."""
-        seconds = max(0.002, min(seconds, self.heartbeat_due - clock.now()))
-        limit = seconds + FINAL_REPLY_TIMEOUT_SECONDS
-        return ("BLPOP", *self.lists, transport.below_timeout(client, seconds)), limit
+    def _pop(self, client: Any, left: float) -> tuple[Command, float]:
+        """Return the command that waits for a grant, and the limit for its reply.
+
+        Args:
+            client: The client of the server.
+            left: Seconds until the reader gives up.
+        """
+        # Before Redis 7.0.8, less than a millisecond counts as 0, which waits indefinitely.
+        seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
+        late = min(max(left - seconds, protocol.FINAL_REPLY_TIMEOUT_SECONDS), REPLY_TIMEOUT_SECONDS)
+        return ("BLPOP", *self.lists, transport.below_timeout(client, seconds)), seconds + late
 
     def _take_in(self, reply: Any) -> None:
         if isinstance(reply, ResponseError):
@@ -110,7 +114,7 @@ class ThreadInbox(ReaderInbox):
                     # reader from ending.
                     self._reader.pop("reader", None)
                 else:
-                    waiter.wakeup.wait(min(left, HEARTBEAT_SECONDS))
+                    waiter.wakeup.wait(min(left, protocol.HEARTBEAT_SECONDS))
             return waiter.take_news()
         finally:
             waiter.is_waiting = False
@@ -212,7 +216,7 @@ class LoopInbox(ReaderInbox):
                 await asyncio.sleep(POLL_SECONDS)
                 return self.tell_all(True)
             node = transport.node_for_key(client, self.lists[0])
-            pop, limit = self._pop(node, HEARTBEAT_SECONDS)
+            pop, limit = self._pop(node, math.inf)
             self._take_in(*await transport.acall(node, [pop], limit))
         except (ConnectionError, TimeoutError):
             self.tell_all(True)

@@ -111,7 +111,8 @@ def _perform(client: Client, op: Op) -> Any:
         case Join():
             return _thread_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
-            return op.waiter.inbox.wait(client, op.waiter, op.seconds)
+            inbox = _thread_inbox(client, op.waiter.keys)
+            return inbox.wait(client, op.waiter, op.seconds)
         case Sleep():
             return time.sleep(op.seconds)
         case RawCommands():
@@ -134,7 +135,8 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
         case Join():
             return _loop_inbox(client, op.keys).join(op.keys, op.token)
         case Wait():
-            return await op.waiter.inbox.wait(client, op.waiter, op.seconds)
+            inbox = _loop_inbox(client, op.waiter.keys)
+            return await inbox.wait(client, op.waiter, op.seconds)
         case Sleep():
             return await asyncio.sleep(op.seconds)
         case RawCommands():
@@ -165,7 +167,7 @@ os.register_at_fork(after_in_child=_loop_inboxes.clear)
 def _thread_inbox(client: Client, keys: LockKeys) -> ThreadInbox:
     """Return the inbox of the threads of this process for a lock."""
     if isinstance(client, Nodes):
-        inboxes = client.inboxes  # not in the dictionary, because the reader refers to the client
+        inboxes: dict[Any, ThreadInbox] = client.inboxes  # not in the dictionary, because the reader refers to the client
     else:
         inboxes = _thread_inboxes.setdefault(client.connection_pool, {})
     # The pid, because uWSGI forks without Python's hooks.

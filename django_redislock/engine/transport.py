@@ -97,7 +97,7 @@ def call(
             # It may have passed, because this process was stopped.
             deadline = max(deadline, time.monotonic() + MIN_REPLY_SECONDS)
         if deadline is None:
-            replies = connection.retry.call_with_retry(
+            replies: list[Any] = connection.retry.call_with_retry(
                 partial(_attempt, connection, commands), lambda error: connection.disconnect()
             )
         else:

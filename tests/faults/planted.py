@@ -37,12 +37,12 @@ class Planted:
 
 SCRIPTS = {
     "releases without comparing tokens": Planted(
-        "local grant = grants .. token .. ':' .. name",
+        "local key, queue, _, index, inboxes, history = unpack(KEYS)",
         """
+        local key, queue, _, index, inboxes, history = unpack(KEYS)
         for _, each in ipairs(redis.call('HKEYS', key)) do
           token = string.match(each, '^h:(.*)$') or token
-        end
-        local grant = grants .. token .. ':' .. name""",
+        end""",
     ),
     "lets in who came last": Planted(
         "'ZRANGE', lock.queue, 0, 0,", "'ZREVRANGE', lock.queue, 0, 0,"
@@ -52,14 +52,14 @@ SCRIPTS = {
     ),
     "leaves a key behind": Planted(
         "record_end(history, name, kind or '', token, record, 'released', now_ms)",
-        "redis.call('SET', grants .. name, 'forgotten')",
+        "redis.call('SET', inboxes .. name, 'forgotten')",
     ),
     "tells nobody of a release": Planted(
-        "  grant_to_waiters(lock)\n  if lock.used == 0 then", "  if lock.used == 0 then"
+        "  grant_to_waiters(lock, nil, own, granted)\n  if lock.used == 0 then", "  if lock.used == 0 then"
     ),
     "denies that it was held": Planted(
-        "shorten(lock, holder.expires)\nhand_over(lock)\nreturn 1",
-        "shorten(lock, holder.expires)\nhand_over(lock)\nreturn 0",
+        "table.concat(granted, ' ') or 1",
+        "table.concat(granted, ' ') or 0",
     ),
 }
 
@@ -70,7 +70,7 @@ def never_renew() -> None:
 
 
 def show_no_life() -> None:
-    store.WAITER_TTL_SECONDS, protocol.BLOCKING_POP_SECONDS = 0.05, 8.0
+    store.WAITER_TTL_MS, protocol.HEARTBEAT_SECONDS = 50, 8.0
 
 
 def count_from_the_reply() -> None:

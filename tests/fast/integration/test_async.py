@@ -226,7 +226,7 @@ def test_connections_are_closed_with_their_loop(manager, redis_server):
         async with manager.lock("a"):
             waiters = [asyncio.create_task(manager.lock("a").aacquire()) for _ in range(5)]
             await awaiting(manager, "a", 5)
-            assert len(connected() - before) >= 5
+            assert len(connected() - before) >= 2
             for waiter in waiters:
                 waiter.cancel()
             await asyncio.gather(*waiters, return_exceptions=True)

@@ -141,7 +141,7 @@ def test_a_lock_between_two_holders_is_told_as_waiting(redis_server):
     keys = locks._keys.of("a")
     lock = locks.lock("a", auto_renewal=False)
     assert lock.acquire()
-    asked = ("a", "next", "mutex 1 1 30000 2000 60000 ", "{}", 0)
+    asked = ("a", "next", "mutex 1 1 30000 2000 60000 inbox 1 1 ", "{}", 0)
     assert redis_server.eval(ACQUIRE.source, 6, *keys.all, *asked) == 0
     assert locks.get("a").state == "held"
     lock.extend(0.05, replace_ttl=True)
@@ -150,7 +150,7 @@ def test_a_lock_between_two_holders_is_told_as_waiting(redis_server):
     assert (info.state, info.waiters, info.first, info.token) == ("waiting", 1, None, None)
     with pytest.raises(LockLost):
         lock.release()
-    assert redis_server.eval(RELEASE.source, 6, *keys.all, "a", "next", 0, 0, 0) == 0
+    assert redis_server.eval(RELEASE.source, 6, *keys.all, "a", "next", 0, 0, "", 0) == 0
 
 
 def test_the_default_alias():

@@ -60,7 +60,8 @@ def test_the_wait_for_another_lock_does_not_count(hold, moving_clock):
 
     def acquire():
         assert lock.acquire()
-        moving_clock.forward(25)
+        moving_clock.forward(1)  # the renewal confirms the grant
+        moving_clock.forward(24)
         lock.assert_held()
         lock.release()
 

@@ -7,7 +7,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from django_redislock import LockLost, clock, locks
 from django_redislock.engine import protocol, renewer
-from django_redislock.engine.operations import BlockingPop
+from django_redislock.engine.operations import Wait
 from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import _perform, run
 from django_redislock.lock_types.base import release_in_background
@@ -142,7 +142,8 @@ def test_a_wait_that_is_not_answered_is_repeated_while_there_is_time(hold, wait)
     lock = locks.lock("a")
     call = acquire_call(lock, clock.now() + wait)
     client, flow = call.targets[0][0].client, lock._acquire(call)
-    assert isinstance(flow.send(_perform(client, next(flow))), BlockingPop)
+    request = flow.send(_perform(client, next(flow)))  # after it joined an inbox
+    assert isinstance(flow.send(_perform(client, request)), Wait)
     if wait < 1:
         with pytest.raises(TimeoutError):
             flow.throw(TimeoutError)
@@ -252,7 +253,8 @@ def test_the_last_request_of_a_wait_has_a_short_timeout(hold, moving_clock):
     lock = locks.lock("a")
     call = acquire_call(lock, clock.now() + 1)
     client, flow = call.targets[0][0].client, lock._acquire(call)
-    assert isinstance(flow.send(_perform(client, next(flow))), BlockingPop)
+    request = flow.send(_perform(client, next(flow)))  # after it joined an inbox
+    assert isinstance(flow.send(_perform(client, request)), Wait)
     moving_clock.pass_time(2)
     last = flow.send(None)
     assert last.limit == protocol.FINAL_REPLY_TIMEOUT_SECONDS

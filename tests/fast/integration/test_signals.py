@@ -97,7 +97,7 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
 
     waits = start(hold_it)
     wait_until(lambda: heard.names == ["waiting"])
-    time.sleep(2 * protocol.BLOCKING_POP_SECONDS)  # it asks again meanwhile
+    time.sleep(2 * protocol.HEARTBEAT_SECONDS)  # it asks again meanwhile
     assert heard.names == ["waiting"]
     holder.release()
     waits.result(60)
@@ -105,7 +105,7 @@ def test_who_has_to_wait_tells_it_at_once_and_once(manager, heard, hold):
     assert heard.of(waiter) == ["waiting", "acquired", "released"]
     own = [facts for facts in heard.facts if facts["lock"] is waiter]
     assert len({facts["acquisition"] for facts in own}) == 1
-    assert own[1]["waited"] >= 2 * protocol.BLOCKING_POP_SECONDS
+    assert own[1]["waited"] >= 2 * protocol.HEARTBEAT_SECONDS
 
 
 @pytest.mark.parametrize(

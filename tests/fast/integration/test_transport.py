@@ -1,8 +1,6 @@
 """The connections that locks use: of the client's pool, never with an unread reply."""
 
 import time
-from contextlib import ExitStack, suppress
-from itertools import count
 from threading import Thread
 
 import pytest
@@ -13,7 +11,7 @@ from redis.retry import Retry
 
 from django_redislock import Lock
 from django_redislock.engine import transport
-from django_redislock.engine.transport import blocking_slot, call, get_connection
+from django_redislock.engine.transport import call, get_connection
 from testproject.settings import redis_database
 from tests.faults.proxy import Proxy
 from tests.lock_tools import connecting, hanging, interrupt_at, start, within
@@ -149,21 +147,3 @@ def test_a_connection_that_arrives_after_an_interrupt_goes_back(client, monkeypa
     monkeypatch.undo()
     wait_until(lambda: not connecting())
     assert is_free(client)
-
-
-def slots(client):
-    """How many of five have a slot at the same time."""
-    with ExitStack() as stack:
-        return [stack.enter_context(blocking_slot(client)) for _ in range(5)].count(True)
-
-
-def test_an_interrupt_at_any_step_leaves_no_slot_taken(client):
-    client.connection_pool.max_connections = 6
-    for step in count(1):
-        waiting = interrupt_at(step, blocking_slot.__wrapped__.__code__)
-        with suppress(KeyboardInterrupt), waiting as struck, blocking_slot(client):
-            pass
-        assert start(slots, client).result(60) == 3, struck
-        if not struck:
-            break
-    assert step > 2

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
 from django_redislock import Lock, locks
+from tests.lock_tools import start
 from tests.pages import RELEASE
+from tests.tools import wait_until
 
 from .forging import (
     INFOS,
@@ -114,7 +116,7 @@ def test_holders_and_waiters(tenant, other_locks_work, drawn, queued):
     other_locks_work()
 
 
-parts = st.sampled_from(["lock", "queue", "waiting", "grants"])
+parts = st.sampled_from(["lock", "queue", "waiting"])
 
 
 @fuzzed(2)
@@ -200,11 +202,30 @@ def test_a_fencing_token_that_cannot_grow_is_ignored(tenant, score):
 
 
 def test_a_forged_grant_is_ignored(tenant):
+    def inboxes():
+        found = tenant.client.keys(f"{keys_of(GOOD).inboxes}*:alive")
+        return [key.removesuffix(b":alive") for key in found]
+
     with locks.lock(GOOD, blocking=False):
-        waiter = locks.lock(GOOD)
-        for forged in (b"", b"\xff", b"nan", b"9" * 5000):
-            tenant.client.rpush(keys_of(GOOD).grant("token"), forged)
-            assert waiter.acquire(blocking_timeout=0.02, token="token") is False
+        waits = start(locks.lock(GOOD).acquire, blocking_timeout=1)
+        [inbox] = wait_until(inboxes)
+        for forged in (b"", b"\xff", b"nan 1 1", b"9" * 5000, b"1 2", b"-1 5 1", b"1 0 1"):
+            tenant.client.rpush(inbox, forged)
+        wait_until(lambda: not tenant.client.exists(inbox))
+        tenant.client.rpush(inbox, b"99999999 5 1")  # of nobody who waits
+        assert waits.result(60) is False
+
+
+def test_an_inbox_of_another_type_fails_no_release(tenant):
+    lock = locks.lock(GOOD, blocking=False)
+    assert lock.acquire()
+    waits = start(locks.lock(GOOD).acquire, blocking_timeout=20)
+    [alive] = wait_until(lambda: tenant.client.keys(f"{keys_of(GOOD).inboxes}*:alive"))
+    tenant.client.set(alive.removesuffix(b":alive"), "x", px=5000)
+    lock.release()
+    with suppress(RedisError):  # it may read its inbox before a heartbeat finds its grant
+        assert waits.result(60)
+        locks.force_release(GOOD)
 
 
 def test_a_kind_cannot_control_the_terminal(tenant):
@@ -231,7 +252,7 @@ def test_a_client_that_decodes_responses(tenant, settings):
     tenant.lock(BAD, tenant.holder(b"\xff"), beside=GOOD, kind=b"\xfe")
     tenant.lock(b"\xff", tenant.holder(), beside=GOOD)
     tenant.client.xadd(key_of(GOOD, "broken"), tenant.event(BAD, tenant.holder(b"\xff")))
-    tenant.client.rpush(keys_of(GOOD).grant("turn"), b"\xff")
+    tenant.client.rpush(f"{keys_of(GOOD).inboxes}one", b"\xff")
 
     with decoded.lock(GOOD, blocking=False) as lock:
         assert GOOD in {info.name for info in decoded.active()}

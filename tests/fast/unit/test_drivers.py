@@ -19,7 +19,7 @@ from redis.exceptions import ResponseError
 
 from django_redislock import LockError
 from django_redislock.backends import ClientServer
-from django_redislock.engine.operations import Batch, BlockingPop, Call, Flow, Gather, Sleep
+from django_redislock.engine.operations import Batch, Call, Flow, Gather, RawCommands, Sleep
 from django_redislock.engine.runners import arun, run
 from django_redislock.lua import Script
 from tests.tools import no_new_threads
@@ -106,7 +106,7 @@ def test_a_pool_that_is_reset_meanwhile_costs_no_answer() -> None:
         pool = client.connection_pool
         await arun(client, wanting(call("a")))  # leaves an idle connection
         waits = asyncio.create_task(
-            arun(client, wanting(BlockingPop("nobody:pushes", 0.1, limit=5)))
+            arun(client, wanting(RawCommands((("BLPOP", "nobody:pushes", 0.1),), 5)))
         )
         await asyncio.sleep(0)  # it waits for its answer
         [connection] = pool._in_use_connections

@@ -15,7 +15,7 @@ WAITERS = 64
 
 COMMANDS = 3
 """For one acquisition: to ask, to wait, and to release. Who waits for long asks and waits again
-after each `BLOCKING_POP_SECONDS`."""
+after each `HEARTBEAT_SECONDS`."""
 
 SELDOM = 3.0
 """Seconds after which a waiter shows life that comes when it is told, and hardly otherwise."""
@@ -62,7 +62,7 @@ def take_turns(setting: Setting, seconds: float, first: str = "") -> None:
             f"{sent / done:.2f} commands each; the longest wait was {max(waits) * 1000:,.0f} ms, "
             f"or {turns} other holders"
         )
-        allowed = sum(COMMANDS + 2 * int(wait / protocol.BLOCKING_POP_SECONDS) for wait in waits)
+        allowed = sum(COMMANDS + 2 * int(wait / protocol.HEARTBEAT_SECONDS) for wait in waits)
         assert sent <= allowed, f"{sent} commands, not {allowed}"
         assert turns <= WAITERS, f"somebody waited for {turns} turns of others"
 
@@ -92,4 +92,4 @@ COME_SELDOM = f"{__name__}:come_seldom"
 
 
 def come_seldom(client: own.Client) -> None:
-    protocol.BLOCKING_POP_SECONDS, store.WAITER_TTL_SECONDS = SELDOM, 3 * SELDOM
+    protocol.HEARTBEAT_SECONDS, store.WAITER_TTL_MS = SELDOM, round(3000 * SELDOM)

@@ -5,7 +5,7 @@ import os
 import signal
 from typing import Any
 
-from django_redislock.engine.protocol import BLOCKING_POP_SECONDS
+from django_redislock.engine.protocol import HEARTBEAT_SECONDS
 from tests.fencing import postgres
 
 from ..checker import AT_ONCE
@@ -52,7 +52,7 @@ def frozen(setting: Setting) -> None:
 FACTS = {
     "operations": 2,
     "free_within": until_free(max(LONG_LEASES)),
-    "wake_within": AT_ONCE + BLOCKING_POP_SECONDS,
+    "wake_within": AT_ONCE + HEARTBEAT_SECONDS,
 }
 
 

@@ -1,6 +1,6 @@
 """Processes that are killed."""
 
-from django_redislock.engine.protocol import BLOCKING_POP_SECONDS
+from django_redislock.engine.protocol import HEARTBEAT_SECONDS
 from django_redislock.engine.store import WAITER_TTL_SECONDS
 from tests.servers import Node
 
@@ -63,7 +63,7 @@ def head(setting: Setting, dead: int = 1, lanes: int = 6) -> None:
         holder, waiters, live = queue(run, crew, node, dead)
         kill_all(waiters)
         # The longest is until they count as dead.
-        run.moment(run.random.choice((0, 0.1, WAITER_TTL_SECONDS + BLOCKING_POP_SECONDS)))
+        run.moment(run.random.choice((0, 0.1, WAITER_TTL_SECONDS + HEARTBEAT_SECONDS)))
         run.free()
         holder.ask("release", lock=run.lock)
         assert live.answer()

@@ -21,7 +21,7 @@ from redis.exceptions import ResponseError
 from django_redislock import signals
 from django_redislock.clock import now
 from django_redislock.engine import protocol, runners
-from django_redislock.engine.protocol import BLOCKING_POP_SECONDS
+from django_redislock.engine.protocol import HEARTBEAT_SECONDS
 from tests.servers import Node
 from tests.tools import wait_until
 
@@ -42,7 +42,7 @@ FACTS = {
     "short": 4,
     "operations": 2,
     "free_within": until_free(max(LEASES)),
-    "wake_within": AT_ONCE + BLOCKING_POP_SECONDS,
+    "wake_within": AT_ONCE + HEARTBEAT_SECONDS,
 }
 
 

@@ -138,7 +138,8 @@ def test_each_check_and_subcommand_has_a_heading() -> None:
 
 def test_each_key_is_documented() -> None:
     keys = Keys("p").of("<name>")
-    names = [keys.lock, keys.queue, keys.waiting, keys.index, keys.grant("<token>")]
+    names = [keys.lock, keys.queue, keys.waiting, keys.index]
+    names += [f"{keys.inboxes}<id>", f"{keys.inboxes}<id>:alive"]
     scripts = "".join(path.read_text() for path in (PACKAGE / "lua").glob("*.lua"))
     streams = {*re.findall(r"history \.\. '(\w+)'", scripts), "ended", "broken"}
     names += [f"{keys.history}{stream}" for stream in streams]
