@@ -22,7 +22,7 @@ from django_redislock import (
     testing,
 )
 from django_redislock.conf import Conf, Setting
-from django_redislock.health import CHECKS
+from django_redislock.health.results import CHECKS, REMEDIES
 from django_redislock.keys import Keys
 from django_redislock.lock_types import Options
 from django_redislock.management import subcommands
@@ -156,6 +156,10 @@ def first_cells(page: str, start: str, end: str) -> list[str]:
 def test_each_health_check_is_documented() -> None:
     found = first_cells("reference/health.md", "### Checks", "### Errors of `locking`")
     assert found == list(CHECKS)
+    page = (ROOT / "docs" / "reference" / "health.md").read_text().replace("`", "")
+    words = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", page)
+    for id, remedy in REMEDIES.items():
+        assert re.search(rf"^\| {id} \|.*\| {re.escape(remedy)}", words, re.MULTILINE), id
 
 
 def test_each_log_message_is_documented() -> None:
