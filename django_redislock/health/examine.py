@@ -57,7 +57,9 @@ def _worst(addresses: Sequence[str | None], findings: Sequence[Finding]) -> Find
     where = f"Of {len(findings)} servers, {addresses[findings.index(worst)]}"
     if all(each.summary == worst.summary for each in findings):
         where = f"All {len(findings)} servers"
-    facts = {"servers": [each.facts for each in findings]}
+    facts: dict[str, Any] = {"servers": [each.facts for each in findings]}
+    if needs := worst.facts.get("needs"):
+        facts["needs"] = needs
     return Finding(worst.id, worst.status, f"{where}: {worst.summary}", facts)
 
 
