@@ -12,49 +12,34 @@ from django.core.cache.backends.base import default_key_func
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 
-from .conf import Conf, Setting, conf
+from .conf import conf
 from .redaction import without_secrets
 
 Apps = Sequence[AppConfig] | None
 
-SETTINGS = tuple(
-    name for name, each in vars(Conf).items() if isinstance(each, Setting) and name != "cache"
-)
-
-SETTING_HINTS = {
-    "prefix": 'Example: REDISLOCK_PREFIX = "redislock".',
-    "timeout": "Example: REDISLOCK_TIMEOUT = 30 (seconds).",
-    "history": "Example: REDISLOCK_HISTORY = 1000 (events). 0 keeps no history.",
-    "redact": 'Example: REDISLOCK_REDACT = ["*password*"].',
-    "client": (
-        'Example: REDISLOCK_CLIENT = "project.redis.client", the dotted path of a callable that '
-        "returns a synchronous redis-py client."
-    ),
-    "async_client": (
-        'Example: REDISLOCK_ASYNC_CLIENT = "project.redis.async_client", the dotted path of a '
-        "callable that returns a redis.asyncio client."
-    ),
+SETTING_EXAMPLES = {
+    "prefix": '"redislock"',
+    "timeout": "30 (seconds)",
+    "history": "1000 (events). 0 keeps no history",
+    "redact": '["*password*"]',
+    "client": '"project.redis.client", a callable that returns a synchronous redis-py client',
+    "async_client": '"project.redis.async_client", a callable that returns a redis.asyncio client',
 }
+"""A valid value for each setting except ``REDISLOCK_CACHE``, for a hint."""
 
 
 @register(Tags.caches)
 def check_backend(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """E001: The cache alias does not exist. E002: The cache alias cannot store locks."""
     known = ", ".join(map(repr, caches.settings))
+    hint = f"Set REDISLOCK_CACHE to one of the cache aliases: {known}."
     try:
         alias = conf.cache
     except ImproperlyConfigured as error:
-        return [
-            _error(
-                "redislock.E001",
-                error,
-                f"Set REDISLOCK_CACHE to one of the cache aliases: {known}.",
-            )
-        ]
+        return [_error("redislock.E001", error, hint)]
     if alias not in caches.settings:
         text = f"REDISLOCK_CACHE is {without_secrets(repr(alias))}, which is not in CACHES."
-        hint = f"Add the alias to CACHES, or set REDISLOCK_CACHE to one of: {known}."
-        return [_error("redislock.E001", text, hint)]
+        return [_error("redislock.E001", text, f"{hint} Or add this alias to CACHES.")]
     if _setting_error("client"):
         return []  # check_settings reports it as E003.
     from .backends import supports_locks, unsupported_message
@@ -83,15 +68,17 @@ def _backend_hint(alias: str, error: ImproperlyConfigured) -> str:
 @register(Tags.caches)
 def check_settings(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
     """E003: A setting other than ``REDISLOCK_CACHE`` has an invalid value."""
+    errors = {name: _setting_error(name) for name in SETTING_EXAMPLES}
     return [
-        _error(
-            "redislock.E003",
-            error,
-            f"{SETTING_HINTS[name]} Remove the setting to use the default.",
-        )
-        for name in SETTINGS
-        if (error := _setting_error(name))
+        _error("redislock.E003", error, _setting_hint(name))
+        for name, error in errors.items()
+        if error
     ]
+
+
+def _setting_hint(name: str) -> str:
+    example = f"REDISLOCK_{name.upper()} = {SETTING_EXAMPLES[name]}"
+    return f"Example: {example}. Remove the setting to use the default."
 
 
 def _setting_error(name: str) -> ImproperlyConfigured | None:
@@ -135,8 +122,9 @@ def check_eviction(app_configs: Apps, **kwargs: Any) -> list[CheckMessage]:
             for each in servers[conf.cache].node_servers()
         ]
     except ImproperlyConfigured as error:
-        is_reported = _is_misconfigured(app_configs)
-        return [] if is_reported else [_error("redislock.E003", error, SETTING_HINTS["client"])]
+        if _is_misconfigured(app_configs):
+            return []
+        return [_error("redislock.E003", error, _setting_hint("client"))]
     except RedisError as error:
         text = (
             f"Could not read the eviction policy of the Redis server of the cache alias "

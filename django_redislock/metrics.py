@@ -11,10 +11,10 @@ import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import RLock
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from django.core.cache import caches
@@ -22,8 +22,9 @@ from django.dispatch import Signal
 
 from . import signals
 from .backends import servers, supports_locks, unsupported_message
-from .engine import queries
-from .engine.operations import Batch, Flow
+from .conf import conf
+from .engine import history, queries
+from .engine.operations import Batch, Call, Flow
 from .engine.runners import run
 from .manager import locks
 from .text import error_text
@@ -38,20 +39,50 @@ except ImportError as error:
         "pip install 'django-redislock[prometheus]'"
     ) from error
 
-T = TypeVar("T")
-
 logger = logging.getLogger("django_redislock")
 
 Labels: TypeAlias = Mapping[str, Callable[[str], object]]
 Values: TypeAlias = tuple[str, ...]
 
-WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
-HOLD_BUCKETS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)
+REPLY_TIMEOUT_SECONDS = 2.0
+"""A server that does not reply in this time counts as down."""
 
-PATIENCE = 2.0
-"""Seconds after which a server that does not respond counts as down."""
+RECENT_MINUTES = 10
+"""The window of ``redislock_server_recent_events``. It includes the current minute."""
 
-OWN_LABELS = ("using", "kind", "task", "le", "pid")
+# "livesum", because a dead process holds no locks and waits for none.
+PER_LOCK: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "held_locks": (Gauge, "Locks held by this process.", {"multiprocess_mode": "livesum"}),
+    "waiters": (
+        Gauge,
+        "Acquisitions of this process that wait for a lock.",
+        {"multiprocess_mode": "livesum"},
+    ),
+    "acquired_total": (Counter, "Locks acquired by this process.", {}),
+    "refused_total": (Counter, "Acquisitions that were not granted in time.", {}),
+    "failed_total": (Counter, "Acquisitions that ended with an error.", {}),
+    "lost_total": (Counter, "Locks lost while their holder was running.", {}),
+    "wait_seconds": (
+        Histogram,
+        "Seconds from the call to a successful acquisition.",
+        {"buckets": (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)},
+    ),
+    "hold_seconds": (
+        Histogram,
+        "Seconds from the acquisition of a lock to its release.",
+        {"buckets": (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)},
+    ),
+}
+"""The metrics with the labels of a lock: the type, the help text and further arguments."""
+
+COUNTED = {
+    signals.lock_acquired: "acquired_total",
+    signals.lock_refused: "refused_total",
+    signals.lock_failed: "failed_total",
+    signals.lock_lost: "lost_total",
+}
+
+RESERVED_LABELS = ("using", "kind", "task", "le", "pid")
 LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -65,8 +96,8 @@ def install(
 
     Args:
         registry: The registry that is exposed.
-        using: The cache aliases whose servers are asked at each scrape how many locks are held.
-            None means ``REDISLOCK_CACHE``. An empty list means no server.
+        using: The cache aliases whose servers are asked at each scrape. None means
+            ``REDISLOCK_CACHE``. An empty list means no server.
         labels: Additional labels, each with a function that returns the label's value for a lock's
             name: ``{"area": lambda name: name.partition(":")[0]}``. The function must return few
             different values, because Prometheus stores a time series for each. If it raises, the
@@ -81,7 +112,8 @@ def install(
         raise TypeError(f"registry must be a CollectorRegistry, got {registry!r}")
     aliases, labels = _aliases(using), _labels(labels)
     with _installing:
-        found = _installed.get(registry, _nobody)()
+        reference = _installed.get(registry)
+        found = reference() if reference else None
         if found is None:
             _installed[registry] = ref(_Metrics(registry, aliases, labels))
         elif (found.using, found.labels) != (aliases, labels):
@@ -91,16 +123,12 @@ def install(
             )
 
 
-def _nobody() -> None:
-    return None
-
-
 _installing = RLock()
 _installed: "WeakKeyDictionary[CollectorRegistry, ref[_Metrics]]" = WeakKeyDictionary()
 
 
 class Servers(Collector):
-    """A collector that asks servers at each scrape how many locks are held.
+    """A collector that asks servers at each scrape what they count for all processes.
 
     `install()` registers one. In the multiprocess mode of ``prometheus_client``, the registry is
     created again for each scrape, so register one there:
@@ -114,49 +142,48 @@ class Servers(Collector):
     def __init__(self, using: Iterable[str] | None = None) -> None:
         self.using = _aliases(using)
 
-    def describe(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
-        up = GaugeMetricFamily(
-            "redislock_server_up",
-            "1 if the server answered the last scrape, 0 if not.",
-            labels=["using"],
+    def describe(self) -> tuple[GaugeMetricFamily, ...]:
+        up = "1 if the server answered the last scrape, 0 if not."
+        held = "Locks held on the server by any process."
+        recent = f"Events of all processes in the last {RECENT_MINUTES} minutes."
+        return (
+            GaugeMetricFamily("redislock_server_up", up, labels=["using"]),
+            GaugeMetricFamily("redislock_server_held_locks", held, labels=["using"]),
+            GaugeMetricFamily("redislock_server_recent_events", recent, labels=["using", "event"]),
         )
-        held = GaugeMetricFamily(
-            "redislock_server_held_locks",
-            "Locks held on the server by any process.",
-            labels=["using"],
-        )
-        return up, held
 
     def collect(self) -> Iterable[Metric]:
-        up, held = self.describe()
+        up, held, recent = self.describe()
         for alias in (locks.alias,) if self.using is None else self.using:
-            count = _count(alias)
-            up.add_metric([alias], count is not None)
-            if count is not None:
-                held.add_metric([alias], count)
-        return up, held
+            try:
+                server = servers[alias]
+                flows = queries.count(server.keys), history.rates(server.keys)
+                count, rates = [run(server.client, _with_timeout(flow)) for flow in flows]
+            except Exception as error:  # The scrape of the other metrics must continue.
+                logger.warning(
+                    "Held locks not counted: using=%r error=%s", alias, error_text(error)
+                )
+                up.add_metric([alias], 0)
+                continue
+            up.add_metric([alias], 1)
+            held.add_metric([alias], count)
+            if conf.history:  # Otherwise the server counts no events.
+                for event, counts in rates.counts.items():
+                    recent.add_metric([alias, event], sum(counts[-RECENT_MINUTES:]))
+        return up, held, recent
 
 
-def _count(alias: str) -> int | None:
-    """Return how many locks are held, or None if the server does not say."""
-    try:
-        found = servers[alias]
-        return run(found.client, _soon(queries.count(found.keys)))
-    except Exception as error:  # The scrape of the other metrics must continue.
-        logger.warning("Held locks not counted: using=%r error=%s", alias, error_text(error))
-        return None
-
-
-def _soon(flow: Flow[T]) -> Flow[T]:
-    """Return the same flow with a limit of `PATIENCE` seconds for each reply."""
-    answer = None
+def _with_timeout(flow: Flow[Any]) -> Flow[Any]:
+    """Return the same flow with a limit of `REPLY_TIMEOUT_SECONDS` for each reply."""
+    reply = None
     while True:
         try:
-            op = flow.send(answer)
+            op = flow.send(reply)
         except StopIteration as stop:
-            result: T = stop.value
-            return result
-        answer = yield replace(op, limit=PATIENCE) if isinstance(op, Batch) else op
+            return stop.value
+        if isinstance(op, Batch | Call):
+            op = replace(op, limit=REPLY_TIMEOUT_SECONDS)
+        reply = yield op
 
 
 class _Metrics(Servers):
@@ -168,181 +195,106 @@ class _Metrics(Servers):
         super().__init__(using)
         self.labels = labels
         registry.register(self)  # First, because its collect() updates the gauges.
-        self._families = _Families(registry, tuple(labels))
+
+        def create(kind: Any, name: str, about: str, *own: str, **options: Any) -> Any:
+            label_names = (*own, *labels)
+            return kind(f"redislock_{name}", about, label_names, registry=registry, **options)
+
+        self._families = {
+            name: create(kind, name, about, "using", "kind", **options)
+            for name, (kind, about, options) in PER_LOCK.items()
+        }
+        self._force_released = create(
+            Counter,
+            "force_released_total",
+            "Holders whose lock this process force-released.",
+            "using",
+        )
+        self._skipped = create(
+            Counter,
+            "tasks_skipped_total",
+            "Tasks that were skipped because another instance was running or queued.",
+            "task",
+        )
         self._by_values: dict[Values, _Series] = {}
         self._by_acquisition: WeakKeyDictionary[object, _Series] = WeakKeyDictionary()
-        for signal, listener in self._listeners():
-            signal.connect(listener)
+        for signal in signals.LOCK_SIGNALS:
+            signal.connect(self._on_acquisition)
+        signals.lock_force_released.connect(self._on_force_released)
+        signals.task_skipped.connect(self._on_task_skipped)
 
     def collect(self) -> Iterable[Metric]:
         for series in list(self._by_values.values()):
-            series.held.show()
-            series.waiters.show()
+            series.update()
         return super().collect()
 
     def forget(self) -> None:
         """Forget all acquisitions, because a forked process holds no locks yet."""
         self._by_acquisition.clear()
         for series in self._by_values.values():
-            series.held.forget()
-            series.waiters.forget()
+            series.forget()
 
-    def _listeners(self) -> Iterator[tuple[Signal, Callable[..., None]]]:
-        yield signals.lock_waiting, self._waiting
-        yield signals.lock_acquired, self._acquired
-        yield signals.lock_refused, self._refused
-        yield signals.lock_failed, self._failed
-        yield signals.lock_released, self._released
-        yield signals.lock_lost, self._lost
-        yield signals.lock_force_released, self._force_released
-        yield signals.task_skipped, self._task_skipped
-
-    def _waiting(self, acquisition: object, **about: Any) -> None:
-        self._series(acquisition, about).waiters.add(acquisition)
-
-    def _acquired(self, acquisition: object, waited: float, **about: Any) -> None:
-        series = self._series(acquisition, about)
-        series.waiters.discard(acquisition)
-        series.held.add(acquisition)
-        series.acquired.inc()
-        series.wait_seconds.observe(waited)
-
-    def _refused(self, acquisition: object, **about: Any) -> None:
-        series = self._series(acquisition, about)
-        series.waiters.discard(acquisition)
-        series.refused.inc()
-
-    def _failed(self, acquisition: object, **about: Any) -> None:
-        series = self._series(acquisition, about)
-        series.waiters.discard(acquisition)
-        series.failed.inc()
-
-    def _released(self, acquisition: object, held: float, **about: Any) -> None:
-        series = self._series(acquisition, about)
-        series.held.discard(acquisition)
-        series.hold_seconds.observe(held)
-
-    def _lost(self, acquisition: object, **about: Any) -> None:
-        if acquisition is None:  # It has no acquisition of its own.
+    def _on_acquisition(self, signal: Signal, acquisition: object, **about: Any) -> None:
+        if acquisition is None:  # It began before this receiver was connected.
             return
-        series = self._series(acquisition, about)
-        series.held.discard(acquisition)
-        series.lost.inc()
-
-    def _force_released(self, using: str, name: str, tokens: Values, **about: Any) -> None:
-        self._families.force_released.labels(using, *self._more(name)).inc(len(tokens))
-
-    def _task_skipped(self, sender: Any, name: str, **about: Any) -> None:
-        task = getattr(sender, "name", None) or f"{sender.__module__}.{sender.__qualname__}"
-        self._families.skipped.labels(task, *self._more(name)).inc()
-
-    def _series(self, acquisition: object, about: Mapping[str, Any]) -> "_Series":
         series = self._by_acquisition.get(acquisition)
         if series is None:
-            values = about["using"], about["kind"], *self._more(about["name"])
+            values = about["using"], about["kind"], *self._own_labels(about["name"])
             series = self._by_values.get(values) or self._by_values.setdefault(
                 values, _Series(self._families, values)
             )
             self._by_acquisition[acquisition] = series
-        return series
+        series.update(acquisition, signal)
+        if signal in COUNTED:
+            series.metrics[COUNTED[signal]].inc()
+        if signal is signals.lock_acquired:
+            series.metrics["wait_seconds"].observe(about["waited"])
+        elif signal is signals.lock_released:
+            series.metrics["hold_seconds"].observe(about["held"])
 
-    def _more(self, name: str) -> Values:
-        return tuple(_value(label, make, name) for label, make in self.labels.items())
+    def _on_force_released(self, using: str, name: str, tokens: Values, **about: Any) -> None:
+        self._force_released.labels(using, *self._own_labels(name)).inc(len(tokens))
 
+    def _on_task_skipped(self, sender: Any, name: str, **about: Any) -> None:
+        task = getattr(sender, "name", None) or f"{sender.__module__}.{sender.__qualname__}"
+        self._skipped.labels(task, *self._own_labels(name)).inc()
 
-class _Families:
-    """The metrics without the values of their labels."""
-
-    def __init__(self, registry: CollectorRegistry, more: Values) -> None:
-        labels = ("using", "kind", *more)
-
-        def counter(name: str, about: str, labels: Values = labels) -> Counter:
-            return Counter(f"redislock_{name}", about, labels, registry=registry)
-
-        def gauge(name: str, about: str) -> Gauge:
-            # A dead process holds no locks and waits for none.
-            return Gauge(
-                f"redislock_{name}", about, labels, registry=registry, multiprocess_mode="livesum"
-            )
-
-        def histogram(name: str, about: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(
-                f"redislock_{name}", about, labels, registry=registry, buckets=buckets
-            )
-
-        self.held = gauge("held_locks", "Locks held by this process.")
-        self.waiters = gauge("waiters", "Acquisitions of this process that wait for a lock.")
-        self.acquired = counter("acquired_total", "Locks acquired by this process.")
-        self.refused = counter("refused_total", "Acquisitions that were not granted in time.")
-        self.failed = counter("failed_total", "Acquisitions that ended with an error.")
-        self.lost = counter(
-            "lost_total",
-            "Locks lost while their holder was running. Killed holders are not counted.",
-        )
-        self.wait_seconds = histogram(
-            "wait_seconds",
-            "Seconds from the call to a successful acquisition.",
-            WAIT_BUCKETS,
-        )
-        self.hold_seconds = histogram(
-            "hold_seconds", "Seconds from the acquisition of a lock to its release.", HOLD_BUCKETS
-        )
-        self.force_released = counter(
-            "force_released_total",
-            "Holders whose lock this process force-released.",
-            ("using", *more),
-        )
-        self.skipped = counter(
-            "tasks_skipped_total",
-            "Tasks that were skipped because another instance was running or queued.",
-            ("task", *more),
-        )
+    def _own_labels(self, name: str) -> Values:
+        return tuple(_label_value(label, make, name) for label, make in self.labels.items())
 
 
 class _Series:
-    """The metrics for one combination of label values. All of them start at 0 together, because
-    Prometheus does not see an increase of a time series that did not exist before."""
+    """The metrics for one combination of label values.
 
-    def __init__(self, families: _Families, values: Values) -> None:
-        self.held = _Present(families.held.labels(*values))
-        self.waiters = _Present(families.waiters.labels(*values))
-        self.acquired = families.acquired.labels(*values)
-        self.refused = families.refused.labels(*values)
-        self.failed = families.failed.labels(*values)
-        self.lost = families.lost.labels(*values)
-        self.wait_seconds = families.wait_seconds.labels(*values)
-        self.hold_seconds = families.hold_seconds.labels(*values)
+    All of them start at 0 together, because Prometheus does not see an increase of a time series
+    that did not exist before. References to acquisitions are weak, because a lock object that no
+    longer exists sends no signal.
+    """
 
-
-class _Present:
-    """The acquisitions of a gauge. The references are weak, because a lock object that no longer
-    exists sends no signal."""
-
-    def __init__(self, gauge: Gauge) -> None:
-        self._gauge = gauge
+    def __init__(self, families: Mapping[str, Any], values: Values) -> None:
+        self.metrics = {name: family.labels(*values) for name, family in families.items()}
         self.forget()
 
     def forget(self) -> None:
         self._lock = RLock()
-        self._there: WeakSet[object] = WeakSet()
+        self._holders: WeakSet[object] = WeakSet()
+        self._waiters: WeakSet[object] = WeakSet()
 
-    def add(self, acquisition: object) -> None:
+    def update(self, acquisition: object = None, signal: Signal | None = None) -> None:
+        """Set the gauges, after a signal of an acquisition if one is given."""
         with self._lock:
-            self._there.add(acquisition)
-            self.show()
-
-    def discard(self, acquisition: object) -> None:
-        with self._lock:
-            if acquisition in self._there:
-                self._there.discard(acquisition)
-                self.show()
-
-    def show(self) -> None:
-        with self._lock:
-            self._gauge.set(len(self._there))
+            if acquisition is not None:
+                self._waiters.discard(acquisition)
+                self._holders.discard(acquisition)
+            if signal is signals.lock_waiting:
+                self._waiters.add(acquisition)
+            elif signal is signals.lock_acquired:
+                self._holders.add(acquisition)
+            self.metrics["held_locks"].set(len(self._holders))
+            self.metrics["waiters"].set(len(self._waiters))
 
 
-def _value(label: str, make: Callable[[str], object], name: str) -> str:
+def _label_value(label: str, make: Callable[[str], object], name: str) -> str:
     try:
         value = str(make(name))
     except Exception:
@@ -371,7 +323,8 @@ def _labels(labels: object) -> dict[str, Callable[[str], object]]:
     if not isinstance(labels, Mapping):
         raise TypeError(f"labels must be a mapping of names to callables, got {labels!r}")
     for name, make in labels.items():
-        if not isinstance(name, str) or not LABEL.fullmatch(name) or name in OWN_LABELS:
+        is_name = isinstance(name, str) and LABEL.fullmatch(name)
+        if not is_name or name in RESERVED_LABELS:
             raise ValueError(f"labels must have valid names that are not reserved, got {name!r}")
         if not callable(make) or inspect.iscoroutinefunction(make):
             raise TypeError(f"labels[{name!r}] must be a synchronous function, got {make!r}")

@@ -98,10 +98,6 @@ class Hit(NamedTuple):
 # Find the prose of a file
 
 
-def texts_of(path: Path) -> Iterator[Text]:
-    return READERS[path.suffix](path.read_text())
-
-
 def python_texts(source: str) -> Iterator[Text]:
     """Yield docstrings, messages (string literals with at least four words) and comments."""
     nodes = list(ast.walk(ast.parse(source)))

@@ -58,8 +58,9 @@ class ReaderInbox(Inbox):
         """
         # Before Redis 7.0.8, less than a millisecond counts as 0, which waits indefinitely.
         seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
-        late = min(max(left - seconds, protocol.FINAL_REPLY_TIMEOUT_SECONDS), REPLY_TIMEOUT_SECONDS)
-        return ("BLPOP", *self.lists, transport.below_timeout(client, seconds)), seconds + late
+        late = max(left - seconds, protocol.FINAL_REPLY_TIMEOUT_SECONDS)
+        pop = "BLPOP", *self.lists, transport.below_timeout(client, seconds)
+        return pop, seconds + min(late, REPLY_TIMEOUT_SECONDS)
 
     def _take_in(self, reply: Any) -> None:
         if isinstance(reply, ResponseError):
@@ -143,8 +144,10 @@ class ThreadInbox(ReaderInbox):
             node = transport.node_for_key(client, self.lists[0])
             pop, limit = self._pop(node, left)
             self._take_in(*transport.call(node, [pop], limit))
-        except (ConnectionError, TimeoutError):
+        except (ConnectionError, TimeoutError) as error:
             self.tell_all(True)  # the next acquisition shows whether Redis responds
+            if isinstance(error, TimeoutError) and clock.now() >= began + left:
+                raise
         except ResponseError as error:
             self.tell_all(error)
 

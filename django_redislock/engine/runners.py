@@ -167,7 +167,8 @@ os.register_at_fork(after_in_child=_loop_inboxes.clear)
 def _thread_inbox(client: Client, keys: LockKeys) -> ThreadInbox:
     """Return the inbox of the threads of this process for a lock."""
     if isinstance(client, Nodes):
-        inboxes: dict[Any, ThreadInbox] = client.inboxes  # not in the dictionary, because the reader refers to the client
+        # Not in the dictionary, because the reader refers to the client.
+        inboxes: dict[Any, ThreadInbox] = client.inboxes
     else:
         inboxes = _thread_inboxes.setdefault(client.connection_pool, {})
     # The pid, because uWSGI forks without Python's hooks.

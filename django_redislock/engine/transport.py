@@ -240,7 +240,7 @@ async def _acall_server(
     if client.connection and len(commands) == 1 and not once:  # a single-connection client
         return [await _aexecute(client, commands[0])]
     pool = client.connection_pool
-    gate = _gates.get(pool) or _gates.setdefault(pool, Gate())
+    gate = _gates.get(pool) or _gates.setdefault(pool, Gate(pool.max_connections))
     # A holder does not wait behind those that wait for it. It brings no patience with it either.
     await gate.enter(is_first=not pool_wait)
     try:
@@ -386,8 +386,8 @@ class Gate:
     more connections would only take those that the rest of the program needs.
     """
 
-    def __init__(self) -> None:
-        self._free = MAX_CALLS
+    def __init__(self, max_connections: int) -> None:
+        self._free = min(MAX_CALLS, max_connections)
         self._first: deque[asyncio.Future[None]] = deque()
         self._others: deque[asyncio.Future[None]] = deque()
 

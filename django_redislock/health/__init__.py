@@ -1,11 +1,11 @@
-"""Whether locking works now: a probe of it, and findings on what it stands on.
+"""Health checks: whether locking works now, and what could make it fail.
 
-Nothing here is asked of Redis unless somebody wants to know; no lock depends on it.
+No lock depends on these modules. They send commands only when an operator asks for a check.
 """
 
-from .examining import CHECKS, examine, unreached
-from .finding import Finding, Health
-from .probing import ping
-from .resources import eviction_policy
+from .examine import examine, unreached
+from .probe import ping
+from .results import CHECKS, Finding, Health
+from .server_info import eviction_policy
 
 __all__ = ["CHECKS", "Finding", "Health", "eviction_policy", "examine", "ping", "unreached"]

@@ -55,7 +55,8 @@ SCRIPTS = {
         "redis.call('SET', inboxes .. name, 'forgotten')",
     ),
     "tells nobody of a release": Planted(
-        "  grant_to_waiters(lock, nil, own, granted)\n  if lock.used == 0 then", "  if lock.used == 0 then"
+        "  grant_to_waiters(lock, nil, own, granted)\n  if lock.used == 0 then",
+        "  if lock.used == 0 then",
     ),
     "denies that it was held": Planted(
         "table.concat(granted, ' ') or 1",

@@ -336,6 +336,10 @@ def test_each_shard_stores_a_part_of_the_locks(alias_on, own_server, own_redis):
         assert asyncio.run(_ahold(own))
         assert len(own.history()) == len(names) + 1
         assert len(own.health().get("eviction").facts["servers"]) == 2
+        own_redis.execute_command("ACL", "SETUSER", "default", "-info")
+        eviction = own.health().get("eviction")
+        own_redis.execute_command("ACL", "SETUSER", "default", "+info")
+        assert (eviction.status, eviction.remedy) == ("unknown", "Grant the user +info.")
 
 
 def test_the_health_check_interval_of_the_alias_is_used(alias_on, own_server, own_redis):

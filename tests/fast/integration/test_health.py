@@ -1,8 +1,11 @@
 """Whether locking works now: `ping()` and `health()`, against servers that are well and ill."""
 
 import asyncio
+import contextlib
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import redis
@@ -17,9 +20,8 @@ from django_redislock import LockLost, locks
 from django_redislock.backends import servers
 from django_redislock.engine.renewer import thread_renewer
 from django_redislock.engine.runners import run
-from django_redislock.health import CHECKS, examining, probing, resources
-from django_redislock.health.finding import Finding, Health
-from django_redislock.health.told import NotTold, Told
+from django_redislock.health import CHECKS, Finding, Health, examine, ping
+from django_redislock.health.server_info import check_info
 from django_redislock.testing import EmbeddedServer
 from tests.lock_fixtures import CORE, DJANGO_REDIS
 from tests.lock_tools import commands, hanging, start, within
@@ -82,6 +84,16 @@ def fill(client):
     client.config_set("maxmemory", 0)
     client.set("stuffing", "x" * 2_000_000)
     client.config_set("maxmemory", client.info("memory")["used_memory"] - 1_000_000)
+
+
+BEFORE_EXERCISE = 11 + 2 + 1
+"""Round trips with TIME, a ping, and one to see what the server refuses."""
+
+
+def examined(meddle, after, timeout=5):
+    """What the health check finds at the alias `own`, with something done in between."""
+    own = servers["own"]
+    return run(own.client, meddled(examine(own, thread_renewer, timeout), meddle, after))
 
 
 def meddled(flow, meddle, after):
@@ -165,7 +177,7 @@ def test_a_cancelled_ping_keeps_nothing(own_locks, own_server, own_redis):
 def test_a_probe_that_the_server_dropped_is_lost(own_locks, own_redis):
     server = servers["own"]
     with pytest.raises(LockLost, match="server deleted it"):
-        run(server.client, meddled(probing.ping(server, thread_renewer, 2), own_redis.flushdb, 1))
+        run(server.client, meddled(ping(server, thread_renewer, 2), own_redis.flushdb, 1))
 
 
 def test_a_full_server_is_an_error(own_locks, own_redis):
@@ -236,6 +248,7 @@ def test_no_server_is_a_finding(alias_on):
     assert set(others.values()) == {"unknown"}
 
 
+@pytest.mark.hurried
 def test_a_server_that_hangs_is_found_in_time(own_locks, own_server):
     own_locks.ping()
     with hanging(own_server), within(3):
@@ -247,9 +260,7 @@ def test_a_server_that_hangs_is_found_in_time(own_locks, own_server):
 def test_a_server_that_dies_meanwhile_is_found(alias_on):
     with EmbeddedServer() as server:
         alias_on(server.url)
-        there = servers["own"]
-        flow = examining.examine(there, thread_renewer, 5)
-        found = run(there.client, meddled(flow, server.stop, examining.SAMPLES + 1))
+        found = examined(server.stop, after=11)
     assert found.get("connection").status == "ok"
     assert found.get("locking").status == "failed"
     assert found.get("scripts").status == "unknown"
@@ -319,9 +330,14 @@ def test_a_failed_snapshot(alias_on, aof):
     assert found.get("locking").status == "failed"  # MISCONF
 
 
+def status_of(id, info):
+    """The status of a check for a reply to INFO that no server here gives."""
+    return next(each.status for each in check_info(info) if each.id == id)
+
+
 def test_a_file_that_can_not_be_appended_to():
-    told = Told("aof_enabled:1\r\naof_last_write_status:err")
-    assert resources.persistence(told).status == "failed"
+    info = "aof_enabled:1\r\naof_last_write_status:err"
+    assert status_of("persistence", info) == "failed"
 
 
 def test_a_primary_that_lacks_its_replicas(own_locks, own_redis):
@@ -354,24 +370,23 @@ def test_a_primary_and_its_replica(alias_on, own_locks, own_redis, replica):
     assert found.facts["in_sync_replicas"] == 1
 
 
-def test_clock():
-    def found(offset):
-        return examining._clock([examining.Sample(0.002, offset), examining.Sample(0.5, 60)])
+@pytest.mark.parametrize(
+    ("ahead", "status", "side"),
+    [(0.4, "ok", "ahead"), (60, "warning", "ahead"), (-60, "warning", "behind")],
+)
+def test_clock(own_locks, monkeypatch, ahead, status, side):
+    here = time.time
+    monkeypatch.setattr(time, "time", lambda: here() - ahead)
+    found = own_locks.health().get("clock")
+    assert found.status == status
+    assert found.facts["offset_ms"] == pytest.approx(ahead * 1000, abs=300)
+    assert side in found.summary
 
-    assert found(0.4).status == "ok"
-    assert found(0.4).facts == {"offset_ms": 400, "uncertainty_ms": 1}
-    assert "400.0 ms ahead" in found(0.4).summary
-    assert found(-5).status == "warning"
-    assert "behind" in found(-5).summary
-    with pytest.raises(NotTold, match="BUSY"):
-        found(ResponseError("BUSY"))
 
-
-def test_round_trip():
-    slow = [examining.Sample(seconds, 0) for seconds in (0.01, 0.02, 0.9)]
-    found = examining._round_trip(slow)
+def test_round_trip(own_locks, own_redis):
+    found = examined(partial(own_redis.client_pause, 600), after=5).get("round_trip")
     assert found.status == "warning"
-    assert found.facts == {"median_ms": 20, "worst_ms": 900, "samples": 3}
+    assert found.facts["worst_ms"] >= 500 > found.facts["median_ms"]
 
 
 @pytest.mark.parametrize(
@@ -381,16 +396,17 @@ def test_round_trip():
         ("redis_version:6.0.16", "failed"),
         ("redis_version:7.2.4\r\nvalkey_version:9.1.0", "ok"),
         ("redis_version:7.2.4\r\nvalkey_version:7.1.0", "failed"),
+        ("redis_version:unstable", "unknown"),
+        ("role:master", "unknown"),
     ],
 )
 def test_version(info, status):
-    assert resources.version(Told(info.encode())).status == status
+    assert status_of("version", info.encode()) == status
 
 
-@pytest.mark.parametrize("info", ["redis_version:unstable", "role:master"])
-def test_a_version_that_is_not_told(info):
-    with pytest.raises(NotTold, match="version"):
-        resources.version(Told(info))
+def test_a_problem_has_a_remedy(own_locks):
+    for found in own_locks.health().findings:
+        assert bool(found.remedy) == (found.status != "ok"), found
 
 
 def test_client(alias_on, own_server):
@@ -432,7 +448,7 @@ def test_what_may_not_be_asked_is_unknown(alias_on, own_server, own_redis, rule)
     assert {id for id, status in statuses(found).items() if status == "unknown"} == unknown
     for id in unknown:
         assert found.get(id).facts["needs"] == "+info"
-        assert "+info" in found.get(id).summary
+        assert found.get(id).remedy == "Grant the user +info."
     assert "failed" not in statuses(found).values()
     own_redis.execute_command("ACL", "SETUSER", "app", "+info")
     assert "unknown" not in statuses(own.health()).values()
@@ -466,7 +482,7 @@ def test_a_user_who_may_not_ask_for_the_time(alias_on, own_server, own_redis):
     found = own.health()
     assert found.get("clock").status == "unknown"
     assert found.get("clock").facts == {"needs": "+time"}
-    assert found.get("round_trip").facts["samples"] == examining.SAMPLES
+    assert found.get("round_trip").facts["samples"] == 10
     assert found.get("locking").status == "failed"  # the scripts ask for it too
 
 
@@ -490,23 +506,17 @@ def test_a_server_that_is_busy_lacks_no_right(own_locks, busy):
     assert all("BUSY" in each.summary and not each.facts for each in asked)
 
 
-@pytest.mark.parametrize("after", [2, 7])
-def test_a_lock_that_the_rehearsal_loses(own_locks, own_redis, after):
-    server = servers["own"]
-    rehearsal = probing.Rehearsal(server, thread_renewer, 5)
-    with pytest.raises(LockLost):
-        run(server.client, meddled(rehearsal.run(), own_redis.flushdb, after))
+@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (7, "release")])
+def test_a_lock_that_the_exercise_loses(own_locks, own_redis, after, step):
+    found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
+    assert found.get("scripts").facts == {"step": step, "error": "LockLost"}
     assert leftovers(own_redis) == []
 
 
-def test_a_server_too_slow_for_the_rehearsal_is_an_error(own_locks, own_redis):
-    server = servers["own"]
-    rehearsal = probing.Rehearsal(server, thread_renewer, 5)
-
-    def out_of_time():
-        rehearsal._until = 0.0
-
-    with pytest.raises(TimeoutError, match="in time"):
-        run(server.client, meddled(rehearsal.run(), out_of_time, 1))
-    assert rehearsal.step == "queue"
+@pytest.mark.hurried
+def test_a_server_that_hangs_in_the_exercise(own_locks, own_server, own_redis):
+    with contextlib.ExitStack() as stack, within(5):
+        hang = partial(stack.enter_context, hanging(own_server))
+        found = examined(hang, BEFORE_EXERCISE + 2, timeout=0.5)
+    assert found.get("scripts").facts == {"step": "queue", "error": "TimeoutError"}
     wait_until(lambda: leftovers(own_redis) == [])

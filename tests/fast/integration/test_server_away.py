@@ -127,31 +127,13 @@ def test_what_is_to_be_released_does_not_delay_the_report_of_a_loss(own_locks):
 
 def test_what_is_granted_when_its_lease_is_over_already_is_an_error(moving_clock):
     lock = locks.lock("a", timeout=30, blocking=False)
-    call = acquire_call(lock, 0)
+    call = acquire_call(lock)
     flow = lock._acquire(call)
     answer = _perform(call.targets[0][0].client, next(flow))
     moving_clock.forward(31)
     with pytest.raises(TimeoutError, match="had expired"):
         flow.send(answer)
     free(locks, "a")
-
-
-@pytest.mark.parametrize("wait", [0.1, 60])
-def test_a_wait_that_is_not_answered_is_repeated_while_there_is_time(hold, wait):
-    hold("a")
-    lock = locks.lock("a")
-    call = acquire_call(lock, clock.now() + wait)
-    client, flow = call.targets[0][0].client, lock._acquire(call)
-    request = flow.send(_perform(client, next(flow)))  # after it joined an inbox
-    assert isinstance(flow.send(_perform(client, request)), Wait)
-    if wait < 1:
-        with pytest.raises(TimeoutError):
-            flow.throw(TimeoutError)
-    else:
-        assert _perform(client, flow.throw(TimeoutError)) == 0
-        flow.close()
-    [lease] = call.leases
-    run(client, protocol.release(lease.keys, lease.token))
 
 
 def test_a_restarted_server_is_used_again_at_once(own_locks, own_server):

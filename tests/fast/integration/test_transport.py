@@ -1,6 +1,8 @@
 """The connections that locks use: of the client's pool, never with an unread reply."""
 
 import time
+from contextlib import suppress
+from itertools import count
 from threading import Thread
 
 import pytest

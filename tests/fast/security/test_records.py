@@ -207,7 +207,7 @@ def test_a_forged_grant_is_ignored(tenant):
         return [key.removesuffix(b":alive") for key in found]
 
     with locks.lock(GOOD, blocking=False):
-        waits = start(locks.lock(GOOD).acquire, blocking_timeout=1)
+        waits = start(locks.lock(GOOD, blocking_timeout=1).acquire)
         [inbox] = wait_until(inboxes)
         for forged in (b"", b"\xff", b"nan 1 1", b"9" * 5000, b"1 2", b"-1 5 1", b"1 0 1"):
             tenant.client.rpush(inbox, forged)
@@ -219,7 +219,7 @@ def test_a_forged_grant_is_ignored(tenant):
 def test_an_inbox_of_another_type_fails_no_release(tenant):
     lock = locks.lock(GOOD, blocking=False)
     assert lock.acquire()
-    waits = start(locks.lock(GOOD).acquire, blocking_timeout=20)
+    waits = start(locks.lock(GOOD, blocking_timeout=20).acquire)
     [alive] = wait_until(lambda: tenant.client.keys(f"{keys_of(GOOD).inboxes}*:alive"))
     tenant.client.set(alive.removesuffix(b":alive"), "x", px=5000)
     lock.release()

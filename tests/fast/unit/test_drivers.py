@@ -115,7 +115,7 @@ def test_a_pool_that_is_reset_meanwhile_costs_no_answer() -> None:
         await connection.disconnect()
         return answers
 
-    assert with_async_client(use) == [None]
+    assert with_async_client(use) == [[None]]
 
 
 def test_where_no_thread_can_be_started_the_caller_does_it_all(client: redis.Redis) -> None:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from django_redislock.lock_state import STATES
 from tests.colours import contrast
 from tests.tools import ROOT
 
@@ -130,3 +131,11 @@ def test_text_has_contrast_and_is_not_cut(path: Path, scheme: str) -> None:
 def test_contrast_is_that_of_wcag() -> None:
     assert contrast("#fff", "#000000") == pytest.approx(21)
     assert contrast("#808080", "#ffffff") == pytest.approx(3.95, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["lock-lifecycle", "on-call"])
+def test_states_have_the_names_of_the_admin_and_the_terminal(name: str) -> None:
+    picture = Picture(ROOT / "docs" / "images" / f"{name}.svg", "light")
+    assert {str(state.label) for state in STATES.values()} <= {
+        each.text for each in picture.texts()
+    }

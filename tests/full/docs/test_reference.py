@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +23,8 @@ from django_redislock import (
     testing,
 )
 from django_redislock.conf import Conf, Setting
-from django_redislock.health import CHECKS
+from django_redislock.engine.history import RATES
+from django_redislock.health.results import CHECKS, REMEDIES
 from django_redislock.keys import Keys
 from django_redislock.lock_types import Options
 from django_redislock.management import subcommands
@@ -118,15 +120,44 @@ def test_each_signal_is_documented() -> None:
     assert names <= in_first_cells(text("signals"))
 
 
-def test_each_metric_is_documented_and_the_alerts_use_no_other() -> None:
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+
+
+def exported() -> dict[str, set[str]]:
+    """The names of the samples by the name in the documentation."""
     registry = CollectorRegistry()
     metrics.install(registry=registry, using=[])
-    families = [*registry.collect(), *metrics.Servers().describe()]
-    names = {each.name + "_total" * (each.type == "counter") for each in families}
-    assert names == {name for name in in_first_cells(text("metrics")) if "redislock_" in name}
-    page = (ROOT / "docs" / "production" / "monitoring.md").read_text()
-    used = re.findall(r"\b(redislock_\w+?)(?:_total|_bucket|_count|_sum)?\b", page)
-    assert set(used) <= {family.name for family in families}
+    return {
+        family.name + "_total" * (family.type == "counter"): {
+            family.name + suffix for suffix in SUFFIXES[family.type]
+        }
+        for family in registry.collect()
+    }
+
+
+def check_queries(text: str) -> None:
+    assert set(re.findall(r"\bredislock_\w+", text)) <= set().union(*exported().values())
+    assert set(re.findall(r'\bevent!?="(\w+)"', text)) <= {*RATES}
+
+
+def test_each_metric_is_documented_and_the_alerts_use_no_other() -> None:
+    documented = {name for name in in_first_cells(text("metrics")) if "redislock_" in name}
+    assert exported().keys() == documented
+    check_queries((ROOT / "docs" / "production" / "monitoring.md").read_text())
+
+
+def test_the_dashboard_for_grafana_can_be_imported_and_uses_metrics_that_exist() -> None:
+    board = json.loads((ROOT / "docs" / "production" / "grafana-dashboard.json").read_text())
+    required = {"title", "uid", "schemaVersion", "version", "panels", "templating", "time"}
+    assert required <= board.keys()
+    assert board["id"] is None  # Grafana gives it an id.
+    panels, variables = board["panels"], board["templating"]["list"]
+    for panel in panels:
+        assert {"id", "type", "title", "datasource", "gridPos", "fieldConfig"} <= panel.keys()
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    check_queries("\n".join(queries + [each["query"] for each in variables]))
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(board)))
+    assert used == {each["name"] for each in variables} | {"__rate_interval"}
 
 
 def test_each_check_and_subcommand_has_a_heading() -> None:
@@ -157,6 +188,10 @@ def first_cells(page: str, start: str, end: str) -> list[str]:
 def test_each_health_check_is_documented() -> None:
     found = first_cells("reference/health.md", "### Checks", "### Errors of `locking`")
     assert found == list(CHECKS)
+    page = (ROOT / "docs" / "reference" / "health.md").read_text().replace("`", "")
+    words = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", page)
+    for id, remedy in REMEDIES.items():
+        assert re.search(rf"^\| {id} \|.*\| {re.escape(remedy)}", words, re.MULTILINE), id
 
 
 def test_each_log_message_is_documented() -> None:
