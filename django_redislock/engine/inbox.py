@@ -59,7 +59,7 @@ class ReaderInbox(Inbox):
         # Before Redis 7.0.8, less than a millisecond counts as 0, which waits indefinitely.
         seconds = max(0.002, min(left, self.heartbeat_due - clock.now()))
         late = max(left - seconds, protocol.FINAL_REPLY_TIMEOUT_SECONDS)
-        pop = "BLPOP", *self.lists, transport.below_timeout(client, seconds)
+        pop: Command = ("BLPOP", *self.lists, transport.below_timeout(client, seconds))
         return pop, seconds + min(late, REPLY_TIMEOUT_SECONDS)
 
     def _take_in(self, reply: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from ..engine.operations import Flow, RawCommands
-from ..engine.runners import text
+from ..engine.parsing import text
 from ..engine.store import REPLY_TIMEOUT_SECONDS
 from .results import Finding, describe
 

@@ -56,7 +56,7 @@ local function grant_to_waiters(lock, caller, own, granted)
         if waiter.inbox == own then
           granted[#granted + 1] = grant
         else
-          redis.pcall('RPUSH', waiter.inbox, grant) -- else the next heartbeat finds the grant
+          read('RPUSH', waiter.inbox, grant) -- an inbox of another type fails no release
           redis.call('PEXPIRE', waiter.inbox, MESSAGE_TTL_MS)
         end
       end

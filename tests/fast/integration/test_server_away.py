@@ -9,7 +9,7 @@ from django_redislock import LockLost, clock, locks
 from django_redislock.engine import protocol, renewer
 from django_redislock.engine.operations import Wait
 from django_redislock.engine.renewer import thread_renewer
-from django_redislock.engine.runners import _perform, run
+from django_redislock.engine.runners import _perform
 from django_redislock.lock_types.base import release_in_background
 from tests.lock_tools import acquire_call, free, lease_of, start, waiting, within
 from tests.tools import wait_until

@@ -133,7 +133,7 @@ def test_an_interrupt_at_any_step_leaves_the_connection_to_others(client, limit)
         if not struck:
             break
         places |= {*struck}
-    assert {"_send_and_read", "_attempt"} <= places
+    assert {"call", "_attempt"} <= places
     lock.release()
 
 
