@@ -9,7 +9,7 @@ end
 -- Return the reply to a command that reads. A key of another type counts as empty.
 local function read(...)
   local reply = redis.pcall(...)
-  if not reply or not reply.err then return reply end
+  if type(reply) ~= 'table' or not reply.err then return reply end
   if string.find(reply.err, 'WRONGTYPE') then return {} end
   return redis.call(...)
 end
