@@ -96,7 +96,7 @@ def route(
     positions: dict[Any, list[int]] = {}
     node = None
     for position, command in enumerate(commands):
-        key = _key(command)
+        key = key_of(command)
         if node is None or key:
             node = nodes.client_for(key)
         positions.setdefault(node, []).append(position)
@@ -125,12 +125,12 @@ def _followed(
             _, reply = yield 0, node, [("ASKING",), command]
         else:
             yield pause, None, []  # during which the client may learn of another node
-            [reply] = yield 0, nodes.client_for(_key(command)), [command]
+            [reply] = yield 0, nodes.client_for(key_of(command)), [command]
         pause = min(pause * 2 or MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
     return reply
 
 
-def _key(command: Any) -> str:
+def key_of(command: Any) -> str:
     """Return the first key of a command that has one, else an empty string."""
     name, *rest = command
     if name in ("EVALSHA", "EVAL"):

@@ -9,7 +9,6 @@ import math
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,16 +22,14 @@ from redis.exceptions import ConnectionError, MaxConnectionsError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..backends import AsyncClient, Client, Nodes
-from ..backends.cluster import AsyncNode, is_readonly, route
+from ..backends.cluster import AsyncNode, is_readonly, key_of, route
+from .gate import LoopGate, ThreadGate, loop_gates, thread_gates
 from .operations import Command
 
 T = TypeVar("T")
 
 POOL_WAIT_SECONDS = 2.0
 """Seconds to wait for a connection if all that a pool may have are in use."""
-
-MAX_CALLS = 2
-"""Calls of one event loop that use a pool at the same time."""
 
 POLL_INTERVAL_SECONDS = 0.005
 """Seconds between two attempts to get what another thread or server is about to release."""
@@ -81,13 +78,22 @@ def call(
     """
     if isinstance(client, Nodes):
         return _call_nodes(client, commands, limit, pool_wait)
-    deadline = None if limit is None else time.monotonic() + limit
     if client.connection:  # the client has no other
+        deadline = None if limit is None else time.monotonic() + limit
         with _single_connection_lock(client):
             return _attempt(client.connection, commands, deadline)
     pool = client.connection_pool
-    connection = get_connection(pool, deadline, pool_wait)
+    gate = thread_gates.get(pool) or thread_gates.setdefault(
+        pool, ThreadGate(pool.max_connections)
+    )
     try:
+        gate.turns.popleft()
+    except IndexError:
+        gate.wait(is_urgent=not pool_wait)  # see `acall`
+    connection = None
+    try:
+        deadline = None if limit is None else time.monotonic() + limit
+        connection = get_connection(pool, deadline, pool_wait)
         # Since redis-py 7.0, a pool that listens for maintenance notifications hands out
         # connections on which somebody left a reply unread.
         listens = getattr(pool, "maint_notifications_enabled", None)
@@ -109,7 +115,11 @@ def call(
                 _disconnect_idle(pool)
         return replies
     finally:
-        pool.release(connection)
+        if connection:
+            pool.release(connection)
+        gate.turns.append(None)
+        if gate.waiting:
+            gate.wake()
 
 
 def _call_nodes(
@@ -143,15 +153,23 @@ async def acall(
     task = asyncio.current_task()
     cancellations = task.cancelling() if task else 0
     exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
+    pool = node_for_commands(client, commands).connection_pool
+    gate = loop_gates.get(pool) or loop_gates.setdefault(pool, LoopGate(pool.max_connections))
+    # A call that has no time for a full pool is vital: the others may wait for its lock.
+    await gate.enter(limit, is_urgent=not pool_wait)
+    has_reply = False
     try:
         reply = exchange(client, commands, once, pool_wait)
         replies: list[Any] = await (reply if limit is None else _within(limit, reply))
+        has_reply = True
     except (ConnectionError, RedisTimeoutError, TimeoutError) as error:
         if isinstance(client, Nodes):
             client.refresh()
         if isinstance(error, TimeoutError):
             raise RedisTimeoutError("Redis did not respond in time") from error
         raise
+    finally:
+        gate.leave(has_reply=has_reply)
     if task and task.cancelling() > cancellations:
         # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
         raise asyncio.CancelledError
@@ -183,6 +201,11 @@ async def _aroute(
     except StopIteration as end:
         routed: list[Any] = end.value
         return routed
+
+
+def node_for_commands(client: Any, commands: Sequence[Command]) -> Any:
+    """Return the client of the server that gets the first of the commands."""
+    return client.client_for(key_of(commands[0])) if isinstance(client, Nodes) else client
 
 
 def node_for_key(client: Any, key: str) -> Any:
@@ -240,22 +263,6 @@ async def _acall_server(
     if client.connection and len(commands) == 1 and not once:  # a single-connection client
         return [await _aexecute(client, commands[0])]
     pool = client.connection_pool
-    gate = _gates.get(pool) or _gates.setdefault(pool, Gate(pool.max_connections))
-    # A holder does not wait behind those that wait for it. It brings no patience with it either.
-    await gate.enter(is_first=not pool_wait)
-    try:
-        replies = await _acall_connection(client, pool, commands, once, pool_wait)
-    finally:
-        gate.leave()
-    for reply in replies:
-        if isinstance(reply, ResponseError) and is_readonly(reply):
-            await pool.disconnect(inuse_connections=False)
-    return replies
-
-
-async def _acall_connection(
-    client: Any, pool: Any, commands: Sequence[Command], once: bool, pool_wait: float
-) -> list[Any]:
     connection = await _aget_connection(pool, pool_wait)
     try:
         listens = getattr(pool, "maint_notifications_enabled", None)  # see `call`
@@ -271,6 +278,9 @@ async def _acall_connection(
     finally:
         with suppress(KeyError):  # somebody reset the pool in the meantime
             await pool.release(connection)
+    for reply in replies:
+        if isinstance(reply, ResponseError) and is_readonly(reply):
+            await pool.disconnect(inuse_connections=False)
     return replies
 
 
@@ -377,45 +387,6 @@ def _replied_just_now(pool: Any) -> bool:
     """Return whether to connect without a helper thread, which costs more than the request."""
     is_fresh = time.monotonic() < _last_replies.get(pool, -math.inf) + RESPONSIVE_SECONDS
     return is_fresh and not pool.connection_kwargs.get("health_check_interval")
-
-
-class Gate:
-    """Lets `MAX_CALLS` calls of an event loop use a pool at a time, in order of arrival.
-
-    Thousands of tasks can call at the same time. Redis executes their commands one by one, and
-    more connections would only take those that the rest of the program needs.
-    """
-
-    def __init__(self, max_connections: int) -> None:
-        self._free = min(MAX_CALLS, max_connections)
-        self._first: deque[asyncio.Future[None]] = deque()
-        self._others: deque[asyncio.Future[None]] = deque()
-
-    async def enter(self, *, is_first: bool) -> None:
-        """Wait for a turn. The calls that are `is_first` come before all others."""
-        if self._free:
-            self._free -= 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        (self._first if is_first else self._others).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave()
-            raise
-
-    def leave(self) -> None:
-        """Let the next one in."""
-        for queue in (self._first, self._others):
-            while queue:
-                if not (turn := queue.popleft()).done():
-                    turn.set_result(None)
-                    return
-        self._free += 1
-
-
-_gates: WeakKeyDictionary[Any, Gate] = WeakKeyDictionary()
 
 
 async def _aget_connection(pool: Any, pool_wait: float) -> Any:
