@@ -153,23 +153,24 @@ async def acall(
     task = asyncio.current_task()
     cancellations = task.cancelling() if task else 0
     exchange: Any = _acall_nodes if isinstance(client, Nodes) else _acall_server
-    pool = node_for_commands(client, commands).connection_pool
-    gate = loop_gates.get(pool) or loop_gates.setdefault(pool, LoopGate(pool.max_connections))
-    # A call that has no time for a full pool is vital: the others may wait for its lock.
-    await gate.enter(limit, is_urgent=not pool_wait)
     has_reply = False
     try:
-        reply = exchange(client, commands, once, pool_wait)
-        replies: list[Any] = await (reply if limit is None else _within(limit, reply))
-        has_reply = True
+        pool = node_for_commands(client, commands).connection_pool
+        gate = loop_gates.get(pool) or loop_gates.setdefault(pool, LoopGate(pool.max_connections))
+        # A call that has no time for a full pool is urgent: the others may wait for its lock.
+        await gate.enter(limit, is_urgent=not pool_wait)
+        try:
+            reply = exchange(client, commands, once, pool_wait)
+            replies: list[Any] = await (reply if limit is None else _within(limit, reply))
+            has_reply = True
+        finally:
+            gate.leave(has_reply=has_reply)
     except (ConnectionError, RedisTimeoutError, TimeoutError) as error:
         if isinstance(client, Nodes):
             client.refresh()
         if isinstance(error, TimeoutError):
             raise RedisTimeoutError("Redis did not respond in time") from error
         raise
-    finally:
-        gate.leave(has_reply=has_reply)
     if task and task.cancelling() > cancellations:
         # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
         raise asyncio.CancelledError

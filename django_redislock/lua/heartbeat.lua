@@ -27,8 +27,11 @@ for i = 4, #KEYS - 1, 3 do
   }, '')
   redis.call('PEXPIRE', lock.queue, heartbeat)
   redis.call('PEXPIRE', lock.waiting, heartbeat)
-  for token in string.gmatch(ARGV[argument], '%S+') do
-    if not redis.call('ZSCORE', lock.queue, token) then missing[#missing + 1] = place end
+  local tokens = {}
+  for token in string.gmatch(ARGV[argument], '%S+') do tokens[#tokens + 1] = token end
+  local arrivals = #tokens > 0 and redis.call('ZMSCORE', lock.queue, unpack(tokens)) or {}
+  for j = 1, #tokens do
+    if not arrivals[j] then missing[#missing + 1] = place end
     place = place + 1
   end
   remove_expired_holders(lock)
