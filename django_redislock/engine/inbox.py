@@ -87,7 +87,7 @@ class ReaderInbox(Inbox):
         if self._client:
             return True
         keeps_to_one = client.connection or getattr(client, "single_connection_client", False)
-        return not keeps_to_one and int(client.connection_pool.max_connections) > 1
+        return not keeps_to_one and int(client.connection_pool.max_connections) >= 4
 
 
 class ThreadInbox(ReaderInbox):
@@ -164,7 +164,6 @@ class LoopInbox(ReaderInbox):
         self._run = run
         self.loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self._latest_client: Any = None
 
     async def wait(self, shared: AsyncClient, waiter: Waiter, seconds: float) -> Message | None:
         waiter.wakeup = asyncio.Event()

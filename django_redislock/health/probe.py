@@ -71,6 +71,8 @@ def exercise(server: Server, renewer: RenewerFor, limit: float, log: list[str]) 
         place = yield Join(keys, waiter.token)
         try:
             yield store.acquire(waiter, place.terms, left())
+            place.is_waiting = True
+            yield from place.inbox.heartbeat()
             log.append("inspect")
             yield from queries.get(server.keys, keys.name, left())
             log.append("hand over")

@@ -506,7 +506,7 @@ def test_a_server_that_is_busy_lacks_no_right(own_locks, busy):
     assert all("BUSY" in each.summary and not each.facts for each in asked)
 
 
-@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (8, "release")])
+@pytest.mark.parametrize(("after", "step"), [(2, "hand over"), (4, "hand over"), (9, "release")])
 def test_a_lock_that_the_exercise_loses(own_locks, own_redis, after, step):
     found = examined(own_redis.flushdb, BEFORE_EXERCISE + after)
     assert found.get("scripts").facts == {"step": step, "error": "LockLost"}

@@ -1,10 +1,18 @@
 """Waiters acquire a lock in the order in which they arrive."""
 
+import asyncio
+import signal
+import threading
+import time
+from threading import Event
+
 import pytest
 
-from django_redislock import locks
+from django_redislock import LockLost, locks
 from django_redislock.lock_types import Mutex
+from django_redislock.lua import RELEASE
 from tests.lock_tools import commands, free, start, waiting
+from tests.tools import Child
 
 
 @pytest.mark.parametrize(
@@ -50,3 +58,127 @@ def test_who_waits_without_renewal_gets_a_full_lease(manager, timeout):
         assert info.ttl > 20
         manager.force_release("a")
     free(manager, "a")
+
+
+TASKS = 300
+
+
+def test_the_tasks_of_an_event_loop_share_three_connections(alias_on, own_server, own_redis):
+    """Two for calls and one for waiting, and one for the renewal."""
+    manager = alias_on(own_server.url, client_name="ours", max_connections=4)
+    most, acquired = 0, []
+
+    async def acquire(number):
+        nonlocal most
+        async with manager.lock("a"):
+            acquired.append(number)
+            names = [each["name"] for each in own_redis.client_list()]
+            most = max(most, names.count("ours"))
+
+    async def use():
+        await asyncio.gather(*map(acquire, range(TASKS)))
+
+    asyncio.run(use())
+    assert sorted(acquired) == list(range(TASKS))
+    assert most <= 4
+
+
+def test_many_threads_wait_with_a_small_pool(alias_on, own_server):
+    manager = alias_on(own_server.url, max_connections=4)
+    inside = []
+
+    def acquire():
+        with manager.lock("a", timeout=2) as lock:
+            inside.append(lock.fence_token)
+            assert not lock.lost
+
+    with manager.lock("a"):
+        threads = [start(acquire) for _ in range(100)]
+        waiting(manager, "a", 100)
+    for thread in threads:
+        thread.result(60)
+    assert inside == sorted(inside)
+    assert len(inside) == 100
+
+
+@pytest.mark.parametrize("waits", ["thread", "task"])
+def test_a_grant_that_is_lost_is_found_by_a_heartbeat(redis_server, waits):
+    keys = locks._keys.of("a")
+    waiter = locks.lock("a")
+    holder = locks.lock("a")
+    assert holder.acquire()
+    waiting_for = start(waiter.acquire if waits == "thread" else lambda: asyncio.run(_use(waiter)))
+    waiting(locks, "a", 1)
+    # A lock of another server's script: it makes the waiter the holder, and tells nobody.
+    source = RELEASE.source.replace("read('RPUSH', waiter.inbox, grant)", "")
+    args = ("a", holder.token, 0, holder.fence_token, "", 0)
+    assert redis_server.eval(source, len(keys.all), *keys.all, *args) == 1
+    assert waiting_for.result(60)
+    if waits == "thread":
+        locks.force_release("a")
+    with pytest.raises(LockLost):
+        holder.release()
+
+
+async def _use(lock):
+    async with lock:
+        return True
+
+
+def test_an_interrupt_of_the_thread_that_reads_stops_no_other_waiter():
+    first, second = locks.lock("a"), locks.lock("a")
+    interrupted = Event()
+
+    def interrupt(*_):
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    main = threading.main_thread().ident
+    before = signal.signal(signal.SIGUSR1, interrupt)
+
+    def meddle():
+        waiting(locks, "a", 1)  # the main thread, which reads the inbox
+        waits = start(_acquire_and_release, second)
+        waiting(locks, "a", 2)
+        signal.pthread_kill(main, signal.SIGUSR1)
+        assert interrupted.wait(60)
+        locks.force_release("a")
+        return waits
+
+    try:
+        assert start(locks.lock("a", auto_renewal=False).acquire).result(60)
+        meddling = start(meddle)
+        with pytest.raises(KeyboardInterrupt):
+            first.acquire()
+        assert meddling.result(60).result(60)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def _acquire_and_release(lock):
+    with lock:
+        return True
+
+
+def test_all_waiters_of_a_dead_process_are_skipped(redis_server):
+    with Child(DIES_WITH_WAITERS) as child:
+        with locks.lock("a", timeout=30):
+            child.tell("wait")
+            waiting(locks, "a", 50)
+            live = start(locks.lock("a").acquire)
+            waiting(locks, "a", 51)
+            child.kill()
+            began = time.monotonic()
+        assert live.result(60)
+        assert time.monotonic() - began < 4
+        locks.force_release("a")
+
+
+DIES_WITH_WAITERS = """
+from threading import Thread
+from django_redislock import locks
+hear()
+for _ in range(50):
+    Thread(target=locks.lock("a").acquire, daemon=True).start()
+hear()
+"""
