@@ -25,27 +25,27 @@ MAX_TASK_CALLS = 2
 """Calls of one event loop that use a pool at the same time."""
 
 STUCK_SECONDS = 1.0
-"""A thread no longer waits for its turn if no other call has ended for this time, because an
-interrupt may have kept one from giving its turn back."""
+"""A thread stops waiting for a slot if no other call has ended for this time: an interrupt may
+have kept one from giving its slot back."""
 
 
 class ThreadGate:
-    """The turns of threads. It has no lock, which an interrupt could leave locked.
+    """The slots of threads. It has no lock, which an interrupt could leave locked.
 
-    To use it, pop a turn, or `wait()` for one. Then append a turn, and `wake()` the next call if
+    To use it, pop a slot, or `wait()` for one. Then append a slot, and `wake()` the next call if
     one waits.
     """
 
     def __init__(self, max_connections: int) -> None:
         size = max(1, min(MAX_THREAD_CALLS, max_connections // 2))
-        self.turns: deque[None] = deque([None] * size, maxlen=size)
+        self.slots: deque[None] = deque([None] * size, maxlen=size)
         self.waiting = False
         self._urgent: deque[InterruptSafeEvent] = deque()
         self._others: deque[InterruptSafeEvent] = deque()
         self._last_end = -math.inf
 
     def wait(self, *, is_urgent: bool) -> None:
-        """Wait for a turn, and take it."""
+        """Wait for a slot, and take it."""
         queue = self._urgent if is_urgent else self._others
         began = time.monotonic()
         event = InterruptSafeEvent()
@@ -64,7 +64,7 @@ class ThreadGate:
 
     def _take(self) -> bool:
         try:
-            self.turns.popleft()
+            self.slots.popleft()
         except IndexError:
             return False
         return True
@@ -80,7 +80,7 @@ class ThreadGate:
 
 
 class LoopGate:
-    """The turns of the tasks of an event loop."""
+    """The slots of the tasks of an event loop."""
 
     def __init__(self, max_connections: int) -> None:
         self._free = min(MAX_TASK_CALLS, max_connections)
@@ -89,7 +89,7 @@ class LoopGate:
         self._last_end = -math.inf
 
     async def enter(self, limit: float | None, *, is_urgent: bool) -> None:
-        """Wait for a turn. Give it back by `leave()`.
+        """Wait for a slot. Give it back by `leave()`.
 
         Args:
             limit: Seconds that Redis has to reply to a call. If no call has ended for this time,
@@ -100,30 +100,30 @@ class LoopGate:
             self._free -= 1
             return
         loop = asyncio.get_running_loop()
-        turn, began = loop.create_future(), time.monotonic()
-        (self._urgent if is_urgent else self._others).append(turn)
+        slot, began = loop.create_future(), time.monotonic()
+        (self._urgent if is_urgent else self._others).append(slot)
         try:
-            while not turn.done():
+            while not slot.done():
                 left = None
                 if limit is not None:
                     left = max(began, self._last_end) + limit - time.monotonic()
                     if left <= 0:
                         raise TimeoutError("Redis did not respond in time")
-                await asyncio.wait([turn], timeout=left)
+                await asyncio.wait([slot], timeout=left)
         except BaseException:
-            if turn.done():
+            if slot.done():
                 self.leave()
-            turn.cancel()
+            slot.cancel()
             raise
 
     def leave(self, *, has_reply: bool = False) -> None:
-        """Let the next call in."""
+        """Give a slot to the next call."""
         if has_reply:
             self._last_end = time.monotonic()
         for queue in (self._urgent, self._others):
             while queue:
-                if not (turn := queue.popleft()).done():
-                    turn.set_result(None)
+                if not (slot := queue.popleft()).done():
+                    slot.set_result(None)
                     return
         self._free += 1
 

@@ -188,7 +188,7 @@ class LoopInbox(ReaderInbox):
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._task = None
-        self.tell_all(True)  # whoever still waits starts it again
+        self.tell_all(True)  # a task that still waits starts it again
 
     async def _read_all(self, shared: AsyncClient) -> None:
         idle_since = clock.now()

@@ -89,13 +89,13 @@ class Waiter:
     ticket: int
 
     terms: str
-    """What the script that acquires the lock has to know: "inbox ticket epoch"."""
+    """The argument of the script that acquires the lock: "inbox ticket epoch"."""
 
     is_waiting = False
     """Whether it is in the queue, and not about to ask."""
 
     news: Message | Exception | bool = False
-    """What arrived: a grant, an error, or True if the waiter has to ask again."""
+    """A grant or an error that arrived, or True if the waiter has to ask again."""
 
     wakeup: Any = None
     """An event that is set if there is news."""
@@ -115,7 +115,7 @@ class Waiter:
 
 
 class Inbox:
-    """Where the waiters of one process, or of one event loop, get their grants.
+    """The inbox of the waiters of one process, or of one event loop, for their grants.
 
     One heartbeat keeps all waiters of an inbox in their queues. Each heartbeat has a number, the
     epoch, which the scripts copy into the grants. So a grant is known to be younger than the

@@ -87,7 +87,7 @@ def call(
         pool, ThreadGate(pool.max_connections)
     )
     try:
-        gate.turns.popleft()
+        gate.slots.popleft()
     except IndexError:
         gate.wait(is_urgent=not pool_wait)  # see `acall`
     connection = None
@@ -117,7 +117,7 @@ def call(
     finally:
         if connection:
             pool.release(connection)
-        gate.turns.append(None)
+        gate.slots.append(None)
         if gate.waiting:
             gate.wake()
 
