@@ -45,7 +45,7 @@ CORE := $(CORE),django_redislock/validators.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TOO_OLD := Python 3.11 or newer is needed; name one, as in: make test PYTHON=python3.13
 
-.PHONY: demo gallery test test-all mutants faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale clean
+.PHONY: demo gallery test test-all mutants faults soak clients cases screenshots messages coverage lint format types docs wheel release peers bench scale waiters clean
 
 demo: $(VENV)/.test.installed
 	$(BIN)/python -m testproject.demo
@@ -128,6 +128,10 @@ bench:
 scale:
 	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
 	$(BENCH_VENV)/bin/python -m benchmarks.scale $(if $(ARGS),$(ARGS),--write docs/evidence/results/scale.md)
+
+waiters:
+	$(MAKE) --no-print-directory VENV=$(BENCH_VENV) $(BENCH_VENV)/.bench.installed
+	$(BENCH_VENV)/bin/python -m benchmarks.scale.waiters $(if $(ARGS),$(ARGS),--write docs/evidence/results/scale.md)
 
 clean:
 	rm -rf $(VENV) $(PEERS_VENV) $(BENCH_VENV) build dist docs/_build tests/full/browser/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

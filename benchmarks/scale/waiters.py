@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Barrier, Event, Thread
@@ -22,7 +23,7 @@ from tests.servers import Node
 
 from ..bench import report
 
-BEGIN = "<!-- waiters: written by `make scale` -->"
+BEGIN = "<!-- waiters: written by `make waiters` -->"
 END = "<!-- waiters: end -->"
 
 POOLS: dict[str, dict[str, Any]] = {
@@ -126,7 +127,7 @@ def _measure(node: Node, load: Load) -> tuple[str, ...]:
         f"{_sent(client) / max(found['acquired'], 1):.2f}",
         f"{most}",
         f"{found['longest']:.2f} s",
-        ", ".join(f"{count} × {error}" for error, count in found["errors"].items()) or "none",
+        ", ".join(f"{count} {error}" for error, count in found["errors"].items()) or "none",
         f"{found['lost']}",
     )
     print(*row, sep=" | ", file=sys.stderr)
@@ -234,6 +235,12 @@ def _threads(load: Load) -> dict[str, Any]:
     return tally.result(began)
 
 
+async def _queued(names: Iterable[str]) -> int:
+    from django_redislock import locks
+
+    return sum([(await locks.aget(name)).waiters for name in names])
+
+
 async def _idle(load: Load) -> dict[str, Any]:
     import redis
 
@@ -241,12 +248,12 @@ async def _idle(load: Load) -> dict[str, Any]:
 
     client = redis.Redis.from_url(os.environ["REDIS_URL"])
     waited_for = _locks(load)
-    names = {lock.name: lock for lock in waited_for}
+    names = {lock.name for lock in waited_for}
     holders = [locks.lock(name, timeout=600) for name in names]
     for holder in holders:
         await holder.aacquire()
     tasks = [asyncio.create_task(lock.aacquire()) for lock in waited_for]
-    while sum([(await locks.aget(name)).waiters for name in names]) < load.waiters:
+    while await _queued(names) < load.waiters:  # noqa: ASYNC110  Redis sets no event
         await asyncio.sleep(0.5)
     sent, every, began = _sent(client), _all_commands(client), time.monotonic()
     await asyncio.sleep(IDLE_SECONDS)
