@@ -208,6 +208,21 @@ def test_acquire_removes_expired_locks_faster_than_new_ones_come(lock: Lock) -> 
     wait_until(all_removed, interval=0)
 
 
+def test_a_takeover_replaces_the_predecessor_and_overtakes_the_waiters(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", heartbeat=5000)
+    assert lock.acquire("z", predecessor="x") == -lock.fence_of("z")
+    assert (lock.holders(), lock.waiters()) == (["z"], ["y"])
+
+
+def test_a_waiter_whose_inbox_has_no_heartbeat_is_skipped(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", heartbeat=5000)
+    lock.client.delete(f"{A.inboxes}{INBOX}:alive")
+    lock.release("x")
+    assert (lock.holders(), lock.waiters()) == ([], [])
+
+
 def test_a_takeover_needs_the_same_weight_and_a_running_lease(lock: Lock) -> None:
     how = {"kind": "semaphore", "capacity": 3}
     lock.acquire("x", weight=2, **how)
