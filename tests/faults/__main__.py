@@ -26,6 +26,7 @@ MUCH = 0.03  # the share of the processors' time that others take where a machin
 def main() -> int:
     options = _options()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    os.environ["WAITERS"] = str(options.waiters)
     import django
 
     django.setup()
@@ -95,6 +96,7 @@ def _options() -> argparse.Namespace:
     add("--seed", type=int, default=random.randrange(1_000_000), help="of all random choices")
     add("--run", type=int, metavar="N", help="this run of each scenario alone")
     add("--make", choices=MAKES, help="of all servers, where the seed may choose")
+    add("--waiters", type=int, default=1, help="the threads or tasks of each client that waits")
     add("--jobs", type=int, default=2, metavar="N", help="so many scenarios at a time")
     add("--keep", action="store_true", help="keep the history of a scenario that fails")
     add("--write", type=Path, metavar="PAGE", help="write the table into that page")

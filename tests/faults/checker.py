@@ -22,7 +22,7 @@ from itertools import accumulate, compress, pairwise
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeVar
 
-from .events import Event
+from .events import Event, process_of
 
 T = TypeVar("T")
 
@@ -292,7 +292,7 @@ def times_until_free(history: "History") -> Iterator[float]:
         (hold.lock, event["t"])
         for event in history.of("killed", "stopped")
         for hold in history.holds
-        if hold.who == event["client"] and hold.began <= event["t"] < hold.gone
+        if process_of(hold.who) == event["client"] and hold.began <= event["t"] < hold.gone
         if not hold.released or hold.lost is not None
     ]
     for lock, t in since:
@@ -345,7 +345,7 @@ class History:
         by_token: dict[tuple[str, Any], Hold] = {}
         of_locks = [event for event in events if event.get("lock")]
         for (who, lock), own in _grouped(of_locks, itemgetter("who", "lock")).items():
-            dead = self.dead.get(who, math.inf)
+            dead = self.dead.get(process_of(who), math.inf)
             self.waits += _waits(who, lock, own, dead, self.end)
             by_token |= {(lock, hold.token): hold for hold in _holds(own, dead)}
         for event in events:  # a process may have several clients, and tell of them all
@@ -400,7 +400,7 @@ class History:
             place -= 1
 
     def stopped_in(self, who: str, span: Span) -> bool:
-        stops = _spans(self._stopped.get(who, ()), "stopped", self.end)
+        stops = _spans(self._stopped.get(process_of(who), ()), "stopped", self.end)
         return any(stop.meets(span) for stop in stops)
 
     def away(self, lock: str) -> list[Span]:

@@ -24,6 +24,8 @@ import socket
 import sys
 import time
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,11 +33,13 @@ from typing import Any, Self, TypeVar
 
 from django_redislock.clock import now
 
-from .events import Attempts, Log
+from .events import WAITER, Attempts, Log
 
 T = TypeVar("T")
 
 PR_SET_PDEATHSIG = 1
+
+HELD: ContextVar[dict[str, Any] | None] = ContextVar("held", default=None)
 
 
 class Client:
@@ -45,7 +49,7 @@ class Client:
         self.log = Log(self.folder, self.who)
         self.random = random.Random(order["seed"])
         self.orders = orders
-        self.held: dict[str, Any] = {}
+        self._held: dict[str, Any] = {}
         self._registers: dict[str, Attempts] = {}
         self._told: BaseException | None = None
 
@@ -69,6 +73,12 @@ class Client:
         about = {"type": type(error).__name__, "text": str(error)}
         self.log.write("error", during=during, lock=lock, **about, **facts)
         self._told = error
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """The lock objects that the calling thread or task holds, by name."""
+        held = HELD.get()
+        return self._held if held is None else held
 
     def is_told(self) -> bool:
         """Whether there is another order, or nobody any more to give one."""
@@ -195,7 +205,7 @@ def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]
     elif between:
         time.sleep(float(between))
     fence = client.held[lock].fence_token
-    return {"wrote": True, "accepted": client.register(lock).write(client.who, fence)}
+    return {"wrote": True, "accepted": client.register(lock).write(WAITER.get() or client.who, fence)}
 
 
 def release(client: Client, lock: str) -> bool:
@@ -222,7 +232,23 @@ def letting_go(client: Client, lock: str) -> Iterator[Any]:
 
 
 def loop(client: Client, lock: str, is_async: bool = False, **told: Any) -> int:
-    return run(_loop(client, lock, is_async, **told), is_async)
+    """Use the lock again and again, by ``WAITERS`` threads or tasks at the same time."""
+    waiters = 1 if told.get("times") else int(os.environ.get("WAITERS", 1))
+    if waiters == 1:
+        return run(_loop(client, lock, is_async, **told), is_async)
+
+    async def wait(number: int) -> int:
+        WAITER.set(f"{client.who}#{number}")
+        HELD.set({})
+        return await _loop(client, lock, is_async, **told)
+
+    async def wait_all() -> int:
+        return sum(await asyncio.gather(*map(wait, range(waiters))))
+
+    if is_async:
+        return asyncio.run(wait_all())
+    with ThreadPoolExecutor(waiters) as pool:
+        return sum(pool.map(lambda number: run(wait(number), False), range(waiters)))
 
 
 async def _loop(

@@ -35,12 +35,21 @@ Of the harness
 
 import json
 import os
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from django_redislock.clock import now
 
 Event = dict[str, Any]
+
+WAITER: ContextVar[str] = ContextVar("waiter", default="")
+"""The name of the thread or task if a process has several waiters: the client's name, # and a
+number. Its events have this name."""
+
+
+def process_of(who: str) -> str:
+    return who.partition("#")[0]
 
 
 class Log:
@@ -52,7 +61,7 @@ class Log:
         self._file = os.open(folder / f"{who}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def write(self, what: str, *, t: float | None = None, **facts: Any) -> Event:
-        event = {"t": now() if t is None else t, "who": self.who, "what": what} | facts
+        event = {"t": now() if t is None else t, "who": WAITER.get() or self.who, "what": what} | facts
         os.write(self._file, json.dumps(event).encode() + b"\n")
         return event
 
