@@ -11,11 +11,12 @@ from celery.signals import task_retry
 from celery.utils import uuid
 
 from .. import validators
-from ..celery.call import Call
-from ..celery.single import Single, marked, single_of
+from ..celery.single import call_of, single_of
 from ..exceptions import AlreadyRunning
 from ..names import short_repr
 from ..signals import task_skipped
+from ..tasks.call import Call
+from ..tasks.single import Single, marked
 from ..text import printable
 from ..validators import Seconds
 from .holding import held, not_free, of_another
@@ -76,9 +77,9 @@ def _is_task(task: Any) -> bool:
 
 def _call(task: Any, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     if _is_task(task):
-        return single.call(task, uuid(), args, kwargs)
+        return call_of(single, task, uuid(), args, kwargs)
     first = (task.__self__,) if inspect.ismethod(task) else ()
-    return Call(task, None, (*first, *args), kwargs, uuid())
+    return Call(task, (*first, *args), kwargs, task_id=uuid(), added_args=len(first))
 
 
 def _get_in_the_way(stack: ExitStack, single: Single, call: Call) -> Other:

@@ -1,26 +1,18 @@
-"""One call of a single-instance function, and the delivery of the message that it is for."""
+"""The delivery of a message to a single-instance task, and the call that it is for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django_redislock.text import printable
+from django_redislock.tasks.call import Call
 
 from .message import NO_MESSAGE, Message
 
 if TYPE_CHECKING:
     from celery import Task
     from celery.result import AsyncResult
-
-    from django_redislock.lock_types import BaseLock
-
-_held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
-    "django_redislock_held", default=()
-)
 
 
 @dataclass(eq=False, slots=True)
@@ -86,41 +78,15 @@ def delivery_of(task_id: str) -> Delivery | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a single-instance function."""
+class TaskCall(Call):
+    """A call of the function of a Celery task."""
 
-    function: Callable[..., Any]
-    """The function as its users see it, decorated."""
+    task: Task[..., Any] = field(kw_only=True)
 
-    task: Task[..., Any] | None
-    """The task that the function is the body of. None for a plain function."""
-
-    args: tuple[Any, ...]
-    """The positional arguments, with the task itself first with ``bind=True``."""
-
-    kwargs: dict[str, Any]
-
-    task_id: str | None = None
-
-    delivery: Delivery | None = None
+    delivery: Delivery | None = field(default=None, kw_only=True)
     """The delivery that the call is for. None for a direct call."""
 
-    message: Message = NO_MESSAGE
-
-    @classmethod
-    def now(
-        cls,
-        function: Callable[..., Any],
-        task: Task[..., Any] | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Call:
-        """Return the call that is made now."""
-        delivery = None if task is None else delivery_to(task)
-        if delivery is None:
-            return cls(function, task, args, kwargs)
-        message = delivery.message
-        return cls(function, task, args, kwargs, message.task_id, delivery, message)
+    message: Message = field(default=NO_MESSAGE, kw_only=True)
 
     @property
     def may_have_run(self) -> bool:
@@ -139,51 +105,24 @@ class Call:
         return bool(message.retries) and not (message.is_redelivered or message.is_resent)
 
     @property
-    def sent_args(self) -> tuple[Any, ...]:
-        """The positional arguments that were sent, without the task."""
-        is_bound = self.task is not None and self.args and self.args[0] is self.task
-        return self.args[1:] if is_bound else self.args
-
-    @property
     def sender(self) -> Any:
-        return self.function if self.task is None else self.task
-
-    @property
-    def name(self) -> str:
-        """The task's name, or the module and qualified name of the function."""
-        if self.task is not None and self.task.name:
-            return self.task.name
-        return f"{self.function.__module__}.{self.function.__qualname__}"
-
-    def __str__(self) -> str:
-        # A sender can choose the id.
-        return f"{self.name}[{printable(self.task_id)}]" if self.task_id else self.name
+        return self.task
 
 
-def current_lock() -> BaseLock | None:
-    """Return the lock of the innermost single-instance function that runs in this thread, greenlet
-    or asyncio task.
-
-    A long task can check `lost`, and can store `fence_token` together with its data.
-
-    Returns:
-        The lock, or None outside a single-instance function.
-    """
-    held = _held.get()
-    return held[-1][1] if held else None
-
-
-def runs_under(alias: str, name: str) -> bool:
-    """Return whether this call is made inside a function that runs under a lock."""
-    held = _held.get()
-    return bool(held) and any(lock.name == name for its_alias, lock in held if its_alias == alias)
-
-
-@contextmanager
-def held(alias: str, lock: BaseLock) -> Iterator[None]:
-    """Make `lock` the current lock in the block."""
-    before = _held.set((*_held.get(), (alias, lock)))
-    try:
-        yield
-    finally:
-        _held.reset(before)
+def call_now(
+    function: Any, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TaskCall:
+    """Return the call of the task's function that is made now."""
+    delivery = delivery_to(task)
+    message = NO_MESSAGE if delivery is None else delivery.message
+    return TaskCall(
+        function,
+        args,
+        kwargs,
+        task.name,
+        message.task_id,
+        1 if args and args[0] is task else 0,
+        task=task,
+        delivery=delivery,
+        message=message,
+    )
