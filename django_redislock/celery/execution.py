@@ -90,10 +90,10 @@ class TaskExecution(Execution):
 
     def _run_after_queue(self, name: str) -> Any:
         """Release the queue lock and call the function."""
-        if not (self._end_queue(name) or self._must_run):
-            conflict = self._conflict(name)
-            if conflict.look():
-                return conflict.settle()
+        if self._must_run:
+            self._end_queue(name)
+        elif conflict := self._after_queue(name):
+            return conflict.settle()
         return self._call_function()
 
     def _queue_lock(self, lock: BaseLock) -> QueueLock:

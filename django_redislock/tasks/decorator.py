@@ -81,7 +81,7 @@ def single_instance(
     task, or after the module and qualified name of a plain function.
 
     The other modes also take a queue lock when the task is sent. Put them above the task
-    decorator only::
+    decorator only. For tasks of `django.tasks` they need `SingleInstanceBackend`::
 
         @single_instance(mode="until_executed", unique_on=["account_id"])
         @shared_task
@@ -155,7 +155,8 @@ def single_instance(
             side of the task decorator. At the call, if an argument cannot be part of the name.
         ValueError: At import, if an option has an invalid value, or if options cannot be combined.
         django.core.exceptions.ImproperlyConfigured: At import, if `unique_on` or `key` has a name
-            that is not a parameter. Above a task decorator, when Celery creates the task.
+            that is not a parameter. Above a task decorator, when Celery creates the task. Also if
+            `django.tasks` or its backend cannot do what the options say.
         redis.exceptions.ConnectionError: When the task is sent or starts, if Redis is unreachable.
     """
     options = Options(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from django.core.checks import Error, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
+from redis.exceptions import RedisError
 
+from django_redislock import clock
 from django_redislock.identity import running_task
+from django_redislock.text import error_text, printable
 
 from .call import Call, runs_under
 from .conflict import Conflict
@@ -22,6 +28,12 @@ from .execution import Execution
 from .framework import decorated, frameworks, wrap
 from .options import Options
 from .single import Single, marked
+
+if TYPE_CHECKING:
+    from django_redislock.lock_types import BaseLock, QueueLock
+    from django_redislock.snapshots import Holding
+
+logger = logging.getLogger("django_redislock")
 
 PACKAGES = [name for name in ("django.tasks", "django_tasks") if find_spec(name)]
 """Django's framework (since Django 6.0), and its backport, which some backends are made with."""
@@ -82,6 +94,25 @@ def end_run(task_result: Any, **_: Any) -> None:
         if runs[index].result.id == task_result.id:
             _set_runs(runs[:index])
             break
+    if task_result.status == "FAILED":  # perhaps before the function was called
+        release_queue_lock_of(task_result)
+
+
+def release_queue_lock_of(task_result: Any) -> None:
+    """Release the queue lock of a task that has ended, if it still has one."""
+    task = task_result.task
+    single = marked(task.func)
+    if single is None or not single.options.locking.when_sent:
+        return
+    try:
+        call = TaskCall.of(task, task_result.args, task_result.kwargs, str(task_result.id))
+        single.queue_lock(single.lock(single.name_of(call)), call).release()
+    except Exception as error:
+        logger.error(
+            "Queue lock not released: task=%s[%s] error=%s",
+            *(task.module_path, printable(task_result.id), error_text(error)),
+            exc_info=not isinstance(error, RedisError),
+        )
 
 
 for package in PACKAGES:
@@ -90,11 +121,35 @@ for package in PACKAGES:
     signals.task_finished.connect(end_run)
 
 
+being_sent: ContextVar[QueueLock | None] = ContextVar("django_redislock_being_sent", default=None)
+"""The temporary queue lock of the task that this thread enqueues, and may run at once."""
+
+SENDING = "sending"
+"""The mark of a temporary queue lock in its metadata."""
+
+TRANSACTION_SECONDS = 60
+"""The lease of the queue lock until the commit of the transaction that enqueues the task."""
+
+POLL_SECONDS = 0.02
+
+
+def poll() -> None:
+    """Wait until the sender of a task can have replaced its temporary queue lock."""
+    time.sleep(POLL_SECONDS)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskCall(Call):
-    """The call that a backend makes of the function of a task."""
+    """The call of the function of a task."""
 
     task: Any = field(kw_only=True)
+
+    @classmethod
+    def of(cls, task: Any, args: Any, kwargs: Any, task_id: str | None = None) -> TaskCall:
+        """Return the call of a task that is enqueued with these arguments."""
+        added = (None,) if task.takes_context else ()
+        name = task.module_path
+        return cls(task.func, (*added, *args), kwargs, name, task_id, len(added), task=task)
 
     @property
     def sender(self) -> Any:
@@ -105,6 +160,15 @@ class TaskCall(Call):
 class TaskConflict(Conflict):
     """A task whose lock is not free."""
 
+    call: TaskCall
+
+    is_being_sent = False
+    """Whether the holder is a task that is being sent, so that its id is not known yet."""
+
+    def _set_holder(self, holding: Holding) -> None:
+        super()._set_holder(holding)
+        self.is_being_sent = bool(holding.metadata.get(SENDING)) and not holding.holder.task_id
+
     def skip(self) -> dict[str, str]:
         """Skip the task, and return the record of that, which becomes its return value."""
         super().skip()
@@ -114,8 +178,53 @@ class TaskConflict(Conflict):
 class TaskExecution(Execution):
     """The execution of a task by a backend."""
 
+    sending: QueueLock | None = None
+    """The temporary queue lock, if the thread that enqueues the task runs it."""
+
+    def run(self) -> Any:
+        """Run the function under its locks, or do what `on_conflict` says."""
+        if not self.single.options.locking.when_sent:
+            return super().run()
+        self._wait_for_sender()
+        if self.single.options.locking.while_running:
+            return super().run()
+        if conflict := self._after_queue(self._name):
+            return conflict.settle()
+        return self._call_function()
+
+    async def arun(self) -> Any:
+        """Async version of `run()`."""
+        if not self.single.options.locking.when_sent:
+            return await super().arun()
+        await sync_to_async(self._wait_for_sender)()
+        if self.single.options.locking.while_running:
+            return await super().arun()
+        if conflict := await sync_to_async(self._after_queue)(self._name):
+            return conflict.settle()
+        return await self._acall_function()
+
+    def _wait_for_sender(self) -> None:
+        """Wait until the task has its queue lock. It can start before the sender knows its id."""
+        until = clock.now() + TRANSACTION_SECONDS
+        while not self.sending and clock.now() < until:
+            info = self.single.manager.get(self._name)
+            if not any(map(self._is_being_sent, info.holders if info else ())):
+                break
+            poll()
+
+    def _is_being_sent(self, holding: Holding) -> bool:
+        ids = (None, self.call.task_id)
+        return bool(holding.metadata.get(SENDING)) and holding.holder.task_id in ids
+
     def _conflict(self, name: str) -> Conflict:
         return TaskConflict(self.call, name, self.single, runs_under(self.alias, name))
+
+    def _queue_lock(self, lock: BaseLock) -> QueueLock:
+        return self.sending or super()._queue_lock(lock)
+
+    @property
+    def _queue_lock_token(self) -> str:
+        return self.sending.token if self.sending else super()._queue_lock_token
 
 
 class DjangoTasks:
@@ -130,6 +239,14 @@ class DjangoTasks:
     def decorate(self, options: Options, task: Any) -> Any:
         """Return the task with another function."""
         check_options(options)
+        backend = task.get_backend()
+        if options.locking.when_sent and not getattr(backend, "has_queue_locks", False):
+            raise ImproperlyConfigured(
+                f"single_instance with mode={options.mode!r} locks when the task is enqueued. For"
+                f" that, the BACKEND of TASKS[{task.backend!r}] must be"
+                " 'django_redislock.tasks.SingleInstanceBackend', around"
+                f" {type(backend).__module__}.{type(backend).__qualname__}"
+            )
         return replace(task, func=wrap(options, task.func, above=True))
 
     def execution(
@@ -149,11 +266,12 @@ class DjangoTasks:
             return None
         check_options(single.options)
         run.has_begun = True
-        added_args = 1 if task.takes_context else 0
-        call = TaskCall(
-            alone, args, kwargs, task.module_path, str(run.result.id), added_args, task=task
-        )
-        return TaskExecution(single, function, call)
+        task_id, added_args = str(run.result.id), int(task.takes_context)
+        call = TaskCall(alone, args, kwargs, task.module_path, task_id, added_args, task=task)
+        execution = TaskExecution(single, function, call)
+        if single.options.locking.when_sent:
+            execution.sending = being_sent.get()
+        return execution
 
 
 def check_options(options: Options) -> None:

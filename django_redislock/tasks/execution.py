@@ -152,8 +152,15 @@ class Execution:
     def _queue_lock_token(self) -> str:
         return queue_lock_token(self.call.task_id) if self.call.task_id else ""
 
+    def _after_queue(self, name: str) -> Conflict | None:
+        """Release the queue lock when the task starts, or return the conflict with its holder."""
+        if self._end_queue(name):
+            return None
+        conflict = self._conflict(name)
+        return conflict if conflict.look() else None
+
     def _end_queue(self, name: str) -> bool:
-        """Release the queue lock when the task starts, and return whether the task held it."""
+        """Release the queue lock, and return whether the task held it."""
         lock, options = self.single.lock(name, self.call), self.single.options
         if not options.at_least_for or options.locking.separate:
             return self._release_queue_lock(lock)

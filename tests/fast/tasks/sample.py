@@ -10,7 +10,7 @@ from django_redislock import locks, single_instance
 from django_redislock.tasks import current_lock
 
 inside: list[Callable[[], Any]] = []
-"""What the tasks call while they hold their lock. Each call is made once."""
+"""Calls that the tasks make while they hold their lock, once each."""
 
 
 def holder() -> list[str | None]:

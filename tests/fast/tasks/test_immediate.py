@@ -161,5 +161,5 @@ assert "django_redislock.celery" not in sys.modules
 
 @pytest.mark.parametrize("code", [UNUSABLE, WITHOUT_CELERY], ids=["unusable", "without-celery"])
 def test_in_a_process_of_its_own(code) -> None:
-    """What cannot work is found by a check, and when the task starts. Celery is not needed."""
+    """A check finds unusable options. Celery is not needed."""
     subprocess.run([sys.executable, "-c", SETTINGS + code], cwd=ROOT, check=True)

@@ -55,3 +55,17 @@ def long(run):
     note(run, "begin", os.getpid())
     wait_for_go(run)
     return current_lock().lost
+
+
+@single_instance(mode="until_executed", key="tasks:{run}", timeout=5)
+@task(backend="single")
+def until_executed(run):
+    return work(run)
+
+
+@single_instance(mode="until_executing", key="tasks:{run}", timeout=5)
+@task(backend="single")
+def until_executing(run):
+    note(run, "begin")
+    wait_for_go(run)
+    return "ran"

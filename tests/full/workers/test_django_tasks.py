@@ -22,20 +22,49 @@ pytest.importorskip("django_tasks_rq")
 # They share their processes, which one test process starts.
 pytestmark = [pytest.mark.xdist_group("django_tasks"), pytest.mark.timeout(600)]
 
+DATABASE = ["db_worker", "--interval", "0.02", "--no-startup-delay"]
+RQ = ["rqworker", "default", "--job-class", "django_tasks_rq.Job"]
 WORKERS = {
-    "default": ["db_worker", "--interval", "0.02", "--no-startup-delay"],
-    "rq": ["rqworker", "default", "--job-class", "django_tasks_rq.Job"],
+    "default": DATABASE,
+    "rq": RQ,
+    "single": [*DATABASE, "--backend", "single"],
+    "single_rq": RQ,
 }
-BACKENDS = list(WORKERS)
+BACKENDS = ["default", "rq"]
+WITH_QUEUE_LOCKS = ["single", "single_rq"]
 COUNT = 20
 
 CLIENT = """
 import json
+import time
+import django.tasks.signals
+import django_tasks.signals
 from tests.full.workers import tasks_sample as sample
 
-def enqueue(name, *args, backend="default", count=1):
+def enqueue(name, *args, backend, count=1):
     task = getattr(sample, name).using(backend=backend)
     return [task.enqueue(*args).id for _ in range(count)]
+
+def enqueue_all_the_time(name, run, backend, seconds):
+    ids, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        ids += enqueue(name, run, backend=backend)
+    return list(dict.fromkeys(ids))
+
+def until_it_runs(task_result, **_):
+    "The sender is slower than the worker."
+    while task_result.task.get_backend().get_result(task_result.id).status == "READY":
+        time.sleep(0.01)
+    time.sleep(0.2)
+
+def enqueue_slowly(*args, **options):
+    for signals in (django.tasks.signals, django_tasks.signals):
+        signals.task_enqueued.connect(until_it_runs)
+    try:
+        return enqueue(*args, **options)
+    finally:
+        for signals in (django.tasks.signals, django_tasks.signals):
+            signals.task_enqueued.disconnect(until_it_runs)
 
 def outcome(name, backend, result_id):
     result = getattr(sample, name).using(backend=backend).get_result(result_id)
@@ -160,3 +189,43 @@ def test_the_lock_of_a_killed_worker_expires(project, run, backend) -> None:
         kill(worker)
     assert locks.get(f"tasks:{run.id}") is not None
     assert freed(f"tasks:{run.id}", within=4)
+
+
+@pytest.mark.parametrize("backend", WITH_QUEUE_LOCKS)
+def test_one_task_is_queued_or_runs(project, run, backend) -> None:
+    (task_id,) = set(project.enqueue("until_executed", run.id, backend=backend, count=COUNT))
+    assert len(run.notes("skipped")) == COUNT - 1
+    holder = locks.get(f"tasks:{run.id}").holder
+    assert holder.task_name == "tests.full.workers.tasks_sample.until_executed"
+    assert holder.task_id == task_id
+    with project.workers(backend, 4):
+        assert project.outcomes("until_executed", backend, [task_id]) == ["ran"]
+        arguments = ("until_executed", run.id, backend, 3)
+        ids = project.ask(f"enqueue_all_the_time{arguments!r}")
+        assert project.outcomes("until_executed", backend, ids) == ["ran"] * len(ids)
+    assert never_two_at_once(run.notes()) == len(ids) + 1 > 5
+    assert freed(f"tasks:{run.id}", within=5)
+
+
+@pytest.mark.parametrize("backend", WITH_QUEUE_LOCKS)
+@pytest.mark.parametrize("name", ["until_executed", "until_executing"])
+def test_a_task_that_starts_before_its_sender_knows_its_id(project, run, backend, name) -> None:
+    run.go()
+    with project.workers(backend, 1):
+        ids = project.ask(f"enqueue_slowly({name!r}, {run.id!r}, backend={backend!r})")
+        assert project.outcomes(name, backend, ids) == ["ran"]
+    assert freed(f"tasks:{run.id}", within=5)
+
+
+@pytest.mark.parametrize("backend", WITH_QUEUE_LOCKS)
+def test_one_task_is_queued(project, run, backend) -> None:
+    (first,) = project.enqueue("until_executing", run.id, backend=backend)
+    with project.workers(backend, 1):
+        run.wait_for("begin")
+        (second,) = set(project.enqueue("until_executing", run.id, backend=backend, count=3))
+        assert second != first
+        run.go()
+        run.go()
+        outcomes = project.outcomes("until_executing", backend, [first, second])
+        assert outcomes == ["ran", "ran"]
+    assert freed(f"tasks:{run.id}", within=5)
