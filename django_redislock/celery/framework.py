@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from functools import partial
 from inspect import getattr_static
@@ -11,9 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from celery._state import get_current_task
 from django.core.exceptions import ImproperlyConfigured
 
-from django_redislock.introspection import signature_of
-from django_redislock.tasks.key import key_maker
-from django_redislock.tasks.single import MARK, Single
+from django_redislock.tasks.framework import wrap
 
 from .delivery import call_now
 from .execution import TaskExecution
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from celery import Task
 
     from django_redislock.tasks.options import Options
+    from django_redislock.tasks.single import Single
 
 
 class CeleryTasks:
@@ -82,14 +80,8 @@ def _install(options: Options, task: Task[..., Any]) -> None:
     run = task.run
     if getattr(task, "autoretry_for", ()):  # Celery has put a wrapper of its own on the instance
         run = getattr_static(type(task), "run").__get__(task)
-    signature = signature_of(run)
-    single = Single(options, key_maker(options, signature), signature, above=True)
-
-    @functools.wraps(run)
-    def alone(*args: Any, **kwargs: Any) -> Any:
-        return TaskExecution(single, run, call_now(alone, task, args, kwargs)).run()
-
-    setattr(alone, MARK, single)
+    alone = wrap(options, run, above=True)
     task.run = with_autoretry(task, alone)  # type: ignore[method-assign]
-    if options.locking.when_sent:
+    single = single_of(task)
+    if single and options.locking.when_sent:
         take_queue_lock_when_sent(task, single)
