@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from django_redislock.introspection import is_generator
 from django_redislock.names import short_repr
@@ -16,7 +16,15 @@ from .options import Options
 if TYPE_CHECKING:
     from django_redislock.validators import Seconds
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+class EnqueuedTask(Protocol):
+    """A task of `django.tasks`, which cannot be called."""
+
+    @property
+    def func(self) -> Callable[..., Any]: ...
+
+
+F = TypeVar("F", bound=Callable[..., Any] | EnqueuedTask)
 
 ModeName = Literal[
     "while_executing", "until_executing", "until_executed", "until_and_while_executing"
@@ -50,7 +58,7 @@ def single_instance(
 
 
 def single_instance(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., Any] | EnqueuedTask | None = None,
     /,
     *,
     unique_on: Collection[str] | None = None,

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.signals import task_skipped
 from django_redislock.tasks import SingleInstanceBackend
+from django_redislock.testing import assert_skipped, conflict
 from tests.lock_tools import start
 
 pytest.importorskip("django.tasks", reason="django.tasks needs Django 6")
@@ -88,6 +89,13 @@ def test_a_task_that_cannot_be_enqueued_leaves_no_lock(account) -> None:
     with pytest.raises(TypeError):
         tasks.queued.enqueue(account, object())
     assert locks.get(f"queued:{account}") is None
+
+
+def test_a_conflict_can_be_simulated(account) -> None:
+    with conflict(tasks.queued, account) as other, assert_skipped(tasks.queued):
+        assert tasks.queued.enqueue(account).id == other.task_id
+    with conflict(sample.sync, account) as other, assert_skipped(sample.sync):
+        assert other.task_id in str(sample.sync.enqueue(account).return_value)
 
 
 def test_a_function_that_is_no_task_has_no_result(account, hold) -> None:
