@@ -109,19 +109,13 @@ class TaskCall(Call):
         return self.task
 
 
-def call_now(
-    function: Any, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> TaskCall:
+def call_now(task: Task[..., Any], call: Call) -> TaskCall:
     """Return the call of the task's function that is made now."""
     delivery = delivery_to(task)
     message = NO_MESSAGE if delivery is None else delivery.message
+    added_args = 1 if call.args and call.args[0] is task else 0
     return TaskCall(
-        function,
-        args,
-        kwargs,
-        task.name,
-        message.task_id,
-        1 if args and args[0] is task else 0,
+        *(call.function, call.args, call.kwargs, task.name, message.task_id, added_args),
         task=task,
         delivery=delivery,
         message=message,

@@ -21,6 +21,7 @@ from .single import single_of, with_autoretry
 if TYPE_CHECKING:
     from celery import Task
 
+    from django_redislock.tasks.call import Call
     from django_redislock.tasks.options import Options
     from django_redislock.tasks.single import Single
 
@@ -40,18 +41,13 @@ class CeleryTasks:
         return task
 
     def execution(
-        self,
-        single: Single,
-        function: Callable[..., Any],
-        alone: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, single: Single, function: Callable[..., Any], call: Call
     ) -> TaskExecution | None:
         """Return the execution of a call that is made for the task that runs."""
         task: Task[..., Any] | None = get_current_task()
         if task is None or single_of(task) is not single:
             return None
-        return TaskExecution(single, function, call_now(alone, task, args, kwargs))
+        return TaskExecution(single, function, call_now(task, call))
 
 
 def _install_or_disable(options: Options, task: Task[..., Any]) -> None:

@@ -9,11 +9,11 @@ that, and waits for it.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
-from importlib import import_module
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +29,13 @@ from django_redislock.text import error_text
 
 from .django import (
     PACKAGES,
+    POLL_SECONDS,
     SENDING,
     TRANSACTION_SECONDS,
     TaskCall,
     TaskConflict,
     being_sent,
     check_options,
-    poll,
 )
 from .single import marked
 
@@ -49,7 +49,7 @@ SENDING_SECONDS = 10
 
 NO_RESULT = (
     NotImplementedError,
-    *(import_module(f"{name}.exceptions").TaskResultDoesNotExist for name in PACKAGES),
+    *(package.exceptions.TaskResultDoesNotExist for package in PACKAGES),
 )
 
 
@@ -107,8 +107,8 @@ class QueueLocks:
         while not _acquired(sending):
             if not conflict.look():  # it was released in the meantime
                 continue
-            if conflict.is_being_sent:
-                poll()
+            if conflict.is_with_unknown:
+                time.sleep(POLL_SECONDS)
             elif conflict.error.task_id is None:  # only a task has a result
                 return enqueue()
             elif single.options.on_conflict == "raise":
@@ -131,7 +131,7 @@ class QueueLocks:
         try:
             return self.get_result(task_id)  # type: ignore[attr-defined]  # a mixin
         except NO_RESULT:  # the backend stores none, or its transaction is not committed
-            framework = import_module(PACKAGES[0])
+            framework = PACKAGES[0]
             return framework.TaskResult(
                 task=call.task,
                 id=task_id,

@@ -6,10 +6,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -35,10 +35,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_redislock")
 
-PACKAGES = [name for name in ("django.tasks", "django_tasks") if find_spec(name)]
+PACKAGES: list[Any] = []
 """Django's framework (since Django 6.0), and its backport, which some backends are made with."""
 
-TASK_CLASSES = tuple(import_module(f"{name}.base").Task for name in PACKAGES)
+for name in ("django.tasks", "django_tasks"):
+    with suppress(ImportError):  # not installed, or an early version of the backport
+        for part in ("base", "exceptions", "signals"):
+            import_module(f"{name}.{part}")
+        PACKAGES.append(import_module(name))
+
+TASK_CLASSES = tuple(package.base.Task for package in PACKAGES)
 
 MAX_NESTED_RUNS = 32
 """A backend that does not report the end of its tasks must not fill the memory."""
@@ -116,9 +122,8 @@ def release_queue_lock_of(task_result: Any) -> None:
 
 
 for package in PACKAGES:
-    signals = import_module(f"{package}.signals")
-    signals.task_started.connect(begin_run)
-    signals.task_finished.connect(end_run)
+    package.signals.task_started.connect(begin_run)
+    package.signals.task_finished.connect(end_run)
 
 
 being_sent: ContextVar[QueueLock | None] = ContextVar("django_redislock_being_sent", default=None)
@@ -133,9 +138,9 @@ TRANSACTION_SECONDS = 60
 POLL_SECONDS = 0.02
 
 
-def poll() -> None:
-    """Wait until the sender of a task can have replaced its temporary queue lock."""
-    time.sleep(POLL_SECONDS)
+def is_being_sent(holding: Holding, task_id: str | None = None) -> bool:
+    """Return whether the holder is a task that is being sent, with this id or an unknown one."""
+    return bool(holding.metadata.get(SENDING)) and holding.holder.task_id in (None, task_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +167,12 @@ class TaskConflict(Conflict):
 
     call: TaskCall
 
-    is_being_sent = False
+    is_with_unknown = False
     """Whether the holder is a task that is being sent, so that its id is not known yet."""
 
     def _set_holder(self, holding: Holding) -> None:
         super()._set_holder(holding)
-        self.is_being_sent = bool(holding.metadata.get(SENDING)) and not holding.holder.task_id
+        self.is_with_unknown = is_being_sent(holding)
 
     def skip(self) -> dict[str, str]:
         """Skip the task, and return the record of that, which becomes its return value."""
@@ -208,13 +213,10 @@ class TaskExecution(Execution):
         until = clock.now() + TRANSACTION_SECONDS
         while not self.sending and clock.now() < until:
             info = self.single.manager.get(self._name)
-            if not any(map(self._is_being_sent, info.holders if info else ())):
+            holders = info.holders if info else ()
+            if not any(is_being_sent(each, self.call.task_id) for each in holders):
                 break
-            poll()
-
-    def _is_being_sent(self, holding: Holding) -> bool:
-        ids = (None, self.call.task_id)
-        return bool(holding.metadata.get(SENDING)) and holding.holder.task_id in ids
+            time.sleep(POLL_SECONDS)
 
     def _conflict(self, name: str) -> Conflict:
         return TaskConflict(self.call, name, self.single, runs_under(self.alias, name))
@@ -250,12 +252,7 @@ class DjangoTasks:
         return replace(task, func=wrap(options, task.func, above=True))
 
     def execution(
-        self,
-        single: Single,
-        function: Callable[..., Any],
-        alone: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, single: Single, function: Callable[..., Any], call: Call
     ) -> TaskExecution | None:
         """Return the execution of a call that a backend makes for the task that it runs."""
         runs = _runs.get()
@@ -267,7 +264,10 @@ class DjangoTasks:
         check_options(single.options)
         run.has_begun = True
         task_id, added_args = str(run.result.id), int(task.takes_context)
-        call = TaskCall(alone, args, kwargs, task.module_path, task_id, added_args, task=task)
+        call = TaskCall(
+            *(call.function, call.args, call.kwargs, task.module_path, task_id, added_args),
+            task=task,
+        )
         execution = TaskExecution(single, function, call)
         if single.options.locking.when_sent:
             execution.sending = being_sent.get()

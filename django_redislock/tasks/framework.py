@@ -32,18 +32,8 @@ class Framework(Protocol):
     def decorate(self, options: Options, task: Any) -> Any:
         """Return the task that runs as a single instance."""
 
-    def execution(
-        self, single: Single, function: Function, alone: Function, args: Any, kwargs: Any
-    ) -> Execution | None:
-        """Return the execution of a call, or None if the call is not for a task.
-
-        Args:
-            single: The definition of the function.
-            function: The function.
-            alone: The decorated function.
-            args: The positional arguments of the call.
-            kwargs: The keyword arguments of the call.
-        """
+    def execution(self, single: Single, function: Function, call: Call) -> Execution | None:
+        """Return the execution of a call of a function, or None if it is not for a task."""
 
 
 frameworks: list[Framework] = []
@@ -68,10 +58,11 @@ def wrap(options: Options, function: Function, *, above: bool = False) -> Functi
 def _wrapper(single: Single, function: Function) -> Function:
     @functools.wraps(function)
     def alone(*args: Any, **kwargs: Any) -> Any:
+        call = Call(alone, args, kwargs)
         for framework in frameworks:
-            if execution := framework.execution(single, function, alone, args, kwargs):
+            if execution := framework.execution(single, function, call):
                 return execution.run()
-        return Execution(single, function, Call(alone, args, kwargs)).run()
+        return Execution(single, function, call).run()
 
     return alone
 
@@ -85,11 +76,10 @@ def _async_wrapper(single: Single, function: Function) -> Function:
 
     @functools.wraps(function)
     async def alone(*args: Any, **kwargs: Any) -> Any:
+        call = Call(alone, args, kwargs)
         for framework in frameworks:
-            if framework.awaits and (
-                execution := framework.execution(single, function, alone, args, kwargs)
-            ):
+            if framework.awaits and (execution := framework.execution(single, function, call)):
                 return await execution.arun()
-        return await Execution(single, function, Call(alone, args, kwargs)).arun()
+        return await Execution(single, function, call).arun()
 
     return alone
