@@ -7,31 +7,15 @@ import sys
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.tasks import task
 
 from django_redislock import AlreadyRunning, locks, single_instance
-from django_redislock.signals import task_skipped
 from django_redislock.tasks import SKIPPED, was_skipped
 from tests.tools import ROOT
-
-pytest.importorskip("django.tasks", reason="django.tasks needs Django 6")
-
-from django.tasks import task
 
 from . import sample
 
 SYNC = "tests.fast.tasks.sample.sync:account_id=42"
-
-
-@pytest.fixture
-def skipped():
-    received = []
-
-    def listen(**facts):
-        received.append(facts)
-
-    task_skipped.connect(listen)
-    yield received
-    task_skipped.disconnect(listen)
 
 
 def error_of(result):

@@ -8,18 +8,14 @@ from datetime import timedelta
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
+from django.tasks import TaskResultStatus, task
+from django.tasks.signals import task_finished
 from django.utils import timezone
 
 from django_redislock import AlreadyRunning, locks, single_instance
-from django_redislock.signals import task_skipped
 from django_redislock.tasks import SingleInstanceBackend
 from django_redislock.testing import assert_skipped, conflict
 from tests.lock_tools import start
-
-pytest.importorskip("django.tasks", reason="django.tasks needs Django 6")
-
-from django.tasks import TaskResultStatus, task
-from django.tasks.signals import task_finished
 
 from . import queued as tasks
 from . import sample
@@ -31,18 +27,6 @@ def account():
     account = uuid.uuid4().hex
     yield account
     locks.force_release(f"queued:{account}")
-
-
-@pytest.fixture
-def skipped():
-    received = []
-
-    def listen(**facts):
-        received.append(facts)
-
-    task_skipped.connect(listen)
-    yield received
-    task_skipped.disconnect(listen)
 
 
 def lease(account) -> float:

@@ -15,10 +15,6 @@ from django_redislock.tasks import SKIPPED
 from tests.celery_worker import freed
 from tests.tools import ROOT, Child, wait_until
 
-pytest.importorskip("django.tasks", reason="django.tasks needs Django 6")
-pytest.importorskip("django_tasks_db")
-pytest.importorskip("django_tasks_rq")
-
 # They share their processes, which one test process starts.
 pytestmark = [pytest.mark.xdist_group("django_tasks"), pytest.mark.timeout(600)]
 
@@ -39,7 +35,7 @@ import json
 import time
 import django.tasks.signals
 import django_tasks.signals
-from tests.full.workers import tasks_sample as sample
+from tests.full.tasks import sample
 
 def enqueue(name, *args, backend, count=1):
     task = getattr(sample, name).using(backend=backend)
@@ -123,7 +119,7 @@ def kill(worker: subprocess.Popen) -> None:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Iterator[Project]:
     settings = {
-        "DJANGO_SETTINGS_MODULE": "tests.full.workers.tasks_settings",
+        "DJANGO_SETTINGS_MODULE": "tests.full.tasks.settings",
         "TASKS_DATABASE": str(tmp_path_factory.mktemp("tasks") / "tasks.sqlite3"),
     }
     environment = os.environ | settings
@@ -171,7 +167,7 @@ def test_the_holder_is_the_task_also_in_the_admin(project, run, backend, admin_c
         (task_id,) = project.enqueue("long", run.id, backend=backend)
         run.wait_for("begin")
         holder = locks.get(f"tasks:{run.id}").holder
-        assert holder.task_name == "tests.full.workers.tasks_sample.long"
+        assert holder.task_name == "tests.full.tasks.sample.long"
         assert holder.task_id == task_id
         assert task_id in admin_client.get("/admin/django_redislock/activelock/").text
         others = project.enqueue("long", run.id, backend=backend)
@@ -196,7 +192,7 @@ def test_one_task_is_queued_or_runs(project, run, backend) -> None:
     (task_id,) = set(project.enqueue("until_executed", run.id, backend=backend, count=COUNT))
     assert len(run.notes("skipped")) == COUNT - 1
     holder = locks.get(f"tasks:{run.id}").holder
-    assert holder.task_name == "tests.full.workers.tasks_sample.until_executed"
+    assert holder.task_name == "tests.full.tasks.sample.until_executed"
     assert holder.task_id == task_id
     with project.workers(backend, 4):
         assert project.outcomes("until_executed", backend, [task_id]) == ["ran"]
