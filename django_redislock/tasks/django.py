@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 from django.core.checks import Error, register
@@ -20,6 +21,7 @@ from redis.exceptions import RedisError
 
 from django_redislock import clock
 from django_redislock.identity import running_task
+from django_redislock.lock_types import QueueLock
 from django_redislock.text import error_text, printable
 
 from .call import Call, runs_under
@@ -30,7 +32,7 @@ from .options import Options
 from .single import Single, marked
 
 if TYPE_CHECKING:
-    from django_redislock.lock_types import BaseLock, QueueLock
+    from django_redislock.lock_types import BaseLock
     from django_redislock.snapshots import Holding
 
 logger = logging.getLogger("django_redislock")
@@ -183,14 +185,14 @@ class TaskConflict(Conflict):
 class TaskExecution(Execution):
     """The execution of a task by a backend."""
 
-    sending: QueueLock | None = None
-    """The temporary queue lock, if the thread that enqueues the task runs it."""
+    other_queue_lock: QueueLock | None = None
+    """The queue lock, if it is not the one that belongs to the id of the task."""
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
         if not self.single.options.locking.when_sent:
             return super().run()
-        self._wait_for_sender()
+        self._find_queue_lock()
         if self.single.options.locking.while_running:
             return super().run()
         if conflict := self._after_queue(self._name):
@@ -201,38 +203,53 @@ class TaskExecution(Execution):
         """Async version of `run()`."""
         if not self.single.options.locking.when_sent:
             return await super().arun()
-        await sync_to_async(self._wait_for_sender)()
+        await sync_to_async(self._find_queue_lock)()
         if self.single.options.locking.while_running:
             return await super().arun()
         if conflict := await sync_to_async(self._after_queue)(self._name):
             return conflict.settle()
         return await self._acall_function()
 
-    def _wait_for_sender(self) -> None:
-        """Wait until the task has its queue lock. It can start before the sender knows its id."""
+    def _find_queue_lock(self) -> None:
+        """Wait until the sender of the task knows its id. Without an id, use any queue lock.
+
+        The call is then direct, or the backend does not send the signal `task_started`.
+        """
         until = clock.now() + TRANSACTION_SECONDS
-        while not self.sending and clock.now() < until:
+        while not self.other_queue_lock and clock.now() < until:
             info = self.single.manager.get(self._name)
             holders = info.holders if info else ()
-            if not any(is_being_sent(each, self.call.task_id) for each in holders):
-                break
-            time.sleep(POLL_SECONDS)
+            if any(is_being_sent(each, self.call.task_id) for each in holders):
+                time.sleep(POLL_SECONDS)
+                continue
+            queued = [each for each in holders if each.metadata.get("queued")]
+            if queued and not self.call.task_id:
+                lock = self.single.lock(self._name, self.call)
+                self.other_queue_lock = QueueLock(lock, queued[0].token, (None, None))
+            break
 
     def _conflict(self, name: str) -> Conflict:
-        return TaskConflict(self.call, name, self.single, runs_under(self.alias, name))
+        kind = TaskConflict if self.call.task_id else Conflict
+        return kind(self.call, name, self.single, runs_under(self.alias, name))
 
     def _queue_lock(self, lock: BaseLock) -> QueueLock:
-        return self.sending or super()._queue_lock(lock)
+        return self.other_queue_lock or super()._queue_lock(lock)
 
     @property
     def _queue_lock_token(self) -> str:
-        return self.sending.token if self.sending else super()._queue_lock_token
+        if self.other_queue_lock:
+            return self.other_queue_lock.token
+        return super()._queue_lock_token
 
 
 class DjangoTasks:
     """The tasks of `django.tasks`."""
 
     awaits = True
+
+    def __init__(self) -> None:
+        self._added_args: WeakKeyDictionary[Callable[..., Any], int] = WeakKeyDictionary()
+        """The functions below ``@task``, and how many arguments it adds to a call."""
 
     def is_task(self, target: Any) -> bool:
         """Return whether `target` is a task."""
@@ -249,28 +266,31 @@ class DjangoTasks:
                 " 'django_redislock.tasks.SingleInstanceBackend', around"
                 f" {type(backend).__module__}.{type(backend).__qualname__}"
             )
-        return replace(task, func=wrap(options, task.func, above=True))
+        function = wrap(options, task.func, above=True)
+        self._added_args[function] = int(task.takes_context)
+        return replace(task, func=function)
 
     def execution(
         self, single: Single, function: Callable[..., Any], call: Call
     ) -> TaskExecution | None:
         """Return the execution of a call that a backend makes for the task that it runs."""
-        runs = _runs.get()
-        if not runs or runs[-1].has_begun:
-            return None
-        run, task = runs[-1], runs[-1].result.task
-        if marked(task.func) is not single:
-            return None
+        run = _runs.get()[-1:]
+        if not run or run[0].has_begun or marked(run[0].result.task.func) is not single:
+            added_args = self._added_args.get(call.function)
+            if added_args is None:
+                return None
+            return TaskExecution(single, function, replace(call, added_args=added_args))
         check_options(single.options)
-        run.has_begun = True
-        task_id, added_args = str(run.result.id), int(task.takes_context)
+        run[0].has_begun = True
+        result, task = run[0].result, run[0].result.task
+        task_id, added_args = str(result.id), int(task.takes_context)
         call = TaskCall(
             *(call.function, call.args, call.kwargs, task.module_path, task_id, added_args),
             task=task,
         )
         execution = TaskExecution(single, function, call)
         if single.options.locking.when_sent:
-            execution.sending = being_sent.get()
+            execution.other_queue_lock = being_sent.get()
         return execution
 
 

@@ -146,7 +146,7 @@ class Execution:
         return self.single.queue_lock(lock, self.call)
 
     def _release_queue_lock(self, lock: BaseLock) -> bool:
-        return bool(self.call.task_id) and self._queue_lock(lock).release()
+        return bool(self._queue_lock_token) and self._queue_lock(lock).release()
 
     @property
     def _queue_lock_token(self) -> str:

@@ -15,12 +15,14 @@ def work():
 
 @single_instance(mode="until_executed", key="queued:{account_id}")
 @task(backend="queue")
-def queued(account_id): ...
+def queued(account_id):
+    return "ran"
 
 
 @single_instance(mode="until_executing", key="queued:{account_id}", on_conflict="raise")
 @task(backend="queue", takes_context=True)
-def strict(context, account_id): ...
+def strict(context, account_id):
+    return "ran"
 
 
 @single_instance(mode="until_executed", key="queued:{account_id}")

@@ -75,6 +75,16 @@ def test_a_task_that_cannot_be_enqueued_leaves_no_lock(account) -> None:
     assert locks.get(f"queued:{account}") is None
 
 
+def test_a_direct_call_takes_the_queue_lock_over(account, hold) -> None:
+    """So does the call of a backend that does not send `task_started`."""
+    tasks.queued.enqueue(account)
+    assert tasks.queued.call(account) == "ran"
+    tasks.strict.enqueue(account)
+    assert tasks.strict.call(None, account) == "ran"
+    hold(f"queued:{account}")
+    assert tasks.queued.call(account) is None
+
+
 def test_a_conflict_can_be_simulated(account) -> None:
     with conflict(tasks.queued, account) as other, assert_skipped(tasks.queued):
         assert tasks.queued.enqueue(account).id == other.task_id
