@@ -105,17 +105,16 @@ class QueueLocks:
         conflict = TaskConflict(call, single.queue_lock_name(single.name_of(call)), single)
         sending = _temporary(conflict)
         while not _acquired(sending):
-            if not conflict.look():  # it was released in the meantime
-                continue
-            if conflict.is_with_unknown:
+            while (is_held := conflict.look()) and conflict.is_with_unknown:
                 time.sleep(POLL_SECONDS)
-            elif conflict.error.task_id is None:  # only a task has a result
+            if not is_held:  # it was released in the meantime
+                continue
+            if conflict.error.task_id is None:  # only a task has a result
                 return enqueue()
-            elif single.options.on_conflict == "raise":
+            if single.options.on_conflict == "raise":
                 raise conflict.error
-            else:
-                conflict.skip()
-                return self._result_of(conflict)
+            conflict.skip()
+            return self._result_of(conflict)
         return _enqueue_with(sending, conflict, enqueue)
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:

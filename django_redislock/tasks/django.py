@@ -172,6 +172,10 @@ class TaskConflict(Conflict):
     is_with_unknown = False
     """Whether the holder is a task that is being sent, so that its id is not known yet."""
 
+    def look(self) -> bool:
+        self.is_with_unknown = False
+        return super().look()
+
     def _set_holder(self, holding: Holding) -> None:
         super()._set_holder(holding)
         self.is_with_unknown = is_being_sent(holding)
