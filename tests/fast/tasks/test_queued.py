@@ -152,6 +152,21 @@ def test_a_cooldown_begins_when_the_task_starts(account) -> None:
     assert 25 < lease(account) <= 30
 
 
+@pytest.mark.parametrize(
+    "name", ["until_executed", "async_until_executed", "until_executing", "throttled"]
+)
+def test_a_task_without_a_queue_lock_meets_the_queued_one(account, name) -> None:
+    queued = tasks.queued.enqueue(account)
+    other_backend = getattr(tasks, name).using(backend="default")
+    assert queued.id in str(other_backend.enqueue(account).return_value)
+
+
+def test_a_backend_with_queue_locks_runs_other_tasks_too() -> None:
+    other = sample.takes_a_lock.using(backend="single")
+    for result in (other.enqueue(), asyncio.run(other.aenqueue())):
+        assert result.return_value == [other.module_path, result.id]
+
+
 @pytest.mark.parametrize("mode", ["until_executing", "until_executed"])
 def test_a_backend_without_queue_locks_is_refused_at_import(mode) -> None:
     expected = "must be 'django_redislock.tasks.SingleInstanceBackend', around django.tasks"
