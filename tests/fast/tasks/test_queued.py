@@ -11,6 +11,7 @@ from django.db import transaction
 from django.tasks import TaskResultStatus, task
 from django.tasks.signals import task_finished
 from django.utils import timezone
+from redis.exceptions import ConnectionError
 
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.tasks import SingleInstanceBackend
@@ -90,6 +91,20 @@ def test_a_conflict_can_be_simulated(account) -> None:
         assert tasks.queued.enqueue(account).id == other.task_id
     with conflict(sample.sync, account) as other, assert_skipped(sample.sync):
         assert other.task_id in str(sample.sync.enqueue(account).return_value)
+
+
+def test_nothing_is_enqueued_or_runs_if_redis_is_unreachable(settings) -> None:
+    away = {"BACKEND": settings.CACHES["default"]["BACKEND"], "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "away": away}
+    queued = single_instance(mode="until_executed", using="away")(
+        task(backend="queue")(sample.work)
+    )
+    before = len(queued.get_backend().results)
+    with pytest.raises(ConnectionError):
+        queued.enqueue()
+    assert len(queued.get_backend().results) == before
+    (error,) = single_instance(using="away")(task(sample.work)).enqueue().errors
+    assert error.exception_class is ConnectionError
 
 
 def test_a_function_that_is_no_task_has_no_result(account, hold) -> None:
