@@ -57,6 +57,13 @@ def long(run):
     return current_lock().lost
 
 
+@task
+@single_instance(key="tasks:{run}", timeout=2, on_lost="abort")
+def aborted(run):
+    note(run, "begin")
+    wait_for_go(run)
+
+
 @single_instance(mode="until_executed", key="tasks:{run}", timeout=5)
 @task(backend="single")
 def until_executed(run):

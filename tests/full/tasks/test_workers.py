@@ -178,6 +178,16 @@ def test_the_holder_is_the_task_also_in_the_admin(project, run, backend, admin_c
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_a_task_that_lost_its_lock_is_aborted(project, run, backend) -> None:
+    ids = project.enqueue("aborted", run.id, backend=backend)
+    with project.workers(backend, 1):
+        run.wait_for("begin")
+        locks.force_release(f"tasks:{run.id}")
+        outcomes = project.outcomes("aborted", backend, ids)
+    assert outcomes == ["django_redislock.exceptions.LockLost"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_lock_of_a_killed_worker_expires(project, run, backend) -> None:
     with project.workers(backend, 1) as (worker,):
         project.enqueue("long", run.id, backend=backend)
