@@ -37,6 +37,16 @@ class Delivery:
     earlier_result: AsyncResult[Any] | None = None
     """The result of an earlier execution of the same message, if it has ended."""
 
+    @property
+    def may_have_run(self) -> bool:
+        """Whether an earlier execution of the message may have begun.
+
+        A redelivered message that is acknowledged early was only fetched by another worker.
+        """
+        message = self.message
+        late = message.is_redelivered and getattr(self.task, "acks_late", False)
+        return bool(late or message.is_resent)
+
 
 _deliveries: ContextVar[tuple[Delivery, ...]] = ContextVar(
     "django_redislock_deliveries", default=()
@@ -90,13 +100,8 @@ class TaskCall(Call):
 
     @property
     def may_have_run(self) -> bool:
-        """Whether an earlier execution of the message may have begun.
-
-        A redelivered message that is acknowledged early was only fetched by another worker.
-        """
-        message = self.message
-        late = message.is_redelivered and getattr(self.task, "acks_late", False)
-        return bool(late or message.is_resent)
+        """Whether an earlier execution of the message may have begun."""
+        return self.delivery is not None and self.delivery.may_have_run
 
     @property
     def is_fresh_retry(self) -> bool:

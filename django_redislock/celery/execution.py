@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from django_redislock.lock_types import BaseLock, QueueLock
     from django_redislock.tasks.single import Single
 
+    from .message import Message
+
 logger = logging.getLogger("django_redislock")
 
 
@@ -142,14 +144,9 @@ class TaskExecution(Execution):
     # Earlier executions of the same message
 
     def _refuse_if_replaced(self) -> None:
-        if self.is_replaceable and self._has_ended(REVOKED):
+        if is_replaceable(self.single, self.call.message) and self._has_ended(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)
             raise Ignore("A newer task has replaced this one")
-
-    @property
-    def is_replaceable(self) -> bool:
-        replaces = self.single.options.on_conflict == "replace"
-        return replaces and self.call.message.queue_lock is not None
 
     def _has_ended(self, state: str) -> bool:
         """Return whether the message has ended with a state, if the result backend knows it."""
@@ -190,6 +187,11 @@ def _seconds_until(when: Any, task: Task[..., Any]) -> float:
     return float(when or 0)
 
 
+def is_replaceable(single: Single, message: Message) -> bool:
+    """Return whether a newer task can have replaced the message."""
+    return single.options.on_conflict == "replace" and message.queue_lock is not None
+
+
 def look_back(single: Single, delivery: Delivery) -> None:
     """Note how the message ended before, as long as the result backend knows it.
 
@@ -198,13 +200,7 @@ def look_back(single: Single, delivery: Delivery) -> None:
     task, message = delivery.task, delivery.message
     if not task.track_started or not message.task_id:
         return
-    call = TaskCall(
-        *(task.run, (), {}, task.name, message.task_id),
-        task=task,
-        delivery=delivery,
-        message=message,
-    )
-    if call.may_have_run or TaskExecution(single, task.run, call).is_replaceable:
+    if delivery.may_have_run or is_replaceable(single, message):
         result = task.AsyncResult(message.task_id)
         with suppress(Exception):  # no result backend, or it is unreachable
             delivery.earlier_result = result if result.ready() else None
