@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .celery import single_instance
     from .exceptions import AlreadyRunning, LockError, LockLost, LockNotOwnedError, StaleLock
     from .lock_types import AsyncLock, BaseLock, Lock
     from .manager import LockManager, locks
     from .snapshots import Holder, Holding, LockInfo
+    from .tasks.decorator import single_instance
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
     # Locks on any redis-py client
     "Lock",
     "AsyncLock",
-    # Celery
+    # Tasks
     "single_instance",
     # Snapshots
     "LockInfo",
@@ -46,7 +46,7 @@ __all__ = [  # noqa: RUF022  grouped by use, not by letter
 _MODULES = {
     ".manager": ("locks", "LockManager"),
     ".lock_types": ("BaseLock", "Lock", "AsyncLock"),
-    ".celery": ("single_instance",),
+    ".tasks": ("single_instance",),
     ".snapshots": ("LockInfo", "Holding", "Holder"),
     ".exceptions": ("LockError", "LockNotOwnedError", "LockLost", "AlreadyRunning", "StaleLock"),
 }

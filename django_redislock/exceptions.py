@@ -50,7 +50,7 @@ class AlreadyRunning(LockError):
 
     Attributes:
         name: The lock's name.
-        task_id: The holder's Celery task id. None if the holder is not a task, or is unknown.
+        task_id: The holder's task id. None if the holder is not a task, or is unknown.
         expires_in: The seconds until the lease or the cooldown ended, at the time of the conflict.
             None if unknown.
         held_by: The holder's ``host:pid``. None if unknown.

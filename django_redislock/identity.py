@@ -16,6 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -145,7 +146,10 @@ def is_alive(owner: weakref.ref[Owner]) -> bool:
 
 
 Task: TypeAlias = tuple[str | None, str | None]
-"""The name and the id of a Celery task."""
+"""The name and the id of a task."""
+
+running_task: ContextVar[Task | None] = ContextVar("django_redislock_running_task", default=None)
+"""The task of Django's own task framework that runs."""
 
 Renewal: TypeAlias = bool | Literal["later"]
 """Whether a holder renews its lease: yes, no, or only after its `at_least_for` has passed."""
@@ -175,12 +179,13 @@ def info_text(
         metadata: The metadata of the holder.
         renewed: Whether the holder renews its lease.
         on_conflict: The conflict policy of a single-instance task.
-        task: The Celery task. None means the task that runs.
+        task: The task. None means the task of Django or Celery that runs.
         owner: The holder. None, or a `SharedOwner`, means the caller.
     """
     if owner is None or isinstance(owner, SharedOwner):
         owner = current_owner()
     thread = owner.get_name() if isinstance(owner, asyncio.Task) else owner.name
+    task = task or running_task.get()
     celery = sys.modules.get("celery")  # If the project has not imported Celery, no task runs.
     if task is None and celery and (running := celery.current_task):
         task = running.name, running.request.id

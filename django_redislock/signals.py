@@ -86,7 +86,8 @@ task_skipped = Signal()
 """A task was skipped, because another instance is running or queued.
 
 Arguments: `sender` (the task, or the plain function), `name` (the lock's name), `task_id` (the id
-of the skipped task, None outside a task), `holder_task_id`, `args`, `kwargs`.
+of the skipped task, None outside a task, or if `django.tasks` did not enqueue it),
+`holder_task_id`, `args`, `kwargs`.
 """
 
 task_replaced = Signal()

@@ -15,3 +15,13 @@ DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"]}
 DATABASES.update(json.loads(os.environ.get("TESTS_DATABASES", "{}")))
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+IMMEDIATE = "django.tasks.backends.immediate.ImmediateBackend"
+DUMMY = "django.tasks.backends.dummy.DummyBackend"
+SINGLE = "django_redislock.tasks.SingleInstanceBackend"
+
+TASKS = {
+    "default": {"BACKEND": IMMEDIATE},
+    "single": {"BACKEND": SINGLE, "OPTIONS": {"BACKEND": IMMEDIATE}},
+    "queue": {"BACKEND": SINGLE, "OPTIONS": {"BACKEND": DUMMY}},  # runs nothing
+}

@@ -1,13 +1,18 @@
-"""`single_instance`: a task, or any other function, that runs only once at a time."""
+"""`single_instance` for Celery's tasks."""
 
 try:
     import celery  # noqa: F401  all modules of this package need it
 except ImportError as error:
     raise ImportError(
-        "single_instance needs Celery: pip install 'django-redislock[celery]'"
+        "django_redislock.celery needs Celery: pip install 'django-redislock[celery]'"
     ) from error
 
-from .call import current_lock
-from .decorator import single_instance
+from django_redislock.tasks import current_lock, single_instance
+from django_redislock.tasks.framework import frameworks
+
+from . import ends, worker  # noqa: F401  they connect to signals
+from .framework import CeleryTasks
 
 __all__ = ["current_lock", "single_instance"]
+
+frameworks.append(CeleryTasks())

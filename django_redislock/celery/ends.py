@@ -11,12 +11,13 @@ from celery.signals import task_failure, task_postrun, task_prerun, task_revoked
 from celery.states import RETRY
 from redis.exceptions import RedisError
 
+from django_redislock.tasks.single import Single
 from django_redislock.text import error_text, printable
 
-from .call import Call, begin_delivery, end_delivery
+from .delivery import TaskCall, begin_delivery, end_delivery
 from .execution import look_back, runs_again_in
 from .message import Message
-from .single import Single, single_of
+from .single import call_of, single_of
 
 logger = logging.getLogger("django_redislock")
 
@@ -56,7 +57,7 @@ def release_queue_lock_of(task: Any, message: Message) -> None:
     if single is None or not (single.options.locking.when_sent or single.options.holds_on_retry):
         return
     try:
-        call = single.call(task, message.task_id or "", message.args, message.kwargs)
+        call = call_of(single, task, message.task_id, message.args, message.kwargs)
         for name in _names(single, call, message):
             single.queue_lock(single.lock(name), call).release()
     except Exception as error:
@@ -67,7 +68,7 @@ def release_queue_lock_of(task: Any, message: Message) -> None:
         )
 
 
-def _names(single: Single, call: Call, message: Message) -> set[str]:
+def _names(single: Single, call: TaskCall, message: Message) -> set[str]:
     """Return the names of all locks that the message can hold."""
     locking = single.options.locking
     taken = message.queue_lock if locking.when_sent else None

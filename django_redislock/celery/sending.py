@@ -18,12 +18,14 @@ from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError
 from django_redislock.signals import task_replaced
+from django_redislock.tasks.call import runs_under
+from django_redislock.tasks.conflict import MAX_LOOKS, Conflict
+from django_redislock.tasks.single import Single, is_signed, queue_lock_token
 from django_redislock.text import error_text, printable
 
-from .call import Delivery, delivery_of, runs_under
-from .conflict import MAX_LOOKS, Conflict, skip
+from .delivery import Delivery, delivery_of
 from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
-from .single import Single, is_signed, queue_lock_token
+from .single import call_of
 
 if TYPE_CHECKING:
     from celery import Task
@@ -74,7 +76,7 @@ class Sending:
         self.options = options
         self.has_own_id = bool(task_id)
         self.task_id = str(task_id) if task_id else uuid()
-        self.call = single.call(task, self.task_id, args, kwargs)
+        self.call = call_of(single, task, self.task_id, args, kwargs)
         self.lock_name = single.name_of(self.call)
         self.name = single.queue_lock_name(self.lock_name)
         self.lock = single.lock(self.name, self.call)
@@ -286,7 +288,7 @@ class Sending:
             raise self.conflict.error
         if not holder:  # the sender cannot get the result of another task
             return self._publish({DUPLICATE: ""})
-        skip(self.conflict)
+        self.conflict.skip()
         if self.task.app.conf.task_always_eager:
             return EagerResult(self.task_id, None, states.SUCCESS)
         return self.task.AsyncResult(holder)

@@ -29,11 +29,12 @@ from django_redislock import clock
 from django_redislock.engine.fork_safety import fork_guard
 from django_redislock.identity import child_id, process_id, recorded_id
 from django_redislock.snapshots import Holding, LockInfo
+from django_redislock.tasks.single import Single, queue_lock_token
 from django_redislock.text import error_text, printable
 
 from .ends import release_queue_lock_of
 from .message import Message
-from .single import Single, queue_lock_token, single_of
+from .single import call_of, single_of
 
 logger = logging.getLogger("django_redislock")
 
@@ -252,7 +253,8 @@ class DeadExecution:
 
     def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
         message = Message.of(self.request)
-        call = single.call(self.request.task, message.task_id or "", message.args, message.kwargs)
+        task, args, kwargs = self.request.task, message.args, message.kwargs
+        call = call_of(single, task, message.task_id, args, kwargs)
         try:
             name = single.name_of(call)
         except Exception:  # a decorator gives the function other arguments

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-
-from celery.signals import task_retry
-from celery.utils import uuid
+from uuid import uuid4
 
 from .. import validators
-from ..celery.call import Call
-from ..celery.single import Single, marked, single_of
 from ..exceptions import AlreadyRunning
 from ..names import short_repr
 from ..signals import task_skipped
+from ..tasks.call import Call
+from ..tasks.django import TaskCall
+from ..tasks.single import Single, marked
 from ..text import printable
 from ..validators import Seconds
 from .holding import held, not_free, of_another
@@ -39,11 +38,12 @@ def conflict(task: Any, /, *args: Any, **kwargs: Any) -> Iterator[Other]:
     """Simulate another instance of a task until the end of ``with``, so that a call conflicts.
 
     The other instance holds the lock, the queue lock, or both, according to the options of
-    `single_instance`, and the whole `limit`. So `delay()`, `apply_async()` and `apply()` with the
-    same arguments conflict, in this process and in every worker with locks on the same server.
+    `single_instance`, and the whole `limit`. So `delay()`, `apply_async()`, `apply()` and
+    `enqueue()` with the same arguments conflict, in this process and in every worker with locks on
+    the same server.
 
     Args:
-        task: A task or a plain function with `single_instance`.
+        task: A task of Celery or `django.tasks`, or a plain function, with `single_instance`.
         *args: The positional arguments of the call, without the task itself.
         **kwargs: The keyword arguments of the call.
 
@@ -58,27 +58,36 @@ def conflict(task: Any, /, *args: Any, **kwargs: Any) -> Iterator[Other]:
     with ExitStack() as stack:
         call = _call(task, single, args, kwargs)
         others = range(single.limit_for(call) or 1)
-        calls = [replace(call, task_id=uuid()) for _ in others]
+        calls = [replace(call, task_id=str(uuid4())) for _ in others]
         first, *_ = [_get_in_the_way(stack, single, call) for call in calls]
         yield first
 
 
 def _single_of(task: Any) -> Single:
-    found: Single | None = single_of(task) if _is_task(task) else marked(task)
+    function = task.run if _is_of_celery(task) else task.func if _is_of_django(task) else task
+    found = marked(function)
     if found is None:
         raise TypeError(f"task must be decorated with single_instance, got {short_repr(task)}")
     return found
 
 
-def _is_task(task: Any) -> bool:
+def _is_of_celery(task: Any) -> bool:
     return hasattr(task, "apply_async")
 
 
+def _is_of_django(task: Any) -> bool:
+    return hasattr(task, "aenqueue")
+
+
 def _call(task: Any, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    if _is_task(task):
-        return single.call(task, uuid(), args, kwargs)
+    if _is_of_celery(task):
+        from ..celery.single import call_of
+
+        return call_of(single, task, None, args, kwargs)
+    if _is_of_django(task):
+        return TaskCall.of(task, args, kwargs)
     first = (task.__self__,) if inspect.ismethod(task) else ()
-    return Call(task, None, (*first, *args), kwargs, uuid())
+    return Call(task, (*first, *args), kwargs, added_args=len(first))
 
 
 def _get_in_the_way(stack: ExitStack, single: Single, call: Call) -> Other:
@@ -137,6 +146,8 @@ def assert_retried(task: Any = None, *, within: Seconds = 1) -> Iterator[list[Fa
     Raises:
         AssertionError: The task was not retried.
     """
+
+    from celery.signals import task_retry
 
     def is_conflict(facts: Facts) -> bool:
         return isinstance(getattr(facts["reason"], "exc", None), AlreadyRunning)

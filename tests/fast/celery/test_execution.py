@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, PLACE
-from django_redislock.celery.single import queue_lock_token
+from django_redislock.tasks.single import queue_lock_token
 from tests.lock_tools import start
 from tests.tools import wait_until
 

@@ -12,13 +12,13 @@ from celery.worker.state import successful_requests, task_ready
 
 from django_redislock import clock, locks, single_instance
 from django_redislock.celery import worker
-from django_redislock.celery.single import queue_lock_token
 from django_redislock.celery.worker import (
     CHECK_INTERVAL_SECONDS,
     LATE_COMMAND_SECONDS,
     DeadExecution,
 )
 from django_redislock.identity import process_id
+from django_redislock.tasks.single import queue_lock_token
 from django_redislock.testing import EmbeddedServer
 from tests.lock_tools import hanging
 from tests.tools import wait_until

@@ -18,9 +18,9 @@ from django_redislock import AlreadyRunning, locks, single_instance
 from django_redislock.celery import current_lock
 from django_redislock.celery.conflict import deliverable
 from django_redislock.celery.message import AGAIN, DUPLICATE, EXPECTED, PLACE
-from django_redislock.celery.single import queue_lock_token
 from django_redislock.lock_state import queued_task
 from django_redislock.lock_types import QueueLock
+from django_redislock.tasks.single import queue_lock_token
 from django_redislock.validators import MAX_LEASE_SECONDS
 from tests.round_trips import RoundTrips
 from tests.tools import wait_until

@@ -27,6 +27,9 @@ MAY_IMPORT_BY_NAME = {
     "backends/client_factory.py": "the classes that CACHES names",
     "conf.py": "what a setting names",
     "celery/worker.py": "the class that Celery names",
+    "tasks/__init__.py": "the part for Celery, if that is installed",
+    "tasks/backend.py": "the backend that TASKS names",
+    "tasks/django.py": "the task frameworks, and the task that runs",
     "testing/__init__.py": "names of its own",
     "testing/embedded.py": "the backends that the settings name",
 }

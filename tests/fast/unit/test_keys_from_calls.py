@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_redislock.celery import single_instance
-from django_redislock.celery.call import Call
-from django_redislock.celery.canonical import text_of
-from django_redislock.celery.key import key_maker
-from django_redislock.celery.options import Options
+from django_redislock.tasks.call import Call
+from django_redislock.tasks.canonical import text_of
+from django_redislock.tasks.key import key_maker
+from django_redislock.tasks.options import Options
 
 UNSET = {each.name: None for each in fields(Options) if each.init} | {"at_least_for": 0}
 DEFAULTS = UNSET | {"mode": "while_executing", "on_conflict": "skip"}
@@ -60,7 +60,7 @@ def anything(first, *args, **kwargs): ...
 
 def name_of(function, *args, unique_on=None, key=None, **kwargs):
     options = Options(**DEFAULTS | {"unique_on": unique_on, "key": key})
-    return key_maker(options, signature(function))(Call(function, None, args, kwargs))
+    return key_maker(options, signature(function))(Call(function, args, kwargs))
 
 
 def saved(model, **fields):

@@ -161,7 +161,8 @@ def test_the_dashboard_for_grafana_can_be_imported_and_uses_metrics_that_exist()
 
 
 def test_each_check_and_subcommand_has_a_heading() -> None:
-    ids = re.findall(r"redislock\.[CEIW]\d{3}", (PACKAGE / "checks.py").read_text())
+    code = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    ids = re.findall(r"redislock\.[CEIW]\d{3}", code)
     assert headings("checks") == set(ids)
     names = {path.stem for path in Path(subcommands.__path__[0]).glob("[!_]*.py")}
     assert {f"manage.py locks {name}" for name in names} <= headings()

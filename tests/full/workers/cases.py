@@ -10,8 +10,8 @@ from typing import Any
 from celery.result import AsyncResult
 
 from django_redislock import locks
-from django_redislock.celery.single import queue_lock_token
 from django_redislock.manager import LockManager
+from django_redislock.tasks.single import queue_lock_token
 from tests.celery_worker import Run, Worker, outcome
 from tests.tools import wait_until
 

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection
 from functools import partial
-from inspect import getattr_static
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
-from celery._state import get_current_task
-from django.core.exceptions import ImproperlyConfigured
-
-from django_redislock.introspection import is_async, is_generator, signature_of
+from django_redislock.introspection import is_generator
 from django_redislock.names import short_repr
 
-from . import ends, worker  # noqa: F401  they connect to signals
-from .call import Call
-from .execution import Execution
-from .key import key_maker
+from . import django  # noqa: F401  it connects to signals
+from .framework import frameworks, wrap
 from .options import Options
-from .position import is_task, when_made
-from .sending import take_queue_lock_when_sent
-from .single import MARK, Single, single_of, with_autoretry
 
 if TYPE_CHECKING:
-    from celery import Task
-
     from django_redislock.validators import Seconds
 
-F = TypeVar("F", bound=Callable[..., Any])
+
+class EnqueuedTask(Protocol):
+    """A task of `django.tasks`, which cannot be called."""
+
+    @property
+    def func(self) -> Callable[..., Any]: ...
+
+
+F = TypeVar("F", bound=Callable[..., Any] | EnqueuedTask)
 
 ModeName = Literal[
     "while_executing", "until_executing", "until_executed", "until_and_while_executing"
@@ -62,7 +58,7 @@ def single_instance(
 
 
 def single_instance(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., Any] | EnqueuedTask | None = None,
     /,
     *,
     unique_on: Collection[str] | None = None,
@@ -93,7 +89,7 @@ def single_instance(
     task, or after the module and qualified name of a plain function.
 
     The other modes also take a queue lock when the task is sent. Put them above the task
-    decorator only::
+    decorator only. For tasks of `django.tasks` they need `SingleInstanceBackend`::
 
         @single_instance(mode="until_executed", unique_on=["account_id"])
         @shared_task
@@ -167,7 +163,8 @@ def single_instance(
             side of the task decorator. At the call, if an argument cannot be part of the name.
         ValueError: At import, if an option has an invalid value, or if options cannot be combined.
         django.core.exceptions.ImproperlyConfigured: At import, if `unique_on` or `key` has a name
-            that is not a parameter. Above a task decorator, when Celery creates the task.
+            that is not a parameter. Above a task decorator, when Celery creates the task. Also if
+            `django.tasks` or its backend cannot do what the options say.
         redis.exceptions.ConnectionError: When the task is sent or starts, if Redis is unreachable.
     """
     options = Options(
@@ -193,86 +190,12 @@ def single_instance(
 
 
 def _decorate(options: Options, target: Any) -> Any:
-    if is_task(target):
-        when_made(target, partial(_install_or_disable, options))
-        return target
+    for framework in frameworks:
+        if framework.is_task(target):
+            return framework.decorate(options, target)
     _check_function(target)
     _check_below(options)
-    return _wrap(options, target)
-
-
-def _wrap(options: Options, function: Callable[..., Any]) -> Callable[..., Any]:
-    signature = signature_of(function)
-    single = Single(options, key_maker(options, signature), signature, above=False)
-    alone = _async_wrapper(single, function) if is_async(function) else _wrapper(single, function)
-    setattr(alone, MARK, single)
-    # Celery reads the signature of the outermost function alone.
-    alone.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
-    return alone
-
-
-def _wrapper(single: Single, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def alone(*args: Any, **kwargs: Any) -> Any:
-        task: Task[..., Any] | None = get_current_task()
-        if task is not None and single_of(task) is not single:
-            task = None
-        return Execution(single, function, Call.now(alone, task, args, kwargs)).run()
-
-    return alone
-
-
-def _async_wrapper(single: Single, function: Callable[..., Any]) -> Callable[..., Any]:
-    if single.options.on_lost == "abort":
-        raise ValueError(
-            "on_lost='abort' cannot interrupt a coroutine function. Check current_lock().lost, or"
-            " pass a function."
-        )
-
-    @functools.wraps(function)
-    async def alone(*args: Any, **kwargs: Any) -> Any:
-        return await Execution(single, function, Call(alone, None, args, kwargs)).arun()
-
-    return alone
-
-
-def _install_or_disable(options: Options, task: Task[..., Any]) -> None:
-    try:
-        _install(options, task)
-    except Exception as error:
-        _disable(task, error)
-        raise
-
-
-def _disable(task: Task[..., Any], error: Exception) -> None:
-    """Disable the task. Celery ignores the error, and the task must not run without its lock."""
-
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise error
-
-    task.run = task.apply_async = refuse  # type: ignore[method-assign]
-
-
-def _install(options: Options, task: Task[..., Any]) -> None:
-    if single_of(task):
-        raise ImproperlyConfigured(
-            f"Task {task.name} has single_instance more than once: above and below its task"
-            f" decorator (mode={options.mode!r}), or on two tasks with this name"
-        )
-    run = task.run
-    if getattr(task, "autoretry_for", ()):  # Celery has put a wrapper of its own on the instance
-        run = getattr_static(type(task), "run").__get__(task)
-    signature = signature_of(run)
-    single = Single(options, key_maker(options, signature), signature, above=True)
-
-    @functools.wraps(run)
-    def alone(*args: Any, **kwargs: Any) -> Any:
-        return Execution(single, run, Call.now(alone, task, args, kwargs)).run()
-
-    setattr(alone, MARK, single)
-    task.run = with_autoretry(task, alone)  # type: ignore[method-assign]
-    if options.locking.when_sent:
-        take_queue_lock_when_sent(task, single)
+    return wrap(options, target)
 
 
 def _check_below(options: Options) -> None:

@@ -12,8 +12,6 @@ from django_redislock.names import short_repr
 from django_redislock.redaction import without_secrets
 from django_redislock.validators import Seconds
 
-from .conflict import POLICIES
-
 QUEUE_TIMEOUT_SECONDS = 3600
 
 
@@ -40,6 +38,8 @@ MODES = {
 
 QUEUE_LOCK_SUFFIX = ":queued"
 """The end of the name of a separate queue lock."""
+
+POLICIES = ("skip", "raise", "retry", "wait", "replace")
 
 WHEN_SENT = ("skip", "raise", "replace")
 """The policies for a conflict of queue locks."""
@@ -96,7 +96,7 @@ class Options:
         validators.on_lost("on_lost", self.on_lost)
 
     def _check_conflict(self) -> None:
-        _check_choice("on_conflict", self.on_conflict, tuple(POLICIES))
+        _check_choice("on_conflict", self.on_conflict, POLICIES)
         if self.on_conflict == "replace" and not self.locking.when_sent:
             raise ValueError(
                 f"on_conflict={self.on_conflict!r} requires a mode that locks when the task is"

@@ -56,8 +56,8 @@ class _ArgumentNames:
     def lock_name(self, call: Call) -> str:
         given = arguments(self._signature, call.args, call.kwargs)
         if self._names is None:
-            is_task = call.task is not None
-            given = {k: v for k, v in given.items() if not (is_task and v is call.task)}
+            added = list(self._signature.parameters)[: call.added_args]
+            given = {name: value for name, value in given.items() if name not in added}
         else:
             given = self._named(self._names, given)
         values = ",".join([f"{name}={_text(name, value)}" for name, value in given.items()])

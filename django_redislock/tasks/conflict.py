@@ -1,0 +1,134 @@
+"""A call whose lock is not free, and what happens to it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from django_redislock.exceptions import AlreadyRunning
+from django_redislock.identity import complete_id, recorded_id
+from django_redislock.signals import task_skipped
+from django_redislock.text import holder_text, short_duration
+
+if TYPE_CHECKING:
+    from django_redislock.snapshots import Holding, LockInfo
+
+    from .call import Call
+    from .single import Single
+
+logger = logging.getLogger("django_redislock")
+
+MAX_LOOKS = 3
+"""How often the lock can be released before its holder is read."""
+
+
+@dataclass
+class Conflict:
+    """A call whose lock is not free."""
+
+    call: Call
+    name: str
+    single: Single
+
+    inside: bool = False
+    """Whether the call is made inside the instance that holds the lock."""
+
+    @cached_property
+    def error(self) -> AlreadyRunning:
+        """The error that names the holder, if it is known."""
+        return AlreadyRunning(self.name)
+
+    def look(self) -> bool:
+        """Read who holds the lock, and return whether anybody does."""
+        try:
+            return self._read(self.single.manager.get(self.name))
+        except RedisError:
+            return True
+
+    async def alook(self) -> bool:
+        """Async version of `look()`."""
+        try:
+            return self._read(await self.single.manager.aget(self.name))
+        except RedisError:
+            return True
+
+    def look_for_itself(self) -> bool:
+        """Return whether an earlier execution of the same message still runs."""
+        info = self.single.manager.get(self.name)
+        for holding in info.holders if info else ():
+            runs = holding.timeout and not holding.metadata.get("queued")
+            if runs and self._is_itself(holding):
+                self._set_holder(holding)
+                return True
+        return False
+
+    def _read(self, info: LockInfo | None) -> bool:
+        if info is not None and info.holders:
+            # A holder in cooldown has no lease.
+            found = max(info.holders, key=lambda each: (self._is_itself(each), each.timeout > 0))
+            self._set_holder(found)
+        return info is not None
+
+    def _set_holder(self, holding: Holding) -> None:
+        task_id = holding.holder.task_id
+        self.error = AlreadyRunning(
+            self.name,
+            self.call.task_id if self._is_itself(holding) else complete_id(task_id),
+            holding.ttl,
+            held_by=holder_text(holding) if holding.holder.host else None,
+            in_cooldown=not holding.timeout,
+        )
+
+    def _is_itself(self, holding: Holding) -> bool:
+        task_id = self.call.task_id
+        return bool(task_id) and holding.holder.task_id == recorded_id(str(task_id))
+
+    @property
+    def is_with_itself(self) -> bool:
+        """Whether an earlier execution of the same message holds the lock.
+
+        It is about to end after ``self.retry()``, or its message was delivered twice.
+        """
+        task_id = self.call.task_id
+        return task_id is not None and task_id == self.error.task_id and not self.inside
+
+    @property
+    def policy(self) -> str:
+        """The policy that `settle()` follows."""
+        on_conflict = self.single.options.on_conflict
+        # When a task starts, no task is queued that it could replace.
+        return "skip" if on_conflict == "replace" else on_conflict
+
+    def settle(self) -> Any:
+        """Do what `on_conflict` says.
+
+        ``"wait"`` has waited, and ``"retry"`` has no queue here.
+        """
+        if self.single.options.on_conflict in ("skip", "replace"):
+            return self.skip()
+        raise self.error
+
+    def skip(self) -> Any:
+        """Log a warning and send `task_skipped`. The task then completes without running."""
+        call, error = self.call, self.error
+        event = "Task skipped" if call.task_name else "Call skipped"
+        logger.warning("%s: task=%s name=%r %s", event, call, self.name, _reason(error))
+        task_skipped.send_robust(
+            sender=call.sender,
+            name=self.name,
+            task_id=call.task_id,
+            holder_task_id=error.task_id,
+            args=call.sent_args,
+            kwargs=call.kwargs,
+        )
+
+
+def _reason(error: AlreadyRunning) -> str:
+    """Return why the lock is not free, as ``key=value``."""
+    if error.in_cooldown and error.expires_in is not None:
+        return f"cooldown={short_duration(error.expires_in)}"
+    return f"holder={error.task_id or error.held_by or 'unknown'!r}"

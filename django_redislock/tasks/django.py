@@ -1,0 +1,349 @@
+"""`django.tasks` as a task framework, with any of its backends."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from asgiref.sync import sync_to_async
+from django.core.checks import Error, register
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from redis.exceptions import RedisError
+
+from django_redislock import clock
+from django_redislock.identity import running_task
+from django_redislock.lock_types import QueueLock
+from django_redislock.text import error_text, printable
+
+from .call import Call, runs_under
+from .conflict import Conflict
+from .execution import Execution
+from .framework import decorated, frameworks, wrap
+from .options import Options
+from .single import Single, marked
+
+if TYPE_CHECKING:
+    from django_redislock.lock_types import BaseLock
+    from django_redislock.snapshots import Holding
+
+logger = logging.getLogger("django_redislock")
+
+PACKAGES: list[Any] = []
+"""Django's framework (since Django 6.0), and its backport, which some backends are made with."""
+
+for name in ("django.tasks", "django_tasks"):
+    with suppress(ImportError):  # not installed, or an early version of the backport
+        for part in ("base", "exceptions", "signals"):
+            import_module(f"{name}.{part}")
+        PACKAGES.append(import_module(name))
+
+TASK_CLASSES = tuple(package.base.Task for package in PACKAGES)
+
+MAX_NESTED_RUNS = 32
+"""A backend that does not report the end of its tasks must not fill the memory."""
+
+SKIPPED = "redislock_skipped"
+"""The key in the return value of a skipped task. Its value is the reason."""
+
+
+def was_skipped(result: Any) -> bool:
+    """Return whether a task of `django.tasks` was skipped, because another instance ran.
+
+    Args:
+        result: The `TaskResult`. If the task has not ended, refresh it first.
+
+    Returns:
+        Whether it was skipped. False if the task has not ended, or has failed.
+    """
+    if result.status != "SUCCESSFUL":
+        return False
+    return isinstance(result.return_value, dict) and SKIPPED in result.return_value
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """A task that a backend runs now."""
+
+    result: Any
+    """The `TaskResult`."""
+
+    has_begun: bool = False
+    """Whether the function was called. A call that it makes of itself is an ordinary call."""
+
+
+_runs: ContextVar[tuple[Run, ...]] = ContextVar("django_redislock_runs", default=())
+"""Those under way in this thread, the innermost last. The immediate backend nests them."""
+
+
+def _set_runs(runs: tuple[Run, ...]) -> None:
+    _runs.set(runs[-MAX_NESTED_RUNS:])
+    result = runs[-1].result if runs else None
+    running_task.set((result.task.module_path, result.id) if result else None)
+
+
+def begin_run(task_result: Any, **_: Any) -> None:
+    """Note that a backend runs a task."""
+    _set_runs((*_runs.get(), Run(task_result)))
+
+
+def end_run(task_result: Any, **_: Any) -> None:
+    """Note that a task has ended, and those inside it that the backend did not end."""
+    runs = _runs.get()
+    for index in range(len(runs) - 1, -1, -1):
+        if runs[index].result.id == task_result.id:
+            _set_runs(runs[:index])
+            break
+    if task_result.status == "FAILED":  # perhaps before the function was called
+        release_queue_lock_of(task_result)
+
+
+def release_queue_lock_of(task_result: Any) -> None:
+    """Release the queue lock of a task that has ended, if it still has one."""
+    task = task_result.task
+    single = marked(task.func)
+    if single is None or not single.options.locking.when_sent:
+        return
+    try:
+        call = TaskCall.of(task, task_result.args, task_result.kwargs, str(task_result.id))
+        single.queue_lock(single.lock(single.name_of(call)), call).release()
+    except Exception as error:
+        logger.error(
+            "Queue lock not released: task=%s[%s] error=%s",
+            *(task.module_path, printable(task_result.id), error_text(error)),
+            exc_info=not isinstance(error, RedisError),
+        )
+
+
+for package in PACKAGES:
+    package.signals.task_started.connect(begin_run)
+    package.signals.task_finished.connect(end_run)
+
+
+being_sent: ContextVar[QueueLock | None] = ContextVar("django_redislock_being_sent", default=None)
+"""The temporary queue lock of the task that this thread enqueues, and may run at once."""
+
+SENDING = "sending"
+"""The mark of a temporary queue lock in its metadata."""
+
+TRANSACTION_SECONDS = 60
+"""The lease of the queue lock until the commit of the transaction that enqueues the task."""
+
+POLL_SECONDS = 0.02
+
+
+def is_being_sent(holding: Holding, task_id: str | None = None) -> bool:
+    """Return whether the holder is a task that is being sent, with this id or an unknown one."""
+    return bool(holding.metadata.get(SENDING)) and holding.holder.task_id in (None, task_id)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCall(Call):
+    """The call of the function of a task."""
+
+    task: Any = field(kw_only=True)
+
+    @classmethod
+    def of(cls, task: Any, args: Any, kwargs: Any, task_id: str | None = None) -> TaskCall:
+        """Return the call of a task that is enqueued with these arguments."""
+        added = (None,) if task.takes_context else ()
+        name = task.module_path
+        return cls(task.func, (*added, *args), kwargs, name, task_id, len(added), task=task)
+
+    @property
+    def sender(self) -> Any:
+        # A backend makes a copy of the task. A receiver knows the task of the module.
+        return import_string(self.task.module_path)
+
+
+class TaskConflict(Conflict):
+    """A task whose lock is not free."""
+
+    call: TaskCall
+
+    is_with_unknown = False
+    """Whether the holder is a task that is being sent, so that its id is not known yet."""
+
+    def look(self) -> bool:
+        self.is_with_unknown = False
+        return super().look()
+
+    def _set_holder(self, holding: Holding) -> None:
+        super()._set_holder(holding)
+        self.is_with_unknown = is_being_sent(holding)
+
+    def skip(self) -> dict[str, str]:
+        """Skip the task, and return the record of that, which becomes its return value."""
+        super().skip()
+        return {SKIPPED: str(self.error)}
+
+
+class TaskExecution(Execution):
+    """The execution of a task by a backend."""
+
+    other_queue_lock: QueueLock | None = None
+    """The queue lock, if it is not the one that belongs to the id of the task."""
+
+    def run(self) -> Any:
+        """Run the function under its locks, or do what `on_conflict` says."""
+        if not self.single.options.locking.when_sent:
+            return super().run()
+        self._find_queue_lock()
+        if self.single.options.locking.while_running:
+            return super().run()
+        if conflict := self._after_queue(self._name):
+            return conflict.settle()
+        return self._call_function()
+
+    async def arun(self) -> Any:
+        """Async version of `run()`."""
+        if not self.single.options.locking.when_sent:
+            return await super().arun()
+        await sync_to_async(self._find_queue_lock)()
+        if self.single.options.locking.while_running:
+            return await super().arun()
+        if conflict := await sync_to_async(self._after_queue)(self._name):
+            return conflict.settle()
+        return await self._acall_function()
+
+    def _find_queue_lock(self) -> None:
+        """Wait until the sender of the task knows its id. Without an id, use any queue lock.
+
+        The call is then direct, or the backend does not send the signal `task_started`.
+        """
+        until = clock.now() + TRANSACTION_SECONDS
+        while not self.other_queue_lock and clock.now() < until:
+            info = self.single.manager.get(self._name)
+            holders = info.holders if info else ()
+            if any(is_being_sent(each, self.call.task_id) for each in holders):
+                time.sleep(POLL_SECONDS)
+                continue
+            queued = [each for each in holders if each.metadata.get("queued")]
+            if queued and not self.call.task_id:
+                lock = self.single.lock(self._name, self.call)
+                self.other_queue_lock = QueueLock(lock, queued[0].token, (None, None))
+            break
+
+    def _conflict(self, name: str) -> Conflict:
+        kind = TaskConflict if self.call.task_id else Conflict
+        return kind(self.call, name, self.single, runs_under(self.alias, name))
+
+    def _queue_lock(self, lock: BaseLock) -> QueueLock:
+        return self.other_queue_lock or super()._queue_lock(lock)
+
+    @property
+    def _queue_lock_token(self) -> str:
+        if self.other_queue_lock:
+            return self.other_queue_lock.token
+        return super()._queue_lock_token
+
+
+class DjangoTasks:
+    """The tasks of `django.tasks`."""
+
+    awaits = True
+
+    def __init__(self) -> None:
+        self._added_args: WeakKeyDictionary[Callable[..., Any], int] = WeakKeyDictionary()
+        """The functions below ``@task``, and how many arguments it adds to a call."""
+
+    def is_task(self, target: Any) -> bool:
+        """Return whether `target` is a task."""
+        return issubclass(type(target), TASK_CLASSES)
+
+    def decorate(self, options: Options, task: Any) -> Any:
+        """Return the task with another function."""
+        check_options(options)
+        backend = task.get_backend()
+        if options.locking.when_sent and not getattr(backend, "has_queue_locks", False):
+            raise ImproperlyConfigured(
+                f"single_instance with mode={options.mode!r} locks when the task is enqueued. For"
+                f" that, the BACKEND of TASKS[{task.backend!r}] must be"
+                " 'django_redislock.tasks.SingleInstanceBackend', around"
+                f" {type(backend).__module__}.{type(backend).__qualname__}"
+            )
+        function = wrap(options, task.func, above=True)
+        self._added_args[function] = int(task.takes_context)
+        return replace(task, func=function)
+
+    def execution(
+        self, single: Single, function: Callable[..., Any], call: Call
+    ) -> TaskExecution | None:
+        """Return the execution of a call that a backend makes for the task that it runs."""
+        run = _runs.get()[-1:]
+        if not run or run[0].has_begun or marked(run[0].result.task.func) is not single:
+            added_args = self._added_args.get(call.function)
+            if added_args is None:
+                return None
+            return TaskExecution(single, function, replace(call, added_args=added_args))
+        check_options(single.options)
+        run[0].has_begun = True
+        result, task = run[0].result, run[0].result.task
+        task_id, added_args = str(result.id), int(task.takes_context)
+        call = TaskCall(
+            *(call.function, call.args, call.kwargs, task.module_path, task_id, added_args),
+            task=task,
+        )
+        execution = TaskExecution(single, function, call)
+        if single.options.locking.when_sent:
+            execution.other_queue_lock = being_sent.get()
+        return execution
+
+
+def check_options(options: Options) -> None:
+    """Check that a backend of `django.tasks` can do what the options say.
+
+    Raises:
+        ImproperlyConfigured: It cannot.
+    """
+    if problem := _problem(options):
+        raise ImproperlyConfigured(problem)
+
+
+def _problem(options: Options) -> str:
+    if options.on_conflict in ("retry", "replace"):
+        wanted = f"on_conflict={options.on_conflict!r}"
+    elif options.locking.separate:
+        wanted = f"mode={options.mode!r}"
+    elif options.hold_on_retry:
+        wanted = "hold_on_retry=True"
+    else:
+        return ""
+    return (
+        f"single_instance with {wanted} does not work with django.tasks, which cannot send a task"
+        " again or revoke it. Use on_conflict='skip', 'raise' or 'wait', or use Celery."
+    )
+
+
+@register
+def check_tasks(**_: Any) -> list[Error]:
+    """E004: A task has options that its framework cannot follow.
+
+    ``@task`` above `single_instance` cannot refuse them.
+    """
+    problems = {
+        function: _problem(single.options)
+        for function in decorated
+        if _is_task_of_module(function) and (single := marked(function))
+    }
+    return [
+        Error(f"{function.__module__}.{function.__qualname__}: {problem}", id="redislock.E004")
+        for function, problem in problems.items()
+        if problem
+    ]
+
+
+def _is_task_of_module(function: Callable[..., Any]) -> bool:
+    module = sys.modules.get(function.__module__)
+    return issubclass(type(getattr(module, function.__name__, None)), TASK_CLASSES)
+
+
+frameworks.append(DjangoTasks())

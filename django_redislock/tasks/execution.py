@@ -1,0 +1,202 @@
+"""One execution of a single-instance function under its lock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+
+from django_redislock.exceptions import LockError, LockNotOwnedError
+from django_redislock.introspection import reject_deferred_result
+from django_redislock.text import error_text
+
+from .abort import Abort
+from .call import Call, held, runs_under
+from .conflict import MAX_LOOKS, Conflict
+from .single import Single, queue_lock_token
+
+if TYPE_CHECKING:
+    from django_redislock.lock_types import BaseLock, QueueLock
+
+logger = logging.getLogger("django_redislock")
+
+
+@dataclass(slots=True)
+class Execution:
+    """One call of a single-instance function."""
+
+    single: Single
+    function: Callable[..., Any]
+    call: Call
+    alias: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.alias = self.single.manager.alias
+
+    def run(self) -> Any:
+        """Run the function under its lock, or do what `on_conflict` says."""
+        return self._run_under_lock(self._conflict(self._name), self._call_function)
+
+    async def arun(self) -> Any:
+        """Async version of `run()`."""
+        conflict = self._conflict(self._name)
+        lock = self.single.lock(conflict.name, self.call, self.single.options.on_lost)
+        if await self._arefused(lock, conflict):
+            return conflict.settle()
+        try:
+            with held(self.alias, lock):
+                return await self._acall_function()
+        finally:
+            with self._release_errors_logged(lock.name):
+                await lock.arelease()
+
+    @property
+    def _name(self) -> str:
+        return self.single.name_of(self.call)
+
+    def _call_function(self) -> Any:
+        result = self.function(*self.call.args, **self.call.kwargs)
+        return reject_deferred_result(self.function, result)
+
+    async def _acall_function(self) -> Any:
+        result = await self.function(*self.call.args, **self.call.kwargs)
+        return reject_deferred_result(self.function, result)
+
+    # The lock
+
+    def _run_under_lock(self, conflict: Conflict, body: Callable[[], Any]) -> Any:
+        on_lost = self.single.options.on_lost
+        abort = Abort() if on_lost == "abort" else None
+        lock = self.single.lock(conflict.name, self.call, abort or on_lost)
+        kept = 0.0
+        # A soft time limit can interrupt between any two lines.
+        try:
+            if self._refused(lock, conflict):
+                return conflict.settle()
+            with held(self.alias, lock), abort or nullcontext():
+                if abort:
+                    lock.assert_held()  # a loss before this line was not reported to `abort`
+                result = body()
+            kept = self._seconds_kept(lock, None)
+            return result
+        except BaseException as error:
+            kept = self._seconds_kept(lock, error)
+            raise
+        finally:
+            if lock.token is not None:
+                self._release(lock, kept)
+
+    def _refused(self, lock: BaseLock, conflict: Conflict) -> bool:
+        """Acquire the lock, or find out who holds it and return True."""
+        if self._meets_itself(lock, conflict):
+            return True
+        lock.predecessor = self._queue_lock_token
+        lock.on_conflict = conflict.policy  # for the history
+        if self._acquires(lock, blocking=self._waits(conflict)):
+            return False
+        for _ in range(MAX_LOOKS):
+            if conflict.look():
+                break
+            if self._acquires(lock):  # it was released in the meantime
+                return False
+        return True
+
+    async def _arefused(self, lock: BaseLock, conflict: Conflict) -> bool:
+        lock.predecessor = self._queue_lock_token
+        lock.on_conflict = conflict.policy
+        if await lock.aacquire(blocking=self._waits(conflict)):
+            return False
+        for _ in range(MAX_LOOKS):
+            if await conflict.alook():
+                break
+            if await lock.aacquire(blocking=False):
+                return False
+        return True
+
+    def _waits(self, conflict: Conflict) -> bool:
+        return self.single.options.on_conflict == "wait" and not conflict.inside
+
+    def _meets_itself(self, lock: BaseLock, conflict: Conflict) -> bool:
+        """Return whether an earlier execution of the same message still runs."""
+        return False
+
+    def _acquires(self, lock: BaseLock, *, blocking: bool = False) -> bool:
+        """Acquire a lock.
+
+        If a lock of another type has the name, as before the task's `limit` was added or removed,
+        do not wait for it. If it is the queue lock of this message, release it.
+        """
+        try:
+            return lock.acquire(blocking=blocking)
+        except LockError as error:
+            if not error.held_as:
+                raise
+            return self._release_queue_lock(lock) and self._acquires(lock, blocking=blocking)
+
+    def _conflict(self, name: str) -> Conflict:
+        return Conflict(self.call, name, self.single, runs_under(self.alias, name))
+
+    # The queue lock
+
+    def _queue_lock(self, lock: BaseLock) -> QueueLock:
+        return self.single.queue_lock(lock, self.call)
+
+    def _release_queue_lock(self, lock: BaseLock) -> bool:
+        return bool(self._queue_lock_token) and self._queue_lock(lock).release()
+
+    @property
+    def _queue_lock_token(self) -> str:
+        return queue_lock_token(self.call.task_id) if self.call.task_id else ""
+
+    def _after_queue(self, name: str) -> Conflict | None:
+        """Release the queue lock when the task starts, or return the conflict with its holder."""
+        if self._end_queue(name):
+            return None
+        conflict = self._conflict(name)
+        return conflict if conflict.look() else None
+
+    def _end_queue(self, name: str) -> bool:
+        """Release the queue lock, and return whether the task held it."""
+        lock, options = self.single.lock(name, self.call), self.single.options
+        if not options.at_least_for or options.locking.separate:
+            return self._release_queue_lock(lock)
+        # The cooldown counts from the start of the task.
+        lock.predecessor = self._queue_lock_token
+        acquired = self._acquires(lock)
+        if acquired:
+            lock.release()
+        return acquired
+
+    # Release
+
+    def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
+        """Return for how many seconds the lock is kept for the task's next execution."""
+        return 0.0
+
+    def _release(self, lock: BaseLock, kept: float) -> None:
+        """Release the lock, or pass it on to the queue lock of the task's next execution."""
+        with self._release_errors_logged(lock.name):
+            if kept and self.call.task_id:
+                self._queue_lock(lock).inherit(kept)
+            else:
+                lock.release()
+
+    @contextmanager
+    def _release_errors_logged(self, name: str) -> Iterator[None]:
+        """Log errors of a release. They must not hide what the function did."""
+        try:
+            yield
+        except LockNotOwnedError:
+            logger.error(
+                "Lock lost while the task ran, another instance may have run: task=%s name=%r",
+                *(self.call, name),
+            )
+        except RedisError as error:
+            logger.warning(
+                "Lock not released, will retry until it expires: task=%s name=%r error=%s",
+                *(self.call, name, error_text(error)),
+            )

@@ -1,0 +1,85 @@
+"""The task frameworks, and the function that runs under its lock."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
+
+from django_redislock.introspection import is_async, signature_of
+
+from .call import Call
+from .execution import Execution
+from .key import key_maker
+from .single import MARK, Single
+
+if TYPE_CHECKING:
+    from .options import Options
+
+Function = Callable[..., Any]
+
+
+class Framework(Protocol):
+    """A task framework, such as Celery."""
+
+    awaits: bool
+    """Whether it awaits coroutine functions."""
+
+    def is_task(self, target: Any) -> bool:
+        """Return whether the decorator is above this framework's task decorator."""
+
+    def decorate(self, options: Options, task: Any) -> Any:
+        """Return the task that runs as a single instance."""
+
+    def execution(self, single: Single, function: Function, call: Call) -> Execution | None:
+        """Return the execution of a call of a function, or None if it is not for a task."""
+
+
+frameworks: list[Framework] = []
+"""Those that are installed."""
+
+decorated: WeakSet[Function] = WeakSet()
+"""All functions with `single_instance`."""
+
+
+def wrap(options: Options, function: Function, *, above: bool = False) -> Function:
+    """Return the function that holds its lock while it runs."""
+    signature = signature_of(function)
+    single = Single(options, key_maker(options, signature), signature, above)
+    alone = _async_wrapper(single, function) if is_async(function) else _wrapper(single, function)
+    setattr(alone, MARK, single)
+    decorated.add(alone)
+    # Celery reads the signature of the outermost function alone.
+    alone.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
+    return alone
+
+
+def _wrapper(single: Single, function: Function) -> Function:
+    @functools.wraps(function)
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        call = Call(alone, args, kwargs)
+        for framework in frameworks:
+            if execution := framework.execution(single, function, call):
+                return execution.run()
+        return Execution(single, function, call).run()
+
+    return alone
+
+
+def _async_wrapper(single: Single, function: Function) -> Function:
+    if single.options.on_lost == "abort":
+        raise ValueError(
+            "on_lost='abort' cannot interrupt a coroutine function. Check current_lock().lost, or"
+            " pass a function."
+        )
+
+    @functools.wraps(function)
+    async def alone(*args: Any, **kwargs: Any) -> Any:
+        call = Call(alone, args, kwargs)
+        for framework in frameworks:
+            if framework.awaits and (execution := framework.execution(single, function, call)):
+                return await execution.arun()
+        return await Execution(single, function, call).arun()
+
+    return alone

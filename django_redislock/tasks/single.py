@@ -1,0 +1,137 @@
+"""The definition of a single-instance task or function: its options and the names of its locks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from inspect import unwrap
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.crypto import constant_time_compare, salted_hmac
+
+from django_redislock import validators
+from django_redislock.lock_types import QueueLock
+from django_redislock.manager import locks
+from django_redislock.names import fit_name, short_repr
+
+from .options import QUEUE_LOCK_SUFFIX
+
+if TYPE_CHECKING:
+    from inspect import Signature
+
+    from django_redislock.lock_types import BaseLock, Mutex, Semaphore
+    from django_redislock.lock_types import Options as LockOptions
+    from django_redislock.manager import LockManager
+    from django_redislock.snapshots import Holding
+
+    from .call import Call
+    from .key import KeyOf
+    from .options import Options
+
+MARK = "django_redislock_single_instance"
+
+
+@dataclass(frozen=True)
+class Single:
+    """The definition of one task or function."""
+
+    options: Options
+    name_of: KeyOf
+
+    signature: Signature
+    """The signature of the decorated task or function."""
+
+    above: bool
+    """Whether the decorator is above a task decorator."""
+
+    @cached_property
+    def manager(self) -> LockManager:
+        return locks.using(self.options.using)
+
+    def limit_for(self, call: Call) -> int | None:
+        """Return how many instances can run at the same time. None means a mutex."""
+        limit = self.options.limit
+        if not callable(limit):
+            return limit
+        return validators.count("the result of limit", limit(*call.sent_args, **call.kwargs))
+
+    def lock(self, name: str, call: Call | None = None, on_lost: Any = None) -> Mutex | Semaphore:
+        """Return the lock for a call. Without a call, it can only release a queue lock."""
+        options = self.options
+        limit = options.limit and (1 if call is None else self.limit_for(call))
+        more: LockOptions = {
+            "timeout": options.timeout,
+            "blocking_timeout": options.blocking_timeout,
+            "at_least_for": options.at_least_for,
+            "max_hold": options.max_hold,
+            "on_lost": on_lost,
+        }
+        lock = (
+            self.manager.lock(name, **more)
+            if limit is None
+            else self.manager.semaphore(name, limit, **more)
+        )
+        lock.on_conflict = options.on_conflict
+        return lock
+
+    def queue_lock_name(self, name: str) -> str:
+        """Return the name of the queue lock that belongs to the lock `name`.
+
+        Raises `ValueError` if `name` could itself be the name of a queue lock. A user
+        named ``bob:queued`` could otherwise block the queue lock of the user ``bob``.
+        """
+        if not self.options.locking.separate:
+            return name
+        if name.endswith(QUEUE_LOCK_SUFFIX):
+            raise ValueError(
+                f"Lock name {short_repr(name)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
+                f" mode={self.options.mode!r} reserves for its queue locks"
+            )
+        return fit_name(name + QUEUE_LOCK_SUFFIX)
+
+    def queue_lock(self, lock: BaseLock, call: Call, *, expected: bool = False) -> QueueLock:
+        """Return the queue lock of a task. `expected` is whether others depend on its result."""
+        task = call.name, call.task_id
+        token = queue_lock_token(call.task_id or "")
+        signature = queue_signature(lock.name, call.name, call.task_id or "")
+        return QueueLock(lock, token, task, expected=expected, signature=signature)
+
+
+def queue_lock_token(task_id: str) -> str:
+    """Return the token of a task's queue lock. It depends on the id only."""
+    digest = sha256(str(task_id).encode(errors="surrogatepass")).hexdigest()
+    return f"queued-{digest[:32]}"
+
+
+def queue_signature(lock_name: str, task_name: str, task_id: str) -> str:
+    """Return the proof that this project took the queue lock for that task.
+
+    Its key is Django's ``SECRET_KEY``, so a record that somebody else wrote to Redis does not have
+    it. Without a ``SECRET_KEY``, return "".
+    """
+    value = json.dumps([lock_name, task_name, task_id])
+    try:
+        return salted_hmac(MARK, value, algorithm="sha256").hexdigest()[:32]
+    except ImproperlyConfigured:
+        return ""
+
+
+def is_signed(holding: Holding, lock_name: str, task_name: str) -> bool:
+    """Return whether this project took that queue lock for a task of that name."""
+    expected = queue_signature(lock_name, task_name, holding.holder.task_id or "")
+    found = holding.metadata.get("signature")
+    return bool(expected) and isinstance(found, str) and constant_time_compare(found, expected)
+
+
+def marked(function: Callable[..., Any]) -> Single | None:
+    """Return how a decorated function runs as a single instance, also inside other wrappers."""
+    return _mark_of(unwrap(function, stop=lambda inner: _mark_of(inner) is not None))
+
+
+def _mark_of(function: object) -> Single | None:
+    found = getattr(function, MARK, None)
+    return found if isinstance(found, Single) else None  # a mock has any attribute

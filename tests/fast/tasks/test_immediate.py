@@ -1,0 +1,149 @@
+"""Tasks of `django.tasks` with the immediate backend, which runs them when they are enqueued."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.tasks import task
+
+from django_redislock import AlreadyRunning, locks, single_instance
+from django_redislock.tasks import SKIPPED, was_skipped
+from tests.tools import ROOT
+
+from . import sample
+
+SYNC = "tests.fast.tasks.sample.sync:account_id=42"
+
+
+def error_of(result):
+    (error,) = result.errors
+    return error.exception_class
+
+
+def test_the_holder_shows_the_task_and_the_id_of_its_result() -> None:
+    for each in (sample.sync, sample.strict, sample.patient, sample.async_sync, sample.above):
+        result = each.enqueue(42)
+        assert result.return_value == [each.module_path, result.id]
+    assert locks.get(SYNC) is None
+
+
+def test_a_lock_inside_a_task_shows_the_task() -> None:
+    result = sample.takes_a_lock.enqueue()
+    assert result.return_value == [sample.takes_a_lock.module_path, result.id]
+    with locks.lock("sample:outside", timeout=5):
+        assert locks.get("sample:outside").holder.task_id is None
+
+
+def test_the_context_is_not_part_of_the_name() -> None:
+    result = sample.with_context.enqueue(42)
+    assert result.return_value == [
+        result.id,
+        "tests.fast.tasks.sample.with_context:account_id=42",
+    ]
+
+
+def test_a_duplicate_is_skipped_and_its_result_says_so(hold, skipped, caplog) -> None:
+    hold(SYNC)
+    result = sample.sync.enqueue(42, full=True)
+    assert was_skipped(result)
+    assert result.return_value[SKIPPED].startswith(f"Lock {SYNC!r} is held by ")
+    (facts,) = skipped
+    assert facts["sender"] is sample.sync
+    assert (facts["name"], facts["task_id"]) == (SYNC, result.id)
+    assert (facts["args"], facts["kwargs"]) == ((42,), {"full": True})
+    (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert f"Task skipped: task=tests.fast.tasks.sample.sync[{result.id}]" in record.message
+    assert not was_skipped(sample.sync.enqueue(43))
+
+
+def test_a_duplicate_of_a_coroutine_function_is_skipped(hold) -> None:
+    hold("tests.fast.tasks.sample.async_sync:account_id=42")
+    assert was_skipped(sample.async_sync.enqueue(42))
+    assert was_skipped(asyncio.run(sample.async_sync.aenqueue(42)))
+
+
+def test_a_skipped_task_names_the_task_that_runs(skipped) -> None:
+    inner = []
+    sample.inside.append(lambda: inner.append(sample.sync.enqueue(42)))
+    outer = sample.sync.enqueue(42)
+    assert outer.return_value == [sample.sync.module_path, outer.id]
+    assert inner[0].return_value == {SKIPPED: f"Lock {SYNC!r} is held by task {outer.id!r}"}
+    assert [facts["holder_task_id"] for facts in skipped] == [outer.id]
+
+
+@pytest.mark.parametrize("name", ["strict", "patient"])
+def test_a_duplicate_fails_with_raise_and_after_it_has_waited(hold, name) -> None:
+    lock = hold(f"tests.fast.tasks.sample.{name}:account_id=42")
+    result = getattr(sample, name).enqueue(42)
+    assert error_of(result) is AlreadyRunning
+    assert not was_skipped(result)
+    lock.release()
+    assert getattr(sample, name).enqueue(42).return_value
+
+
+def test_a_call_inside_the_task_is_no_task() -> None:
+    # The direct call is skipped with None, and the enqueued task with a record.
+    assert SKIPPED in sample.calls_itself.enqueue().return_value
+
+
+def test_a_direct_call_is_no_task(hold) -> None:
+    hold(SYNC)
+    assert sample.sync.func(42) is None
+    assert sample.sync.call(42) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"on_conflict": "retry"}, "on_conflict='retry'"),
+        ({"hold_on_retry": True}, "hold_on_retry=True"),
+        ({"mode": "until_executed", "on_conflict": "replace"}, "on_conflict='replace'"),
+        ({"mode": "until_and_while_executing"}, "mode='until_and_while_executing'"),
+    ],
+)
+def test_above_the_task_decorator_what_cannot_work_is_refused_at_once(options, named) -> None:
+    with pytest.raises(ImproperlyConfigured, match=f"single_instance with {named} does not work"):
+        single_instance(**options)(sample.takes_a_lock)
+
+
+def test_a_queue_lock_goes_above_the_task_decorator() -> None:
+    with pytest.raises(TypeError, match="goes above the task decorator"):
+        task(single_instance(mode="until_executed")(sample.holder))
+
+
+SETTINGS = """
+import os, sys
+from django.conf import settings
+redis = {"BACKEND": "django.core.cache.backends.redis.RedisCache"}
+settings.configure(CACHES={"default": redis | {"LOCATION": os.environ["REDIS_URL"]}}, USE_TZ=True)
+"""
+
+UNUSABLE = """
+import django
+from django.core.checks import run_checks
+from tests.fast.tasks import unusable
+django.setup()
+(error,) = run_checks()
+assert error.id == "redislock.E004"
+expected = "single_instance with on_conflict='retry' does not work with django.tasks"
+assert error.msg.startswith(f"tests.fast.tasks.unusable.retried: {expected}")
+(failure,) = unusable.retried.enqueue().errors
+assert failure.exception_class_path == "django.core.exceptions.ImproperlyConfigured"
+assert expected in failure.traceback
+"""
+
+WITHOUT_CELERY = """
+sys.modules["celery"] = None  # as if it were not installed
+from tests.fast.tasks import sample
+assert sample.sync.enqueue(42).return_value[0] == sample.sync.module_path
+assert "django_redislock.celery" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("code", [UNUSABLE, WITHOUT_CELERY], ids=["unusable", "without-celery"])
+def test_in_a_process_of_its_own(code) -> None:
+    """A check finds unusable options. Celery is not needed."""
+    subprocess.run([sys.executable, "-c", SETTINGS + code], cwd=ROOT, check=True)

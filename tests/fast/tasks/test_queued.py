@@ -1,0 +1,201 @@
+"""Tasks of `django.tasks` that take a queue lock when they are enqueued."""
+
+import asyncio
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.tasks import TaskResultStatus, task
+from django.tasks.signals import task_finished
+from django.utils import timezone
+from redis.exceptions import ConnectionError
+
+from django_redislock import AlreadyRunning, locks, single_instance
+from django_redislock.tasks import SingleInstanceBackend
+from django_redislock.testing import assert_skipped, conflict
+from tests.lock_tools import start
+
+from . import queued as tasks
+from . import sample
+
+
+@pytest.fixture
+def account():
+    """An account of this test's own. Its lock is released at the end."""
+    account = uuid.uuid4().hex
+    yield account
+    locks.force_release(f"queued:{account}")
+
+
+def lease(account) -> float:
+    return locks.get(f"queued:{account}").ttl
+
+
+def test_enqueue_returns_the_result_of_the_queued_task(account, skipped, caplog) -> None:
+    first = tasks.queued.enqueue(account)
+    info = locks.get(f"queued:{account}")
+    assert info.holder.task_name == tasks.queued.module_path
+    assert info.holder.task_id == first.id
+    assert info.metadata["queued"] is True
+    assert 3590 < info.ttl <= 3600
+
+    second = tasks.queued.enqueue(account)
+    assert second == first
+    assert asyncio.run(tasks.queued.aenqueue(account)).id == first.id
+    assert [facts["holder_task_id"] for facts in skipped] == [first.id] * 2
+    assert {facts["sender"] for facts in skipped} == {tasks.queued}
+    assert f"Task skipped: task={tasks.queued.module_path}" in caplog.text
+
+
+def test_enqueue_raises(account) -> None:
+    first = tasks.strict.enqueue(account)
+    with pytest.raises(AlreadyRunning) as caught:
+        tasks.strict.enqueue(account)
+    assert caught.value.task_id == first.id
+
+
+def test_other_arguments_are_another_task(account) -> None:
+    other = f"{account}-other"
+    assert tasks.queued.enqueue(account).id != tasks.queued.enqueue(other).id
+    locks.force_release(f"queued:{other}")
+
+
+def test_of_eight_threads_one_enqueues(account) -> None:
+    results = [start(tasks.queued.enqueue, account) for _ in range(8)]
+    assert len({each.result(60).id for each in results}) == 1
+
+
+def test_a_task_that_cannot_be_enqueued_leaves_no_lock(account) -> None:
+    with pytest.raises(TypeError):
+        tasks.strict.enqueue(account, unexpected={1, 2})
+    with pytest.raises(TypeError):
+        tasks.queued.enqueue(account, object())
+    assert locks.get(f"queued:{account}") is None
+
+
+def test_a_direct_call_takes_the_queue_lock_over(account, hold) -> None:
+    """So does the call of a backend that does not send `task_started`."""
+    tasks.queued.enqueue(account)
+    assert tasks.queued.call(account) == "ran"
+    tasks.strict.enqueue(account)
+    assert tasks.strict.call(None, account) == "ran"
+    hold(f"queued:{account}")
+    assert tasks.queued.call(account) is None
+
+
+def test_a_conflict_can_be_simulated(account) -> None:
+    with conflict(tasks.queued, account) as other, assert_skipped(tasks.queued):
+        assert tasks.queued.enqueue(account).id == other.task_id
+    with conflict(sample.sync, account) as other, assert_skipped(sample.sync):
+        assert other.task_id in str(sample.sync.enqueue(account).return_value)
+
+
+def test_nothing_is_enqueued_or_runs_if_redis_is_unreachable(settings) -> None:
+    away = {"BACKEND": settings.CACHES["default"]["BACKEND"], "LOCATION": "redis://127.0.0.1:1/0"}
+    settings.CACHES = {**settings.CACHES, "away": away}
+    queued = single_instance(mode="until_executed", using="away")(
+        task(backend="queue")(sample.work)
+    )
+    before = len(queued.get_backend().results)
+    with pytest.raises(ConnectionError):
+        queued.enqueue()
+    assert len(queued.get_backend().results) == before
+    (error,) = single_instance(using="away")(task(sample.work)).enqueue().errors
+    assert error.exception_class is ConnectionError
+
+
+def test_a_function_that_is_no_task_has_no_result(account, hold) -> None:
+    hold(f"queued:{account}")
+    assert tasks.queued.enqueue(account).id != tasks.queued.enqueue(account).id
+
+
+def test_the_queue_lock_lasts_until_the_task_is_due(account) -> None:
+    due = timezone.now() + timedelta(hours=2)
+    tasks.queued.using(run_after=due).enqueue(account)
+    assert 3 * 3600 - 10 < lease(account) <= 3 * 3600
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_queue_lock_is_short_until_the_commit(account) -> None:
+    with transaction.atomic():
+        first = tasks.queued.enqueue(account)
+        assert tasks.queued.enqueue(account).id == first.id
+        transaction.set_rollback(True)
+    assert lease(account) <= 60
+    locks.force_release(f"queued:{account}")
+    with transaction.atomic():
+        first = tasks.queued.enqueue(account)
+        assert lease(account) <= 60
+    assert lease(account) > 3590
+    assert tasks.queued.enqueue(account).id == first.id
+
+
+def test_the_queue_lock_of_a_task_that_failed_before_its_start_is_released(account) -> None:
+    result = tasks.strict.enqueue(account)
+    failed = replace(result, status=TaskResultStatus.FAILED)
+    task_finished.send(type(tasks.strict.get_backend()), task_result=failed)
+    assert locks.get(f"queued:{account}") is None
+
+
+def test_a_task_that_runs_at_once_takes_its_queue_lock_over(account) -> None:
+    inner = []
+    sample.inside.append(lambda: inner.append(tasks.until_executed.enqueue(account)))
+    outer = tasks.until_executed.enqueue(account)
+    assert outer.return_value == ["ran", [tasks.until_executed.module_path, outer.id]]
+    assert [each.id for each in inner] == [outer.id]
+    assert locks.get(f"queued:{account}") is None
+    result = asyncio.run(tasks.async_until_executed.aenqueue(account))
+    assert result.return_value == result.id
+    assert locks.get(f"queued:{account}") is None
+
+
+def test_the_queue_lock_is_released_when_the_task_starts(account) -> None:
+    inner = []
+    sample.inside.append(lambda: inner.append(tasks.until_executing.enqueue(account)))
+    outer = tasks.until_executing.enqueue(account)
+    assert [each.return_value for each in (outer, *inner)] == ["ran", "ran"]
+    assert locks.get(f"queued:{account}") is None
+
+
+def test_a_cooldown_begins_when_the_task_starts(account) -> None:
+    first = tasks.throttled.enqueue(account)
+    assert first.return_value == "ran"
+    assert tasks.throttled.enqueue(account).id == first.id
+    assert 25 < lease(account) <= 30
+
+
+@pytest.mark.parametrize(
+    "name", ["until_executed", "async_until_executed", "until_executing", "throttled"]
+)
+def test_a_task_without_a_queue_lock_meets_the_queued_one(account, name) -> None:
+    queued = tasks.queued.enqueue(account)
+    other_backend = getattr(tasks, name).using(backend="default")
+    assert queued.id in str(other_backend.enqueue(account).return_value)
+
+
+def test_a_backend_with_queue_locks_runs_other_tasks_too() -> None:
+    other = sample.takes_a_lock.using(backend="single")
+    for result in (other.enqueue(), asyncio.run(other.aenqueue())):
+        assert result.return_value == [other.module_path, result.id]
+
+
+@pytest.mark.parametrize("mode", ["until_executing", "until_executed"])
+def test_a_backend_without_queue_locks_is_refused_at_import(mode) -> None:
+    expected = "must be 'django_redislock.tasks.SingleInstanceBackend', around django.tasks"
+    with pytest.raises(ImproperlyConfigured, match=expected):
+        single_instance(mode=mode)(sample.takes_a_lock)
+
+
+def test_the_backend_refuses_what_cannot_work_at_import() -> None:
+    function = single_instance(on_conflict="retry")(sample.holder)
+    with pytest.raises(ImproperlyConfigured, match="on_conflict='retry' does not work"):
+        task(backend="single")(function)
+
+
+@pytest.mark.parametrize("options", [{}, {"BACKEND": "nowhere.Backend"}, {"BACKEND": 1}])
+def test_a_backend_that_cannot_be_wrapped_is_refused(options) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"TASKS\['x'\]\['OPTIONS'\]\['BACKEND'\]"):
+        SingleInstanceBackend("x", {"OPTIONS": options})

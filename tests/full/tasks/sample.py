@@ -1,0 +1,78 @@
+"""Tasks of `django.tasks` for real workers. The module with the notes also notes skipped tasks."""
+
+import os
+
+from django.tasks import task
+
+from django_redislock import single_instance
+from django_redislock.tasks import current_lock
+from tests.celery_app import note, notes, wait_for_go
+
+
+def work(run: str) -> str:
+    """Note the start and the end of some work."""
+    note(run, "begin")
+    with notes() as client:
+        client.blpop([f"{run}:never"], 0.1)
+    note(run, "end")
+    return "ran"
+
+
+@task
+@single_instance(key="tasks:{run}", timeout=5)
+def skip(run):
+    return work(run)
+
+
+@task
+@single_instance(key="tasks:{run}", timeout=5, on_conflict="raise")
+def refuse(run):
+    return work(run)
+
+
+@task
+@single_instance(key="tasks:{run}", timeout=5, on_conflict="wait")
+def wait(run):
+    return work(run)
+
+
+@task
+@single_instance(key="tasks:{run}", timeout=5, on_conflict="wait")
+async def async_wait(run):
+    return work(run)
+
+
+@task(backend="rq")
+@single_instance(key="tasks:{run}", timeout=5, on_conflict="wait")
+def rq_wait(run):
+    return work(run)
+
+
+@task
+@single_instance(key="tasks:{run}", timeout=2)
+def long(run):
+    """Wait until the test lets the task go on."""
+    note(run, "begin", os.getpid())
+    wait_for_go(run)
+    return current_lock().lost
+
+
+@task
+@single_instance(key="tasks:{run}", timeout=2, on_lost="abort")
+def aborted(run):
+    note(run, "begin")
+    wait_for_go(run)
+
+
+@single_instance(mode="until_executed", key="tasks:{run}", timeout=5)
+@task(backend="single")
+def until_executed(run):
+    return work(run)
+
+
+@single_instance(mode="until_executing", key="tasks:{run}", timeout=5)
+@task(backend="single")
+def until_executing(run):
+    note(run, "begin")
+    wait_for_go(run)
+    return "ran"

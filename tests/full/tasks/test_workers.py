@@ -1,0 +1,237 @@
+"""Tasks of `django.tasks` with real workers of django-tasks-db and django-tasks-rq."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from django_redislock import locks
+from django_redislock.tasks import SKIPPED
+from tests.celery_worker import freed
+from tests.tools import ROOT, Child, wait_until
+
+# They share their processes, which one test process starts.
+pytestmark = [pytest.mark.xdist_group("django_tasks"), pytest.mark.timeout(600)]
+
+DATABASE = ["db_worker", "--interval", "0.02", "--no-startup-delay"]
+RQ = ["rqworker", "default", "--job-class", "django_tasks_rq.Job"]
+WORKERS = {
+    "default": DATABASE,
+    "rq": RQ,
+    "single": [*DATABASE, "--backend", "single"],
+    "single_rq": RQ,
+}
+BACKENDS = ["default", "rq"]
+WITH_QUEUE_LOCKS = ["single", "single_rq"]
+COUNT = 20
+
+CLIENT = """
+import json
+import time
+import django.tasks.signals
+import django_tasks.signals
+from tests.full.tasks import sample
+
+def enqueue(name, *args, backend, count=1):
+    task = getattr(sample, name).using(backend=backend)
+    return [task.enqueue(*args).id for _ in range(count)]
+
+def enqueue_all_the_time(name, run, backend, seconds):
+    ids, until = [], time.monotonic() + seconds
+    while time.monotonic() < until:
+        ids += enqueue(name, run, backend=backend)
+    return list(dict.fromkeys(ids))
+
+def until_it_runs(task_result, **_):
+    "The sender is slower than the worker."
+    while task_result.task.get_backend().get_result(task_result.id).status == "READY":
+        time.sleep(0.01)
+    time.sleep(0.2)
+
+def enqueue_slowly(*args, **options):
+    for signals in (django.tasks.signals, django_tasks.signals):
+        signals.task_enqueued.connect(until_it_runs)
+    try:
+        return enqueue(*args, **options)
+    finally:
+        for signals in (django.tasks.signals, django_tasks.signals):
+            signals.task_enqueued.disconnect(until_it_runs)
+
+def outcome(name, backend, result_id):
+    result = getattr(sample, name).using(backend=backend).get_result(result_id)
+    if not result.is_finished:
+        return None
+    failed = result.status == "FAILED"
+    return result.errors[-1].exception_class_path if failed else result.return_value
+
+while request := hear():
+    say(json.dumps(eval(request)))
+"""
+
+
+class Project:
+    """A Django project with a client that enqueues tasks, and workers."""
+
+    def __init__(self, environment: dict[str, str], client: Child) -> None:
+        self.environment, self.client = environment, client
+
+    def ask(self, expression: str):
+        self.client.tell(expression)
+        return json.loads(self.client.expect(""))
+
+    def enqueue(self, name: str, *args: object, **options: object) -> list[str]:
+        given = [repr(name), *map(repr, args), *(f"{key}={options[key]!r}" for key in options)]
+        return self.ask(f"enqueue({', '.join(given)})")
+
+    def outcomes(self, name: str, backend: str, ids: list[str]) -> list:
+        def ended() -> list:
+            found = self.ask(f"[outcome({name!r}, {backend!r}, each) for each in {ids!r}]")
+            return [] if None in found else found
+
+        return wait_until(ended, timeout=120, interval=0.2)
+
+    @contextlib.contextmanager
+    def workers(self, backend: str, count: int) -> Iterator[list[subprocess.Popen]]:
+        command = [sys.executable, "-m", "django", *WORKERS[backend]]
+        processes = [
+            subprocess.Popen(command, cwd=ROOT, env=self.environment) for _ in range(count)
+        ]
+        try:
+            yield processes
+        finally:
+            for each in processes:
+                kill(each)
+
+
+def kill(worker: subprocess.Popen) -> None:
+    """Kill a worker, and the process in which a worker of RQ runs a task."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for each in [*psutil.Process(worker.pid).children(recursive=True), worker]:
+            each.kill()
+    worker.wait()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Iterator[Project]:
+    settings = {
+        "DJANGO_SETTINGS_MODULE": "tests.full.tasks.settings",
+        "TASKS_DATABASE": str(tmp_path_factory.mktemp("tasks") / "tasks.sqlite3"),
+    }
+    environment = os.environ | settings
+    migrate = [sys.executable, "-m", "django", "migrate", "--verbosity", "0"]
+    subprocess.run(migrate, cwd=ROOT, env=environment, check=True)
+    with Child(CLIENT, **settings) as client:
+        yield Project(environment, client)
+
+
+def never_two_at_once(notes: list[str]) -> int:
+    """Check that each task ended before the next one began, and return how many ran."""
+    runs = [note for note in notes if note in ("begin", "end")]
+    assert runs == ["begin", "end"] * (len(runs) // 2)
+    return len(runs) // 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["skip", "refuse", "wait", "async_wait"])
+def test_four_workers_never_run_two_at_once(project, run, backend, name) -> None:
+    ids = project.enqueue(name, run.id, backend=backend, count=COUNT)
+    with project.workers(backend, 4):
+        outcomes = project.outcomes(name, backend, ids)
+    ran = never_two_at_once(run.notes())
+    assert outcomes.count("ran") == ran
+    others = [each for each in outcomes if each != "ran"]
+    if name.endswith("wait"):
+        assert ran == COUNT
+    elif name == "refuse":
+        assert set(others) == {"django_redislock.exceptions.AlreadyRunning"}
+    else:
+        assert len(others) == len(run.notes("skipped")) > 0
+        assert all(SKIPPED in each for each in others)
+
+
+def test_a_task_of_the_backport_of_the_framework(project, run) -> None:
+    ids = project.enqueue("rq_wait", run.id, backend="rq", count=3)
+    with project.workers("rq", 2):
+        assert project.outcomes("rq_wait", "rq", ids) == ["ran"] * 3
+    assert never_two_at_once(run.notes()) == 3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_holder_is_the_task_also_in_the_admin(project, run, backend, admin_client) -> None:
+    with project.workers(backend, 2):
+        (task_id,) = project.enqueue("long", run.id, backend=backend)
+        run.wait_for("begin")
+        holder = locks.get(f"tasks:{run.id}").holder
+        assert holder.task_name == "tests.full.tasks.sample.long"
+        assert holder.task_id == task_id
+        assert task_id in admin_client.get("/admin/django_redislock/activelock/").text
+        others = project.enqueue("long", run.id, backend=backend)
+        (skipped,) = project.outcomes("long", backend, others)
+        assert skipped[SKIPPED] == f"Lock 'tasks:{run.id}' is held by task {task_id!r}"
+        run.go()
+        assert project.outcomes("long", backend, [task_id]) == [False]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_task_that_lost_its_lock_is_aborted(project, run, backend) -> None:
+    ids = project.enqueue("aborted", run.id, backend=backend)
+    with project.workers(backend, 1):
+        run.wait_for("begin")
+        locks.force_release(f"tasks:{run.id}")
+        outcomes = project.outcomes("aborted", backend, ids)
+    assert outcomes == ["django_redislock.exceptions.LockLost"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_lock_of_a_killed_worker_expires(project, run, backend) -> None:
+    with project.workers(backend, 1) as (worker,):
+        project.enqueue("long", run.id, backend=backend)
+        run.wait_for("begin")
+        kill(worker)
+    assert locks.get(f"tasks:{run.id}") is not None
+    assert freed(f"tasks:{run.id}", within=4)
+
+
+@pytest.mark.parametrize("backend", WITH_QUEUE_LOCKS)
+def test_one_task_is_queued_or_runs(project, run, backend) -> None:
+    (task_id,) = set(project.enqueue("until_executed", run.id, backend=backend, count=COUNT))
+    assert len(run.notes("skipped")) == COUNT - 1
+    holder = locks.get(f"tasks:{run.id}").holder
+    assert holder.task_name == "tests.full.tasks.sample.until_executed"
+    assert holder.task_id == task_id
+    with project.workers(backend, 4):
+        assert project.outcomes("until_executed", backend, [task_id]) == ["ran"]
+        arguments = ("until_executed", run.id, backend, 3)
+        ids = project.ask(f"enqueue_all_the_time{arguments!r}")
+        assert project.outcomes("until_executed", backend, ids) == ["ran"] * len(ids)
+    assert never_two_at_once(run.notes()) == len(ids) + 1 > 5
+    assert freed(f"tasks:{run.id}", within=5)
+
+
+@pytest.mark.parametrize("backend", WITH_QUEUE_LOCKS)
+@pytest.mark.parametrize("name", ["until_executed", "until_executing"])
+def test_a_task_that_starts_before_its_sender_knows_its_id(project, run, backend, name) -> None:
+    run.go()
+    with project.workers(backend, 1):
+        ids = project.ask(f"enqueue_slowly({name!r}, {run.id!r}, backend={backend!r})")
+        assert project.outcomes(name, backend, ids) == ["ran"]
+    assert freed(f"tasks:{run.id}", within=5)
+
+
+@pytest.mark.parametrize("backend", WITH_QUEUE_LOCKS)
+def test_one_task_is_queued(project, run, backend) -> None:
+    (first,) = project.enqueue("until_executing", run.id, backend=backend)
+    with project.workers(backend, 1):
+        run.wait_for("begin")
+        (second,) = set(project.enqueue("until_executing", run.id, backend=backend, count=3))
+        assert second != first
+        run.go()
+        run.go()
+        outcomes = project.outcomes("until_executing", backend, [first, second])
+        assert outcomes == ["ran", "ran"]
+    assert freed(f"tasks:{run.id}", within=5)
