@@ -205,7 +205,8 @@ def write(client: Client, lock: str, between: float | str = 0) -> dict[str, Any]
     elif between:
         time.sleep(float(between))
     fence = client.held[lock].fence_token
-    return {"wrote": True, "accepted": client.register(lock).write(WAITER.get() or client.who, fence)}
+    accepted = client.register(lock).write(WAITER.get() or client.who, fence)
+    return {"wrote": True, "accepted": accepted}
 
 
 def release(client: Client, lock: str) -> bool:

@@ -61,7 +61,8 @@ class Log:
         self._file = os.open(folder / f"{who}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def write(self, what: str, *, t: float | None = None, **facts: Any) -> Event:
-        event = {"t": now() if t is None else t, "who": WAITER.get() or self.who, "what": what} | facts
+        about = {"t": now() if t is None else t, "who": WAITER.get() or self.who, "what": what}
+        event = about | facts
         os.write(self._file, json.dumps(event).encode() + b"\n")
         return event
 
