@@ -53,6 +53,28 @@ class LockChangeList(ChangeList):
         part = [part_text(self.queryset)] if self.queryset.is_partial else []
         return self.unreachable_notes + part
 
+    @property
+    def active_filters(self) -> str:
+        """The choices of the filters that are set, without the filter of states."""
+        return ", ".join(
+            str(choice["display"])
+            for spec in self.filter_specs
+            if spec.value() is not None and spec.parameter_name != "state"
+            for choice in spec.choices(self)
+            if choice["selected"]
+        )
+
+    @property
+    def state_choices(self) -> list[Any]:
+        """The choices of the filter of states, except for states that no lock is in."""
+        states = (spec for spec in self.filter_specs if spec.parameter_name == "state")
+        return [
+            choice
+            for spec in states
+            for choice in spec.choices(self)
+            if choice["selected"] or choice.get("count") != 0
+        ]
+
     def url_for_result(self, result: Any) -> str:
         using = "" if result.using == locks.alias else result.using
         return page_address("change", self.model_admin.admin_site.name, result.name, using=using)

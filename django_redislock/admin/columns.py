@@ -142,8 +142,9 @@ def _lease(holding: Holding) -> SafeString:
 
 
 @admin.display(description=pgettext_lazy("of a lock", "waiters"), ordering="waiters")
-def waiters(row: ActiveLock) -> int:
-    return row.info.waiters
+def waiters(row: ActiveLock) -> Any:
+    count = row.info.waiters
+    return format_html("<strong>{}</strong>", count) if count else count
 
 
 @admin.display(description=_("fencing token"), ordering="fence")

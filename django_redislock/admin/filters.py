@@ -89,13 +89,15 @@ class State(LockFilter):
 
     def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
         """Yield the choices, with the number of locks in each state if all locks were read."""
-        read = changelist.queryset.read
-        if len(read) == changelist.queryset.held:
-            counts = Counter(row.state.code for row in read)
-            self.lookup_choices = [
-                (state.code, f"{state.label} ({counts[state.code]})") for state in STATES.values()
-            ]
-        return super().choices(changelist)
+        read, [every, *states] = changelist.queryset.read, super().choices(changelist)
+        yield every
+        knows_all = len(read) == changelist.queryset.held
+        counts = Counter(row.state.code for row in read)
+        for code, choice in zip(STATES, states, strict=True):
+            if knows_all:
+                choice["count"] = counts[code]
+                choice["display"] = f"{choice['display']} ({counts[code]})"
+            yield choice
 
     def matches(self, row: ActiveLock) -> bool:
         return row.state.code == self.value()

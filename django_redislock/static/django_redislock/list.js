@@ -4,6 +4,7 @@
 {
     const SWAPPED = [
         "#redislock-notes",
+        "#redislock-states",
         "#redislock-pages",
         "#redislock-all",
         "#toolbar span.quiet",
