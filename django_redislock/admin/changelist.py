@@ -36,6 +36,7 @@ class LockChangeList(ChangeList):
     """Django's list with notes about locks that are missing, and links to a lock's cache alias."""
 
     queryset: LockQuerySet
+    filter_specs: list[Any]
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
         # Without this, an address could have a lookup with a regular expression evaluated.

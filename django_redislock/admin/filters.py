@@ -89,7 +89,9 @@ class State(LockFilter):
 
     def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
         """Yield the choices, with the number of locks in each state if all locks were read."""
-        read, [every, *states] = changelist.queryset.read, super().choices(changelist)
+        choices: list[Any] = list(super().choices(changelist))
+        every, *states = choices
+        read = changelist.queryset.read
         yield every
         knows_all = len(read) == changelist.queryset.held
         counts = Counter(row.state.code for row in read)
