@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import django
@@ -34,24 +35,25 @@ from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
 from ..conf import conf
-from ..lock_state import state_of_holding
+from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
-from ..text import printable
+from ..text import error_text, printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
 from .changelist import LockChangeList, LockPaginator, managers_of, permission_test
 from .parties import Link
 from .queryset import LockQuerySet, LockTest
-from .results import result_links
 from .seen import Look, Seen, lock_row, look_again, seen_of
+from .tasks import can_be_revoked, result_links, revoke
 from .verdict import state_text, verdict
 from .wording import (
     LOG_DONE,
     LOG_GONE,
     LOG_REQUESTED,
+    LOG_REVOKED,
     alias_away_text,
     away_text,
     change_text,
@@ -63,6 +65,7 @@ from .wording import (
     log_text,
     quorum_text,
     released_text,
+    revoked_text,
     unlogged_text,
 )
 
@@ -296,6 +299,12 @@ class ActiveLockAdmin(BaseAdmin):
         may_release = self.has_release_permission(request)
         if test := self._release_test(request):
             may_release = may_release and test(row)
+        cards = one.cards(seen, link)
+        for card, holder in zip(
+            cards, seen_of(seen.info, using_of(manager)) if seen.info else (), strict=False
+        ):
+            if may_release and can_be_revoked(card.task_id):
+                card.revoke = Seen.dump([holder])
         return {
             "title": printable(seen.name),
             "original": row,
@@ -307,7 +316,8 @@ class ActiveLockAdmin(BaseAdmin):
             "lock": seen.info,
             "state": state_text(seen),
             "verdict": verdict(seen),
-            "cards": one.cards(seen, link),
+            "cards": cards,
+            "revoke_url": self._url("revoke"),
             "more_holders": max(len(seen.holders) - one.HOLDERS, 0),
             "queue": queue,
             "queue_tells": any(each.metadata for each in queue),
@@ -405,15 +415,15 @@ class ActiveLockAdmin(BaseAdmin):
     # Release
 
     def get_urls(self) -> list[URLPattern]:
-        release = self.admin_site.admin_view(self.release_view)
-        # Each log entry must be durable before its lock is released, so ATOMIC_REQUESTS must not
-        # put the whole view into one transaction, whichever database has the log.
-        for alias in connections:
-            release = transaction.non_atomic_requests(using=alias)(release)
         pages = {
-            "release": release,
+            "release": self.admin_site.admin_view(self.release_view),
+            "revoke": self.admin_site.admin_view(self.revoke_view),
             "dashboard": self.admin_site.admin_view(self.dashboard_view),
         }
+        # Each log entry must be durable before its lock is released, so ATOMIC_REQUESTS must not
+        # put the whole view into one transaction, whichever database has the log.
+        for name, alias in product(("release", "revoke"), connections):
+            pages[name] = transaction.non_atomic_requests(using=alias)(pages[name])
         own = [path(f"{page}/", view, name=f"{URL_PREFIX}{page}") for page, view in pages.items()]
         return [*own, *super().get_urls()]
 
@@ -487,7 +497,8 @@ class ActiveLockAdmin(BaseAdmin):
         notes += [quorum_text()] if look.has_quorum else []
         if not held:
             self._warn(request, notes)
-            return self._nothing_to_release(request, look)
+            self._warn(request, [_("Nothing to release.")])
+            return self._back(request, look)
         notes += [denied_text(look.denied)] if look.denied else []
         return self._page(
             request,
@@ -504,10 +515,6 @@ class ActiveLockAdmin(BaseAdmin):
             query_string=query_string(request.GET),
             **context,
         )
-
-    def _nothing_to_release(self, request: HttpRequest, look: Look) -> HttpResponse:
-        self.message_user(request, _("Nothing to release."), messages.WARNING)
-        return self._back(request, look)
 
     def _release(self, request: HttpRequest, seen: Sequence[Seen]) -> HttpResponse:
         look = self._look_again(request, seen)
@@ -583,6 +590,60 @@ class ActiveLockAdmin(BaseAdmin):
                 # The entry says still that the release was requested.
                 logger.exception("Admin log entry not completed: name=%r", seen.name)
         return released
+
+    # Revocation
+
+    @plain_when_redis_is_away
+    def revoke_view(self, request: HttpRequest) -> HttpResponse:
+        """Confirm (POST), then revoke (POST with `confirmed`) the task of a holder that was
+        seen."""
+        self._require_release(request)
+        if request.method != "POST":
+            return HttpResponseRedirect(self._list_url())
+        look = self._look_again(request, self._seen_in(request.POST.get("seen", ""))[:1])
+        for each in look.away:
+            raise each[1]
+        if not look.held:
+            self._warn(request, [_("Nothing to revoke.")])
+            return self._back(request, look)
+        [(seen, holding)] = look.held
+        if not can_be_revoked(holding.holder.task_id):
+            raise BadRequest("The holder has no task that can be revoked")
+        if "confirmed" in request.POST:
+            return self._revoke(request, seen, holding, terminate="terminate" in request.POST)
+        return self._page(
+            request,
+            "revoke_confirmation",
+            title=_("Revoke task"),
+            row=confirmation_row(seen, holding),
+            terminate=not is_queued(holding),
+            seen=Seen.dump([seen]),
+            lock_url=self._lock_address(seen.using, seen.name),
+            revoke_url=self._url("revoke"),
+        )
+
+    def _revoke(
+        self, request: HttpRequest, seen: Seen, holding: Holding, *, terminate: bool
+    ) -> HttpResponse:
+        task_id = holding.holder.task_id or ""
+        task = printable(f"{holding.holder.task_name}[{task_id}]")
+        self.log_change(request, ActiveLock(name=seen.name), log_text(seen, holding, LOG_REVOKED))
+        logger.warning(
+            "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
+            " terminate=%s",
+            *(task, seen.name, seen.manager.alias, request.user.get_username()),
+            *(holding.fence_token, terminate),
+        )
+        try:
+            workers = revoke(task_id, terminate=terminate)
+        except Exception as error:  # the brokers' libraries have no common class of errors
+            logger.exception("Task not revoked in the admin: task=%s", task)
+            text = _("The task was not revoked: %(error)s") % {"error": error_text(error)}
+            self.message_user(request, text, messages.ERROR)
+        else:
+            level = messages.SUCCESS if workers else messages.WARNING
+            self.message_user(request, revoked_text(printable(task_id), workers), level)
+        return HttpResponseRedirect(self._lock_address(seen.using, seen.name))
 
     def _back(self, request: HttpRequest, look: Look) -> HttpResponse:
         """Return to the list, and say who was left alone there."""

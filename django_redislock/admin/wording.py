@@ -26,6 +26,9 @@ LOG_DONE = "Force-released"
 LOG_GONE = "Not released, because the holder no longer had the lock"
 """How a log entry begins: before the release, and after it."""
 
+LOG_REVOKED = "Revoked the task of the holder"
+"""How the log entry of a revocation begins."""
+
 Released = Sequence[tuple["Seen", Holding]]
 """The holders that were released."""
 
@@ -160,6 +163,19 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
         text = _("Holders without automatic renewal notice only at their next release or check.")
         texts += [text]
     return sentences(texts)
+
+
+def revoked_text(task_id: str, workers: int) -> str:
+    """Return how many workers know of a revocation."""
+    if not workers:
+        text = _("The revocation of task %(task)s was sent, but no worker replied.")
+        return text % {"task": task_id}
+    text = ngettext(
+        "Task %(task)s was revoked: %(count)d worker replied.",
+        "Task %(task)s was revoked: %(count)d workers replied.",
+        workers,
+    )
+    return text % {"task": task_id, "count": workers}
 
 
 def unlogged_text(unlogged: Sequence[tuple[Seen, Exception]]) -> str:
