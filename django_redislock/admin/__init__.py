@@ -45,7 +45,7 @@ from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
 from .changelist import LockChangeList, LockPaginator, managers_of, permission_test
 from .parties import Link
-from .queryset import LockQuerySet, LockTest
+from .queryset import LockQuerySet, LockTest, first_errors
 from .seen import Look, Seen, lock_row, look_again, seen_of
 from .tasks import can_be_revoked, result_links, revoke
 from .verdict import state_text, verdict
@@ -57,7 +57,7 @@ from .wording import (
     alias_away_text,
     away_text,
     change_text,
-    confirmation_row,
+    confirmation_rows,
     denied_text,
     gone_text,
     learnt_text,
@@ -244,7 +244,7 @@ class ActiveLockAdmin(BaseAdmin):
         return format_html(
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
             ACTION_CHECKBOX_NAME,
-            Seen.dump(seen_of(lock.info, lock.using)),
+            Seen.dump(seen_of(lock)),
             djangos("Select this object for an action - {}").format(_said(lock)),
         )
 
@@ -295,14 +295,13 @@ class ActiveLockAdmin(BaseAdmin):
     ) -> dict[str, Any]:
         link = self._link(request, seen.task_ids)
         queue, past = one.queue_rows(seen, link), one.past_rows(seen, link)
-        row = lock_row(seen.name, seen.info, manager)
+        row = self._with_shares(request, lock_row(seen.name, seen.info, manager))
+        holders = seen_of(row) if seen.info else []
         may_release = self.has_release_permission(request)
         if test := self._release_test(request):
             may_release = may_release and test(row)
         cards = one.cards(seen, link)
-        for card, holder in zip(
-            cards, seen_of(seen.info, using_of(manager)) if seen.info else (), strict=False
-        ):
+        for card, holder in zip(cards, holders, strict=False):
             if may_release and can_be_revoked(card.task_id):
                 card.revoke = Seen.dump([holder])
         return {
@@ -312,7 +311,7 @@ class ActiveLockAdmin(BaseAdmin):
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
             "media": self.media + PAGES,
-            "alias": manager.alias if len(locks.everywhere()) > 1 else "",
+            "alias": columns.using(row) if len(managers_of(request)) > 1 else "",
             "lock": seen.info,
             "state": state_text(seen),
             "verdict": verdict(seen),
@@ -327,9 +326,23 @@ class ActiveLockAdmin(BaseAdmin):
             "keeps_history": conf.history,
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
             "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
-            "seen": Seen.dump(seen_of(seen.info, using_of(manager))) if seen.info else "",
+            "seen": Seen.dump(holders),
             "may_release": may_release and seen.holders,
         }
+
+    def _with_shares(self, request: HttpRequest, row: ActiveLock) -> ActiveLock:
+        """Add the other servers of a quorum lock, as far as they can be read."""
+        info = getattr(row, "info", None)
+        holding = row.primary if info and info.kind == "quorum" else None
+        others = [each for each in managers_of(request) if each.alias != row.using]
+        if holding is None or not others:
+            return row
+        for manager, error in zip(others, first_errors(others), strict=True):
+            with suppress(RedisError, ImproperlyConfigured):
+                share = None if error else manager.get(row.name)
+                if share and any(each.token == holding.token for each in share.holders):
+                    row.shares += (ActiveLock.of(share, using=manager.alias),)
+        return row
 
     def _has_log(self, name: str) -> bool:
         """Return whether the log of admin actions has an entry for a lock."""
@@ -474,7 +487,7 @@ class ActiveLockAdmin(BaseAdmin):
         shown: LockChangeList = self.get_changelist_instance(request)  # type: ignore[assignment]
         locks_found, matching = shown.queryset, shown.queryset.matching
         found = locks_found[0 : self.list_max if locks_found.is_filtered else self.release_max]
-        seen = [one for row in found for one in seen_of(row.info, row.using)]
+        seen = [one for row in found for one in seen_of(row)]
         told = request.POST.get("told", "")
         context = {
             "matching": matching,
@@ -504,7 +517,7 @@ class ActiveLockAdmin(BaseAdmin):
             request,
             "release_confirmation",
             title=_("Release locks"),
-            held=[confirmation_row(*each) for each in held],
+            held=confirmation_rows(held),
             states=list(dict.fromkeys(state_of_holding(holding) for _seen, holding in held)),
             several_aliases=len(locks.everywhere()) > 1,
             changes=[change_text(*each) for each in look.gone],
@@ -615,7 +628,7 @@ class ActiveLockAdmin(BaseAdmin):
             request,
             "revoke_confirmation",
             title=_("Revoke task"),
-            row=confirmation_row(seen, holding),
+            row=confirmation_rows(look.held)[0],
             terminate=not is_queued(holding),
             seen=Seen.dump([seen]),
             lock_url=self._lock_address(seen.using, seen.name),

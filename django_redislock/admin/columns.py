@@ -155,7 +155,7 @@ def fencing_token(row: ActiveLock) -> str | None:
 
 @admin.display(description=_("cache alias"), ordering="using")
 def using(row: ActiveLock) -> str:
-    return printable(row.using)
+    return ", ".join(printable(each.using) for each in (row, *row.shares))
 
 
 CHOICES: tuple[Column, ...] = (

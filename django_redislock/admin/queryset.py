@@ -113,7 +113,7 @@ class LockQuerySet:
         self._total = 0
         self.held = 0
         """How many locks match the search."""
-        self.read: Sequence[ActiveLock] = ()
+        self.read: list[ActiveLock] = []
         """The locks that were read to find the rows."""
         self.unreachable: list[tuple[str, Exception]] = []
         """The cache aliases that could not be read, and why."""
@@ -233,9 +233,7 @@ class LockQuerySet:
         Raises the error of redis-py, or `ImproperlyConfigured`, if no cache alias answers.
         """
         if self.is_filtered:
-            found = [row for row in self._read(0, self.list_max) if self.matches(row)]
-            self.held -= len(self.read) - len(found)
-            self.read = found
+            found = self._read(0, self.list_max)
             self._rows = self._sorted([row for row in found if self._fits(row)])
             self._total = len(self._rows)
             return self._rows
@@ -289,8 +287,22 @@ class LockQuerySet:
                 self.held += page.total
         if self.unreachable and len(self.unreachable) == len(managers):
             raise self.unreachable[0][1]
-        self.read = rows
-        return rows
+        self.read = without_shares([row for row in rows if self.matches(row)])
+        self.held -= len(rows) - len(self.read)
+        return self.read
+
+
+def without_shares(rows: Sequence[ActiveLock]) -> list[ActiveLock]:
+    """Return one row for each quorum lock, with the rows of its other servers as its shares."""
+    found: dict[tuple[str, str] | int, ActiveLock] = {}
+    for row in rows:
+        # A holder has the same lock token on all servers of a quorum lock.
+        holding = row.primary if row.info.kind == "quorum" else None
+        key = (row.name, holding.token) if holding else id(row)
+        first = found.setdefault(key, row)
+        if first is not row:
+            first.shares += (row,)
+    return list(found.values())
 
 
 def first_errors(managers: Sequence[LockManager]) -> list[Exception | None]:
