@@ -43,9 +43,10 @@ from ..snapshots import Holding
 from ..text import error_text, printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
-from .changelist import LockChangeList, LockPaginator, managers_of, permission_test
+from .aliases import aliases_of
+from .changelist import LockChangeList, LockPaginator, permission_test
 from .parties import Link
-from .queryset import LockQuerySet, LockTest, first_errors
+from .queryset import LockQuerySet, LockTest
 from .seen import Look, Seen, lock_row, look_again, seen_of
 from .tasks import can_be_revoked, result_links, revoke
 from .verdict import state_text, verdict
@@ -159,7 +160,7 @@ class ActiveLockAdmin(BaseAdmin):
         """Return the locks that the user may see. A subclass can narrow it by `filter()`,
         `exclude()` and `none()`; lookups can use `name` and `using`, the cache alias."""
         queryset = LockQuerySet(
-            partial(managers_of, request),
+            partial(aliases_of, request),
             list_max=self.list_max,
             page_depth=self.page_depth,
             page_size=self.list_per_page,
@@ -311,7 +312,7 @@ class ActiveLockAdmin(BaseAdmin):
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
             "media": self.media + PAGES,
-            "alias": columns.using(row) if len(managers_of(request)) > 1 else "",
+            "alias": columns.using(row) if len(locks.everywhere()) > 1 else "",
             "lock": seen.info,
             "state": state_text(seen),
             "verdict": verdict(seen),
@@ -334,14 +335,15 @@ class ActiveLockAdmin(BaseAdmin):
         """Add the other servers of a quorum lock, as far as they can be read."""
         info = getattr(row, "info", None)
         holding = row.primary if info and info.kind == "quorum" else None
-        others = [each for each in managers_of(request) if each.alias != row.using]
-        if holding is None or not others:
+        if holding is None:
             return row
-        for manager, error in zip(others, first_errors(others), strict=True):
+        for alias in aliases_of(request):
+            if alias.error or not alias.is_used or alias.name == row.using:
+                continue
             with suppress(RedisError, ImproperlyConfigured):
-                share = None if error else manager.get(row.name)
+                share = alias.manager.get(row.name)
                 if share and any(each.token == holding.token for each in share.holders):
-                    row.shares += (ActiveLock.of(share, using=manager.alias),)
+                    row.shares += (ActiveLock.of(share, using=alias.name),)
         return row
 
     def _has_log(self, name: str) -> bool:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
-from django.http import HttpRequest
 
-from ..manager import LockManager, locks
+from ..manager import locks
 from ..models import ActiveLock
 from .addresses import page_address
 from .queryset import LockQuerySet
@@ -79,15 +78,6 @@ class LockChangeList(ChangeList):
     def url_for_result(self, result: Any) -> str:
         using = "" if result.using == locks.alias else result.using
         return page_address("change", self.model_admin.admin_site.name, result.name, using=using)
-
-
-def managers_of(request: HttpRequest) -> tuple[LockManager, ...]:
-    """Return the managers of all cache aliases that can store locks, found once per request."""
-    managers: tuple[LockManager, ...] | None = getattr(request, "redislock_managers", None)
-    if managers is None:
-        managers = locks.everywhere()
-        request.redislock_managers = managers  # type: ignore[attr-defined]
-    return managers
 
 
 def permission_test(method: Callable[..., bool], request: Any) -> Callable[[ActiveLock], bool]:

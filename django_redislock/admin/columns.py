@@ -18,7 +18,7 @@ from ..models import ActiveLock
 from ..snapshots import Holding
 from ..text import age as age_of
 from ..text import holder_text, printable, short_duration, task_text
-from .changelist import managers_of
+from .aliases import used_aliases
 from .wording import fence_text
 
 PARAMETER = "columns"
@@ -177,7 +177,7 @@ AT_FIRST_LEFT_OUT = (kind, fencing_token)
 
 
 def available(request: HttpRequest) -> list[Column]:
-    several = len(managers_of(request)) > 1
+    several = len(used_aliases(request)) > 1
     return [column for column in CHOICES if several or column is not using]
 
 

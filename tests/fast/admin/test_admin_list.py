@@ -310,6 +310,19 @@ def three_servers(settings):
         yield ["default", "second", "third"]
 
 
+def test_an_alias_that_never_had_a_lock_is_not_listed(other, hold, viewer):
+    hold("x")
+    page = viewer.get(LIST)
+    assert "using" not in [each.parameter_name for each in page.context["cl"].filter_specs]
+    assert not cells(page, "using")
+    assert listed(viewer, using="other") == []
+
+    hold("y", other).release()
+    page = viewer.get(LIST)
+    assert choices(page, "using") == ["default", "other"]
+    assert cells(page, "using") == ["default"]
+
+
 def test_a_quorum_lock_is_one_lock_on_its_servers(three_servers, hold, releaser):
     quorum = locks.quorum("payout", three_servers, timeout=60)
     assert quorum.acquire()
