@@ -310,7 +310,7 @@ def three_servers(settings):
         yield ["default", "second", "third"]
 
 
-def test_an_alias_that_never_had_a_lock_is_not_listed(other, hold, viewer):
+def test_an_alias_that_never_had_a_lock_is_not_listed(empty_history, other, hold, viewer):
     hold("x")
     page = viewer.get(LIST)
     assert "using" not in [each.parameter_name for each in page.context["cl"].filter_specs]
