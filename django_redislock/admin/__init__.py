@@ -90,6 +90,7 @@ STYLES = ["django_redislock/admin.css"]
 
 LIST_SCRIPT = Script("django_redislock/list.js", defer=True)
 
+REFRESH = Media(js=[LIST_SCRIPT])  # type: ignore[list-item]  # the stubs know no assets
 
 PAGES = forms.Media(css={"all": ["django_redislock/pages.css"]})
 
@@ -224,10 +225,7 @@ class ActiveLockAdmin(BaseAdmin):
         return {
             "title": capfirst(self.opts.verbose_name_plural),
             # Django's actions.js knows only the rows that the page began with.
-            "media": Media(
-                css={"all": STYLES},
-                js=[LIST_SCRIPT],  # type: ignore[list-item]  # the stubs know no assets
-            ),
+            "media": Media(css={"all": STYLES}) + REFRESH,
             "columns": columns.form(request),
             "column_parameter": columns.PARAMETER,
             "refresh_choices": REFRESH_SECONDS,
@@ -387,7 +385,8 @@ class ActiveLockAdmin(BaseAdmin):
         link = self._link(request, {each.holder.task_id for each in told if each.holder.task_id})
         return {
             "title": _("Lock dashboard"),
-            "media": self.media + PAGES,
+            "media": self.media + PAGES + REFRESH,
+            "refresh_choices": REFRESH_SECONDS,
             "minutes": seen.minutes,
             "now": timeline.clock(seen.now, seen.now),
             **self._choices(using, seen.minutes),
@@ -398,7 +397,7 @@ class ActiveLockAdmin(BaseAdmin):
             "stale_locks": dashboard.stale(seen),
             # Only some of the locks were looked at: there may be more that wait or are stale.
             "or_more": "+" if seen.total > len(seen.infos) else "",
-            "stale": stale[: dashboard.STALE],
+            "stale": stale[: dashboard.MAX_STALE_ROWS],
             "stale_count": len(stale),
             "troubles": dashboard.trouble_rows(told, seen.now, address, link),
             "more_troubles": len(troubles) - len(told),

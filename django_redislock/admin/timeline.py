@@ -11,6 +11,7 @@ from functools import partial
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from ..lock_state import STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 from .charts import HEAD, ROW, Bar, Scale, Span, Tick, fitted, height, ticks
@@ -167,7 +168,7 @@ def span_of_event(event: Event) -> Span:
 
 
 def span_of_holding(holding: Holding, now: datetime) -> Span:
-    what = "stale" if holding.is_stale else "held"
+    what = "stale" if state_of_holding(holding) is STALE else "held"
     start = min(holding.acquired_at, now)
     text = partial(_held_text, holding.holder, start, now, what)
     return Span(start, now, what, text, outcome(what).weight, is_running=True)

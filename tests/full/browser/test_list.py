@@ -237,6 +237,23 @@ def test_a_failed_refresh_is_reported_and_repeated(tab: Tab, viewer, hold) -> No
     assert tab.path == LIST
 
 
+def test_the_dashboard_refreshes_itself_and_stays_as_it_is(tab: Tab, viewer, hold) -> None:
+    hold("invoice:42")
+    tab.open(f"{LIST}dashboard/?minutes=5")
+    summary = tab.driver.find_element(By.CSS_SELECTOR, ".redislock-figures summary")
+    summary.click()
+    refresh_every(tab, 2)
+    tab.script("document.querySelector('.redislock-figures summary').focus()")
+
+    hold("report")
+    tab.wait(lambda: tab.all("link", "report"))
+
+    assert len(tab.driver.find_elements(By.CSS_SELECTOR, ".redislock-figures[open]")) == 1
+    assert tab.driver.switch_to.active_element.text == "Show as table"
+    assert not tab.script("return document.querySelector('#redislock-refresh').form.hidden")
+    assert tab.path == f"{LIST}dashboard/?minutes=5"
+
+
 def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold) -> None:
     hold("short", timeout=2, auto_renewal=False)
     hold("renewed", timeout=50)
