@@ -34,7 +34,7 @@ from .verdict import renewed_ago
 WINDOWS = (5, 15, 60)
 """Minutes that can be looked at."""
 
-SHORTEST_AXIS = timedelta(seconds=10)
+SHORTEST_AXIS = timedelta(minutes=1)
 
 NAMES = 30
 """Locks that are drawn: those that were held and waited for the longest."""
@@ -292,7 +292,7 @@ def chart(seen: Look, address: Address) -> tuple[Timeline | None, list[NameRow]]
     starts = [span.start for row in rows for span in (*row.held, *row.waited)]
     if reach and reach > seen.since:  # what is missing is drawn, too
         starts = []
-    # The axis begins at the first event, but never with the latest seconds only.
+    # The axis begins at the first event, but is never shorter than a minute.
     first = min(min(starts, default=seen.since), seen.now - SHORTEST_AXIS)
     scale = Scale(max(first, seen.since), seen.now)
     drawn = timeline.draw(rows, scale, waits=BELOW)

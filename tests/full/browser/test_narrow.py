@@ -58,7 +58,7 @@ return [
 def test_the_times_of_a_chart_neither_overlap_nor_leave_the_page(tab: Tab, hold) -> None:
     hold("invoice:42").release()
     hold("invoice:42")
-    for width, least in ((1280, 5), (768, 3), (390, 3)):
+    for width, least in ((1280, 6), (768, 3), (390, 3)):
         tab.resize(width, HEIGHT)
         tab.open(DASHBOARD)
         times = tab.script(TIMES)
