@@ -140,8 +140,11 @@ def _title(bar: Bar) -> str:
 
 
 def times(scale: Scale) -> list[Time]:
-    found = ticks(scale, timezone.get_current_timezone())
+    zone = timezone.get_current_timezone()
+    found = ticks(scale, zone)
     exact = any(timezone.localtime(tick.at).second for tick in found)
+    if exact:  # a time with seconds is wider
+        found = ticks(scale, zone, most=5)
     days = scale.seconds > 86400
     form = "%m-%d %H:%M" if days else "%H:%M:%S" if exact else "%H:%M"
     return [Time(tick, timezone.localtime(tick.at).strftime(form)) for tick in found]
