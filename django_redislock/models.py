@@ -35,6 +35,9 @@ class ActiveLock(models.Model):
     using: str = ""
     """The cache alias. Empty means ``REDISLOCK_CACHE``."""
 
+    shares: tuple[ActiveLock, ...] = ()
+    """The same quorum lock on its other servers."""
+
     class Meta:
         managed = False
         base_manager_name = "objects"

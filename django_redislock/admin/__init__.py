@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import django
@@ -34,28 +35,30 @@ from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
 from ..conf import conf
-from ..lock_state import state_of_holding
+from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
-from ..text import printable
+from ..text import error_text, printable
 from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
-from .changelist import LockChangeList, LockPaginator, managers_of, permission_test
+from .aliases import aliases_of
+from .changelist import LockChangeList, LockPaginator, permission_test
 from .parties import Link
 from .queryset import LockQuerySet, LockTest
-from .results import result_links
 from .seen import Look, Seen, lock_row, look_again, seen_of
+from .tasks import can_be_revoked, result_links, revoke
 from .verdict import state_text, verdict
 from .wording import (
     LOG_DONE,
     LOG_GONE,
     LOG_REQUESTED,
+    LOG_REVOKED,
     alias_away_text,
     away_text,
     change_text,
-    confirmation_row,
+    confirmation_rows,
     denied_text,
     gone_text,
     learnt_text,
@@ -63,6 +66,7 @@ from .wording import (
     log_text,
     quorum_text,
     released_text,
+    revoked_text,
     unlogged_text,
 )
 
@@ -86,6 +90,7 @@ STYLES = ["django_redislock/admin.css"]
 
 LIST_SCRIPT = Script("django_redislock/list.js", defer=True)
 
+REFRESH = Media(js=[LIST_SCRIPT])  # type: ignore[list-item]  # the stubs know no assets
 
 PAGES = forms.Media(css={"all": ["django_redislock/pages.css"]})
 
@@ -156,7 +161,7 @@ class ActiveLockAdmin(BaseAdmin):
         """Return the locks that the user may see. A subclass can narrow it by `filter()`,
         `exclude()` and `none()`; lookups can use `name` and `using`, the cache alias."""
         queryset = LockQuerySet(
-            partial(managers_of, request),
+            partial(aliases_of, request),
             list_max=self.list_max,
             page_depth=self.page_depth,
             page_size=self.list_per_page,
@@ -220,10 +225,7 @@ class ActiveLockAdmin(BaseAdmin):
         return {
             "title": capfirst(self.opts.verbose_name_plural),
             # Django's actions.js knows only the rows that the page began with.
-            "media": Media(
-                css={"all": STYLES},
-                js=[LIST_SCRIPT],  # type: ignore[list-item]  # the stubs know no assets
-            ),
+            "media": Media(css={"all": STYLES}) + REFRESH,
             "columns": columns.form(request),
             "column_parameter": columns.PARAMETER,
             "refresh_choices": REFRESH_SECONDS,
@@ -241,7 +243,7 @@ class ActiveLockAdmin(BaseAdmin):
         return format_html(
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
             ACTION_CHECKBOX_NAME,
-            Seen.dump(seen_of(lock.info, lock.using)),
+            Seen.dump(seen_of(lock)),
             djangos("Select this object for an action - {}").format(_said(lock)),
         )
 
@@ -292,10 +294,15 @@ class ActiveLockAdmin(BaseAdmin):
     ) -> dict[str, Any]:
         link = self._link(request, seen.task_ids)
         queue, past = one.queue_rows(seen, link), one.past_rows(seen, link)
-        row = lock_row(seen.name, seen.info, manager)
+        row = self._with_shares(request, lock_row(seen.name, seen.info, manager))
+        holders = seen_of(row) if seen.info else []
         may_release = self.has_release_permission(request)
         if test := self._release_test(request):
             may_release = may_release and test(row)
+        cards = one.cards(seen, link)
+        for card, holder in zip(cards, holders, strict=False):
+            if may_release and can_be_revoked(card.task_id):
+                card.revoke = Seen.dump([holder])
         return {
             "title": printable(seen.name),
             "original": row,
@@ -303,11 +310,12 @@ class ActiveLockAdmin(BaseAdmin):
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
             "media": self.media + PAGES,
-            "alias": manager.alias if len(locks.everywhere()) > 1 else "",
+            "alias": columns.using(row) if len(locks.everywhere()) > 1 else "",
             "lock": seen.info,
             "state": state_text(seen),
             "verdict": verdict(seen),
-            "cards": one.cards(seen, link),
+            "cards": cards,
+            "revoke_url": self._url("revoke"),
             "more_holders": max(len(seen.holders) - one.HOLDERS, 0),
             "queue": queue,
             "queue_tells": any(each.metadata for each in queue),
@@ -317,9 +325,24 @@ class ActiveLockAdmin(BaseAdmin):
             "keeps_history": conf.history,
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
             "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
-            "seen": Seen.dump(seen_of(seen.info, using_of(manager))) if seen.info else "",
+            "seen": Seen.dump(holders),
             "may_release": may_release and seen.holders,
         }
+
+    def _with_shares(self, request: HttpRequest, row: ActiveLock) -> ActiveLock:
+        """Add the other servers of a quorum lock, as far as they can be read."""
+        info = getattr(row, "info", None)
+        holding = row.primary if info and info.kind == "quorum" else None
+        if holding is None:
+            return row
+        for alias in aliases_of(request):
+            if alias.error or not alias.is_used or alias.name == row.using:
+                continue
+            with suppress(RedisError, ImproperlyConfigured):
+                share = alias.manager.get(row.name)
+                if share and any(each.token == holding.token for each in share.holders):
+                    row.shares += (ActiveLock.of(share, using=alias.name),)
+        return row
 
     def _has_log(self, name: str) -> bool:
         """Return whether the log of admin actions has an entry for a lock."""
@@ -362,7 +385,8 @@ class ActiveLockAdmin(BaseAdmin):
         link = self._link(request, {each.holder.task_id for each in told if each.holder.task_id})
         return {
             "title": _("Lock dashboard"),
-            "media": self.media + PAGES,
+            "media": self.media + PAGES + REFRESH,
+            "refresh_choices": REFRESH_SECONDS,
             "minutes": seen.minutes,
             "now": timeline.clock(seen.now, seen.now),
             **self._choices(using, seen.minutes),
@@ -373,7 +397,7 @@ class ActiveLockAdmin(BaseAdmin):
             "stale_locks": dashboard.stale(seen),
             # Only some of the locks were looked at: there may be more that wait or are stale.
             "or_more": "+" if seen.total > len(seen.infos) else "",
-            "stale": stale[: dashboard.STALE],
+            "stale": stale[: dashboard.MAX_STALE_ROWS],
             "stale_count": len(stale),
             "troubles": dashboard.trouble_rows(told, seen.now, address, link),
             "more_troubles": len(troubles) - len(told),
@@ -405,15 +429,15 @@ class ActiveLockAdmin(BaseAdmin):
     # Release
 
     def get_urls(self) -> list[URLPattern]:
-        release = self.admin_site.admin_view(self.release_view)
-        # Each log entry must be durable before its lock is released, so ATOMIC_REQUESTS must not
-        # put the whole view into one transaction, whichever database has the log.
-        for alias in connections:
-            release = transaction.non_atomic_requests(using=alias)(release)
         pages = {
-            "release": release,
+            "release": self.admin_site.admin_view(self.release_view),
+            "revoke": self.admin_site.admin_view(self.revoke_view),
             "dashboard": self.admin_site.admin_view(self.dashboard_view),
         }
+        # Each log entry must be durable before its lock is released, so ATOMIC_REQUESTS must not
+        # put the whole view into one transaction, whichever database has the log.
+        for name, alias in product(("release", "revoke"), connections):
+            pages[name] = transaction.non_atomic_requests(using=alias)(pages[name])
         own = [path(f"{page}/", view, name=f"{URL_PREFIX}{page}") for page, view in pages.items()]
         return [*own, *super().get_urls()]
 
@@ -464,7 +488,7 @@ class ActiveLockAdmin(BaseAdmin):
         shown: LockChangeList = self.get_changelist_instance(request)  # type: ignore[assignment]
         locks_found, matching = shown.queryset, shown.queryset.matching
         found = locks_found[0 : self.list_max if locks_found.is_filtered else self.release_max]
-        seen = [one for row in found for one in seen_of(row.info, row.using)]
+        seen = [one for row in found for one in seen_of(row)]
         told = request.POST.get("told", "")
         context = {
             "matching": matching,
@@ -487,13 +511,14 @@ class ActiveLockAdmin(BaseAdmin):
         notes += [quorum_text()] if look.has_quorum else []
         if not held:
             self._warn(request, notes)
-            return self._nothing_to_release(request, look)
+            self._warn(request, [_("Nothing to release.")])
+            return self._back(request, look)
         notes += [denied_text(look.denied)] if look.denied else []
         return self._page(
             request,
             "release_confirmation",
             title=_("Release locks"),
-            held=[confirmation_row(*each) for each in held],
+            held=confirmation_rows(held),
             states=list(dict.fromkeys(state_of_holding(holding) for _seen, holding in held)),
             several_aliases=len(locks.everywhere()) > 1,
             changes=[change_text(*each) for each in look.gone],
@@ -504,10 +529,6 @@ class ActiveLockAdmin(BaseAdmin):
             query_string=query_string(request.GET),
             **context,
         )
-
-    def _nothing_to_release(self, request: HttpRequest, look: Look) -> HttpResponse:
-        self.message_user(request, _("Nothing to release."), messages.WARNING)
-        return self._back(request, look)
 
     def _release(self, request: HttpRequest, seen: Sequence[Seen]) -> HttpResponse:
         look = self._look_again(request, seen)
@@ -583,6 +604,60 @@ class ActiveLockAdmin(BaseAdmin):
                 # The entry says still that the release was requested.
                 logger.exception("Admin log entry not completed: name=%r", seen.name)
         return released
+
+    # Revocation
+
+    @plain_when_redis_is_away
+    def revoke_view(self, request: HttpRequest) -> HttpResponse:
+        """Confirm (POST), then revoke (POST with `confirmed`) the task of a holder that was
+        seen."""
+        self._require_release(request)
+        if request.method != "POST":
+            return HttpResponseRedirect(self._list_url())
+        look = self._look_again(request, self._seen_in(request.POST.get("seen", ""))[:1])
+        for each in look.away:
+            raise each[1]
+        if not look.held:
+            self._warn(request, [_("Nothing to revoke.")])
+            return self._back(request, look)
+        [(seen, holding)] = look.held
+        if not can_be_revoked(holding.holder.task_id):
+            raise BadRequest("The holder has no task that can be revoked")
+        if "confirmed" in request.POST:
+            return self._revoke(request, seen, holding, terminate="terminate" in request.POST)
+        return self._page(
+            request,
+            "revoke_confirmation",
+            title=_("Revoke task"),
+            row=confirmation_rows(look.held)[0],
+            terminate=not is_queued(holding),
+            seen=Seen.dump([seen]),
+            lock_url=self._lock_address(seen.using, seen.name),
+            revoke_url=self._url("revoke"),
+        )
+
+    def _revoke(
+        self, request: HttpRequest, seen: Seen, holding: Holding, *, terminate: bool
+    ) -> HttpResponse:
+        task_id = holding.holder.task_id or ""
+        task = printable(f"{holding.holder.task_name}[{task_id}]")
+        self.log_change(request, ActiveLock(name=seen.name), log_text(seen, holding, LOG_REVOKED))
+        logger.warning(
+            "Revoking a task in the admin: task=%s name=%r using=%r user=%r fence_token=%d"
+            " terminate=%s",
+            *(task, seen.name, seen.manager.alias, request.user.get_username()),
+            *(holding.fence_token, terminate),
+        )
+        try:
+            workers = revoke(task_id, terminate=terminate)
+        except Exception as error:  # the brokers' libraries have no common class of errors
+            logger.exception("Task not revoked in the admin: task=%s", task)
+            text = _("The task was not revoked: %(error)s") % {"error": error_text(error)}
+            self.message_user(request, text, messages.ERROR)
+        else:
+            level = messages.SUCCESS if workers else messages.WARNING
+            self.message_user(request, revoked_text(printable(task_id), workers), level)
+        return HttpResponseRedirect(self._lock_address(seen.using, seen.name))
 
     def _back(self, request: HttpRequest, look: Look) -> HttpResponse:
         """Return to the list, and say who was left alone there."""

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
-from django.http import HttpRequest
 
-from ..manager import LockManager, locks
+from ..manager import locks
 from ..models import ActiveLock
 from .addresses import page_address
 from .queryset import LockQuerySet
@@ -36,6 +35,7 @@ class LockChangeList(ChangeList):
     """Django's list with notes about locks that are missing, and links to a lock's cache alias."""
 
     queryset: LockQuerySet
+    filter_specs: list[Any]
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
         # Without this, an address could have a lookup with a regular expression evaluated.
@@ -53,18 +53,31 @@ class LockChangeList(ChangeList):
         part = [part_text(self.queryset)] if self.queryset.is_partial else []
         return self.unreachable_notes + part
 
+    @property
+    def active_filters(self) -> str:
+        """The choices of the filters that are set, without the filter of states."""
+        return ", ".join(
+            str(choice["display"])
+            for spec in self.filter_specs
+            if spec.value() is not None and spec.parameter_name != "state"
+            for choice in spec.choices(self)
+            if choice["selected"]
+        )
+
+    @property
+    def state_choices(self) -> list[Any]:
+        """The choices of the filter of states, except for states that no lock is in."""
+        states = (spec for spec in self.filter_specs if spec.parameter_name == "state")
+        return [
+            choice
+            for spec in states
+            for choice in spec.choices(self)
+            if choice["selected"] or choice.get("count") != 0
+        ]
+
     def url_for_result(self, result: Any) -> str:
         using = "" if result.using == locks.alias else result.using
         return page_address("change", self.model_admin.admin_site.name, result.name, using=using)
-
-
-def managers_of(request: HttpRequest) -> tuple[LockManager, ...]:
-    """Return the managers of all cache aliases that can store locks, found once per request."""
-    managers: tuple[LockManager, ...] | None = getattr(request, "redislock_managers", None)
-    if managers is None:
-        managers = locks.everywhere()
-        request.redislock_managers = managers  # type: ignore[attr-defined]
-    return managers
 
 
 def permission_test(method: Callable[..., bool], request: Any) -> Callable[[ActiveLock], bool]:

@@ -18,7 +18,7 @@ from ..models import ActiveLock
 from ..snapshots import Holding
 from ..text import age as age_of
 from ..text import holder_text, printable, short_duration, task_text
-from .changelist import managers_of
+from .aliases import used_aliases
 from .wording import fence_text
 
 PARAMETER = "columns"
@@ -142,8 +142,9 @@ def _lease(holding: Holding) -> SafeString:
 
 
 @admin.display(description=pgettext_lazy("of a lock", "waiters"), ordering="waiters")
-def waiters(row: ActiveLock) -> int:
-    return row.info.waiters
+def waiters(row: ActiveLock) -> Any:
+    count = row.info.waiters
+    return format_html("<strong>{}</strong>", count) if count else count
 
 
 @admin.display(description=_("fencing token"), ordering="fence")
@@ -154,7 +155,7 @@ def fencing_token(row: ActiveLock) -> str | None:
 
 @admin.display(description=_("cache alias"), ordering="using")
 def using(row: ActiveLock) -> str:
-    return printable(row.using)
+    return ", ".join(printable(each.using) for each in (row, *row.shares))
 
 
 CHOICES: tuple[Column, ...] = (
@@ -176,7 +177,7 @@ AT_FIRST_LEFT_OUT = (kind, fencing_token)
 
 
 def available(request: HttpRequest) -> list[Column]:
-    several = len(managers_of(request)) > 1
+    several = len(used_aliases(request)) > 1
     return [column for column in CHOICES if several or column is not using]
 
 

@@ -19,6 +19,7 @@ from ..conf import conf
 from ..engine import history
 from ..engine.history import Recent
 from ..engine.runners import run
+from ..lock_state import STALE, state_of, state_of_holding
 from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at, short_duration
@@ -33,6 +34,8 @@ from .verdict import renewed_ago
 WINDOWS = (5, 15, 60)
 """Minutes that can be looked at."""
 
+SHORTEST_AXIS = timedelta(minutes=1)
+
 NAMES = 30
 """Locks that are drawn: those that were held and waited for the longest."""
 
@@ -46,7 +49,7 @@ EVENTS = 1200
 """Events that are read of each stream of each bucket, the latest. With `REDISLOCK_HISTORY` at its
 default no stream has more."""
 
-STALE = 50
+MAX_STALE_ROWS = 50
 """Stale locks that are listed."""
 
 TROUBLES = 10
@@ -107,8 +110,9 @@ class Look:
         return self.recent.events
 
     @property
-    def scale(self) -> Scale:
-        return Scale(self.now - timedelta(minutes=self.minutes), self.now)
+    def since(self) -> datetime:
+        """When the period began that the user has chosen."""
+        return self.now - timedelta(minutes=self.minutes)
 
 
 def look(manager: LockManager, minutes: int) -> Look:
@@ -186,7 +190,7 @@ def waiting(seen: Look) -> int:
 
 def stale(seen: Look) -> int:
     """Return how many locks have a holder whose renewal is overdue."""
-    return sum(info.is_stale for info in seen.infos)
+    return sum(state_of(info) is STALE for info in seen.infos)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +209,7 @@ def stale_rows(seen: Look, address: Address) -> list[StaleRow]:
         (renewed_ago(holding) or 0.0, info, holding)
         for info in seen.infos
         for holding in info.holders
-        if holding.is_stale
+        if state_of_holding(holding) is STALE
     ]
     found.sort(key=lambda each: each[0], reverse=True)
     return [
@@ -280,14 +284,20 @@ class NameRow:
 
 def chart(seen: Look, address: Address) -> tuple[Timeline | None, list[NameRow]]:
     """Return the timeline of the busiest locks, and the same as figures."""
-    stories = _busiest(seen.stories.values(), seen.now, seen.scale.start)
+    stories = _busiest(seen.stories.values(), seen.now, seen.since)
     if not stories:
         return None, []
     rows = [_row(story, seen, address) for story in stories]
-    drawn = timeline.draw(rows, seen.scale, waits=BELOW)
     reach = seen.recent.complete_since
-    if reach and reach > seen.scale.start:
-        drawn.unknown = seen.scale.x(reach)
+    starts = [span.start for row in rows for span in (*row.held, *row.waited)]
+    if reach and reach > seen.since:  # what is missing is drawn, too
+        starts = []
+    # The axis begins at the first event, but is never shorter than a minute.
+    first = min(min(starts, default=seen.since), seen.now - SHORTEST_AXIS)
+    scale = Scale(max(first, seen.since), seen.now)
+    drawn = timeline.draw(rows, scale, waits=BELOW)
+    if reach and reach > seen.since:
+        drawn.unknown = scale.x(reach)
     return drawn, [_name_row(story, seen, address) for story in stories]
 
 
@@ -327,11 +337,11 @@ def _was_held(event: Event) -> bool:
 
 
 def _name_row(story: Story, seen: Look, address: Address) -> NameRow:
-    held = _held_seconds(story, seen.now, seen.scale.start)
-    part = share(held, seen.scale.seconds)
+    held = _held_seconds(story, seen.now, seen.since)
+    part = share(held, seen.minutes * 60)
     counts = story.counts
-    counts["held"] = sum(not holding.is_stale for holding in story.holders)
-    counts["stale"] = len(story.holders) - counts["held"]
+    counts["stale"] = sum(state_of_holding(holding) is STALE for holding in story.holders)
+    counts["held"] = len(story.holders) - counts["stale"]
     return NameRow(
         name=printable(story.name),
         href=address(story.name),

@@ -17,7 +17,7 @@ from ..manager import KINDS
 from ..models import ActiveLock
 from ..snapshots import Holder
 from ..text import age, printable
-from .changelist import managers_of
+from .aliases import aliases_of, used_aliases
 
 if TYPE_CHECKING:
     from .changelist import LockChangeList
@@ -89,13 +89,17 @@ class State(LockFilter):
 
     def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
         """Yield the choices, with the number of locks in each state if all locks were read."""
+        choices: list[Any] = list(super().choices(changelist))
+        every, *states = choices
         read = changelist.queryset.read
-        if len(read) == changelist.queryset.held:
-            counts = Counter(row.state.code for row in read)
-            self.lookup_choices = [
-                (state.code, f"{state.label} ({counts[state.code]})") for state in STATES.values()
-            ]
-        return super().choices(changelist)
+        yield every
+        knows_all = len(read) == changelist.queryset.held
+        counts = Counter(row.state.code for row in read)
+        for code, choice in zip(STATES, states, strict=True):
+            if knows_all:
+                choice["count"] = counts[code]
+                choice["display"] = f"{choice['display']} ({counts[code]})"
+            yield choice
 
     def matches(self, row: ActiveLock) -> bool:
         return row.state.code == self.value()
@@ -151,8 +155,10 @@ class Using(SimpleListFilter):
     parameter_name = "using"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
-        aliases = [manager.alias for manager in managers_of(request)]
-        return [(alias, alias) for alias in aliases] if len(aliases) > 1 else []
+        used = used_aliases(request)
+        asked_for = request.GET.get(self.parameter_name)
+        aliases = [each for each in aliases_of(request) if each in used or each.name == asked_for]
+        return [(each.name, each.name) for each in aliases] if len(aliases) > 1 else []
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
         return queryset.using(self.value()) if self.value() in dict(self.lookup_choices) else None

@@ -80,7 +80,7 @@ def look(manager: LockManager, name: str) -> Look:
 # Holders, the queue, the past
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HolderCard:
     level: str
     word: str
@@ -92,6 +92,11 @@ class HolderCard:
     """Label, value, and the address that the value leads to, if it leads anywhere."""
 
     metadata: str
+
+    task_id: str | None
+
+    revoke: str = ""
+    """What a form sends to revoke the task. Empty if the user may not, or there is no task."""
 
 
 def cards(seen: Look, link: Link) -> list[HolderCard]:
@@ -113,6 +118,7 @@ def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
         left_text=left if holding.timeout else short_duration(holding.ttl),
         facts=[fact for fact in _facts(holding, seen, link) if fact[1]],
         metadata=metadata_text(holding.metadata),
+        task_id=holding.holder.task_id,
     )
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
 from django.core.exceptions import FieldError, ImproperlyConfigured
 from django.db.models import Q
-from redis.exceptions import RedisError, TimeoutError
+from redis.exceptions import RedisError
 
 from ..lock_state import SEVERITY, longest_lease
-from ..manager import LockManager
 from ..models import ActiveLock
 from ..snapshots import Holding
 from ..text import holder_text, task_text
+from .aliases import Alias
 
 LockTest = Callable[[ActiveLock], bool]
 
@@ -67,9 +66,6 @@ SORT_KEYS: dict[str, Callable[[ActiveLock], Any]] = {
 """The columns that a list can be sorted by. None comes last in both directions."""
 
 
-ALIAS_TIMEOUT_SECONDS = 1.0
-"""The time for one of several cache aliases to answer."""
-
 BY_EXPIRY = ("lease",)
 """The order in which a server returns locks, so that one page can be read on its own."""
 
@@ -88,14 +84,14 @@ class LockQuerySet:
 
     def __init__(
         self,
-        managers: Callable[[], Sequence[LockManager]],
+        aliases: Callable[[], Sequence[Alias]],
         *,
         list_max: int,
         page_depth: int,
         page_size: int,
     ) -> None:
         # A call, because a mistake in CACHES must not be an error before Redis is read.
-        self.managers = managers
+        self.aliases = aliases
         self.list_max = list_max
         self.page_depth = page_depth
         self.page_size = page_size
@@ -113,7 +109,7 @@ class LockQuerySet:
         self._total = 0
         self.held = 0
         """How many locks match the search."""
-        self.read: Sequence[ActiveLock] = ()
+        self.read: list[ActiveLock] = []
         """The locks that were read to find the rows."""
         self.unreachable: list[tuple[str, Exception]] = []
         """The cache aliases that could not be read, and why."""
@@ -169,8 +165,8 @@ class LockQuerySet:
 
     def using(self, alias: str) -> LockQuerySet:
         """Return the locks of one cache alias."""
-        every = self.managers
-        return self._changed(managers=lambda: [each for each in every() if each.alias == alias])
+        every = self.aliases
+        return self._changed(aliases=lambda: [each for each in every() if each.name == alias])
 
     def search(self, text: str) -> LockQuerySet:
         """Return the locks with the text in their names. `*` is any text, `?` any character."""
@@ -233,15 +229,13 @@ class LockQuerySet:
         Raises the error of redis-py, or `ImproperlyConfigured`, if no cache alias answers.
         """
         if self.is_filtered:
-            found = [row for row in self._read(0, self.list_max) if self.matches(row)]
-            self.held -= len(self.read) - len(found)
-            self.read = found
+            found = self._read(0, self.list_max)
             self._rows = self._sorted([row for row in found if self._fits(row)])
             self._total = len(self._rows)
             return self._rows
         if not self.ordering and self._load_troubles_first():
             return self._rows or []
-        several = len(self.managers()) > 1
+        several = len(self._used_aliases()) > 1
         bound = self.list_max if several else self.page_depth
         rows = self._read(0 if several else start, min(stop, bound))
         self._total = min(self.held, bound)
@@ -273,39 +267,41 @@ class LockQuerySet:
             rows = known + unknown
         return rows
 
+    def _used_aliases(self) -> list[Alias]:
+        return [each for each in self.aliases() if each.is_used]
+
     def _read(self, start: int, stop: int) -> list[ActiveLock]:
         rows: list[ActiveLock] = []
         self.held, self.unreachable = 0, []
-        managers = self.managers()
-        for manager, error in zip(managers, first_errors(managers), strict=True):
+        aliases = self._used_aliases()
+        for alias in aliases:
             try:
-                if error:
-                    raise error
-                page = manager.page(self.pattern, start=min(start, stop), stop=stop)
+                if alias.error:
+                    raise alias.error
+                page = alias.manager.page(self.pattern, start=min(start, stop), stop=stop)
             except (RedisError, ImproperlyConfigured) as error:
-                self.unreachable.append((manager.alias, error))
+                self.unreachable.append((alias.name, error))
             else:
-                rows += [ActiveLock.of(info, using=manager.alias) for info in page.infos]
+                rows += [ActiveLock.of(info, using=alias.name) for info in page.infos]
                 self.held += page.total
-        if self.unreachable and len(self.unreachable) == len(managers):
+        if self.unreachable and len(self.unreachable) == len(aliases):
             raise self.unreachable[0][1]
-        self.read = rows
-        return rows
+        self.read = without_shares([row for row in rows if self.matches(row)])
+        self.held -= len(rows) - len(self.read)
+        return self.read
 
 
-def first_errors(managers: Sequence[LockManager]) -> list[Exception | None]:
-    """Ask several cache aliases in parallel, and return an error for each that does not answer.
-
-    So one server that does not respond delays a page by a second only. One alias is not asked.
-    """
-    if len(managers) < 2:
-        return [None] * len(managers)
-    executor = ThreadPoolExecutor(len(managers), thread_name_prefix="redislock-admin")
-    answers = [executor.submit(manager.count) for manager in managers]
-    executor.shutdown(wait=False)
-    wait(answers, ALIAS_TIMEOUT_SECONDS)
-    late = TimeoutError(f"No response within {ALIAS_TIMEOUT_SECONDS:g} s")
-    return [answer.exception() if answer.done() else late for answer in answers]  # type: ignore[misc]
+def without_shares(rows: Sequence[ActiveLock]) -> list[ActiveLock]:
+    """Return one row for each quorum lock, with the rows of its other servers as its shares."""
+    found: dict[tuple[str, str] | int, ActiveLock] = {}
+    for row in rows:
+        # A holder has the same lock token on all servers of a quorum lock.
+        holding = row.primary if row.info.kind == "quorum" else None
+        key = (row.name, holding.token) if holding else id(row)
+        first = found.setdefault(key, row)
+        if first is not row:
+            first.shares += (row,)
+    return list(found.values())
 
 
 def _condition(args: tuple[Any, ...], lookups: dict[str, Any]) -> Q:

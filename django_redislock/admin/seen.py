@@ -74,10 +74,17 @@ def lock_row(name: str, info: LockInfo | None, manager: LockManager) -> ActiveLo
     return row
 
 
-def seen_of(info: LockInfo, using: str = "") -> list[Seen]:
+def seen_of(lock: ActiveLock) -> list[Seen]:
+    """Return the holders of a lock, on each of its servers."""
     return [
-        Seen(info.name, holding.fence_token, using, holder_text(holding)[:LONGEST_HOLDER])
-        for holding in info.holders
+        Seen(
+            lock.name,
+            holding.fence_token,
+            "" if each.using == locks.alias else each.using,
+            holder_text(holding)[:LONGEST_HOLDER],
+        )
+        for each in (lock, *lock.shares)
+        for holding in each.info.holders
     ]
 
 

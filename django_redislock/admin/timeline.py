@@ -11,6 +11,7 @@ from functools import partial
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from ..lock_state import STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 from .charts import HEAD, ROW, Bar, Scale, Span, Tick, fitted, height, ticks
@@ -139,8 +140,11 @@ def _title(bar: Bar) -> str:
 
 
 def times(scale: Scale) -> list[Time]:
-    found = ticks(scale, timezone.get_current_timezone())
+    zone = timezone.get_current_timezone()
+    found = ticks(scale, zone)
     exact = any(timezone.localtime(tick.at).second for tick in found)
+    if exact:  # a time with seconds is wider
+        found = ticks(scale, zone, most=5)
     days = scale.seconds > 86400
     form = "%m-%d %H:%M" if days else "%H:%M:%S" if exact else "%H:%M"
     return [Time(tick, timezone.localtime(tick.at).strftime(form)) for tick in found]
@@ -167,7 +171,7 @@ def span_of_event(event: Event) -> Span:
 
 
 def span_of_holding(holding: Holding, now: datetime) -> Span:
-    what = "stale" if holding.is_stale else "held"
+    what = "stale" if state_of_holding(holding) is STALE else "held"
     start = min(holding.acquired_at, now)
     text = partial(_held_text, holding.holder, start, now, what)
     return Span(start, now, what, text, outcome(what).weight, is_running=True)

@@ -26,6 +26,9 @@ LOG_DONE = "Force-released"
 LOG_GONE = "Not released, because the holder no longer had the lock"
 """How a log entry begins: before the release, and after it."""
 
+LOG_REVOKED = "Revoked the task of the holder"
+"""How the log entry of a revocation begins."""
+
 Released = Sequence[tuple["Seen", Holding]]
 """The holders that were released."""
 
@@ -43,11 +46,22 @@ def fence_text(holding: Holding) -> str:
     return str(holding.fence_token)
 
 
-def confirmation_row(seen: Seen, holding: Holding) -> dict[str, str]:
+def confirmation_rows(held: Released) -> list[dict[str, str]]:
+    """Return what a confirmation shows: a row for each holder, also of several servers."""
+    by_token: dict[str, list[tuple[Seen, Holding]]] = {}
+    for each in held:
+        by_token.setdefault(each[1].token, []).append(each)
+    return [
+        _confirmation_row(same[0][0].name, [each.manager.alias for each, _h in same], same[0][1])
+        for same in by_token.values()
+    ]
+
+
+def _confirmation_row(name: str, aliases: Iterable[str], holding: Holding) -> dict[str, str]:
     state = state_of_holding(holding)
     return {
-        "name": printable(seen.name),
-        "using": printable(seen.manager.alias),
+        "name": printable(name),
+        "using": ", ".join(map(printable, aliases)),
         "state": state.code,
         "mark": state.mark,
         "label": str(state.label),
@@ -137,11 +151,13 @@ def released_text(released: Released) -> str:
 
 
 def _released(released: Released) -> str:
-    names = {(seen.using, seen.name) for seen, _holding in released}
-    if len(names) < len(released):
+    # A quorum lock has the same holder on each of its servers.
+    holders = {holding.token: seen for seen, holding in released}
+    names = {(seen.using, seen.name) for seen in holders.values()}
+    if len(names) < len(holders):
         # Others may hold what has several holders.
-        text = ngettext("Released %(count)d holder.", "Released %(count)d holders.", len(released))
-        return text % {"count": len(released)}
+        text = ngettext("Released %(count)d holder.", "Released %(count)d holders.", len(holders))
+        return text % {"count": len(holders)}
     if len(names) == 1:
         return _("Released “%(name)s”.") % {"name": printable(released[0][0].name)}
     text = ngettext("Released %(count)d lock.", "Released %(count)d locks.", len(names))
@@ -160,6 +176,19 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
         text = _("Holders without automatic renewal notice only at their next release or check.")
         texts += [text]
     return sentences(texts)
+
+
+def revoked_text(task_id: str, workers: int) -> str:
+    """Return how many workers know of a revocation."""
+    if not workers:
+        text = _("The revocation of task %(task)s was sent, but no worker replied.")
+        return text % {"task": task_id}
+    text = ngettext(
+        "Task %(task)s was revoked: %(count)d worker replied.",
+        "Task %(task)s was revoked: %(count)d workers replied.",
+        workers,
+    )
+    return text % {"task": task_id, "count": workers}
 
 
 def unlogged_text(unlogged: Sequence[tuple[Seen, Exception]]) -> str:
@@ -192,10 +221,7 @@ def denied_text(count: int) -> str:
 
 
 def quorum_text() -> str:
-    return _(
-        "This is one server's share of a quorum lock. The lock stays held until a majority of its "
-        "servers have released it."
-    )
+    return _("A quorum lock stays held until a majority of its servers have released it.")
 
 
 def level_of(released: Released) -> int:

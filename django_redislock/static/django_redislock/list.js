@@ -1,12 +1,14 @@
-/* The list of active locks: what runs down between two looks at it, the boxes that are checked,
- * and the live refresh. Without this file the list is a plain page. */
+/* The list of active locks: the durations that count on between two refreshes, the boxes, and the
+ * refresh, which the dashboard has, too. Without this file both are plain pages. */
 "use strict";
 {
     const SWAPPED = [
         "#redislock-notes",
+        "#redislock-states",
         "#redislock-pages",
         "#redislock-all",
         "#toolbar span.quiet",
+        "#redislock-live",
     ];
     const KEPT = "django_redislock.refresh";
     const PATIENCE = 20000;
@@ -150,8 +152,8 @@
             const options = { signal: underWay.signal, cache: "no-store" };
             const response = await fetch(location.href, options);
             const page = new DOMParser().parseFromString(await response.text(), "text/html");
-            const isList = response.ok && !response.redirected && find("#redislock-pages", page);
-            if (!isList) throw new Error(response.status);
+            const isSame = response.ok && !response.redirected && find("#redislock-refresh", page);
+            if (!isSame) throw new Error(response.status);
             swap(page);
             tell(false);
         } catch (error) {
@@ -175,21 +177,23 @@
     function swap(page) {
         if (Number(choice.value) === 0) return; // turned off meanwhile
         if (isTextSelected()) return; // to be copied
-        const chosen = selection();
+        const chosen = form && selection();
         const focused = focus();
+        const unfolded = all(".redislock-figures").map((each) => each.open);
         SWAPPED.forEach((selector) => {
             find(selector)?.replaceWith(find(selector, page) ?? "");
         });
-        swapRows(find(".results", page));
+        if (form) swapRows(find(".results", page));
+        all(".redislock-figures").forEach((each, place) => (each.open = unfolded[place] ?? false));
         drawn = performance.now();
-        if (elsewhere) select(chosen);
+        if (form) select(chosen);
         focused?.();
         document.dispatchEvent(new CustomEvent("redislock:refreshed"));
     }
 
     function isTextSelected() {
         const text = getSelection();
-        const results = find(".results");
+        const results = find(".results, #redislock-live");
         return results && !text.isCollapsed && text.containsNode(results, true);
     }
 
@@ -221,8 +225,9 @@
         }
         const part = SWAPPED.find((selector) => find(selector)?.contains(active));
         if (!part) return null;
-        const place = all("a, button", find(part)).indexOf(active);
-        return () => all("a, button", find(part) ?? document.body)[place]?.focus({ preventScroll: true });
+        const stops = "a, button, summary, [tabindex]";
+        const place = all(stops, find(part)).indexOf(active);
+        return () => all(stops, find(part) ?? document.body)[place]?.focus({ preventScroll: true });
     }
 
     function plan() {
@@ -254,13 +259,13 @@
         if (all("option", choice).some((option) => option.value === kept)) choice.value = kept;
         choice.addEventListener("change", choose);
         choice.form.addEventListener("submit", (event) => event.preventDefault());
-        form.addEventListener("click", clicked);
-        addEventListener("pageshow", showSelection);
+        form?.addEventListener("click", clicked);
+        if (form) addEventListener("pageshow", showSelection);
         document.addEventListener("visibilitychange", () => {
             if (document.hidden) clearTimeout(timer);
             else if (Number(choice.value)) refresh();
         });
-        showSelection();
+        if (form) showSelection();
         setInterval(() => document.hidden || runDown(), 1000);
         plan();
     }

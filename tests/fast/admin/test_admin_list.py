@@ -15,6 +15,7 @@ from django.contrib.admin.models import LogEntry
 from django_redislock import locks
 from django_redislock.admin import ActiveLockAdmin
 from django_redislock.admin.columns import CHOICES
+from django_redislock.testing import EmbeddedServer
 from django_redislock.text import age
 from tests.lock_tools import commands
 from tests.pages import (
@@ -22,9 +23,11 @@ from tests.pages import (
     LIST,
     RELEASE,
     acquired_before,
+    lock_page,
     postpone,
     round_trips,
     text_of,
+    words_of,
 )
 from tests.tools import wait_until
 
@@ -295,6 +298,53 @@ def test_a_name_that_is_held_on_two_aliases_is_two_locks(other, hold, releaser):
     assert sorted(labels) == [said, f"{said} (other)"]
     assert here.owned()
     assert not there.owned()
+
+
+@pytest.fixture
+def three_servers(settings):
+    """Aliases of three servers."""
+    with EmbeddedServer() as second, EmbeddedServer() as third:
+        for alias, server in (("second", second), ("third", third)):
+            cache = {**settings.CACHES["default"], "LOCATION": server.url}
+            settings.CACHES = {**settings.CACHES, alias: cache}
+        yield ["default", "second", "third"]
+
+
+def test_an_alias_that_never_had_a_lock_is_not_listed(empty_history, other, hold, viewer):
+    hold("x")
+    page = viewer.get(LIST)
+    assert "using" not in [each.parameter_name for each in page.context["cl"].filter_specs]
+    assert not cells(page, "using")
+    assert listed(viewer, using="other") == []
+
+    hold("y", other).release()
+    page = viewer.get(LIST)
+    assert choices(page, "using") == ["default", "other"]
+    assert cells(page, "using") == ["default"]
+
+
+def test_a_quorum_lock_is_one_lock_on_its_servers(three_servers, hold, releaser):
+    quorum = locks.quorum("payout", three_servers, timeout=60)
+    assert quorum.acquire()
+    hold("payout-2")
+
+    page = releaser.get(LIST)
+    shown = lock_page(releaser, "payout")
+    confirmation = releaser.post(RELEASE, {"seen": boxes(releaser)["payout"]})
+
+    assert names_of(page) == ["payout-2", "payout"]
+    assert "2 active locks" in text_of(page)
+    assert cells(page, "using") == ["default", "default, second, third"]
+    assert listed(releaser, using="second") == ["payout"]
+    assert "Cache alias default, second, third" in words_of(shown)
+    assert json.loads(shown.context["seen"]) == json.loads(confirmation.context["seen"])
+    [row] = confirmation.context["held"]
+    assert row["using"] == "default, second, third"
+
+    done = confirm(releaser, confirmation.context["seen"])
+    assert messages_of(done)[0].startswith("Released “payout”.")
+    assert not quorum.owned()
+    assert [each.get("payout") for each in locks.everywhere()] == [None] * 3
 
 
 def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):

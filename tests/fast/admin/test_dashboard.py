@@ -163,6 +163,19 @@ def test_window_can_be_chosen(hold, viewer, redis_server, minutes, shown):
     assert text_of(response).count('aria-current="true"') >= 1
 
 
+def test_the_axis_begins_at_the_first_event_of_the_window(
+    empty_history, hold, viewer, redis_server
+):
+    hold("x").release()
+    make_past(redis_server, "x", times=1, seconds=1, step=lambda n: minutes_ago(3))
+
+    for minutes, begins in ((5, 0), (60, 0)):
+        response = viewer.get(DASHBOARD, {"minutes": minutes})
+        first, *_, last = rects(charts_of(response)[HOLDS], "released")
+        assert (place(first)[0], round(place(last)[1])) == (begins, 100)
+    assert [row.part for row in response.context["names"]] == ["0.0 %"]
+
+
 def test_each_drawing_has_its_figures_as_a_table(hold, viewer):
     hold("x").release()
     hold("x")

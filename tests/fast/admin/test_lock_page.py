@@ -184,7 +184,7 @@ def test_a_cooldown(hold, viewer):
     assert "<progress" not in text_of(response)
 
 
-PART_OF_A_QUORUM = "The lock stays held until a majority of its servers have released it."
+PART_OF_A_QUORUM = "A quorum lock stays held until a majority of its servers have released it."
 
 
 def test_one_servers_part_of_a_quorum(hold, releaser, redis_server):

@@ -19,6 +19,7 @@ HELD = "held"
 VIEWS = {
     "changelist": LIST,
     "release": f"{LIST}release/",
+    "revoke": f"{LIST}revoke/",
     "dashboard": f"{LIST}dashboard/",
     "add": f"{LIST}add/",
     "history": f"{LIST}{HELD}/history/",

@@ -46,11 +46,18 @@ const results = document.querySelector('.results');
 return results.scrollWidth - results.clientWidth;
 """
 
-PLACE_OF_THE_FILTER = """
-const place = (selector) => document.querySelector(selector).getBoundingClientRect();
-const [filter, list] = [place('#changelist-filter'), place('.results')];
-if (filter.bottom <= list.top) return 'above';
-return filter.top >= list.bottom ? 'below' : 'beside';
+TOOLS = "#toolbar, .redislock-fold, .redislock-refresh, .actions"
+
+TOPS = """
+return [...document.querySelectorAll(arguments[0])].map((each) => {
+    const box = each.getBoundingClientRect();
+    return (box.top + box.bottom) / 2;
+});
+"""
+
+VISIBLE_ROWS = """
+return [...document.querySelectorAll('#result_list tbody tr')]
+    .filter((row) => row.getBoundingClientRect().bottom <= innerHeight).length;
 """
 
 TASK = {
@@ -230,6 +237,23 @@ def test_a_failed_refresh_is_reported_and_repeated(tab: Tab, viewer, hold) -> No
     assert tab.path == LIST
 
 
+def test_the_dashboard_refreshes_itself_and_stays_as_it_is(tab: Tab, viewer, hold) -> None:
+    hold("invoice:42")
+    tab.open(f"{LIST}dashboard/?minutes=5")
+    summary = tab.driver.find_element(By.CSS_SELECTOR, ".redislock-figures summary")
+    summary.click()
+    refresh_every(tab, 2)
+    tab.script("document.querySelector('.redislock-figures summary').focus()")
+
+    hold("report")
+    tab.wait(lambda: tab.all("link", "report"))
+
+    assert len(tab.driver.find_elements(By.CSS_SELECTOR, ".redislock-figures[open]")) == 1
+    assert tab.driver.switch_to.active_element.text == "Show as table"
+    assert not tab.script("return document.querySelector('#redislock-refresh').form.hidden")
+    assert tab.path == f"{LIST}dashboard/?minutes=5"
+
+
 def test_durations_count_between_two_refreshes(tab: Tab, viewer, hold) -> None:
     hold("short", timeout=2, auto_renewal=False)
     hold("renewed", timeout=50)
@@ -318,11 +342,41 @@ def test_all_default_columns_fit_next_to_the_sidebar(
         assert not tab.scrolls_sideways()
 
 
-def test_the_filter_is_where_it_takes_no_room_from_the_list(tab: Tab, viewer, hold) -> None:
+def test_ten_locks_are_visible_below_one_line_of_tools(
+    tab: Tab, releaser, hold, monkeypatch
+) -> None:
+    monkeypatch.setattr(base, "info_text", lambda *_, **__: json.dumps(TASK))
+    for number in range(15):
+        hold(f"invoice:{number}")
+    tab.resize(1440, 900)
+    tab.open(LIST)
+    tab.script("localStorage.setItem('django.admin.navSidebarIsOpen', 'true')")
+    tab.open(LIST)
+
+    assert tab.script(VISIBLE_ROWS) >= 10
+    middles = tab.script(TOPS, TOOLS)
+    assert len(middles) == 5
+    assert max(middles) - min(middles) < 10
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_filter_is_folded_and_names_its_choice(
+    tab: Tab, viewer, hold, width: int, scripts: bool
+) -> None:
+    if not scripts:
+        tab.without_scripts()
     hold("invoice:42")
-    places = {}
-    for width in (1600, 1280, 768):
-        tab.resize(width, 900)
-        tab.open(LIST)
-        places[width] = tab.script(PLACE_OF_THE_FILTER)
-    assert places == {1600: "beside", 1280: "above", 768: "below"}
+    tab.resize(width, 900)
+    tab.open(LIST)
+    assert not tab.all("link", "No waiters")
+
+    tab.get("main").find_element(By.CSS_SELECTOR, ".redislock-fold summary").click()
+    assert not tab.scrolls_sideways()
+    tab.follow(tab.get("link", "No waiters"))
+
+    assert lists(tab, "invoice:42")
+    assert "Filter: No waiters" in tab.text
+    tab.follow(tab.get("link", "Clear filter"))
+    tab.follow(tab.get("link", "held (1)"))
+    assert tab.path == f"{LIST}?state=held"

@@ -6,6 +6,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from django_redislock import locks
+from tests.pages import make_past, minutes_ago
 
 from .browser import HEIGHT, Tab
 from .pages import LIST, SURE, ask_to_release, confirm, path_of
@@ -55,8 +56,11 @@ return [
 """
 
 
-def test_the_times_of_a_chart_neither_overlap_nor_leave_the_page(tab: Tab, hold) -> None:
+def test_the_times_of_a_chart_neither_overlap_nor_leave_the_page(
+    tab: Tab, hold, redis_server
+) -> None:
     hold("invoice:42").release()
+    make_past(redis_server, "invoice:42", times=1, seconds=1, step=lambda n: minutes_ago(58))
     hold("invoice:42")
     for width, least in ((1280, 6), (768, 3), (390, 3)):
         tab.resize(width, HEIGHT)

@@ -1,8 +1,9 @@
-"""Links to the results of Celery tasks in the admin of django-celery-results."""
+"""The Celery tasks of holders: links to their results in django-celery-results, and revocation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 from django.apps import apps
@@ -15,7 +16,13 @@ from ..text import printable
 APP = "django_celery_results"
 
 LONGEST = 255
-"""Characters of an id that has a result."""
+"""Characters of an id that has a result. A longer id is shortened in the record of its holder."""
+
+REPLY_TIMEOUT_SECONDS = 1.0
+"""How long a revocation waits for the replies of the workers."""
+
+SIGNAL = "SIGTERM"
+"""The signal for the pool process of a task that runs."""
 
 
 def result_links(site: AdminSite, request: HttpRequest, task_ids: Iterable[str]) -> dict[str, str]:
@@ -42,3 +49,26 @@ def _model_admin(site: AdminSite) -> Any:
         return None
     model = apps.get_model(APP, "TaskResult")
     return site.get_model_admin(model) if site.is_registered(model) else None
+
+
+def can_be_revoked(task_id: str | None) -> bool:
+    """Return whether Celery is installed, and the id is that of a task."""
+    return bool(task_id) and len(task_id or "") <= LONGEST and find_spec("celery") is not None
+
+
+def revoke(task_id: str, *, terminate: bool) -> int:
+    """Tell all workers to discard a task, and return how many of them replied.
+
+    Args:
+        task_id: The id of the task.
+        terminate: Whether the pool process that runs the task is ended, too.
+
+    Raises:
+        Exception: The message could not be sent. The type depends on the broker.
+    """
+    from celery import current_app  # an optional dependency
+
+    replies = current_app.control.revoke(
+        task_id, terminate=terminate, signal=SIGNAL, reply=True, timeout=REPLY_TIMEOUT_SECONDS
+    )
+    return len(replies or ())
