@@ -80,7 +80,7 @@ screenshots: $(VENV)/.test.installed
 		tests/full/browser/test_screenshots.py -k pictures $(ARGS)
 
 messages: $(VENV)/.test.installed
-	$(BIN)/python -m tests.messages
+	$(BIN)/python -m tools.messages
 
 coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 	$(BIN)/coverage erase
@@ -92,7 +92,7 @@ coverage: $(VENV)/.test.installed $(VENV)/.coverage.installed
 lint: $(VENV)/.lint.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python -m tests.prose
+	$(BIN)/python -m tools.prose
 
 format: $(VENV)/.lint.installed
 	$(BIN)/ruff check --fix

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.messages import LANGUAGES, PACKAGE, catalog, compile_all, extract
 from tests.pages import LIST, text_of, user_with
+from tools.messages import LANGUAGES, PACKAGE, catalog, compile_all, extract
 
 in_each_language = pytest.mark.parametrize("language", LANGUAGES)
 

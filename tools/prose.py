@@ -1,4 +1,4 @@
-"""A check of the project's English: ``python -m tests.prose [--all] [PATH ...]``.
+"""A check of the project's English: ``python -m tools.prose [--all] [PATH ...]``.
 
 It reports phrases that are hard to read, each with a plain alternative. Without arguments it
 checks the paths in ``[tool.prose]`` of ``pyproject.toml``. ``--all`` checks the whole project.
@@ -214,14 +214,14 @@ def files(paths: Iterable[str]) -> Iterator[Path]:
     for name in paths:
         path = ROOT / name
         if not path.exists():
-            raise SystemExit(f"tests.prose: {name} does not exist")
+            raise SystemExit(f"tools.prose: {name} does not exist")
         for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if each.suffix in READERS and not GENERATED & set(each.parts):
                 yield each
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.prose", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.prose", description=__doc__)
     parser.add_argument("--all", action="store_true", help="Check the whole project.")
     parser.add_argument("paths", nargs="*", metavar="PATH", help="Check these paths instead.")
     options = parser.parse_args()

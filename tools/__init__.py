@@ -1,0 +1,1 @@
+"""Programs for the work on this project."""
