@@ -10,8 +10,8 @@ from pathlib import Path
 from django.core.management import call_command
 from django.core.management.commands import makemessages
 
-from . import programs
-from .tools import ROOT
+from tests import programs
+from tests.tools import ROOT
 
 PACKAGE = ROOT / "django_redislock"
 
