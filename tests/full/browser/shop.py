@@ -183,7 +183,7 @@ def busy_shop(server: TimedServer) -> Iterator[None]:
     for before in range(3600, 0, -RENEWED_EVERY):
         shop.plan(before - 4, shop.renew)
     # No waiter counts as dead because the clock jumps.
-    with patch.object(store, "WAITER_TTL_SECONDS", 3600.0):
+    with patch.object(store, "WAITER_TTL_MS", 3_600_000):
         shop.open()
         try:
             yield
