@@ -1,6 +1,7 @@
 """Operators who take a lock from its holders, while these renew it, let go of it, come again."""
 
 import io
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -240,10 +241,9 @@ def by_command(info: LockInfo, token: str | None) -> bool:
 
 
 def by_admin(info: LockInfo, token: str | None) -> bool:
-    from django_redislock.admin.seen import Seen, seen_of
-
     browser().cookies.pop("messages", None)  # nobody has read those of the last time
-    answer = browser().post(RELEASE, {"seen": Seen.dump(seen_of(info)), "confirmed": "1"})
+    seen = json.dumps([(info.name, holding.fence_token) for holding in info.holders])
+    answer = browser().post(RELEASE, {"seen": seen, "confirmed": "1"})
     texts = [str(each) for each in get_messages(answer.wsgi_request)]
     return any(text.startswith("Released") for text in texts)
 
