@@ -60,7 +60,7 @@ def test_the_times_of_a_chart_neither_overlap_nor_leave_the_page(
     tab: Tab, hold, redis_server
 ) -> None:
     hold("invoice:42").release()
-    make_past(redis_server, "invoice:42", times=1, seconds=1, step=lambda n: minutes_ago(58))
+    make_past(redis_server, "invoice:42", times=1, seconds=600, step=lambda n: minutes_ago(59))
     hold("invoice:42")
     for width, least in ((1280, 6), (768, 3), (390, 3)):
         tab.resize(width, HEIGHT)
