@@ -109,7 +109,7 @@ def plant(client: Client, fault: str) -> int:
         FLOWS[fault]()
         return 1
     places = 0
-    for name in ("ACQUIRE", "RELEASE", "RENEW"):
+    for name in ("ACQUIRE", "RELEASE", "RENEW", "HEARTBEAT"):
         script = getattr(store, name)
         planted = SCRIPTS[fault].into(script)
         places += planted.source != script.source

@@ -158,11 +158,11 @@ def test_the_example_of_opentelemetry_makes_spans():
     ("library", "name", "needs", "extra"),
     [
         ("prometheus_client", "metrics", "django_redislock.metrics needs", "prometheus"),
-        ("celery", "single_instance", "single_instance needs", "celery"),
+        ("celery", "celery", "django_redislock.celery needs", "celery"),
     ],
 )
 def test_without_its_library_the_error_says_what_to_install(library, name, needs, extra):
-    code = f"import sys; sys.modules[{library!r}] = None\nfrom django_redislock import {name}"
+    code = f"import sys; sys.modules[{library!r}] = None\nimport django_redislock.{name}"
     done = run_process(program=[sys.executable, "-c", code])
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"ImportError: {needs} ")
