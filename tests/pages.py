@@ -13,6 +13,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
+from django_redislock import locks
 from django_redislock.admin.addresses import quote_name
 from django_redislock.engine import transport
 
@@ -80,11 +81,7 @@ def make_past(
 ) -> None:
     """Repeat the last event of a lock as `times` holdings of so many seconds; the one of a number
     ended `step(number)` seconds ago."""
-    [stream] = [
-        key
-        for key in server.scan_iter("*history:ended")
-        if any(fields["name"] == name for _, fields in server.xrange(key))
-    ]
+    stream = f"{locks._keys.of(name).history}ended"
     fields = next(fields for _, fields in server.xrevrange(stream) if fields["name"] == name)
     weight, _, fence, _, waited, lease, told = fields["holder"].split(" ", 6)
     pipe = server.pipeline()

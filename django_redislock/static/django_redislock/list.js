@@ -226,8 +226,16 @@
         const part = SWAPPED.find((selector) => find(selector)?.contains(active));
         if (!part) return null;
         const stops = "a, button, summary, [tabindex]";
-        const place = all(stops, find(part)).indexOf(active);
-        return () => all(stops, find(part) ?? document.body)[place]?.focus({ preventScroll: true });
+        // By what it says, because rows before it may come and go.
+        const isSame = (each) =>
+            ["tagName", "href", "textContent"].every((name) => each[name] === active[name]);
+        const before = all(stops, find(part));
+        const [place, number] = [before, before.filter(isSame)].map((each) => each.indexOf(active));
+        return () => {
+            const after = all(stops, find(part) ?? document.body);
+            const again = after.filter(isSame)[number] ?? after[place];
+            again?.focus({ preventScroll: true });
+        };
     }
 
     function plan() {

@@ -238,7 +238,8 @@ def test_a_failed_refresh_is_reported_and_repeated(tab: Tab, viewer, hold) -> No
 
 
 def test_the_dashboard_refreshes_itself_and_stays_as_it_is(tab: Tab, viewer, hold) -> None:
-    hold("invoice:42")
+    for name in ("invoice:42", "ledger"):
+        hold(name)
     tab.open(f"{LIST}dashboard/?minutes=5")
     summary = tab.driver.find_element(By.CSS_SELECTOR, ".redislock-figures summary")
     summary.click()
