@@ -81,9 +81,14 @@ class WatchedRequest:
         super().__init__(*args, **kwargs)
         _monitor.received(self)
 
-    def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
-        self.is_in_pool = True
-        return super().execute_using_pool(pool, **kwargs)  # type: ignore[misc]  # a mixin
+    def revoked(self) -> bool:
+        """Return whether Celery drops the request. Celery gives it to the pool right after a no.
+
+        Celery derives a class from this one whose `execute_using_pool` does not call its base.
+        """
+        is_revoked: bool = super().revoked()  # type: ignore[misc]  # a mixin
+        self.is_in_pool = not is_revoked
+        return is_revoked
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         _monitor.started(self, pid)
