@@ -49,6 +49,9 @@ HEARTBEAT_SECONDS = 0.5
 MAX_CHECKED = 1000
 """A heartbeat looks for that many waiters in their queues, and the next one for others."""
 
+OTHER_VERSION = "another version"
+"""The reply to an acquisition if the waiters in the queue have another version."""
+
 KNOWN_EPOCHS = 8
 """The number of epochs whose times an inbox keeps."""
 
@@ -228,7 +231,7 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
             reply = yield call
             request.may_arrive_late = False
             if not isinstance(reply, int):
-                raise _other_kind(request, printable(text(reply)))
+                raise _refused(request, printable(text(reply)))
             took_over, grant = reply < 0, None
             if reply and request.min_replicas:
                 reply = yield from _replicate(call, request)
@@ -250,8 +253,14 @@ def acquire(request: AcquireRequest, deadline: float | None) -> Flow[Grant | Non
             waiter.inbox.waiters.pop(waiter.ticket, None)
 
 
-def _other_kind(request: AcquireRequest, held_as: str) -> LockError:
+def _refused(request: AcquireRequest, held_as: str) -> LockError:
     name = request.keys.name
+    if held_as == OTHER_VERSION:
+        return LockError(
+            f"Cannot wait for lock {name!r}: processes of an incompatible version of "
+            "django-redislock wait for it. Stop the processes of one of the versions.",
+            lock_name=name,
+        )
     error = LockError(
         f"Lock {name!r} is in use as a {held_as}, so it cannot be acquired as a {request.kind}. "
         "Use another name.",

@@ -294,7 +294,7 @@ def _holding(token: str, record: str, now: int) -> Holding | None:
 
 
 def _waiter(arrived: str, record: str, now: int) -> Waiter:
-    _, _, _, weight, _, lease, _, text = record.split(" ", 7)
+    _, _, _, _, weight, _, lease, _, text = record.split(" ", 8)
     since = float(arrived) / 1000
     info = read_info(text)
     return Waiter(

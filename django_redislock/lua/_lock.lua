@@ -11,7 +11,8 @@
 --              h:<token>       a holder: "weight expires fence acquired waited lease info".
 --                              A lease of 0 means cooldown: released, but kept until `expires`
 --   queue    sorted set, the tokens of the waiters by arrival (us)
---   waiting  hash, token -> waiter: "inbox ticket capacity weight grant_ttl lease kind info"
+--   waiting  hash, token -> waiter: "format inbox ticket capacity weight grant_ttl lease kind
+--              info". A version that changes the other fields changes the number of the format
 --   inboxes  prefix of the inboxes. The waiters of one process (or event loop) share an inbox:
 --              <inbox>        list. A script that makes a waiter a holder pushes a grant there:
 --                             "ticket fence epoch". The ticket is the number of the waiter

@@ -13,6 +13,8 @@
 --        -fence  held: the hold of the predecessor was taken over.
 --        0       not held. The caller is queued if `heartbeat` is not 0, else it is not.
 --        kind    refused: the lock is in use as another lock type.
+--        another version
+--                refused: processes of a version with another format of waiters wait for the lock.
 --
 -- Also records a refusal, a takeover and expired holds, and makes waiters holders that now fit in.
 
@@ -108,9 +110,13 @@ if is_room and redis.call('EXISTS', queue) == 0 then -- fast path: no need to jo
 end
 if heartbeat == 0 and not is_room then return refuse() end
 
+local first = redis.call('ZRANGE', queue, 0, 0)[1]
+local format = first and string.match(redis.call('HGET', lock.waiting, first) or '', '^(%d+) ')
+if format and format ~= WAITER_FORMAT then return 'another version' end
+
 redis.call('ZADD', queue, 'NX', now_us, token)
 redis.call('HSET', lock.waiting, token, table.concat({
-  inbox, ticket, capacity, weight, grant_ttl, lease, kind, info }, ' '))
+  WAITER_FORMAT, inbox, ticket, capacity, weight, grant_ttl, lease, kind, info }, ' '))
 if heartbeat > 0 then
   local alive = lock.inboxes .. inbox .. ':alive'
   redis.call('SET', alive, epoch, 'PX', heartbeat)

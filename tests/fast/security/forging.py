@@ -27,6 +27,9 @@ INFO: dict[str, Any] = {
 }
 """The info in the record of a holder."""
 
+WAITER = ("format", "inbox", "ticket", "capacity", "weight", "grant_ttl", "lease", "kind")
+"""The fields in the record of a waiter, before its info."""
+
 STREAMS = ("ended", "broken", "refused")
 
 
@@ -62,7 +65,10 @@ class Tenant:
     def waiter(self, info: Raw | None = None, **bad: Raw) -> bytes:
         """The record of a waiter."""
         numbers = {
-            "heartbeat": self.now + LEASE,
+            "format": 2,
+            "inbox": "aninbox",
+            "ticket": 1,
+            "capacity": 1,
             "weight": 1,
             "grant_ttl": 2000,
             "lease": LEASE,
@@ -83,6 +89,7 @@ class Tenant:
         """Write waiters of a lock."""
         waiters = {f"waiter{number}": record for number, record in enumerate(records)}
         self.client.hset(keys_of(name).waiting, mapping=waiters)
+        self.client.set(f"{keys_of(name).inboxes}aninbox:alive", 1, px=LEASE)
         self.client.zadd(keys_of(name).queue, dict.fromkeys(waiters, self.now * 1000))
 
     def event(self, name: str, record: Raw, info: Raw | None = None) -> dict[str, Any]:
@@ -199,5 +206,5 @@ def invalid(*names: str) -> st.SearchStrategy[dict[str, Any]]:
 holders = raws | st.tuples(
     infos, invalid("weight", "expires", "fence", "acquired", "waited", "lease")
 )
-waiters = raws | st.tuples(infos, invalid("heartbeat", "weight", "grant_ttl", "lease", "kind"))
+waiters = raws | st.tuples(infos, invalid(*WAITER))
 """Records, or the arguments with which `Tenant.made()` makes one."""

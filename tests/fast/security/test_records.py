@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
-from django_redislock import Lock, locks
+from django_redislock import Lock, LockError, locks
 from tests.lock_tools import start
 from tests.pages import RELEASE
 from tests.tools import wait_until
@@ -22,6 +22,7 @@ from .forging import (
     NUMBERS,
     STREAMS,
     TYPES,
+    WAITER,
     beside,
     holders,
     infos,
@@ -88,7 +89,7 @@ def test_records_that_are_known_to_be_hard_to_parse(tenant, other_locks_work):
     for part in ("weight", "expires", "fence", "acquired", "waited", "lease"):
         records += [tenant.holder(**{part: number}) for number in NUMBERS]
     queued = [tenant.waiter(info) for info in INFOS]
-    for part in ("heartbeat", "weight", "grant_ttl", "lease", "kind"):
+    for part in WAITER:
         queued += [tenant.waiter(**{part: number}) for number in NUMBERS]
     tenant.lock(BAD, *records, beside=GOOD)
     tenant.queue(BAD, *queued)
@@ -226,6 +227,15 @@ def test_an_inbox_of_another_type_fails_no_release(tenant):
     with suppress(RedisError):  # it may read its inbox before a heartbeat finds its grant
         assert waits.result(60)
         locks.force_release(GOOD)
+
+
+def test_waiters_of_another_version_are_refused(tenant):
+    with locks.lock(GOOD):
+        tenant.queue(GOOD, tenant.waiter(format="3"))
+        with pytest.raises(LockError, match="incompatible version") as raised:
+            locks.lock(GOOD, blocking_timeout=60).acquire()
+        assert raised.value.lock_name == GOOD
+        assert not locks.lock(GOOD, blocking=False).acquire()
 
 
 def test_a_kind_cannot_control_the_terminal(tenant):

@@ -313,6 +313,16 @@ def test_queue_rows_and_release_skip_waiters_without_a_valid_record(bad_queue: L
     assert (bad_queue.holders(), bad_queue.waiters()) == (["y"], ["z"])
 
 
+def test_acquire_refuses_to_queue_behind_waiters_of_another_version(lock: Lock) -> None:
+    lock.acquire("x")
+    lock.acquire("y", heartbeat=LEASE)
+    record = lock.client.hget(A.waiting, "y")
+    lock.client.hset(A.waiting, "y", record.replace("2 ", "3 ", 1))
+    assert lock.acquire("z", heartbeat=LEASE) == "another version"
+    assert lock.acquire("z") == 0
+    assert lock.client.zrange(A.queue, 0, -1) == ["y"]
+
+
 def test_acquire_reports_the_kind_of_the_first_waiter_with_a_record(bad_queue: Lock) -> None:
     bad_queue.renew("x", 10, "set")
     bad_queue.pass_lease("x")
