@@ -1,4 +1,4 @@
-"""The package as it was in the release before this one: `django_redislock.zip`, of commit 35c5052,
+"""The package as it was in the release before this one: `django_redislock.zip`, of commit 9d94710,
 without what only its pages need. With each release it is made anew, of the one before:
 
     git archive --format=zip -9 -o tests/faults/previous/django_redislock.zip COMMIT \\
