@@ -27,7 +27,6 @@ from .operations import (
     Call,
     Command,
     Flow,
-    Gather,
     Join,
     OnServer,
     Op,
@@ -117,8 +116,7 @@ def _perform(client: Client, op: Op) -> Any:
             return time.sleep(op.seconds)
         case RawCommands():
             return transport.call(node_for_key(client, op.key), op.commands, op.limit)
-        case Gather():
-            return _run_concurrently(op.flows)
+    return _run_concurrently(op.flows)
 
 
 async def _aperform(client: AsyncClient, op: Op) -> Any:
@@ -141,9 +139,8 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
             return await asyncio.sleep(op.seconds)
         case RawCommands():
             return await transport.acall(node_for_key(client, op.key), op.commands, op.limit)
-        case Gather():
-            flows = map(_arun_on_server, op.flows)
-            return _checked(await asyncio.gather(*flows, return_exceptions=True))
+    flows = map(_arun_on_server, op.flows)
+    return _checked(await asyncio.gather(*flows, return_exceptions=True))
 
 
 async def _acall_with_inbox(client: AsyncClient, call: Call, keys: LockKeys) -> Any:
