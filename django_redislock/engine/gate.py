@@ -55,6 +55,7 @@ class ThreadGate:
             if event.wait(STUCK_SECONDS):
                 if not self._take():  # another call came first
                     queue.appendleft(event)
+                    self.waiting = True
                     continue
                 return
             if time.monotonic() > max(self._last_end, began) + STUCK_SECONDS:

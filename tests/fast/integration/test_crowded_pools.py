@@ -95,6 +95,17 @@ def test_a_task_renews_and_releases_with_a_pool_that_is_used_up(
     asyncio.run(use())
 
 
+async def test_a_task_waits_for_a_connection(own_server, own_redis):
+    options = {"max_connections": CONNECTIONS}
+    async with (
+        redis.asyncio.Redis.from_url(own_server.url, **options) as client,
+        used_up_on_loop(client, own_redis),
+    ):
+        acquires = asyncio.create_task(AsyncLock(client, "a", timeout=30).acquire())
+        own_redis.rpush("busy", 1)
+        assert await acquires
+
+
 def test_a_renewer_closes_its_connection_when_it_ends(own_locks, own_redis, monkeypatch):
     monkeypatch.setattr(renewer, "IDLE_SECONDS", 0.05)
     with own_locks.lock("a", timeout=LEASE):

@@ -191,6 +191,14 @@ def holders(five, name="a"):
     ]
 
 
+def test_the_error_names_the_holder_if_a_server_is_away(five):
+    with quorum():
+        five.kill(0)
+        with pytest.raises(LockError, match="held by") as caught, quorum(blocking_timeout=0.1):
+            pass
+        assert caught.value.holder == at(ALL[1]).holder
+
+
 # Nobody else wants it, and all servers are there
 
 

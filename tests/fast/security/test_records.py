@@ -229,6 +229,13 @@ def test_an_inbox_of_another_type_fails_no_release(tenant):
         locks.force_release(GOOD)
 
 
+def test_the_error_names_the_task_that_holds_the_lock(tenant):
+    tenant.lock(GOOD, tenant.holder(), beside=GOOD)
+    message = r"held by web1:42 \(shop\.pay\) for"
+    with pytest.raises(LockError, match=message), locks.lock(GOOD, blocking=False):
+        pass
+
+
 def test_waiters_of_another_version_are_refused(tenant):
     with locks.lock(GOOD):
         tenant.queue(GOOD, tenant.waiter(format="3"))

@@ -1,0 +1,103 @@
+"""The reader of an inbox meets errors, a signal handler, another client, and few connections."""
+
+import asyncio
+import signal
+
+import pytest
+import redis
+from redis.exceptions import ResponseError, TimeoutError
+
+from django_redislock import AsyncLock, Lock, locks
+from django_redislock.engine import inbox
+from tests.lock_tools import awaiting, hanging, start, until, waiting
+from tests.tools import wait_until
+
+
+@pytest.fixture
+def spoil(redis_server):
+    """Write a value of another type where the inbox is."""
+    spoiled = []
+
+    def write():
+        for alive in redis_server.scan_iter("*:inbox:*:alive"):
+            spoiled.append(alive.removesuffix(":alive"))
+            redis_server.set(spoiled[-1], "spoiled")
+
+    yield write
+    redis_server.delete(*spoiled)
+
+
+def test_an_error_of_the_reader_reaches_a_thread(spoil):
+    with locks.lock("a"):
+        waits = start(locks.lock("a").acquire)
+        waiting(locks, "a", 1)
+        spoil()
+        with pytest.raises(ResponseError, match="WRONGTYPE"):
+            waits.result(60)
+
+
+async def test_an_error_of_the_reader_reaches_a_task(spoil):
+    async with locks.lock("a"):
+        waits = asyncio.create_task(locks.lock("a").aacquire())
+        await awaiting(locks, "a", 1)
+        spoil()
+        with pytest.raises(ResponseError, match="WRONGTYPE"):
+            await waits
+
+
+def test_a_signal_handler_waits_in_the_thread_that_reads():
+    outcomes = []
+
+    def wait_too(*_):
+        outcomes.append(locks.lock("b").acquire(blocking_timeout=0.2))
+        locks.force_release("a")
+
+    before = signal.signal(signal.SIGALRM, wait_too)
+    try:
+        held = [start(locks.lock(name, auto_renewal=False).acquire) for name in "ab"]
+        assert all(each.result(60) for each in held)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with locks.lock("a"):
+            assert outcomes == [False]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        locks.force_release("b")
+
+
+def test_clients_with_the_same_pool_take_turns_to_read(own_server, own_redis):
+    with redis.ConnectionPool.from_url(own_server.url) as pool:
+        for _ in range(2):
+            client = redis.Redis(connection_pool=pool)
+            with Lock(client, "a"):
+                assert not Lock(client, "a", blocking_timeout=0.1).acquire()
+        assert len(own_redis.client_list()) <= 4
+
+
+@pytest.mark.parametrize("single", [True, False])
+async def test_tasks_wait_with_one_client_after_another(own_server, monkeypatch, single):
+    monkeypatch.setattr(inbox, "IDLE_SECONDS", 0.05)
+    for _ in range(2):
+        options = {"single_connection_client": single}
+        async with redis.asyncio.Redis.from_url(own_server.url, **options) as client:
+            holder, other = (AsyncLock(client, "a", timeout=30) for _ in range(2))
+            assert await holder.acquire()
+            waits = asyncio.create_task(other.acquire(blocking_timeout=60))
+            await until(lambda client=client: client.keys("*:queue:a"))
+            await holder.release()
+            assert await waits
+            await client.delete(*await client.keys("*:lock:a"))
+    await until(_reader_has_ended)
+
+
+async def _reader_has_ended():
+    return "redislock-inbox" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+@pytest.mark.hurried
+async def test_a_call_that_waits_for_others_has_a_time_limit(alias_on, own_server):
+    manager = alias_on(own_server.url, socket_timeout=None)
+    with hanging(own_server):
+        calls = [manager.lock(str(number)).aacquire(blocking_timeout=0.1) for number in range(8)]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(each) for each in outcomes} == {TimeoutError}
+    await asyncio.to_thread(wait_until, lambda: manager.count() == 0)
