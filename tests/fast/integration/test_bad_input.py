@@ -164,6 +164,7 @@ def nested(depth):
 def test_metadata(metadata, error):
     with pytest.raises(error, match="metadata"):
         locks.lock("a", metadata=metadata)
+    assert locks.lock("a", metadata=None).metadata == {}
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,14 @@ def test_the_error_of_several_names_the_lock_that_blocked(hold):
     assert caught.value.holder == locks.get("b").holder
 
 
+def test_the_error_does_not_name_a_lock_that_the_caller_may_acquire_again():
+    assert start(locks.lock("b", auto_renewal=False).acquire).result(60)
+    many = locks.lock_many(["a", "b"], reentrant=True, blocking=False)
+    with locks.lock("a"), pytest.raises(LockError, match=r"^Lock 'b' was not acquired"), many:
+        pass
+    locks.force_release("b")
+
+
 async def test_the_error_of_a_task_names_the_holder():
     async with held_by_another_task(locks.lock("a")):
         with pytest.raises(LockError, match="held by") as caught:

@@ -2,10 +2,11 @@
 
 import asyncio
 import signal
+from functools import partial
 
 import pytest
 import redis
-from redis.exceptions import ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from django_redislock import AsyncLock, Lock, locks
 from django_redislock.engine import inbox
@@ -91,6 +92,24 @@ async def test_tasks_wait_with_one_client_after_another(own_server, monkeypatch,
 
 async def _reader_has_ended():
     return "redislock-inbox" not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+@pytest.mark.hurried
+def test_a_thread_that_waits_has_a_time_limit_if_redis_does_not_respond(own_locks, own_server):
+    with own_locks.lock("a"):
+        waits = start(partial(own_locks.lock("a").acquire, blocking_timeout=1))
+        waiting(own_locks, "a", 1)
+        with hanging(own_server), pytest.raises(TimeoutError):
+            waits.result(60)
+
+
+def test_a_thread_that_waits_for_several_locks_ends_if_the_server_stops(own_locks, own_server):
+    assert own_locks.lock("c", auto_renewal=False).acquire()
+    waits = start(own_locks.lock_many(["a", "b", "c"]).acquire)
+    waiting(own_locks, "c", 1)
+    own_server.stop()
+    with pytest.raises(ConnectionError):
+        waits.result(60)
 
 
 @pytest.mark.hurried

@@ -160,7 +160,8 @@ def paused(setting: Setting) -> None:
     def body(run: Run) -> None:
         lease = run.random.uniform(*LEASES)
         with nodes.one() as node:
-            clients = take_turns(run, crew, node, lease, work=(0, lease))
+            work = lease / int(os.environ.get("WAITERS", 1))
+            clients = take_turns(run, crew, node, lease, work=(0, work))
             run.random.choice(clients).wait_for("held")
             run.moment(lease)
             with run.paused(node):
