@@ -34,6 +34,7 @@ from django.utils.translation import gettext as djangos  # its own texts: not fo
 from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
+from ..advice import advice, quorum_text
 from ..conf import conf
 from ..lock_state import is_queued, state_of_holding
 from ..manager import LockManager, locks
@@ -49,7 +50,6 @@ from .parties import Link
 from .queryset import LockQuerySet, LockTest
 from .seen import Look, Seen, lock_row, look_again, seen_of
 from .tasks import can_be_revoked, result_links, revoke
-from .verdict import state_text, verdict
 from .wording import (
     LOG_DONE,
     LOG_GONE,
@@ -64,7 +64,6 @@ from .wording import (
     learnt_text,
     level_of,
     log_text,
-    quorum_text,
     released_text,
     revoked_text,
     unlogged_text,
@@ -312,8 +311,8 @@ class ActiveLockAdmin(BaseAdmin):
             "media": self.media + PAGES,
             "alias": columns.using(row) if len(locks.everywhere()) > 1 else "",
             "lock": seen.info,
-            "state": state_text(seen),
-            "verdict": verdict(seen),
+            "state": one.state_text(seen),
+            "verdict": advice(seen.info, partial(timeline.clock, now=seen.now)),
             "cards": cards,
             "revoke_url": self._url("revoke"),
             "more_holders": max(len(seen.holders) - one.HOLDERS, 0),

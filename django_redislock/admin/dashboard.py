@@ -25,11 +25,9 @@ from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at, short_duration
 from . import timeline
 from .charts import Scale, columns, share
-from .joining import listed
 from .outcomes import OUTCOMES, Outcome, outcome
 from .parties import Link, Party, party_of
-from .timeline import BELOW, Row, Timeline, clock, who
-from .verdict import renewed_ago
+from .timeline import BELOW, Row, Timeline, clock, listed, who
 
 WINDOWS = (5, 15, 60)
 """Minutes that can be looked at."""
@@ -206,7 +204,7 @@ class StaleRow:
 def stale_rows(seen: Look, address: Address) -> list[StaleRow]:
     """Return the holders whose renewal is overdue, those that are silent the longest first."""
     found = [
-        (renewed_ago(holding) or 0.0, info, holding)
+        (holding.since_renewal, info, holding)
         for info in seen.infos
         for holding in info.holders
         if state_of_holding(holding) is STALE

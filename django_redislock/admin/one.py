@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import ngettext, pgettext
 
+from ..advice import process_text
 from ..conf import conf
-from ..lock_state import queued_task, state_of_holding
+from ..lock_state import (
+    COOLDOWN,
+    HANDOVER,
+    QUEUED,
+    is_overdue,
+    overdue_for,
+    queued_task,
+    renewal_interval,
+    state_of,
+    state_of_holding,
+    was_extended,
+)
 from ..manager import LockManager
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import age, printable, read_at, redacted_metadata, short_duration
@@ -20,10 +32,9 @@ from . import timeline
 from .charts import Span
 from .outcomes import Outcome, outcome
 from .parties import Link, Party, party_of
-from .timeline import BEFORE, Row, Timeline, clock, process, who
-from .verdict import renewed_ago
+from .timeline import BEFORE, Row, Timeline, clock, who
 
-QUEUED = 100
+WAITERS = 100
 """Waiters that are listed."""
 
 PAST = 50
@@ -69,12 +80,99 @@ def look(manager: LockManager, name: str) -> Look:
     """Ask Redis, in three round trips at most. Raises `ValueError` if the name is invalid."""
     info = manager.get(name)
     events = manager.history(name, PAST) if conf.history else ()
-    waiters = manager.queue(name, QUEUED) if info and info.waiters else ()
+    waiters = manager.queue(name, WAITERS) if info and info.waiters else ()
     if info and info.first:
         now = read_at(info.first)
     else:
         now = max([datetime.now(UTC), *(event.at for event in events)])
     return Look(name, info, waiters, events, now)
+
+
+def state_text(seen: Look) -> str:
+    """Return in a sentence how it stands."""
+    told = {
+        "held": _held_text(seen),
+        "renewed": _renewal_text(seen),
+        "waiting": _waiting_text(seen),
+    }
+    # Translators: how a lock stands, in one sentence. Each part is a text of its own here.
+    if told["renewed"]:
+        return _("%(held)s; %(renewed)s; %(waiting)s.") % told
+    return (_("%(held)s; %(waiting)s.") if told["waiting"] else _("%(held)s.")) % told
+
+
+def _held_text(seen: Look) -> str:
+    if not seen.info:
+        return _("Nobody holds it now")
+    if not seen.info.first:
+        return _("Being handed over to the next waiter")
+    longest = short_duration(max(map(age, seen.holders)))
+    if seen.info.state == "cooldown":
+        return _("Released; in cooldown (at_least_for)")
+    if len(seen.holders) > 1:
+        told = {"count": len(seen.holders), "time": longest}
+        return _("Held by %(count)d, the longest for %(time)s") % told
+    if queued := queued_task(seen.info.first):
+        told = {"task": printable(queued.task_name), "time": longest}
+        return _("Queued: %(task)s was sent %(time)s ago") % told
+    told = {"holder": who(seen.info.first.holder), "time": longest}
+    return _("Held by %(holder)s for %(time)s") % told
+
+
+def _renewal_text(seen: Look) -> str:
+    if not seen.info or state_of(seen.info) in (HANDOVER, COOLDOWN, QUEUED):
+        return ""
+    overdue = [holding for holding in seen.holders if is_overdue(holding)]
+    if overdue:
+        return _overdue_text(overdue, seen)
+    ages = [each.since_renewal for each in seen.holders if each.renewed and each.timeout]
+    if not ages:
+        return _unrenewed_text(seen.holders)
+    if len(seen.holders) > 1:
+        return _("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}
+    return _("renewed %(time)s ago") % {"time": short_duration(ages[0])}
+
+
+def _overdue_text(overdue: list[Holding], seen: Look) -> str:
+    longest = max(overdue, key=overdue_for)
+    told = {
+        "count": len(overdue),
+        "ago": short_duration(longest.since_renewal),
+        "interval": short_duration(renewal_interval(longest)),
+    }
+    if len(seen.holders) == 1:
+        text = _("renewal overdue: last renewed %(ago)s ago, was due every %(interval)s")
+    else:
+        text = ngettext(
+            "%(count)d renewal is overdue: last renewed %(ago)s ago, was due every %(interval)s",
+            "%(count)d renewals are overdue, one of them last renewed %(ago)s ago, was due every "
+            "%(interval)s",
+            len(overdue),
+        )
+    return text % told
+
+
+def _unrenewed_text(holders: Sequence[Holding]) -> str:
+    told = {"time": short_duration(max(holding.ttl for holding in holders))}
+    if not all(holding.renews_later for holding in holders):
+        return _("not renewed, expires in %(time)s") % told
+    if any(was_extended(holding) for holding in holders):
+        return _("renewed before, expires in %(time)s unless it is renewed again") % told
+    return _("renewal starts later, expires in %(time)s") % told
+
+
+def _waiting_text(seen: Look) -> str:
+    count = seen.info.waiters if seen.info else 0
+    if not count:
+        return _("nobody waits") if seen.info else ""
+    if not seen.waiters:
+        return ngettext("%(count)d waits", "%(count)d wait", count) % {"count": count}
+    text = ngettext(
+        "%(count)d waits, for %(time)s",
+        "%(count)d wait, the first for %(time)s",
+        count,
+    )
+    return text % {"count": count, "time": short_duration(seen.waiters[0].waited)}
 
 
 # Holders, the queue, the past
@@ -129,7 +227,7 @@ def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str
     return [
         (
             pgettext("of a lock", "Sender") if queued else pgettext("of a lock", "Holder"),
-            process(holder),
+            process_text(holder),
             "",
         ),
         (pgettext("of a lock", "Thread"), printable(holder.thread), ""),
@@ -139,7 +237,7 @@ def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str
         (_("Starts at"), clock(queued.eta, seen.now) if queued and queued.eta else "", ""),
         (_("Broker queue"), printable(queued.broker_queue) if queued else "", ""),
         (_("Waited before"), short_duration(holding.waited) if holding.waited else "", ""),
-        (pgettext("of a lock", "Renewed"), _ago_text(renewed_ago(holding)), ""),
+        (pgettext("of a lock", "Renewed"), _ago_text(holding), ""),
         (pgettext("of a lock", "Lease ends"), clock(holding.expires_at, seen.now), ""),
         (_("Fencing token"), str(holding.fence_token), ""),
         (_weight_label(seen.info), _weight_text(holding.weight, seen.info), ""),
@@ -166,8 +264,10 @@ def _weight_text(weight: int, info: LockInfo | None) -> str:
     return str(weight)
 
 
-def _ago_text(ago: float | None) -> str:
-    return "" if ago is None else _("%(time)s ago") % {"time": short_duration(ago)}
+def _ago_text(holding: Holding) -> str:
+    if not holding.renewed or not holding.timeout:
+        return ""
+    return _("%(time)s ago") % {"time": short_duration(holding.since_renewal)}
 
 
 def metadata_text(metadata: Mapping[str, Any]) -> str:
@@ -265,4 +365,4 @@ def _queue_row(waiter: Waiter, now: datetime) -> Row:
 
 def _row(holder: Holder, note: str, held: tuple[Span, ...], wait: Span | None) -> Row:
     waited = (wait,) if wait else ()
-    return Row(process(holder), who(holder), held, waited, note=note)
+    return Row(process_text(holder), who(holder), held, waited, note=note)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..advice import process_text
 from ..snapshots import Holder
 from ..text import printable
-from .timeline import process
 
 Link = Callable[[str | None], str]
 """Returns the address of a task's result, or an empty string."""
@@ -25,7 +25,7 @@ class Party:
 
 def party_of(holder: Holder, link: Link) -> Party:
     return Party(
-        process=process(holder),
+        process=process_text(holder),
         task=printable(holder.task_name or ""),
         task_id=printable(holder.task_id or ""),
         href=link(holder.task_id),

@@ -10,12 +10,13 @@ from functools import partial
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
+from ..advice import process_text
 from ..lock_state import STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 from .charts import HEAD, ROW, Bar, Scale, Span, Tick, fitted, height, ticks
-from .joining import listed
 from .outcomes import Outcome, legend, outcome
 
 MOST_BARS = 120
@@ -214,15 +215,16 @@ def _waited_text(holder: Holder, start: datetime, seconds: float, what: str) -> 
     return f"{who(holder)} · {waited} · {outcome(what).word}"
 
 
-def process(holder: Holder) -> str:
-    return printable(f"{holder.host or '?'}:{holder.pid or '?'}")
+def listed(words: Iterable[str]) -> str:
+    """Return words, or counts of things, one after the other."""
+    return pgettext("between words of a list", ", ").join(words)
 
 
 def who(holder: Holder) -> str:
     """Return host and process, or the task's name and these."""
     if not holder.task_name:
-        return process(holder)
-    return f"{printable(holder.task_name)} ({process(holder)})"
+        return process_text(holder)
+    return f"{printable(holder.task_name)} ({process_text(holder)})"
 
 
 def clock(at: datetime, now: datetime | None = None) -> str:

@@ -9,11 +9,12 @@ from django.contrib import messages
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..advice import sentences
 from ..lock_state import is_overdue, renewal_interval, state_of_holding
 from ..manager import locks
 from ..snapshots import Holding, LockInfo
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
-from .joining import listed, sentences
+from .timeline import listed
 
 if TYPE_CHECKING:
     from .queryset import LockQuerySet
@@ -218,10 +219,6 @@ def denied_text(count: int) -> str:
         "%(count)d holders were left out, because you may not release their locks.",
         count,
     ) % {"count": count}
-
-
-def quorum_text() -> str:
-    return _("A quorum lock stays held until a majority of its servers have released it.")
 
 
 def level_of(released: Released) -> int:

@@ -262,7 +262,7 @@ def test_the_queue_is_in_its_order(hold, wait, viewer, monkeypatch):
     wait("queue", metadata={"place": "second"})
 
     rows = lock_page(viewer, "queue").context["queue"]
-    monkeypatch.setattr(one, "QUEUED", 1)
+    monkeypatch.setattr(one, "WAITERS", 1)
     fewer = lock_page(viewer, "queue")
 
     assert [row.place for row in rows] == [1, 2]

@@ -1,16 +1,19 @@
-"""How a lock stands, in a sentence, and whether it is safe to release."""
+"""Advice for an operator about a lock: whether releasing it is safe, and what to check first.
+
+The admin shows it in the language of the user, and the terminal in English.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import datetime
+from functools import reduce
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from ..lock_state import (
-    COOLDOWN,
+from .lock_state import (
     HANDOVER,
     HELD,
     LATE,
@@ -27,131 +30,42 @@ from ..lock_state import (
     state_of_holding,
     was_extended,
 )
-from ..snapshots import Holding, LockInfo
-from ..text import age, printable, short_duration
-from .joining import sentences
-from .timeline import clock, process, who
-from .wording import quorum_text
-
-if TYPE_CHECKING:
-    from .one import Look
+from .snapshots import Holder, Holding, LockInfo
+from .text import printable, short_duration
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether it is safe to release, as far as that is known."""
+class Advice:
+    """Whether releasing a lock is safe, as far as that is known."""
 
     level: str
     """The code of the lock's state, or ``"free"``."""
 
     head: str
+    """The answer in a few words."""
 
     text: str
+    """Sentences on the holder, on what to check, and on what a release does."""
 
 
-def state_text(seen: Look) -> str:
-    """Return in a sentence how it stands."""
-    told = {
-        "held": _held_text(seen),
-        "renewed": _renewal_text(seen),
-        "waiting": _waiting_text(seen),
-    }
-    # Translators: how a lock stands, in one sentence. Each part is a text of its own here.
-    if told["renewed"]:
-        return _("%(held)s; %(renewed)s; %(waiting)s.") % told
-    return (_("%(held)s; %(waiting)s.") if told["waiting"] else _("%(held)s.")) % told
+def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
+    """Return whether releasing a lock is safe, and what to check first.
 
-
-def _held_text(seen: Look) -> str:
-    if not seen.info:
-        return _("Nobody holds it now")
-    if not seen.info.first:
-        return _("Being handed over to the next waiter")
-    longest = short_duration(max(map(age, seen.holders)))
-    if seen.info.state == "cooldown":
-        return _("Released; in cooldown (at_least_for)")
-    if len(seen.holders) > 1:
-        told = {"count": len(seen.holders), "time": longest}
-        return _("Held by %(count)d, the longest for %(time)s") % told
-    if queued := queued_task(seen.info.first):
-        told = {"task": printable(queued.task_name), "time": longest}
-        return _("Queued: %(task)s was sent %(time)s ago") % told
-    told = {"holder": who(seen.info.first.holder), "time": longest}
-    return _("Held by %(holder)s for %(time)s") % told
-
-
-def _renewal_text(seen: Look) -> str:
-    if not seen.info or state_of(seen.info) in (HANDOVER, COOLDOWN, QUEUED):
-        return ""
-    overdue = [holding for holding in seen.holders if is_overdue(holding)]
-    if overdue:
-        return _overdue_text(overdue, seen)
-    ages = [ago for holding in seen.holders if (ago := renewed_ago(holding)) is not None]
-    if not ages:
-        return _unrenewed_text(seen.holders)
-    if len(seen.holders) > 1:
-        return _("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}
-    return _("renewed %(time)s ago") % {"time": short_duration(ages[0])}
-
-
-def _overdue_text(overdue: list[Holding], seen: Look) -> str:
-    longest = max(overdue, key=overdue_for)
-    told = {
-        "count": len(overdue),
-        "ago": short_duration(longest.since_renewal),
-        "interval": short_duration(renewal_interval(longest)),
-    }
-    if len(seen.holders) == 1:
-        text = _("renewal overdue: last renewed %(ago)s ago, was due every %(interval)s")
-    else:
-        text = ngettext(
-            "%(count)d renewal is overdue: last renewed %(ago)s ago, was due every %(interval)s",
-            "%(count)d renewals are overdue, one of them last renewed %(ago)s ago, was due every "
-            "%(interval)s",
-            len(overdue),
-        )
-    return text % told
-
-
-def _unrenewed_text(holders: Sequence[Holding]) -> str:
-    told = {"time": short_duration(max(holding.ttl for holding in holders))}
-    if not all(holding.renews_later for holding in holders):
-        return _("not renewed, expires in %(time)s") % told
-    if any(was_extended(holding) for holding in holders):
-        return _("renewed before, expires in %(time)s unless it is renewed again") % told
-    return _("renewal starts later, expires in %(time)s") % told
-
-
-def _waiting_text(seen: Look) -> str:
-    count = seen.info.waiters if seen.info else 0
-    if not count:
-        return _("nobody waits") if seen.info else ""
-    if not seen.waiters:
-        return ngettext("%(count)d waits", "%(count)d wait", count) % {"count": count}
-    text = ngettext(
-        "%(count)d waits, for %(time)s",
-        "%(count)d wait, the first for %(time)s",
-        count,
-    )
-    return text % {"count": count, "time": short_duration(seen.waiters[0].waited)}
-
-
-def renewed_ago(holding: Holding) -> float | None:
-    """Return how many seconds ago its lease began to run; None if it is not renewed."""
-    if not holding.renewed or not holding.timeout:
-        return None
-    return holding.since_renewal
-
-
-def verdict(seen: Look) -> Verdict:
-    """Return what is known of whether a release is safe."""
-    found = _verdict(seen)
-    primary = primary_holder(seen.info) if seen.info else None
+    Args:
+        info: The lock, or None if it is free.
+        clock: Returns a time as people read it.
+    """
+    found = _advice(info, clock)
+    primary = primary_holder(info) if info else None
     if primary and state_of_holding(primary) in (HELD, LATE, STALE, UNRENEWED):
         found = replace(found, text=sentences([found.text, _next_step(primary)]))
-    if seen.info and seen.info.first and seen.info.kind == "quorum":
+    if info and info.first and info.kind == "quorum":
         return replace(found, text=sentences([found.text, quorum_text()]))
     return found
+
+
+def quorum_text() -> str:
+    return _("A quorum lock stays held until a majority of its servers have released it.")
 
 
 def _next_step(holding: Holding) -> str:
@@ -162,44 +76,44 @@ def _next_step(holding: Holding) -> str:
     return text % {"pid": str(holder.pid), "host": printable(holder.host)}
 
 
-def _verdict(seen: Look) -> Verdict:
-    if not seen.info:
+def _advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
+    if not info:
         text = _("There is nothing to release. Its past is below.")
-        return Verdict("free", pgettext("of a lock", "Free."), text)
-    if not seen.info.first:
+        return Advice("free", pgettext("of a lock", "Free."), text)
+    if not info.first:
         text = str(HANDOVER.release)
-        return Verdict(HANDOVER.code, str(HANDOVER.meaning), text)
-    if seen.info.state == "cooldown":
-        return _cooling(seen.info.first)
-    overdue = [holding for holding in seen.holders if is_overdue(holding)]
-    if overdue and len(overdue) < len(seen.holders):
-        return _some_overdue(overdue, seen.info)
+        return Advice(HANDOVER.code, str(HANDOVER.meaning), text)
+    if info.state == "cooldown":
+        return _cooling(info.first)
+    overdue = [holding for holding in info.holders if is_overdue(holding)]
+    if overdue and len(overdue) < len(info.holders):
+        return _some_overdue(overdue, info)
     if overdue:
         return _overdue(overdue)
-    primary = primary_holder(seen.info)
+    primary = primary_holder(info)
     if primary and (queued := queued_task(primary)):
-        return _queued(queued, seen)
-    renewed = [holding for holding in seen.holders if holding.renewed]
-    return _in_use(renewed) if renewed else _unrenewed(seen.holders)
+        return _queued(primary, queued, clock)
+    renewed = [holding for holding in info.holders if holding.renewed]
+    return _in_use(renewed) if renewed else _unrenewed(info.holders)
 
 
-def _cooling(holding: Holding) -> Verdict:
+def _cooling(holding: Holding) -> Advice:
     text = _(
         "The holder has released the lock. It stays locked for another %(left)s. A release ends "
         "the cooldown early; this is safe."
     )
     told = {"left": short_duration(holding.ttl)}
-    return Verdict("cooldown", pgettext("of a lock", "In cooldown."), text % told)
+    return Advice("cooldown", pgettext("of a lock", "In cooldown."), text % told)
 
 
-def _queued(queued: QueuedTask, seen: Look) -> Verdict:
+def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], str]) -> Advice:
     told = {
-        "sender": process(queued.sender),
-        "left": short_duration((queued.expires_at - seen.now).total_seconds()),
+        "sender": process_text(queued.sender),
+        "left": short_duration(holding.ttl),
     }
     texts = [
         _("The task was sent by %(sender)s, which does not run it.") % told,
-        _("It starts at %(eta)s at the earliest.") % {"eta": clock(queued.eta, seen.now)}
+        _("It starts at %(eta)s at the earliest.") % {"eta": clock(queued.eta)}
         if queued.eta
         else "",
         _("It is in the broker queue “%(queue)s”.") % {"queue": printable(queued.broker_queue)}
@@ -213,10 +127,10 @@ def _queued(queued: QueuedTask, seen: Look) -> Verdict:
         str(QUEUED.release),
     ]
     head = _("Queued: the task has not started.")
-    return Verdict(QUEUED.code, head, sentences(texts))
+    return Advice(QUEUED.code, head, sentences(texts))
 
 
-def _overdue(overdue: list[Holding]) -> Verdict:
+def _overdue(overdue: list[Holding]) -> Advice:
     longest = max(overdue, key=overdue_for)
     told = {
         "count": len(overdue),
@@ -250,10 +164,10 @@ def _overdue(overdue: list[Holding]) -> Verdict:
             len(overdue),
         )
     head = _("Renewal overdue for %(overdue)s: check the process first.")
-    return Verdict(level, head % told, text % told)
+    return Advice(level, head % told, text % told)
 
 
-def _some_overdue(overdue: list[Holding], info: LockInfo) -> Verdict:
+def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
     text = ngettext(
         "%(overdue)d of %(all)d holders has not renewed its lease in time. That lease expires by "
         "itself. A release takes the lock from the other holders, too.",
@@ -262,10 +176,10 @@ def _some_overdue(overdue: list[Holding], info: LockInfo) -> Verdict:
         len(overdue),
     )
     told = {"overdue": len(overdue), "all": len(info.holders)}
-    return Verdict(state_of(info).code, _("Some renewals are overdue."), text % told)
+    return Advice(state_of(info).code, _("Some renewals are overdue."), text % told)
 
 
-def _in_use(renewed: list[Holding]) -> Verdict:
+def _in_use(renewed: list[Holding]) -> Advice:
     text = ngettext(
         "The process of the holder is running: it renewed the lease %(ago)s ago. It may still "
         "hang, so check the process. If you release the lock, the holder is notified within "
@@ -280,10 +194,10 @@ def _in_use(renewed: list[Holding]) -> Verdict:
         "ago": short_duration(min(holding.since_renewal for holding in renewed)),
         "interval": short_duration(max(map(renewal_interval, renewed))),
     }
-    return Verdict("held", _("In use: releasing is not safe."), text % told)
+    return Advice("held", _("In use: releasing is not safe."), text % told)
 
 
-def _unrenewed(holders: Sequence[Holding]) -> Verdict:
+def _unrenewed(holders: Sequence[Holding]) -> Advice:
     told = {"left": short_duration(max(holding.ttl for holding in holders))}
     if not all(holding.renews_later for holding in holders):
         head = _("Not known whether releasing is safe.")
@@ -304,4 +218,21 @@ def _unrenewed(holders: Sequence[Holding]) -> Verdict:
             "passed, the lease does not show whether the holder is running. It expires in "
             "%(left)s unless it is renewed then."
         )
-    return Verdict("unrenewed", head, text % told)
+    return Advice("unrenewed", head, text % told)
+
+
+def process_text(holder: Holder) -> str:
+    """Return ``host:pid``."""
+    return printable(f"{holder.host or '?'}:{holder.pid or '?'}")
+
+
+def sentences(texts: Iterable[str]) -> str:
+    """Join whole sentences, as each language does. Empty ones are left out."""
+    return reduce(_followed_by, texts, "")
+
+
+def _followed_by(text: str, sentence: str) -> str:
+    if not (text and sentence):
+        return text or sentence
+    # Translators: two whole sentences, one after the other.
+    return _("%(sentence)s %(next)s") % {"sentence": text, "next": sentence}
