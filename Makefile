@@ -110,7 +110,7 @@ docs: $(VENV)/.docs.installed
 	$(BIN)/sphinx-build -n -W --keep-going -b html docs docs/_build/html
 
 release: $(VENV)/.test.installed
-	$(BIN)/python -m tests.full.release $(ARGS)
+	$(BIN)/python -m tools.release $(ARGS)
 
 wheel: $(VENV)/.test.installed
 	$(BIN)/hatchling build

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from django_redislock.testing import EmbeddedServer
-from tests.full.release.installing import Place
 from tests.tools import ROOT
+from tools.release.installing import Place
 
 ADDRESS = "127.0.0.1:6379"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

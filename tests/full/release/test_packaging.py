@@ -10,10 +10,9 @@ from readme_renderer import markdown
 
 import django_redislock
 from tests.tools import ROOT
-
-from .artefacts import ADDRESS, Artefacts, differing, unfit, unlike
-from .installing import Place, beside
-from .tree import Tree
+from tools.release.artefacts import ADDRESS, Artefacts, differing, unfit, unlike
+from tools.release.installing import Place, beside
+from tools.release.tree import Tree
 
 # The wheel is built once, in one test process.
 pytestmark = pytest.mark.xdist_group("packaging")

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.full.release.artefacts import Artefacts
-from tests.full.release.installing import beside
 from tests.tools import ROOT
+from tools.release.artefacts import Artefacts
+from tools.release.installing import beside
 
 SAMPLE = Path(__file__).with_name("shop")
 

@@ -1,4 +1,4 @@
-"""``python -m tests.full.release [--rehearse]``: exit status 0 if the commit can be released."""
+"""``python -m tools.release [--rehearse]``: exit status 0 if the commit can be released."""
 
 import argparse
 import shutil
