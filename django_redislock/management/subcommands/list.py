@@ -1,5 +1,7 @@
 """`locks list`: the active locks, as a table or as JSON."""
 
+from heapq import nsmallest
+from itertools import count
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -16,6 +18,9 @@ from django_redislock.management.formatting import (
 )
 from django_redislock.management.output import write_table
 from django_redislock.manager import LockManager
+
+MAX_ROWS = 1000
+"""Rows of the table without --limit, so that a long list takes little memory."""
 
 HELP = "List the active locks: stale locks first, then the locks with the most waiters."
 
@@ -40,9 +45,16 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         for part in json_array(map(lock_facts, infos)):
             command.stdout.write(part, ending="")
         return
-    found = sorted(infos, key=lambda info: (*trouble_first(info), info.ttl or 0.0, info.name))
+    read = count()
+    found = nsmallest(
+        limit or MAX_ROWS,
+        (info for info, _ in zip(infos, read, strict=False)),
+        key=lambda info: (*trouble_first(info), info.ttl or 0.0, info.name),
+    )
     if found:
         write_table(command, HEADER, lock_rows(found, command.style), MIN_WIDTHS, HIDEABLE)
+        if more := next(read) - len(found):
+            command.stdout.write(f"and {more:,} more. Give a PATTERN, or use --format json.")
     else:
         matching = " matches" if pattern else ""
         command.stdout.write(f"No active lock{matching}." if pattern else "No active locks.")

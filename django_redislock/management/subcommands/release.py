@@ -80,8 +80,12 @@ def select(manager: LockManager, options: dict[str, Any]) -> tuple[list[Hold], l
     names, failures = options["names"], []
     if not names:
         infos = manager.active(options["pattern"])
-        holds = [Hold(info.name, holding) for info in infos for holding in info.holders]
-        return [hold for hold in holds if why_not(hold.holding) is None], []
+        return [
+            Hold(info.name, holding)
+            for info in infos
+            for holding in info.holders
+            if why_not(holding) is None
+        ], []
     holds = []
     for each in dict.fromkeys(names):
         info = manager.get(each)

@@ -10,6 +10,7 @@ import pytest
 from django_redislock import locks
 from django_redislock.management.formatting import HEADER
 from django_redislock.management.output import width
+from django_redislock.management.subcommands import list as list_command
 from tests.commands import call, call_on_terminal, run
 from tests.lock_tools import commands, start, waiting
 from tests.pages import postpone
@@ -53,6 +54,18 @@ def test_a_line_shows_the_holder_rather_than_a_cooldown(nothing_left_behind):
         assert line.startswith("x     held (no renewal)  semaphore  ")
         assert line.endswith(f" 0        {held.fence_token}")
     locks.force_release("x")
+
+
+def test_a_long_table_ends_with_the_number_of_other_locks(hold, monkeypatch):
+    monkeypatch.setattr(list_command, "MAX_ROWS", 2)
+    for name in "abc":
+        hold(name, timeout=30 + ord(name))
+
+    lines = call("list").splitlines()
+
+    assert [line[0] for line in lines] == ["N", "a", "b", "a"]
+    assert lines[-1] == "and 1 more. Give a PATTERN, or use --format json."
+    assert len(call("list", "--limit", "3").splitlines()) == 4
 
 
 def test_nothing_to_list_is_no_failure():

@@ -66,12 +66,13 @@ def test_a_signal_handler_waits_in_the_thread_that_reads():
 
 
 def test_clients_with_the_same_pool_take_turns_to_read(own_server, own_redis):
-    with redis.ConnectionPool.from_url(own_server.url) as pool:
-        for _ in range(2):
-            client = redis.Redis(connection_pool=pool)
-            with Lock(client, "a"):
-                assert not Lock(client, "a", blocking_timeout=0.1).acquire()
-        assert len(own_redis.client_list()) <= 4
+    pool = redis.ConnectionPool.from_url(own_server.url)
+    for _ in range(2):
+        client = redis.Redis(connection_pool=pool)
+        with Lock(client, "a"):
+            assert not Lock(client, "a", blocking_timeout=0.1).acquire()
+    assert len(own_redis.client_list()) <= 4
+    pool.disconnect()
 
 
 @pytest.mark.parametrize("single", [True, False])

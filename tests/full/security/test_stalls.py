@@ -3,11 +3,14 @@
 import random
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
+from io import StringIO
 from itertools import islice
 from typing import Any
 
 import pytest
 import redis
+from django.core.management import call_command
 
 from django_redislock import locks
 from django_redislock.testing import EmbeddedServer
@@ -21,8 +24,8 @@ SERVER_SECONDS = 0.05
 WAIT_SECONDS = 1.0
 """Longest time that a second client may wait. It includes the scheduling of two processes."""
 
-PAGE_MEGABYTES = 60
-"""How much memory of Python's the dashboard may take."""
+PAGE_MEGABYTES = 50
+"""How much memory of Python's a page or a command may take."""
 
 PATTERNS = {
     "any characters, then a letter": "*" + "?" * 250 + "b*",
@@ -64,6 +67,10 @@ def test_no_search_keeps_other_clients_waiting(url, viewer, count, size):
         operations[what] = lambda pattern=pattern: locks.page(pattern)
 
     assert slow(url, operations) == {}
+    assert peak_megabytes(operations["admin"]) < PAGE_MEGABYTES
+    command = partial(call_command, "locks", stdout=StringIO())
+    assert peak_megabytes(partial(command, "list")) < PAGE_MEGABYTES
+    assert peak_megabytes(partial(command, "release", stale=True)) < PAGE_MEGABYTES
 
 
 def test_a_full_history_keeps_no_other_client_waiting(url, viewer):
@@ -83,16 +90,18 @@ def test_the_dashboard_of_a_full_history_takes_little_memory(url, viewer):
     viewer.get(DASHBOARD)  # imports what a page needs
     full_history(url)
 
+    assert peak_megabytes(lambda: viewer.get(DASHBOARD, {"minutes": 60})) < PAGE_MEGABYTES
+
+
+def peak_megabytes(do: Callable[[], Any]) -> float:
     tracemalloc.start()
     try:
-        response = viewer.get(DASHBOARD, {"minutes": 60})
+        do()
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-
-    print(f"the dashboard took {peak / 1e6:.1f} MB")
-    assert response.status_code == 200
-    assert peak / 1e6 < PAGE_MEGABYTES
+    print(f"it took {peak / 1e6:.1f} MB")
+    return peak / 1e6
 
 
 def slow(url: str, operations: dict[str, Callable[[], Any]]) -> dict[str, Stall]:
