@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
+from .pools import AsyncLockPool
+
 SYNC_ONLY = {"connection_pool", "event_dispatcher", "himport_registry", "parser_class", "retry"}
 """The options whose values asyncio connections cannot use."""
 
@@ -29,7 +31,7 @@ def async_client(client: Any) -> Any:
         **_without_maintenance_notifications(),
         **_shared_options(pool.connection_kwargs, connection_class),
     }
-    pool_class: Any = asyncio.ConnectionPool
+    pool_class: Any = AsyncLockPool
     if isinstance(pool, sentinel.SentinelConnectionPool):
         pool_class = asyncio.sentinel.SentinelConnectionPool
         options |= {

@@ -12,7 +12,7 @@ from django.core.cache import InvalidCacheBackendError, caches
 from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
-from redis import ConnectionPool, Redis
+from redis import Redis
 from redis.exceptions import RedisError
 
 from ..conf import conf
@@ -20,6 +20,7 @@ from ..redaction import without_secrets
 from .async_client import async_client
 from .cluster import Nodes, with_connection_errors
 from .option_checks import check_location, check_options
+from .pools import LockPool
 
 MISTAKES = TypeError, ValueError, AttributeError, AssertionError, ImportError, NotImplementedError
 """The exceptions of redis-py and the cache backends for invalid settings."""
@@ -198,7 +199,7 @@ def _django_client(urls: Sequence[str], options: Mapping[str, Any]) -> Any:
     for name in ("pool_class", "parser_class"):
         if isinstance(options.get(name), str):
             options[name] = import_string(options[name])
-    pool_class = options.pop("pool_class", None) or ConnectionPool
+    pool_class = options.pop("pool_class", None) or LockPool
     return Redis(connection_pool=pool_class.from_url(urls[0], **options))
 
 
@@ -214,4 +215,4 @@ def _valkey_client(alias: str, urls: Sequence[str]) -> Any:
     connections = cache.client.connection_factory
     options = connections.make_connection_params(urls[0]) | connections.pool_cls_kwargs
     options.pop("parser_class", None)
-    return Redis(connection_pool=ConnectionPool.from_url(**options))
+    return Redis(connection_pool=LockPool.from_url(**options))

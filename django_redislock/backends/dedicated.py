@@ -12,6 +12,7 @@ import redis
 from redis import asyncio
 
 from .cluster import AsyncNode, Nodes
+from .pools import AsyncLockPool, LockPool
 
 
 def dedicated(client: Any) -> Any:
@@ -88,6 +89,8 @@ async def aclose(client: Any) -> None:
 
 def _is_made_by_redis_py(pool: Any) -> bool:
     """Whether the pool's class leaves it to redis-py how connections are made and handed out."""
+    if isinstance(pool, LockPool | AsyncLockPool):
+        return True
     methods = (getattr(type(pool), name, None) for name in ("make_connection", "get_connection"))
     return all(getattr(each, "__module__", "").startswith("redis.") for each in methods)
 

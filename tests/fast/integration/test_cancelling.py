@@ -104,10 +104,10 @@ async def nothing_is_left(redis_server, before):
         return names <= {"redislock-renewal", "redislock-inbox"}
 
     async def no_connection_in_use():
-        return not pool._in_use_connections
+        return len(pool._in_use_connections) == len(pool.kept)
 
     async def no_more_connections():
-        idle = [each for each in pool._available_connections if each.is_connected]
+        idle = [each for each in (*pool._available_connections, *pool.kept) if each.is_connected]
         return len(connected(redis_server) - before) - len(idle) <= RENEWALS + INBOXES
 
     def no_memory_of_tasks():
