@@ -194,7 +194,7 @@ def _call(client: Client, call: Call, pool_wait: float | None = None) -> Any:
         # wait for them: nothing renews its lease any more.
         pool_wait = 0 if call.vital else POOL_WAIT_SECONDS
     try:
-        [reply] = transport.call(client, [_evalsha(call)], call.limit, pool_wait)
+        [reply] = transport.call(client, [_evalsha(call)], call.limit, pool_wait, once=call.once)
     except ConnectionError as error:
         extra = client if pool_wait or not is_exhausted(error) else dedicated(client)
         if extra is client:
@@ -204,7 +204,7 @@ def _call(client: Client, call: Call, pool_wait: float | None = None) -> Any:
         finally:
             close(extra)
     if isinstance(reply, NoScriptError):
-        [reply] = transport.call(client, [_eval(call)], call.limit, pool_wait)
+        [reply] = transport.call(client, [_eval(call)], call.limit, pool_wait, once=call.once)
     if isinstance(reply, ResponseError):
         raise reply
     return reply

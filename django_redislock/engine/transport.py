@@ -60,6 +60,8 @@ def call(
     commands: Sequence[Command],
     limit: float | None = None,
     pool_wait: float = POOL_WAIT_SECONDS,
+    *,
+    once: bool = False,
 ) -> list[Any]:
     """Send commands and return their replies.
 
@@ -69,6 +71,7 @@ def call(
         limit: Seconds to wait for the replies, and to connect. `None` leaves both, and whether to
             try again, to the client.
         pool_wait: Seconds to wait for a connection if all of the pool are in use.
+        once: Whether the commands must not be sent again if the connection breaks.
 
     Returns:
         A reply for each command: bytes, integers, lists, or an error that Redis replied with.
@@ -91,7 +94,7 @@ def call(
     except IndexError:
         gate.wait(is_urgent=not pool_wait)  # see `acall`
     connection: Any = None
-    keeps, is_kept = getattr(pool, "keeps", False), False
+    keeps, is_kept = getattr(pool, "keeps", False) and not once, False
     try:
         deadline = None if limit is None else time.monotonic() + limit
         replies: list[Any] = []
@@ -220,7 +223,7 @@ def node_for_key(client: Any, key: str) -> Any:
 
 
 def _pack(commands: Sequence[Command]) -> bytes:
-    """Return commands in the protocol of Redis. Whatever the encoding of a client, it is UTF-8.
+    """Return commands in the protocol of Redis, as UTF-8 for clients of any encoding.
 
     The pure Python method of redis-py takes twice as long.
     """

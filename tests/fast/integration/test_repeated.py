@@ -1,5 +1,5 @@
-"""A client that retries by itself may send a command twice, where an answer was lost: the second
-answer is the one that is heard, and is as good as the first; or it does not."""
+"""A command whose reply is lost may be sent twice. The second reply is as good as the first. A
+force-release is never sent twice."""
 
 import asyncio
 
@@ -10,6 +10,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redislock import AsyncLock, Lock, clock
+from django_redislock.backends.pools import LockPool
 from django_redislock.engine import protocol
 from django_redislock.engine.runners import arun, run
 from django_redislock.keys import Keys
@@ -34,10 +35,14 @@ def proxy(node):
         yield proxy
 
 
-@pytest.fixture
-def client(proxy):
-    with redis.Redis.from_url(proxy.url, retry=Retry(NoBackoff(), 1)) as client:
+@pytest.fixture(params=["retries", "keeps connections"])
+def client(request, proxy):
+    options = {"retry": Retry(NoBackoff(), 1)} if request.param == "retries" else {}
+    pool_class = redis.ConnectionPool if options else LockPool
+    with redis.Redis(connection_pool=pool_class.from_url(proxy.url, **options)) as client:
+        Lock(client, "a").locked()  # a new connection is not replaced
         yield client
+        client.connection_pool.disconnect()
 
 
 def test_an_acquisition_a_renewal_and_a_release(proxy, client):
