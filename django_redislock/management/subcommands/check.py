@@ -1,4 +1,4 @@
-"""`locks check`: whether locking works now, and on what it stands."""
+"""`locks check`: whether locks work now, and whether the server is fit for them."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from django_redislock.management.output import aligned, tolerate_closed_pipe, wr
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
-HELP = "Say whether locking works now, and on what it stands."
+HELP = "Check whether locks work now, and whether the server is fit for them."
 
 HEADER = ("CHECK", "STATUS", "FOUND")
 
@@ -45,20 +45,24 @@ def refuse(health: Health, statuses: set[str]) -> None:
 
 
 def as_table(health: Health) -> Iterator[str]:
-    rows = [(each.id, each.status, printable(each.summary)) for each in health.findings]
+    rows = [
+        (each.id, each.status, printable(f"{each.summary} {each.remedy}".rstrip()))
+        for each in health.findings
+    ]
     return aligned([HEADER, *rows])
 
 
 def as_json(health: Health) -> str:
-    """One JSON object. Non-ASCII is escaped, so nothing in it can steer a terminal."""
+    """Return one JSON object. Non-ASCII is escaped, so that nothing in it controls a terminal."""
     findings = [
         {
             "id": each.id,
             "status": each.status,
             "summary": each.summary,
+            "remedy": each.remedy,
             "facts": dict(each.facts),
         }
         for each in health.findings
     ]
-    told = {"alias": health.alias, "status": health.status, "findings": findings}
-    return json.dumps(told, indent=2)
+    facts = {"alias": health.alias, "status": health.status, "findings": findings}
+    return json.dumps(facts, indent=2)

@@ -18,6 +18,7 @@ def test_check_has_a_line_for_each_finding():
     assert header.split() == ["CHECK", "STATUS", "FOUND"]
     assert [line.split()[0] for line in lines] == list(CHECKS)
     assert "A lock was acquired and released in" in done.stdout
+    assert re.search(r"^persistence +warning .*\. Set appendonly yes\.", done.stdout, re.MULTILINE)
 
 
 def test_check_as_json_is_all_there_is_on_stdout():
@@ -31,6 +32,8 @@ def test_check_as_json_is_all_there_is_on_stdout():
     assert findings["locking"]["status"] == "ok"
     assert findings["locking"]["facts"]["ping_ms"] > 0
     assert findings["persistence"]["facts"]["aof"] is False
+    assert findings["persistence"]["remedy"].startswith("Set appendonly yes.")
+    assert findings["locking"]["remedy"] == ""
 
 
 def test_check_can_fail_on_a_warning():
