@@ -141,7 +141,8 @@ def test_confirmation_counts_locks_holders_and_stale_holders(hold, redis_server,
 def test_unknown_name_suggests_similar_ones(hold):
     hold("invoice:42")
 
-    assert "invoice is not held. Did you mean invoice:42?" in run("release", "invoice").stderr
+    # More names may follow, from the history of other tests.
+    assert "invoice is not held. Did you mean invoice:42" in run("release", "invoice").stderr
 
 
 def test_dry_run_releases_nothing(hold):
