@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from celery import Celery
 from celery.result import AsyncResult
@@ -22,6 +23,8 @@ from . import celery_app as tasks
 from .tools import ROOT, wait_until
 
 STOPS_WITHIN = 60
+
+UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc")
 
 MARKS = [
     pytest.mark.celery,
@@ -48,7 +51,8 @@ def freed(name: str, within: float = 2) -> bool:
 class Worker:
     """A Celery worker, by default with four pool processes and a queue of its own.
 
-    `broker` is the URL of another broker than that of the settings.
+    `broker` is the URL of another broker than that of the settings. In a `namespace` it and its
+    pool processes have the pids that they would have in a container.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Worker:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         broker: str | None = None,
+        namespace: bool = False,
     ) -> None:
         unique = f"tests-{uuid.uuid4().hex}"
         self.name = f"{unique}@tests"
@@ -72,6 +77,7 @@ class Worker:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [
+                    *(UNSHARE if namespace else ()),
                     *(sys.executable, "-m", "celery", "-A", app, "worker"),
                     *("--pool", pool, "--concurrency", str(concurrency)),
                     *("--queues", self.queue, "--hostname", self.name),
@@ -84,6 +90,13 @@ class Worker:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._namespace = namespace
+
+    @property
+    def main(self) -> psutil.Process:
+        """Its main process."""
+        started = psutil.Process(self.process.pid)
+        return started.children()[0] if self._namespace else started
 
     def send(self, task, *args, **options) -> AsyncResult:
         if not self.broker:
@@ -114,8 +127,8 @@ class Worker:
         self.process.wait()
 
     def stop(self) -> None:
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired, psutil.NoSuchProcess, IndexError):
+            self.main.terminate()
             self.process.wait(STOPS_WITHIN)
         self.kill()
 

@@ -48,8 +48,6 @@ class TaskConflict(Conflict):
     def end_duplicate(self) -> Any:
         """Do what `on_conflict` says for a message that was a duplicate when it was sent."""
         self.error = AlreadyRunning(self.name, self.call.message.duplicate_of)
-        if self.call.message.has_queue and self._may_retry:
-            self._send_again()
         return super().settle()
 
     @property

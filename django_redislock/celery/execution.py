@@ -57,7 +57,8 @@ class TaskExecution(Execution):
             self._refuse_if_replaced()
             if message.queue_lock != queue_lock_name:  # the arguments have changed since
                 self._release_queue_lock(self.single.lock(message.queue_lock))
-        if message.is_duplicate:
+        # Another task can pass its headers on to a task that takes no queue lock.
+        if locking.when_sent and message.is_duplicate:
             return self._conflict(queue_lock_name).end_duplicate()
         if not locking.while_running:
             return self._run_after_queue(name)
@@ -73,7 +74,6 @@ class TaskExecution(Execution):
         """Whether the task had a queue lock and was not replaced, or began before and its process
         was killed. It then runs later instead of being skipped."""
         options = self.single.options
-        # Another task can pass its headers on to a task that takes no queue lock.
         keeps_queue_lock = options.locking.when_sent and options.on_conflict != "replace"
         return self.call.may_have_run or bool(keeps_queue_lock and self.call.message.queue_lock)
 

@@ -659,6 +659,15 @@ def test_a_duplicate_that_was_sent_completes_without_running(app, name, signals,
     assert signals == [("skipped", "own", "first")]
 
 
+def test_the_header_of_a_duplicate_is_ignored_by_a_task_without_a_queue_lock(app, name):
+    @app.task(name=f"tests.{name}")
+    @single_instance(key=name, on_conflict="retry")
+    def work():
+        return "ran"
+
+    assert run_message(app, work, headers={DUPLICATE: "first"}) == "ran"
+
+
 def test_a_traced_task_is_retried_no_more_often_than_max_retries(app, name, sent):
     @app.task(name=f"tests.{name}")
     @single_instance(key=name, on_conflict="retry", max_retries=1)

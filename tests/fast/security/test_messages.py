@@ -2,6 +2,7 @@
 beside another, and none of them breaks what looks at it."""
 
 import contextlib
+import json
 import logging
 import math
 import threading
@@ -14,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from django_redislock import AlreadyRunning, locks, single_instance
-from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, PLACE
+from django_redislock.celery.message import AGAIN, CONFLICTS, DUPLICATE, OURS, PLACE, Message
 from tests.lock_tools import start
 
 from .forging import json_values, texts
@@ -147,7 +148,19 @@ LONGEST_KEPT = 3600 + 600
 """Seconds: queue_timeout and retry_backoff_max by default."""
 
 extreme = st.sampled_from([math.inf, -math.inf, math.nan, 1e18, 3e8, 10**18, "x" * 100_000])
+extreme |= st.sampled_from([json.loads("[" * 900 + "]" * 900), {str(n): [n] for n in range(9000)}])
 forged = st.dictionaries(st.sampled_from(FORGED), extreme | json_values, max_size=5)
+
+
+def test_everything_that_is_read_from_a_request_is_forged():
+    read = set()
+
+    class Request:
+        def __getattr__(self, name):
+            read.add(name)
+
+    Message.of(Request())
+    assert read == READ
 
 
 def execute_forged(task, attributes):
@@ -176,9 +189,26 @@ def is_later_run(task):
 @example(KEPT_TASKS[0], {"redislock_duplicate": {"a": 1}})
 def test_nothing_is_held_after_a_forged_message(task, attributes):
     execute_forged(task, attributes)
-    assert locks.get(KEPT) is None
     assert not list(locks.active(f"{KEPT}*"))
     assert is_later_run(task)
+    assert not list(locks.active(f"{KEPT}*"))
+
+
+@fuzzed(30)
+@given(st.sampled_from(KEPT_TASKS[1:]), forged)
+@example(KEPT_TASKS[1], {PLACE: KEPT, "id": None})
+@example(KEPT_TASKS[2], {PLACE: KEPT, AGAIN: True, "redislock_duplicate": "queued"})
+@example(KEPT_TASKS[3], {PLACE: f"{KEPT}:queued", "retries": 1})
+def test_a_forged_message_does_not_affect_a_queued_one(task, attributes):
+    task.apply_async(task_id="queued")
+    before = list(locks.active(f"{KEPT}*"))
+    execute_forged(task, attributes)
+    assert [(info.name, info.token) for info in locks.active(f"{KEPT}*")] == [
+        (info.name, info.token) for info in before
+    ]
+    ran.clear()
+    assert execute(task, "queued", headers={PLACE: before[0].name}) is None
+    assert ran == [None]
     assert not list(locks.active(f"{KEPT}*"))
 
 

@@ -3,7 +3,13 @@
 `celery -A tests.full.workers.pool_app worker`.
 """
 
+import fcntl
 import os
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
 
 from django_redislock import single_instance
 from django_redislock.celery import current_lock
@@ -41,6 +47,14 @@ def leased(self, run):
     return current_lock().lost
 
 
+@app.task(bind=True)
+@single_instance(key="pool:{run}", timeout=60, limit=2)
+def shared(self, run):
+    """Hold one of two places of the lock until the test lets go."""
+    wait(self, run)
+    note(run, "end", current_lock().lost)
+
+
 @app.task
 @single_instance(key="pool:{run}", timeout=1, on_lost="abort")
 def watchful(run):
@@ -70,3 +84,30 @@ interrupted = waiting_task("interrupted", key="pool:{run}", timeout=1, on_lost="
 late = waiting_task(
     "late", {"acks_late": True, "reject_on_worker_lost": True}, key="late:{run}", timeout=60
 )
+
+
+def killed_task(name: str, mode: str = "while_executing", **options: Any) -> Any:
+    """Return a task whose message survives its pool process, and whose work the kernel watches."""
+
+    def body(self, run, account):
+        # The kernel unlocks the file as soon as the process is dead.
+        with (Path(tempfile.gettempdir()) / f"{run}-{account}").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                note(run, "overlap", self.request.id)
+            note(run, "begin", self.request.id, os.getpid())
+            time.sleep(random.uniform(0, 0.1))
+        return "ran"
+
+    late = {"acks_late": True, "reject_on_worker_lost": True}
+    make = app.task(bind=True, name=f"tests.killed.{name}", **late)
+    decorate = single_instance(key="{run}:{account}", mode=mode, timeout=60, **options)
+    return make(decorate(body)) if mode == "while_executing" else decorate(make(body))
+
+
+killed = [
+    killed_task("waiting", on_conflict="wait"),
+    killed_task("retried", on_conflict="retry", countdown=0.05),
+    killed_task("queued", mode="until_executed"),
+]

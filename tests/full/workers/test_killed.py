@@ -1,0 +1,112 @@
+"""Pool processes are killed at random moments while many tasks run."""
+
+import os
+import random
+import subprocess
+import threading
+from collections import Counter
+from contextlib import closing, suppress
+from typing import Self
+
+import psutil
+import pytest
+
+from django_redislock import locks
+from tests.celery_worker import UNSHARE, Run, running_worker
+from tests.tools import wait_until
+
+from .pool_app import killed, shared
+from .test_deaths import FREE_WITHIN
+
+pytestmark = [pytest.mark.celery, pytest.mark.timeout(1800)]
+
+TASKS = int(os.environ.get("TESTS_KILLED_TASKS", "300"))
+
+ACCOUNTS = 8
+
+ROUNDS = int(os.environ.get("TESTS_NAMESPACE_ROUNDS", "6"))
+
+
+def can_unshare():
+    with suppress(FileNotFoundError):
+        return subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode == 0
+    return False
+
+
+class Killer(threading.Thread):
+    """Kills a pool process of a worker every now and then."""
+
+    def __init__(self, worker) -> None:
+        super().__init__()
+        self.pids: set[str] = set()
+        self._worker, self._ended = worker, threading.Event()
+
+    def run(self) -> None:
+        worker = psutil.Process(self._worker.process.pid)
+        while not self._ended.wait(random.uniform(0.02, 0.3)):
+            # An error of one that ends meanwhile is no concern of the test.
+            with suppress(psutil.NoSuchProcess, IndexError):
+                process = random.choice(worker.children())
+                process.kill()
+                self.pids.add(str(process.pid))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self.join()
+
+
+def test_tasks_whose_processes_are_killed_run_one_at_a_time_and_none_is_lost(tmp_path, run):
+    options = {"environment": {"TMPDIR": str(tmp_path)}}
+    with running_worker(tmp_path, app="tests.full.workers.pool_app", **options) as worker:
+        results = {}
+        with Killer(worker) as killer:
+            while len(results) < TASKS:
+                account = random.randrange(ACCOUNTS)
+                result = worker.send(random.choice(killed), run.id, account)
+                results[result.id] = result  # a duplicate has the result of another task
+            wait_until(
+                lambda: all(result.ready() for result in results.values()),
+                timeout=60 + TASKS * 0.2,
+                interval=0.5,
+            )
+        assert {result.get() for result in results.values()} == {"ran"}
+        wait_until(lambda: not [*locks.active(f"{run.id}:*")], timeout=5)
+    assert run.notes("overlap") == []
+    begun = Counter()
+    for _, task_id, pid in map(str.split, run.notes("begin")):
+        begun[task_id] += pid not in killer.pids  # it can have ended, unknown to Celery
+    assert {task_id: count for task_id, count in begun.items() if count > 1} == {}
+
+
+@pytest.mark.skipif(not can_unshare(), reason="no permission for PID namespaces")
+def test_only_the_lock_of_the_dead_process_of_two_with_equal_hosts_pids_and_tasks_is_released(
+    tmp_path,
+):
+    options = {"app": "tests.full.workers.pool_app", "concurrency": 1, "namespace": True}
+    rounds_with_equal_pids = 0
+    with running_worker(tmp_path, **options) as one, running_worker(tmp_path, **options) as other:
+        for number in range(ROUNDS):
+            dying, living = (one, other) if number % 2 else (other, one)
+            with closing(Run()) as run:
+                living.send(shared, run.id, task_id=run.id)
+                run.wait_for("begin")
+                [living_holder] = holders(run)
+                dying.send(shared, run.id, task_id=run.id)
+                run.wait_for("begin", 2)
+                rounds_with_equal_pids += len({holder.pid for holder in holders(run)}) == 1
+                dying.main.children()[0].kill()
+                wait_until(lambda run=run: len(holders(run)) == 1, timeout=FREE_WITHIN)
+                assert holders(run) == [living_holder]
+                run.go()
+                assert run.wait_for("end") == ["end False"]
+                wait_until(lambda run=run: not holders(run), timeout=FREE_WITHIN)
+    assert rounds_with_equal_pids
+
+
+def holders(run):
+    info = locks.get(f"pool:{run.id}")
+    return [holding.holder for holding in info.holders] if info else []
