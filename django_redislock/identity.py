@@ -190,39 +190,33 @@ def info_text(
     if task is None and celery and (running := celery.current_task):
         task = running.name, running.request.id
     task_name, task_id = task or (None, None)
-    return _info_json(
-        os.getpid(),
-        thread[:MAX_FIELD_CHARACTERS],
-        task_name,
-        # The sender can choose an id that is not a str, such as a UUID.
-        None if task_id is None else recorded_id(str(task_id)),
-        _to_json(metadata) if metadata else "{}",
-        renewed,
-        on_conflict,
+    # The sender can choose an id that is not a str, such as a UUID.
+    task_id = None if task_id is None else recorded_id(str(task_id))
+    # history.lua finds the metadata by this order.
+    return (
+        f"{_holder_json(os.getpid(), thread[:MAX_FIELD_CHARACTERS], task_name)}"
+        f',"task_id":{_to_json(task_id)},"metadata":{_to_json(metadata) if metadata else "{}"}'
+        f",{_options_json(renewed, on_conflict)}"
     )
 
 
 @lru_cache(maxsize=64)
-def _info_json(
-    pid: int,
-    thread: str,
-    task_name: str | None,
-    task_id: str | None,
-    metadata_json: str,
-    renewed: Renewal,
-    on_conflict: str,
-) -> str:
+def _holder_json(pid: int, thread: str, task_name: str | None) -> str:
+    """Return the beginning of the payload, which is the same for all executions of a task."""
     holder = {
         "host": host()[:MAX_FIELD_CHARACTERS],
         "pid": pid,
         "process": process_id(),
         "thread": thread,
         "task_name": task_name,
-        "task_id": task_id,
     }
-    options = {"renewed": renewed, "on_conflict": on_conflict}
-    # history.lua finds the metadata by this order.
-    return f'{_to_json(holder)[:-1]},"metadata":{metadata_json},{_to_json(options)[1:]}'
+    return _to_json(holder)[:-1]
+
+
+@lru_cache(maxsize=64)
+def _options_json(renewed: Renewal, on_conflict: str) -> str:
+    """Return the end of the payload."""
+    return _to_json({"renewed": renewed, "on_conflict": on_conflict})[1:]
 
 
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
@@ -291,7 +285,7 @@ _from_json = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite).decod
 
 
 def _after_fork() -> None:
-    _info_json.cache_clear()
+    _holder_json.cache_clear()
     process_id()
 
 

@@ -129,7 +129,7 @@ def is_signed(holding: Holding, lock_name: str, task_name: str) -> bool:
 
 def marked(function: Callable[..., Any]) -> Single | None:
     """Return how a decorated function runs as a single instance, also inside other wrappers."""
-    return _mark_of(unwrap(function, stop=lambda inner: _mark_of(inner) is not None))
+    return _mark_of(function) or _mark_of(unwrap(function, stop=lambda each: bool(_mark_of(each))))
 
 
 def _mark_of(function: object) -> Single | None:
