@@ -12,7 +12,6 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.dispatch import receiver
 
 from django_redislock import single_instance
-from django_redislock.celery import current_lock
 from django_redislock.signals import task_replaced, task_skipped
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -127,21 +126,6 @@ def sends_itself_again(self, run):
     raise retry
 
 
-@app.task
-@single_instance(key="long:{run}", timeout=3)
-def stopped(run):
-    """Wait until the lock is lost and return whether it is."""
-    lock = current_lock()
-    note(run, "pid", os.getpid(), lock.lost)
-    wait_for_go(run)
-    with notes() as client:
-        for _ in range(100):
-            if lock.lost:
-                break
-            client.blpop([f"{run}:never"], 0.1)
-    return lock.lost
-
-
 @app.task(bind=True)
 @single_instance(key="long:{run}", timeout=1, on_lost="abort")
 def aborted(self, run):
@@ -156,7 +140,6 @@ LONG = {"key": "long:{run}", "timeout": 60}
 
 long = waiting_task("long", **LONG)
 long_waiting = waiting_task("long_waiting", on_conflict="wait", **LONG)
-long_with_cooldown = waiting_task("long_with_cooldown", at_least_for=3, **LONG)
 stubborn = waiting_task("stubborn", {"acks_late": True, "reject_on_worker_lost": True}, **LONG)
 outliving = waiting_task(
     "outliving",

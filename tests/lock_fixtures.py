@@ -1,9 +1,11 @@
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
 from django_redislock import LockManager, locks
+from django_redislock.signals import task_skipped
 from django_redislock.testing import EmbeddedServer
 
 from .fake_clock import FakeClock
@@ -66,3 +68,16 @@ def proxied(alias_on, own_server) -> Iterator[tuple[LockManager, Proxy]]:
 def moving_clock(monkeypatch) -> FakeClock:
     """The clock of the holders, which the test moves forward."""
     return FakeClock(monkeypatch)
+
+
+@pytest.fixture
+def skipped() -> Iterator[list[dict[str, Any]]]:
+    """The arguments of each signal about a skipped task."""
+    received = []
+
+    def listen(**facts):
+        received.append(facts)
+
+    task_skipped.connect(listen)
+    yield received
+    task_skipped.disconnect(listen)

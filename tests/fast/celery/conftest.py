@@ -8,7 +8,7 @@ from celery.signals import after_task_publish
 from django_redislock import locks
 from django_redislock.signals import task_replaced, task_skipped
 from tests.celery_worker import run, worker  # noqa: F401
-from tests.lock_fixtures import moving_clock  # noqa: F401
+from tests.lock_fixtures import moving_clock, skipped  # noqa: F401
 
 from .tools import held_by, own_app
 
@@ -54,17 +54,17 @@ def signals():
     """The tasks that the signals reported as skipped or replaced, and because of which task."""
     received = []
 
-    def skipped(task_id, holder_task_id, **_):
+    def note_skipped(task_id, holder_task_id, **_):
         received.append(("skipped", task_id, holder_task_id))
 
-    def replaced(task_id, by_task_id, **_):
+    def note_replaced(task_id, by_task_id, **_):
         received.append(("replaced", task_id, by_task_id))
 
-    task_skipped.connect(skipped)
-    task_replaced.connect(replaced)
+    task_skipped.connect(note_skipped)
+    task_replaced.connect(note_replaced)
     yield received
-    task_skipped.disconnect(skipped)
-    task_replaced.disconnect(replaced)
+    task_skipped.disconnect(note_skipped)
+    task_replaced.disconnect(note_replaced)
 
 
 @pytest.fixture

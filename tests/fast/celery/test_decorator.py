@@ -33,33 +33,8 @@ NAME = "tests:place"
 
 
 @pytest.fixture
-def held_elsewhere():
-    """Hold the lock `NAME` in another thread."""
-    ready, done = threading.Event(), threading.Event()
-
-    def hold():
-        with locks.lock(NAME, timeout=5):
-            ready.set()
-            done.wait(60)
-
-    holder = start(hold)
-    assert ready.wait(60)
-    yield locks.get(NAME)
-    done.set()
-    holder.result(60)
-
-
-@pytest.fixture
-def skips():
-    """What the signal `task_skipped` told."""
-    told = []
-
-    def listen(**facts):
-        told.append(facts)
-
-    task_skipped.connect(listen)
-    yield told
-    task_skipped.disconnect(listen)
+def held(hold):
+    hold(NAME, timeout=5)
 
 
 class TestBelow:
@@ -120,11 +95,7 @@ class TestBelow:
 REFUSED = [
     ({"mode": "until_executed"}, TypeError, "mode='until_executed' .* goes above the task"),
     ({"mode": "until_done"}, ValueError, "mode='until_done' is not one of 'while_exec"),
-    (
-        {"mode": "until_executed", "on_conflict": "wait"},
-        ValueError,
-        "on_conflict='wait' requires mode='while_executing'. With mode='until_executed' .*'skip'",
-    ),
+    ({"mode": "until_executed", "on_conflict": "wait"}, ValueError, "'until_executed' .*'skip'"),
     ({"mode": "until_executing", "hold_on_retry": True}, ValueError, "hold_on_retry=True has no"),
     ({"hold_on_retry": 1}, TypeError, "hold_on_retry must be .*1"),
     ({"queue_timeout": 60}, ValueError, "queue_timeout=60 .* hold_on_retry"),
@@ -142,11 +113,7 @@ REFUSED = [
     ({"key": "{b}"}, ImproperlyConfigured, r"key='\{b\}'.*account_id"),
     ({"blocking_timeout": 5}, ValueError, "blocking_timeout=5 requires on_conflict='wait'"),
     ({"countdown": 5}, ValueError, "countdown=5 requires on_conflict='retry'"),
-    (
-        {"max_retries": 5, "on_conflict": "wait"},
-        ValueError,
-        "max_retries=5 .*'retry', not .*'wait",
-    ),
+    ({"max_retries": 5, "on_conflict": "wait"}, ValueError, "=5 .*'retry', not .*'wait"),
     ({"max_retries": True, "on_conflict": "retry"}, TypeError, "max_retries .*True"),
     ({"max_retries": -1, "on_conflict": "retry"}, ValueError, "max_retries .*-1"),
     ({"countdown": -1, "on_conflict": "retry"}, ValueError, "countdown .*-1"),
@@ -320,7 +287,7 @@ class TestAbove:
                 task.delay(*args)
 
     def test_a_task_that_locks_only_while_it_runs_is_sent_as_often_as_wanted(
-        self, app, name, skips
+        self, app, name, skipped
     ):
         @single_instance(key=f"{name}:{{account_id}}")
         @app.task(bind=True, name=f"tests.{name}", autoretry_for=(KeyError,))
@@ -332,7 +299,7 @@ class TestAbove:
         assert held_by(name) == {}
         assert run_message(app, work, 7) == f"{name}:7"
         assert start(lambda: self.run_while_held(app, work, f"{name}:7")).result(60) is None
-        assert [facts["args"] for facts in skips] == [(7,)]
+        assert [facts["args"] for facts in skipped] == [(7,)]
 
     @staticmethod
     def run_while_held(app, work, lock_name):
@@ -407,7 +374,7 @@ class TestCurrentLock:
 
 
 class TestConflict:
-    def test_skip_returns_none_with_one_warning_and_a_signal(self, held_elsewhere, skips, caplog):
+    def test_skip_returns_none_with_one_warning_and_a_signal(self, held, skipped, caplog):
         @single_instance(key=NAME)
         def work(number, *, fast):
             raise AssertionError("it ran")
@@ -416,14 +383,14 @@ class TestConflict:
         [record] = caplog.records
         assert (record.name, record.levelno) == ("django_redislock", logging.WARNING)
         name = f"{work.__module__}.{work.__qualname__}"
-        holder = f"{socket.gethostname()}:{os.getpid()} ({held_elsewhere.holder.thread})"
+        holder = f"{socket.gethostname()}:{os.getpid()}"
         assert record.getMessage() == f"Call skipped: task={name} name={NAME!r} holder={holder!r}"
-        [facts] = skips
+        [facts] = skipped
         assert (facts["sender"], facts["name"]) == (work, NAME)
         assert (facts["task_id"], facts["holder_task_id"]) == (None, None)
         assert (facts["args"], facts["kwargs"]) == ((1,), {"fast": True})
 
-    def test_an_argument_is_not_compared_with_the_task(self, app, held_elsewhere, skips):
+    def test_an_argument_is_not_compared_with_the_task(self, app, held, skipped):
         class Array:  # as of NumPy
             def __eq__(self, other):
                 raise ValueError("its truth value is ambiguous")
@@ -437,11 +404,11 @@ class TestConflict:
         array = Array()
         result = work.apply((array,))
         assert (result.get(), result.state) == (None, "SUCCESS")
-        [facts] = skips
+        [facts] = skipped
         assert (facts["sender"].name, facts["task_id"]) == (work.name, result.id)
         assert facts["args"][0] is array
 
-    def test_an_error_of_a_receiver_of_the_signal_changes_nothing(self, held_elsewhere):
+    def test_an_error_of_a_receiver_of_the_signal_changes_nothing(self, held):
         def fail(**facts):
             raise RuntimeError("receiver")
 
@@ -451,7 +418,7 @@ class TestConflict:
         finally:
             task_skipped.disconnect(fail)
 
-    def test_raise_says_who_holds(self, held_elsewhere):
+    def test_raise_says_who_holds(self, held):
         with pytest.raises(AlreadyRunning) as caught:
             single_instance(key=NAME, on_conflict="raise")(lambda: 1)()
         assert isinstance(caught.value, LockError)
@@ -522,7 +489,7 @@ class TestConflict:
         second.result(60)
         assert order == ["first", "second"]
 
-    def test_retry_where_there_is_no_queue_raises_at_once(self, app, held_elsewhere):
+    def test_retry_where_there_is_no_queue_raises_at_once(self, app, held):
         @app.task
         @single_instance(key=NAME, on_conflict="retry")
         def work(): ...

@@ -441,6 +441,11 @@ def lock_with_limit(name, limit):
     return locks.lock(name) if limit is None else locks.semaphore(name, limit)
 
 
+def queue_under_limit(task, name, limit):
+    lock = QueueLock(lock_with_limit(name, limit), queue_lock_token("own"), (task.name, "own"))
+    assert lock.acquire(60)
+
+
 @pytest.mark.parametrize(("before", "now"), LIMITS)
 @pytest.mark.parametrize(
     ("mode", "options"),
@@ -449,9 +454,7 @@ def lock_with_limit(name, limit):
 def test_a_task_that_was_sent_under_another_limit_runs(app, name, mode, options, before, now):
     task = make_task(app, name, mode, limit=now, **options)
     kept = f"{name}:queued" if mode == "until_and_while_executing" else name
-    QueueLock(lock_with_limit(kept, before), queue_lock_token("own"), (task.name, "own")).acquire(
-        60
-    )
+    queue_under_limit(task, kept, before)
     assert run_message(app, task, headers={PLACE: kept}) == "ran"
     wait_until(lambda: held_by(name) == {})
 
@@ -459,9 +462,7 @@ def test_a_task_that_was_sent_under_another_limit_runs(app, name, mode, options,
 @pytest.mark.parametrize(("before", "now"), LIMITS)
 def test_a_queue_lock_of_another_limit_makes_a_task_a_duplicate(app, name, before, now):
     task = make_task(app, name, limit=now)
-    QueueLock(lock_with_limit(name, before), queue_lock_token("own"), (task.name, "own")).acquire(
-        60
-    )
+    queue_under_limit(task, name, before)
     assert task.delay().id == "own"
 
 

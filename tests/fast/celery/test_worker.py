@@ -28,21 +28,12 @@ def is_free(name):
     return locks.get(name) is None
 
 
-def test_the_lock_is_held_while_the_task_runs(worker, run, name):
-    result = worker.send(tasks.long, run.id)
-    pid = pid_of(run)
-    info = locks.get(name)
-    holder = info.holder
-    assert (holder.task_id, holder.task_name, holder.pid) == (result.id, tasks.long.name, pid)
-    assert info.timeout == 60
-    run.go()
-    assert outcome(result) == "ran"
-    wait_until(lambda: is_free(name))
-
-
 def test_a_task_that_meets_a_running_one_is_skipped(worker, run, name):
     first = worker.send(tasks.long, run.id)
-    pid_of(run)
+    pid, info = pid_of(run), locks.get(name)
+    holder = info.holder
+    assert (holder.task_id, holder.task_name, holder.pid) == (first.id, tasks.long.name, pid)
+    assert info.timeout == 60
     second = worker.send(tasks.long, run.id)
     assert outcome(second) is None
     assert second.state == "SUCCESS"
@@ -50,6 +41,7 @@ def test_a_task_that_meets_a_running_one_is_skipped(worker, run, name):
     assert wait_until(lambda: worker.logged("skipped", "WARNING", name, second.id, first.id))
     run.go()
     assert outcome(first) == "ran"
+    wait_until(lambda: is_free(name))
 
 
 def test_a_task_meets_an_instance_of_the_testing_kit(worker, run):
@@ -60,36 +52,12 @@ def test_a_task_meets_an_instance_of_the_testing_kit(worker, run):
     assert outcome(worker.send(tasks.skipping, run.id)) == "ran"
 
 
-def test_until_executed_holds_the_queue_lock_from_sending_to_the_end(worker, run):
-    task, name = tasks.queued["until_executed"], f"queued:{run.id}"
-    first = worker.send(task, run.id)
-    assert worker.send(task, run.id).id == first.id
-    pid_of(run)
-    assert locks.get(name).holder.task_id == first.id
-    assert worker.send(task, run.id).id == first.id
-    run.go()
-    assert outcome(first) == "ran"
-    wait_until(lambda: is_free(name))
-    second = worker.send(task, run.id)
-    run.go()
-    assert outcome(second) == "ran"
-    assert second.id != first.id
-    wait_until(lambda: is_free(name))
-
-
 def test_the_worker_releases_the_lock_of_a_killed_process(worker, run, name):
     result = worker.send(tasks.long, run.id)
     worker.kill_child(pid_of(run), result.id)
     wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
     assert type(outcome(result)).__name__ == "WorkerLostError"
     wait_until(lambda: worker.logged(result.id, "Lock released for dead process"))
-
-
-def test_a_hard_time_limit_releases_the_lock(worker, run, name):
-    result = worker.send(tasks.long, run.id, time_limit=1)
-    pid_of(run)
-    assert type(outcome(result)).__name__ == "TimeLimitExceeded"
-    wait_until(lambda: is_free(name), timeout=FREE_WITHIN)
 
 
 def test_a_task_that_loses_its_lock_is_aborted(worker, run, name):

@@ -3,7 +3,6 @@
 import time
 import uuid
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,14 +165,6 @@ class Case:
 
     def state(self, state: str) -> None:
         wait_until(lambda: self.result.state == state, timeout=60)
-
-
-def all_freed(cases: Iterable[Case], since: float, within: float) -> dict[str, float]:
-    """After how many seconds nothing was held any more, for each mode."""
-    cases = list(cases)
-    with ThreadPoolExecutor(len(cases)) as pool:
-        seconds = pool.map(lambda case: case.freed(since, within), cases)
-        return {case.mode: each for case, each in zip(cases, seconds, strict=True)}
 
 
 def deliver_again(*results: AsyncResult) -> None:

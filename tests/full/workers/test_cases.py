@@ -7,6 +7,7 @@ import gc
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ from tests.celery_worker import MARKS, outcome
 from tests.tools import wait_until
 
 from . import cases_app as tasks
-from .cases import QUEUED, REQUEUED, RUNNING, Case, CasesWorker, all_freed, deliver_again
+from .cases import QUEUED, REQUEUED, RUNNING, Case, CasesWorker, deliver_again
 from .cases_app import MODES, PAUSE, SHORT_LEASE
 
 pytestmark = [*MARKS, pytest.mark.parametrize("mode", MODES)]
@@ -251,54 +252,32 @@ def test_killed_child(case, cell):
         case.worker.wait_for_log(case.id, "Lock released for dead process")
 
 
-@pytest.fixture(scope="module")
-def after_a_workers_death(start_worker, worker):
-    """For each mode, after how many seconds all was free, and what the task returned then."""
-    dead = start_worker()
-    cases = {mode: Case(mode, dead, "late_short") for mode in MODES}
-    for case in cases.values():
-        case.start()
-    dead.kill()
-    freed = all_freed(cases.values(), time.monotonic(), within=SHORT_LEASE + 0.5)
-    worker.consume(dead.queue)
-    deliver_again(*(case.result for case in cases.values()))
-    found = {mode: (freed[mode], case.ends(times=2)) for mode, case in cases.items()}
-    for case in cases.values():
-        case.close()
-    return found
-
-
-def test_killed_worker(after_a_workers_death, cell, mode):
+def test_killed_worker(start_worker, worker, cell, mode):
     """SIGKILL of the whole worker, under `timeout=2` and `acks_late`."""
-    seconds, answer = after_a_workers_death[mode]
-    assert answer == "ran"
+    dead = start_worker()
+    with closing(Case(mode, dead, "late_short")) as case:
+        case.start()
+        dead.kill()
+        seconds = case.freed(since=time.monotonic(), within=SHORT_LEASE + 0.5)
+        worker.consume(dead.queue)
+        deliver_again(case.result)
+        assert case.ends(times=2) == "ran"
     work = "runs again after `visibility_timeout`"
     cell(lock="the lease expires", within=seconds, work=work)
 
 
-@pytest.fixture(scope="module")
-def after_a_warm_shutdown(start_worker):
-    """For each mode, how long after its end all was free, and what the task returned."""
+def test_warm_shutdown(start_worker, cell, mode):
+    """SIGTERM to the worker while it runs."""
     worker = start_worker()
-    cases = {mode: Case(mode, worker) for mode in MODES}
-    for case in cases.values():
+    with closing(Case(mode, worker)) as case:
         case.start()
-    worker.process.terminate()
-    worker.wait_for_log("Warm shutdown")
-    found = {}
-    for mode, case in cases.items():
+        worker.process.terminate()
+        worker.wait_for_log("Warm shutdown")
         assert case.held() == RUNNING[mode]
         began = case.go()
-        found[mode] = (case.freed(since=began), outcome(case.result))
-        case.close()
-    assert worker.process.wait(60) == 0
-    return found
-
-
-def test_warm_shutdown(after_a_warm_shutdown, cell, mode):
-    """SIGTERM to the worker while it runs."""
-    seconds, answer = after_a_warm_shutdown[mode]
-    assert answer == "ran"
+        seconds = case.freed(since=began)
+        assert outcome(case.result) == "ran"
+        assert worker.process.wait(60) == 0
     cell(lock="held until the task ends, then released", within=seconds, work="done")
 
 

@@ -1,9 +1,5 @@
 """Duplicates and conflicts with a real worker, beyond those of `tests/fast/celery`."""
 
-import os
-import signal
-import threading
-
 import pytest
 from celery import chain
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError
@@ -63,22 +59,6 @@ def test_a_retry_that_meets_its_own_first_execution_is_not_skipped(worker, run):
     run.wait_for("begin", 2)
     assert outcome(result) == "ran again"
     assert not run.notes("skipped")
-
-
-def test_a_suspended_process_sees_that_its_lock_is_lost(worker, run):
-    result = worker.send(tasks.stopped, run.id)
-    _, pid, lost = run.wait_for("pid")[0].split()
-    assert lost == "False"
-    os.kill(int(pid), signal.SIGSTOP)
-    try:
-        # Its lease of 3 s expires, and another acquires the lock.
-        with locks.lock(f"long:{run.id}", blocking_timeout=5):
-            threading.Event().wait(3)  # the process is suspended for twice its lease
-    finally:
-        os.kill(int(pid), signal.SIGCONT)
-    run.go()
-    assert outcome(result) is True
-    wait_until(lambda: worker.logged("Lock lost while the task ran", run.id, result.id), timeout=5)
 
 
 def test_a_newer_task_replaces_a_queued_one(worker, run):

@@ -1,7 +1,5 @@
 """A pool process dies while its task holds a lock with a lease of a minute."""
 
-import json
-
 import psutil
 import pytest
 from celery import Task
@@ -65,38 +63,6 @@ def test_a_waiter_acquires_the_lock_and_keeps_it(worker, run):
     run.go()
     assert outcome(waiter) == "ran"
     assert freed(f"long:{run.id}")
-
-
-def test_the_lock_of_another_process_with_the_same_host_pid_and_task_stays(
-    worker, run, other_run, redis_server
-):
-    """Two containers can have the same host name and pids, and a task can be redelivered."""
-    worker.send(tasks.long, run.id)
-    task_id, pid = begun(run)
-    name = f"long:{run.id}"
-    [key] = redis_server.scan_iter(f"*:lock:{name}")
-    [(field, record)] = redis_server.hscan_iter(key, match="h:*")
-    *numbers, info = record.split(" ", 6)
-    holder = json.loads(info)
-    assert holder["pid"] == pid
-    holder["process"] = "0123456789abcdef"
-    redis_server.hset(key, field, " ".join([*numbers, json.dumps(holder)]))
-    worker.kill_child(pid, task_id)
-    # The worker looks at dead processes in the order of their deaths.
-    worker.send(tasks.long, other_run.id)
-    other_id, other_pid = begun(other_run)
-    worker.kill_child(other_pid, other_id)
-    assert freed(f"long:{other_run.id}")
-    assert locks.get(name).holder.process == "0123456789abcdef"
-    locks.force_release(name)
-
-
-def test_a_cooldown_outlives_the_process(worker, run):
-    worker.send(tasks.long_with_cooldown, run.id)
-    task_id, pid = begun(run)
-    worker.kill_child(pid, task_id)
-    wait_until(lambda: locks.get(f"long:{run.id}").state == "cooldown", timeout=FREE_WITHIN)
-    wait_until(lambda: locks.get(f"long:{run.id}") is None)
 
 
 @pytest.fixture
