@@ -1,18 +1,28 @@
-"""The delivery of a message to a single-instance task, and the call that it is for."""
+"""A single-instance task of Celery, a message that is delivered to it, and a call of it."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
+from celery import Task
+
 from django_redislock.tasks.call import Call
+from django_redislock.tasks.single import marked
 
 from .message import NO_MESSAGE, Message
 
 if TYPE_CHECKING:
-    from celery import Task
     from celery.result import AsyncResult
+
+    from django_redislock.tasks.single import Single
+
+
+def single_of(task: Task[..., Any]) -> Single | None:
+    """Return how a task runs as a single instance, or None if it does not."""
+    return marked(task.run)
 
 
 @dataclass(eq=False, slots=True)
@@ -125,3 +135,24 @@ def call_now(task: Task[..., Any], call: Call) -> TaskCall:
         delivery=delivery,
         message=message,
     )
+
+
+def call_of(
+    single: Single, task: Task[..., Any], task_id: str | None, args: Any, kwargs: Any
+) -> TaskCall:
+    """Return the call of a task that is sent.
+
+    It leaves out keyword arguments that a task class adds to its messages, and removes before it
+    calls the function.
+    """
+    # Software that traces tasks can have wrapped the task's method.
+    body = unwrap(task.run, stop=ismethod)
+    sees_itself = not single.above and isinstance(getattr(body, "__self__", None), Task)
+    first = (task,) if sees_itself else ()
+    parameters = single.signature.parameters
+    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+    known = {
+        name: value for name, value in (kwargs or {}).items() if takes_any or name in parameters
+    }
+    all_args = (*first, *(args or ()))
+    return TaskCall(task.run, all_args, known, task.name, task_id or "", len(first), task=task)

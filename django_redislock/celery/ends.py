@@ -4,22 +4,17 @@ The task was revoked, has expired, or failed before its function was called. The
 learns of it releases the queue lock.
 """
 
-import logging
+from functools import partial
 from typing import Any
 
 from celery.signals import task_failure, task_postrun, task_prerun, task_revoked
 from celery.states import RETRY
-from redis.exceptions import RedisError
 
 from django_redislock.tasks.single import Single
-from django_redislock.text import error_text, printable
 
-from .delivery import TaskCall, begin_delivery, end_delivery
+from .delivery import TaskCall, begin_delivery, call_of, end_delivery, single_of
 from .execution import look_back, runs_again_in
 from .message import Message
-from .single import call_of, single_of
-
-logger = logging.getLogger("django_redislock")
 
 
 @task_prerun.connect
@@ -56,16 +51,8 @@ def release_queue_lock_of(task: Any, message: Message) -> None:
     single = single_of(task)
     if single is None or not (single.options.locking.when_sent or single.options.holds_on_retry):
         return
-    try:
-        call = call_of(single, task, message.task_id, message.args, message.kwargs)
-        for name in _names(single, call, message):
-            single.queue_lock(single.lock(name), call).release()
-    except Exception as error:
-        logger.error(
-            "Queue lock not released: task=%s[%s] error=%s",
-            *(task.name, printable(message.task_id), error_text(error)),
-            exc_info=not isinstance(error, RedisError),
-        )
+    call = call_of(single, task, message.task_id, message.args, message.kwargs)
+    single.release_queue_locks(call, partial(_names, single, call, message))
 
 
 def _names(single: Single, call: TaskCall, message: Message) -> set[str]:

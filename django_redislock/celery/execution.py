@@ -5,29 +5,28 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from celery.app.autoretry import add_autoretry_behaviour
 from celery.exceptions import Ignore, Reject, Retry
 from celery.states import REVOKED, SUCCESS
-from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.tasks.call import Call, runs_under
 from django_redislock.tasks.execution import Execution
 
 from .conflict import TaskConflict
-from .delivery import Delivery, TaskCall
-from .single import call_of, with_autoretry
+from .delivery import Delivery, TaskCall, call_of
+from .message import Message, seconds_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from celery import Task
 
     from django_redislock.lock_types import BaseLock, QueueLock
     from django_redislock.tasks.single import Single
-
-    from .message import Message
 
 logger = logging.getLogger("django_redislock")
 
@@ -169,7 +168,9 @@ class TaskExecution(Execution):
 def runs_again_in(delivery: Delivery, error: object) -> float | None:
     """Return the seconds until a task that ended with `error` runs again. None if never."""
     if isinstance(error, Retry):  # the retry was sent before it was raised
-        return _seconds_until(error.when, delivery.task) if delivery.message.has_queue else None
+        if not delivery.message.has_queue:
+            return None
+        return max(0.0, seconds_until(error.when, delivery.task.app) or 0.0)
     if isinstance(error, Reject):
         # A message that was acknowledged before the task ran cannot return to its queue.
         can_return = error.requeue and delivery.task.acks_late  # type: ignore[attr-defined]
@@ -177,14 +178,6 @@ def runs_again_in(delivery: Delivery, error: object) -> float | None:
     if isinstance(error, Ignore):  # of ``self.replace()``, by the same task
         return 0.0 if delivery.resent_for_seconds else None
     return None
-
-
-def _seconds_until(when: Any, task: Task[..., Any]) -> float:
-    if isinstance(when, datetime | str):
-        moment: Any = maybe_iso8601(when)
-        then = maybe_make_aware(moment, task.app.timezone)
-        return max(0.0, (then - task.app.now()).total_seconds())
-    return float(when or 0)
 
 
 def is_replaceable(single: Single, message: Message) -> bool:
@@ -204,3 +197,27 @@ def look_back(single: Single, delivery: Delivery) -> None:
         result = task.AsyncResult(message.task_id)
         with suppress(Exception):  # no result backend, or it is unreachable
             delivery.earlier_result = result if result.ready() else None
+
+
+class _PublicPart:
+    """The public attributes of a task, with another function to run."""
+
+    def __init__(self, task: Task[..., Any], run: Callable[..., Any]) -> None:
+        self._task, self.run = task, run
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # Celery marks there that a task has its retry wrapper
+            raise AttributeError(name)
+        return getattr(self._task, name)
+
+
+def with_autoretry(task: Task[..., Any], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `run` in Celery's own wrapper for ``autoretry_for``, if the task has that option.
+
+    A lock that is kept for a retry stands outside such a wrapper, so that it sees the `Retry`
+    that was raised, instead of predicting it. The wrapper around the lock retries the errors of
+    the lock itself. It passes a `Retry` on.
+    """
+    retrying: Any = _PublicPart(task, run)
+    add_autoretry_behaviour(retrying)
+    return cast("Callable[..., Any]", retrying.run)

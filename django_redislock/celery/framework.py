@@ -12,11 +12,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock.tasks.framework import wrap
 
-from .delivery import call_now
-from .execution import TaskExecution
+from .delivery import call_now, single_of
+from .execution import TaskExecution, with_autoretry
 from .position import is_task, when_made
 from .sending import take_queue_lock_when_sent
-from .single import single_of, with_autoretry
 
 if TYPE_CHECKING:
     from celery import Task

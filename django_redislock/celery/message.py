@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from celery.utils.time import maybe_iso8601, maybe_make_aware
+
 from django_redislock.identity import complete_id
 from django_redislock.names import check_name
 
@@ -128,6 +130,14 @@ def id_of(request: Any) -> str | None:
     """Return the id of a request's message as text. A sender can have chosen a UUID."""
     found = getattr(request, "id", None)
     return None if found is None else str(found)
+
+
+def seconds_until(moment: Any, app: Any) -> float | None:
+    """Return the seconds until a moment, as Celery reads it. A number is the seconds already."""
+    if moment is None or isinstance(moment, int | float):
+        return moment
+    then: Any = maybe_iso8601(moment)
+    return float((maybe_make_aware(then, app.timezone) - app.now()).total_seconds())
 
 
 def _count(value: object) -> int:

@@ -13,7 +13,6 @@ from celery import states
 from celery.app.task import Context
 from celery.result import EagerResult
 from celery.utils import uuid
-from celery.utils.time import maybe_iso8601, maybe_make_aware
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError
@@ -23,9 +22,8 @@ from django_redislock.tasks.conflict import MAX_LOOKS, Conflict
 from django_redislock.tasks.single import Single, is_signed, queue_lock_token
 from django_redislock.text import error_text, printable
 
-from .delivery import Delivery, delivery_of
-from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE
-from .single import call_of
+from .delivery import Delivery, call_of, delivery_of
+from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE, seconds_until
 
 if TYPE_CHECKING:
     from celery import Task
@@ -166,34 +164,30 @@ class Sending:
             self.queue_lock.release_later()
             raise
 
+    @property
+    def _delay(self) -> float:
+        """The seconds until the task may start."""
+        options = self.options
+        return options.get("countdown") or seconds_until(options.get("eta"), self.task.app) or 0
+
     def _lease(self) -> float:
         """Return the lease of the queue lock in seconds."""
-        delay = self.options.get("countdown") or self._until(self.options.get("eta")) or 0
-        lease = max(0, delay) + self.single.options.max_queue_seconds
-        expires = self._until(self.options.get("expires", self.task.expires))
+        lease = max(0, self._delay) + self.single.options.max_queue_seconds
+        expires = seconds_until(self.options.get("expires", self.task.expires), self.task.app)
         return lease if expires is None else max(MIN_LEASE_SECONDS, min(lease, expires))
 
     def _schedule(self) -> dict[str, str]:
         """Return what the queue lock shows of the message, as far as the sender knows it: the
         earliest start and the broker queue."""
         schedule = {}
-        delay = self.options.get("countdown") or self._until(self.options.get("eta")) or 0
         with suppress(OverflowError):
-            if delay > 0:
-                start = datetime.now(UTC) + timedelta(seconds=delay)
+            if self._delay > 0:
+                start = datetime.now(UTC) + timedelta(seconds=self._delay)
                 schedule["eta"] = start.isoformat(timespec="seconds")
         queue = self.options.get("queue") or getattr(self.task, "queue", None)
         if name := getattr(queue, "name", queue):
             schedule["broker_queue"] = str(name)
         return schedule
-
-    def _until(self, moment: datetime | str | float | None) -> float | None:
-        """Return the seconds until a moment."""
-        if moment is None or isinstance(moment, int | float):
-            return moment
-        app = self.task.app
-        then: Any = maybe_iso8601(moment)
-        return (maybe_make_aware(then, app.timezone) - app.now()).total_seconds()
 
     def _is_queued(self) -> bool:
         """Return whether a message with this id holds the queue lock. Its token is the same."""

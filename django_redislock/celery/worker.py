@@ -32,9 +32,9 @@ from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.tasks.single import Single, queue_lock_token
 from django_redislock.text import error_text, printable
 
+from .delivery import call_of, single_of
 from .ends import release_queue_lock_of
 from .message import Message
-from .single import call_of, single_of
 
 logger = logging.getLogger("django_redislock")
 

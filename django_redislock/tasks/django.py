@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Callable
@@ -17,12 +16,10 @@ from asgiref.sync import sync_to_async
 from django.core.checks import Error, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
-from redis.exceptions import RedisError
 
 from django_redislock import clock
 from django_redislock.identity import running_task
 from django_redislock.lock_types import QueueLock
-from django_redislock.text import error_text, printable
 
 from .call import Call, runs_under
 from .conflict import Conflict
@@ -34,8 +31,6 @@ from .single import Single, marked
 if TYPE_CHECKING:
     from django_redislock.lock_types import BaseLock
     from django_redislock.snapshots import Holding
-
-logger = logging.getLogger("django_redislock")
 
 PACKAGES: list[Any] = []
 """Django's framework (since Django 6.0), and its backport, which some backends are made with."""
@@ -110,17 +105,9 @@ def release_queue_lock_of(task_result: Any) -> None:
     """Release the queue lock of a task that has ended, if it still has one."""
     task = task_result.task
     single = marked(task.func)
-    if single is None or not single.options.locking.when_sent:
-        return
-    try:
+    if single is not None and single.options.locking.when_sent:
         call = TaskCall.of(task, task_result.args, task_result.kwargs, str(task_result.id))
-        single.queue_lock(single.lock(single.name_of(call)), call).release()
-    except Exception as error:
-        logger.error(
-            "Queue lock not released: task=%s[%s] error=%s",
-            *(task.module_path, printable(task_result.id), error_text(error)),
-            exc_info=not isinstance(error, RedisError),
-        )
+        single.release_queue_locks(call, lambda: [single.name_of(call)])
 
 
 for package in PACKAGES:

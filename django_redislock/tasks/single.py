@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
+from redis.exceptions import RedisError
 
 from django_redislock import validators
 from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import fit_name, short_repr
+from django_redislock.text import error_text
 
 from .options import QUEUE_LOCK_SUFFIX
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from .call import Call
     from .key import KeyOf
     from .options import Options
+
+logger = logging.getLogger("django_redislock")
 
 MARK = "django_redislock_single_instance"
 
@@ -99,6 +104,18 @@ class Single:
         token = queue_lock_token(call.task_id or "")
         signature = queue_signature(lock.name, call.name, call.task_id or "")
         return QueueLock(lock, token, task, expected=expected, signature=signature)
+
+    def release_queue_locks(self, call: Call, names: Callable[[], Iterable[str]]) -> None:
+        """Release what a task that has ended still has under some names."""
+        try:
+            for name in names():
+                self.queue_lock(self.lock(name), call).release()
+        except Exception as error:
+            logger.error(
+                "Queue lock not released: task=%s error=%s",
+                *(call, error_text(error)),
+                exc_info=not isinstance(error, RedisError),
+            )
 
 
 def queue_lock_token(task_id: str) -> str:
