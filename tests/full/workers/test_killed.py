@@ -6,13 +6,13 @@ import subprocess
 import threading
 from collections import Counter
 from contextlib import closing, suppress
-from typing import Self
 
 import psutil
 import pytest
 
 from django_redislock import locks
 from tests.celery_worker import UNSHARE, Run, running_worker
+from tests.lock_tools import start
 from tests.tools import wait_until
 
 from .pool_app import killed, shared
@@ -33,53 +33,38 @@ def can_unshare():
     return False
 
 
-class Killer(threading.Thread):
-    """Kills a pool process of a worker every now and then."""
-
-    def __init__(self, worker) -> None:
-        super().__init__()
-        self.pids: set[str] = set()
-        self._worker, self._ended = worker, threading.Event()
-
-    def run(self) -> None:
-        worker = psutil.Process(self._worker.process.pid)
-        while not self._ended.wait(random.uniform(0.02, 0.3)):
-            # An error of one that ends meanwhile is no concern of the test.
-            with suppress(psutil.NoSuchProcess, IndexError):
-                process = random.choice(worker.children())
-                process.kill()
-                self.pids.add(str(process.pid))
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self.join()
+def kill_at_random(worker, is_over):
+    """Kill a pool process every now and then, and return the pids."""
+    pids = set()
+    while not is_over.wait(random.uniform(0.02, 0.3)):
+        with suppress(psutil.NoSuchProcess, IndexError):  # it ends, or there is none
+            process = random.choice(worker.main.children())
+            process.kill()
+            pids.add(str(process.pid))
+    return pids
 
 
 def test_tasks_whose_processes_are_killed_run_one_at_a_time_and_none_is_lost(tmp_path, run):
-    options = {"environment": {"TMPDIR": str(tmp_path)}}
-    with running_worker(tmp_path, app="tests.full.workers.pool_app", **options) as worker:
-        results = {}
-        with Killer(worker) as killer:
+    results, is_over = {}, threading.Event()
+    options = {"app": "tests.full.workers.pool_app", "environment": {"TMPDIR": str(tmp_path)}}
+    with running_worker(tmp_path, **options) as worker:
+        pids = start(kill_at_random, worker, is_over)
+        try:
             while len(results) < TASKS:
                 account = random.randrange(ACCOUNTS)
                 result = worker.send(random.choice(killed), run.id, account)
                 results[result.id] = result  # a duplicate has the result of another task
-            wait_until(
-                lambda: all(result.ready() for result in results.values()),
-                timeout=60 + TASKS * 0.2,
-                interval=0.5,
-            )
+            seconds = 60 + TASKS * 0.2
+            wait_until(lambda: all(each.ready() for each in results.values()), timeout=seconds)
+        finally:
+            is_over.set()
         assert {result.get() for result in results.values()} == {"ran"}
         wait_until(lambda: not [*locks.active(f"{run.id}:*")], timeout=5)
     assert run.notes("overlap") == []
     begun = Counter()
     for _, task_id, pid in map(str.split, run.notes("begin")):
-        begun[task_id] += pid not in killer.pids  # it can have ended, unknown to Celery
-    assert {task_id: count for task_id, count in begun.items() if count > 1} == {}
+        begun[task_id] += pid not in pids.result()  # it can have ended, unknown to Celery
+    assert [task_id for task_id, count in begun.items() if count > 1] == []
 
 
 @pytest.mark.skipif(not can_unshare(), reason="no permission for PID namespaces")
