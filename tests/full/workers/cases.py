@@ -26,7 +26,7 @@ REQUEUED: dict[str, set[str]] = {mode: set() for mode in MODES} | {"until_execut
 """What it holds after the message was given back to the broker."""
 
 ENDS = ("] succeeded in ", "] retry: ", "] ignored", "] reject requeue=", "] raised ")
-"""What a worker logs when it has done with a delivery."""
+"""The words with which a worker logs the end of a delivery."""
 
 
 class CasesWorker(Worker):
@@ -81,7 +81,7 @@ class Case:
         self.task = TASKS[kind, mode]
         self.run = Run()
         self.queue = f"{worker.queue}-{uuid.uuid4().hex}"
-        """One that no worker listens to, unless it is told to."""
+        """A queue that no worker listens to before `CasesWorker.consume()`."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""A RabbitMQ server of one's own, from Debian's package, beside any other on the machine."""
+"""A RabbitMQ server from Debian's package, separate from any other on the machine."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Duplicates and conflicts with a real worker, beyond those of `tests/fast/celery`."""
+"""Duplicates and conflicts with a real worker. `tests/fast/celery` has more of them."""
 
 import pytest
 from celery import chain

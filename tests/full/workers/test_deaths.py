@@ -57,7 +57,7 @@ def test_a_waiter_acquires_the_lock_and_keeps_it(worker, run):
     worker.kill_child(pid, killed)
     task_id, _ = begun(run, times=2)
     assert task_id == waiter.id
-    # The worker tells of the death first; a second release would be of another's lock.
+    # The worker logs the release. A second one would release the lock of the waiter.
     wait_until(lambda: worker.logged(f"long:{run.id}", "Lock released for dead process"))
     assert locks.get(f"long:{run.id}").holder.task_id == waiter.id
     run.go()
