@@ -91,7 +91,7 @@ def killed_task(name: str, mode: str = "while_executing", **options: Any) -> Any
 
     def body(self, run, account):
         # The kernel unlocks the file as soon as the process is dead.
-        with (Path(tempfile.gettempdir()) / f"{run}-{account}").open("w") as file:
+        with (Path(tempfile.gettempdir()) / f"{run}-{name}-{account}").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -101,8 +101,11 @@ def killed_task(name: str, mode: str = "while_executing", **options: Any) -> Any
         return "ran"
 
     late = {"acks_late": True, "reject_on_worker_lost": True}
+    # Not one key for all tasks: all processes could wait for the queue lock of a task that finds
+    # no free process.
+    key = f"{{run}}:{name}:{{account}}"
     make = app.task(bind=True, name=f"tests.killed.{name}", **late)
-    decorate = single_instance(key="{run}:{account}", mode=mode, timeout=60, **options)
+    decorate = single_instance(key=key, mode=mode, timeout=60, **options)
     return make(decorate(body)) if mode == "while_executing" else decorate(make(body))
 
 

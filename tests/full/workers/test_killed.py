@@ -33,10 +33,17 @@ def can_unshare():
     return False
 
 
-def kill_at_random(worker, is_over):
-    """Kill a pool process every now and then, and return the pids."""
-    pids = set()
+def kill_at_random(worker, run, is_over):
+    """Kill a pool process every now and then, and return the pids.
+
+    On a busy machine, new processes would be killed before they are ready. So another task has to
+    begin in between.
+    """
+    pids, begun = set(), 0
     while not is_over.wait(random.uniform(0.02, 0.3)):
+        before, begun = begun, len(run.notes("begin"))
+        if begun == before:
+            continue
         with suppress(psutil.NoSuchProcess, IndexError):  # it ends, or there is none
             process = random.choice(worker.main.children())
             process.kill()
@@ -48,7 +55,7 @@ def test_tasks_whose_processes_are_killed_run_one_at_a_time_and_none_is_lost(tmp
     results, is_over = {}, threading.Event()
     options = {"app": "tests.full.workers.pool_app", "environment": {"TMPDIR": str(tmp_path)}}
     with running_worker(tmp_path, **options) as worker:
-        pids = start(kill_at_random, worker, is_over)
+        pids = start(kill_at_random, worker, run, is_over)
         try:
             while len(results) < TASKS:
                 account = random.randrange(ACCOUNTS)
