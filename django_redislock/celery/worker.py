@@ -109,7 +109,7 @@ class WatchedRequest:
 
 
 class StartedRequest(NamedTuple):
-    """What the monitor keeps of a request until its next check.
+    """The part of a request that the monitor keeps until its next check.
 
     A worker that keeps whole requests for so long needs about 6% more processor time per task.
     """
