@@ -111,7 +111,7 @@ class WatchedRequest:
 class StartedRequest(NamedTuple):
     """The part of a request that the monitor keeps until its next check.
 
-    A worker that keeps whole requests for so long needs about 6% more processor time per task.
+    A worker that keeps whole requests until then needs about 6% more processor time per task.
     """
 
     task: Any
