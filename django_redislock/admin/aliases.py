@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from operator import attrgetter
 
 from django.http import HttpRequest
 from redis.exceptions import TimeoutError
@@ -19,6 +20,8 @@ TIMEOUT_SECONDS = 1.0
 class Alias:
     """A cache alias that can store locks."""
 
+    name: str
+
     manager: LockManager
 
     is_used: bool = True
@@ -26,10 +29,6 @@ class Alias:
 
     error: Exception | None = None
     """The error if it did not answer."""
-
-    @property
-    def name(self) -> str:
-        return self.manager.alias
 
 
 def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
@@ -41,7 +40,7 @@ def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
     found: tuple[Alias, ...] | None = getattr(request, "redislock_aliases", None)
     if found is None:
         managers = locks.everywhere()
-        found = (Alias(managers[0]),) if len(managers) == 1 else _ask(managers)
+        found = (Alias(managers[0].alias, managers[0]),) if len(managers) == 1 else _ask(managers)
         request.redislock_aliases = found  # type: ignore[attr-defined]
     return found
 
@@ -49,7 +48,7 @@ def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
 def used_aliases(request: HttpRequest) -> tuple[Alias, ...]:
     """Return the aliases that have or had locks, and ``REDISLOCK_CACHE``."""
     first, *others = aliases_of(request)
-    return (first, *(each for each in others if each.is_used))
+    return (first, *filter(attrgetter("is_used"), others))
 
 
 def _ask(managers: tuple[LockManager, ...]) -> tuple[Alias, ...]:
@@ -61,7 +60,8 @@ def _ask(managers: tuple[LockManager, ...]) -> tuple[Alias, ...]:
     found = []
     for manager, answer in zip(managers, answers, strict=True):
         error = answer.exception() if answer.done() else late
-        found.append(Alias(manager, bool(error) or answer.result(), error))  # type: ignore[arg-type]
+        is_used = bool(error) or answer.result()
+        found.append(Alias(manager.alias, manager, is_used, error))  # type: ignore[arg-type]
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""The columns of the list: what stands in them, and which of them a user has chosen."""
+"""The columns of the list: their content, and which of them a user has chosen."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ..lock_state import HELD, LATE, STALE
 from ..models import ActiveLock
-from ..snapshots import Holding
 from ..text import age as age_of
 from ..text import holder_text, printable, short_duration, task_text
 from .aliases import used_aliases
-from .wording import fence_text
 
 PARAMETER = "columns"
 SESSION_KEY = "redislock_columns"
@@ -50,7 +48,12 @@ def kind(row: ActiveLock) -> str:
 
 @admin.display(description=pgettext_lazy("of a lock", "state"), ordering="state")
 def state(row: ActiveLock) -> str:
-    found = row.state
+    found, holding, renewed = row.state, row.primary, ""
+    if holding and found in (HELD, LATE, STALE):
+        before, after = gettext("renewed %(time)s ago").split("%(time)s")
+        counted = _counted(holding.since_renewal)
+        markup = ' <span class="redislock-renewed">{}{}{}</span>'
+        renewed = format_html(markup, before, counted, after)
     return format_html(
         '<span class="redislock-state is-{}" title="{}">'
         '<span aria-hidden="true">{}</span> {}</span>{}',
@@ -58,20 +61,7 @@ def state(row: ActiveLock) -> str:
         found.meaning,
         found.mark,
         found.label,
-        _renewed(row),
-    )
-
-
-def _renewed(row: ActiveLock) -> str:
-    holding = row.primary
-    if holding is None or row.state not in (HELD, LATE, STALE):
-        return ""
-    before, after = gettext("renewed %(time)s ago").split("%(time)s")
-    return format_html(
-        ' <span class="redislock-renewed">{}{}{}</span>',
-        before,
-        _counted(holding.since_renewal),
-        after,
+        renewed,
     )
 
 
@@ -90,17 +80,14 @@ def task(row: ActiveLock) -> str | None:
     if holding is None or not task_text(holding):
         return None
     task_id = printable(holding.holder.task_id or "")
+    words = WORD_ENDS.split(printable(holding.holder.task_name or "?"))
     return format_html(
         '{} <span class="redislock-id" title="{}">{}</span>',
-        _breakable(printable(holding.holder.task_name or "?")),
+        # A narrow column breaks a dotted name between its words.
+        format_html_join(SafeString("<wbr>"), "{}", ((word,) for word in words)),
         task_id,
         task_id if len(task_id) <= SHORT_ID else f"{task_id[:SHORT_ID]}…",
     )
-
-
-def _breakable(text: str) -> SafeString:
-    """Return a dotted name that a narrow column breaks between its words."""
-    return format_html_join(SafeString("<wbr>"), "{}", ((w,) for w in WORD_ENDS.split(text)))
 
 
 @admin.display(description=pgettext_lazy("of a lock", "age"), ordering="age")
@@ -110,23 +97,22 @@ def age(row: ActiveLock) -> str | None:
 
 
 def _counted(seconds: float) -> SafeString:
-    """Return what the page's script counts on from."""
+    """Return a duration that the script of the page keeps counting."""
     return format_html('<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds))
 
 
 @admin.display(description=pgettext_lazy("of a lock", "lease"), ordering="lease")
 def lease(row: ActiveLock) -> str | None:
     holding = row.primary
-    return _lease(holding) if holding else None
-
-
-def _lease(holding: Holding) -> SafeString:
+    if holding is None:
+        return None
     # Numbers as text, so that no locale puts a comma in.
     left = format_html(
         '<span data-left="{}">{}</span>', f"{holding.ttl:.3f}", short_duration(holding.ttl)
     )
-    if not holding.timeout:  # it only cools down
+    if not holding.timeout:  # in cooldown
         return left
+    timeout = short_duration(holding.timeout)
     return format_html(
         '<span class="redislock-lease"><meter min="0" max="{}" low="{}" optimum="{}" value="{}" '
         'aria-label="{}"></meter> {}</span>',
@@ -134,10 +120,8 @@ def _lease(holding: Holding) -> SafeString:
         f"{holding.timeout / 2 if holding.renewed else 0:.3f}",
         f"{holding.timeout:.3f}",
         f"{min(max(holding.ttl, 0), holding.timeout):.3f}",
-        gettext("Left of a lease of %(lease)s") % {"lease": short_duration(holding.timeout)},
-        format_html(
-            gettext("{left} of {lease}"), left=left, lease=short_duration(holding.timeout)
-        ),
+        gettext("Left of a lease of %(lease)s") % {"lease": timeout},
+        format_html(gettext("{left} of {lease}"), left=left, lease=timeout),
     )
 
 
@@ -150,7 +134,7 @@ def waiters(row: ActiveLock) -> Any:
 @admin.display(description=_("fencing token"), ordering="fence")
 def fencing_token(row: ActiveLock) -> str | None:
     holding = row.primary
-    return fence_text(holding) if holding else None
+    return str(holding.fence_token) if holding else None  # a number would get separators
 
 
 @admin.display(description=_("cache alias"), ordering="using")
@@ -176,33 +160,34 @@ problems come before columns about identity."""
 AT_FIRST_LEFT_OUT = (kind, fencing_token)
 
 
-def available(request: HttpRequest) -> list[Column]:
-    several = len(used_aliases(request)) > 1
-    return [column for column in CHOICES if several or column is not using]
+def _chosen(request: HttpRequest) -> dict[Column, bool]:
+    """Return the columns that there are, and whether the user has chosen each. Several cache
+    aliases are needed for a column of aliases. The result is kept for the request."""
+    found: dict[Column, bool] | None = getattr(request, "redislock_columns", None)
+    if found is None:
+        names = request.session.get(SESSION_KEY)
+        found = {}
+        for column in CHOICES if len(used_aliases(request)) > 1 else CHOICES[:-1]:
+            is_default = column not in AT_FIRST_LEFT_OUT
+            found[column] = column.__name__ in names if isinstance(names, list) else is_default
+        request.redislock_columns = found  # type: ignore[attr-defined]
+    return found
 
 
 def shown(request: HttpRequest) -> list[Column]:
     """Return the columns that the user of `request` has chosen."""
-    chosen = request.session.get(SESSION_KEY)
-    if not isinstance(chosen, list):
-        return [column for column in available(request) if column not in AT_FIRST_LEFT_OUT]
-    return [column for column in available(request) if column.__name__ in chosen]
+    return [column for column, is_shown in _chosen(request).items() if is_shown]
 
 
 def keep(request: HttpRequest, chosen: Sequence[str]) -> None:
-    """Keep what was chosen for as long as the session lasts."""
-    names = [column.__name__ for column in available(request) if column.__name__ in chosen]
+    """Keep the choice of columns for as long as the session lasts."""
+    names = [column.__name__ for column in _chosen(request) if column.__name__ in chosen]
     request.session[SESSION_KEY] = names
 
 
 def form(request: HttpRequest) -> list[dict[str, Any]]:
-    """Return what the form of columns shows."""
-    now = shown(request)
+    """Return the data of the form of columns."""
     return [
-        {
-            "name": column.__name__,
-            "label": getattr(column, "short_description", column.__name__),
-            "shown": column in now,
-        }
-        for column in available(request)
+        {"name": column.__name__, "label": column.short_description, "shown": is_shown}  # type: ignore[attr-defined]
+        for column, is_shown in _chosen(request).items()
     ]

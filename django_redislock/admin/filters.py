@@ -15,7 +15,6 @@ from django.utils.translation import pgettext_lazy
 from ..lock_state import STATES
 from ..manager import KINDS
 from ..models import ActiveLock
-from ..snapshots import Holder
 from ..text import age, printable
 from .aliases import aliases_of, used_aliases
 
@@ -23,54 +22,48 @@ if TYPE_CHECKING:
     from .changelist import LockChangeList
 
 MOST_CHOICES = 30
+"""The maximum number of hosts, or of tasks, that a filter offers."""
 
 
 class LockFilter(SimpleListFilter):
-    """A filter by what a lock says of itself: `matches` decides for each lock."""
+    """A filter that reads the locks: `matches` decides for each."""
 
     known: Sequence[tuple[str, Any]] = ()
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
         return self.known
 
-    def is_set(self) -> bool:
-        return self.value() is not None
-
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        return queryset.where(self.matches) if self.is_set() else None
+        return None if self.value() is None else queryset.where(self.matches)
 
     def matches(self, row: ActiveLock) -> bool:
         raise NotImplementedError
 
 
-class Found(LockFilter):
-    """A filter by what the locks that were looked at say of their holders."""
+class HolderFilter(LockFilter):
+    """A filter by an attribute of the holders. Its choices come from the locks that were read."""
+
+    attribute: str
 
     def has_output(self) -> bool:
         return True
 
     def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
-        self.lookup_choices = [(value, _shown(value)) for value in self._found(changelist)]
+        counts: Counter[str] = Counter()
+        for row in changelist.queryset.read:
+            counts.update({getattr(each.holder, self.attribute) for each in row.info.holders})
+        values = {printable(value or "") for value, _count in counts.most_common(MOST_CHOICES)}
+        if (chosen := self.value()) is not None:
+            values.add(chosen)
+        self.lookup_choices = [
+            (value, Truncator(printable(value)).chars(60) if value else _("(none)"))
+            for value in sorted(values)
+        ]
         return super().choices(changelist)
 
     def matches(self, row: ActiveLock) -> bool:
-        return self.value() in set(self._told(row))
-
-    def _found(self, changelist: LockChangeList) -> list[str]:
-        told = Counter(value for row in changelist.queryset.read for value in set(self._told(row)))
-        values = {value for value, _times in told.most_common(MOST_CHOICES)}
-        value = self.value()
-        return sorted(values if value is None else values | {value})
-
-    def _told(self, row: ActiveLock) -> Iterator[str]:
-        return (printable(self.of(holding.holder)) for holding in row.info.holders)
-
-    def of(self, holder: Holder) -> str:
-        raise NotImplementedError
-
-
-def _shown(value: str) -> Any:
-    return Truncator(printable(value)).chars(60) if value else _("(none)")
+        values = (getattr(each.holder, self.attribute) for each in row.info.holders)
+        return any(printable(value or "") == self.value() for value in values)
 
 
 class Kind(LockFilter):
@@ -88,18 +81,15 @@ class State(LockFilter):
     known = tuple((state.code, state.label) for state in STATES.values())
 
     def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
-        """Yield the choices, with the number of locks in each state if all locks were read."""
+        """Return the choices, with the number of locks in each state if all locks were read."""
         choices: list[Any] = list(super().choices(changelist))
-        every, *states = choices
         read = changelist.queryset.read
-        yield every
-        knows_all = len(read) == changelist.queryset.held
-        counts = Counter(row.state.code for row in read)
-        for code, choice in zip(STATES, states, strict=True):
-            if knows_all:
+        if len(read) == changelist.queryset.held:
+            counts = Counter(row.state.code for row in read)
+            for code, choice in zip(STATES, choices[1:], strict=True):
                 choice["count"] = counts[code]
                 choice["display"] = f"{choice['display']} ({counts[code]})"
-            yield choice
+        return iter(choices)
 
     def matches(self, row: ActiveLock) -> bool:
         return row.state.code == self.value()
@@ -114,20 +104,15 @@ class Waiters(LockFilter):
         return ("yes" if row.info.waiters else "no") == self.value()
 
 
-class Task(Found):
+class Task(HolderFilter):
     title = pgettext_lazy("of a lock", "task")
     parameter_name = "task"
-
-    def of(self, holder: Holder) -> str:
-        return holder.task_name or ""
+    attribute = "task_name"
 
 
-class Host(Found):
+class Host(HolderFilter):
     title = pgettext_lazy("of a lock", "host")
-    parameter_name = "host"
-
-    def of(self, holder: Holder) -> str:
-        return holder.host
+    parameter_name = attribute = "host"
 
 
 class Age(LockFilter):
@@ -140,8 +125,9 @@ class Age(LockFilter):
         ("86400", _("Older than 1 day")),
     )
 
-    def is_set(self) -> bool:
-        return self.value() in dict(self.known)
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        known = self.value() in dict(self.known)
+        return super().queryset(request, queryset) if known else None
 
     def matches(self, row: ActiveLock) -> bool:
         first = row.info.first
@@ -149,7 +135,7 @@ class Age(LockFilter):
 
 
 class Using(SimpleListFilter):
-    """Says whom to ask, and so costs no look at any lock."""
+    """Chooses the server that is asked, so it needs to read no lock."""
 
     title = _("cache alias")
     parameter_name = "using"

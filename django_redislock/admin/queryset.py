@@ -114,8 +114,9 @@ class LockQuerySet:
         self.unreachable: list[tuple[str, Exception]] = []
         """The cache aliases that could not be read, and why."""
 
-    def _clone(self) -> LockQuerySet:
-        return self
+    def _clone(self) -> list[ActiveLock]:
+        """Return the rows. Django's list calls this if they fit on one page."""
+        return self[0 : self.count()]
 
     def _changed(self, **changes: Any) -> LockQuerySet:
         clone = copy(self)
@@ -230,7 +231,8 @@ class LockQuerySet:
         """
         if self.is_filtered:
             found = self._read(0, self.list_max)
-            self._rows = self._sorted([row for row in found if self._fits(row)])
+            fitting = [row for row in found if all(test(row) for test in self.conditions)]
+            self._rows = self._sorted(fitting)
             self._total = len(self._rows)
             return self._rows
         if not self.ordering and self._load_troubles_first():
@@ -253,9 +255,6 @@ class LockQuerySet:
         self._start, self._total = 0, len(rows)
         self._rows = sorted(rows, key=_trouble)
         return True
-
-    def _fits(self, row: ActiveLock) -> bool:
-        return all(test(row) for test in self.conditions)
 
     def _sorted(self, rows: list[ActiveLock]) -> list[ActiveLock]:
         rows.sort(key=_expiry if self.ordering else _trouble)
@@ -286,7 +285,7 @@ class LockQuerySet:
                 self.held += page.total
         if self.unreachable and len(self.unreachable) == len(aliases):
             raise self.unreachable[0][1]
-        self.read = without_shares([row for row in rows if self.matches(row)])
+        self.read = without_shares([*filter(self.matches, rows)] if self.restrictions else rows)
         self.held -= len(rows) - len(self.read)
         return self.read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured
@@ -22,8 +22,7 @@ LONGEST_HOLDER = 200
 """Characters of what a form carries of a holder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """A holder on a page, identified by its fencing token, which is not secret."""
 
     name: str
@@ -55,8 +54,7 @@ class Seen:
 
     @staticmethod
     def dump(seen: Iterable[Seen]) -> str:
-        told = [(one.name, one.fence_token, one.using, one.holder) for one in seen]
-        return json.dumps(told, ensure_ascii=False)
+        return json.dumps(list(seen), ensure_ascii=False)
 
     @property
     def manager(self) -> LockManager:
