@@ -1,7 +1,7 @@
-"""The geometry of the charts: from moments and counts to places. Knows no words and no colours.
+"""The geometry of the charts: from times and counts to positions, without words and colors.
 
-Places along the axis are percents of its width, so that a chart is as wide as
-its page and its texts keep their size; heights are pixels.
+Positions along the axis are percentages of its width, so that a chart is as wide as its page and
+its texts keep their size. Heights are in pixels.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Span:
     """The outcome or the state: a class in the style sheet."""
 
     text: Callable[[], str] = str
-    """What to say of it; asked only of what is drawn by itself."""
+    """Returns the text of the span. It is called only for a span that has a bar of its own."""
 
     weight: int = 0
     """How much it matters: of spans that are drawn as one, the weightiest is marked."""
@@ -112,7 +112,7 @@ class Tick:
 
     @property
     def anchor(self) -> str:
-        """Where its text begins, so that none is cut off at the edges."""
+        """The anchor of the text, chosen so that no text is cut off at the edges."""
         if self.x < 4:
             return "start"
         return "end" if self.x > 96 else "middle"
@@ -159,8 +159,8 @@ def ticks(scale: Scale, zone: tzinfo, most: int = 7) -> list[Tick]:
         (step for step in (*_STEPS, *_LONG_STEPS) if scale.seconds / step <= most - 1),
         math.ceil(scale.seconds / (most - 1)),
     )
-    # To the clock on the wall no hour is skipped, so it is counted without a zone: from where it
-    # is at the start, and from where it would be there if it were never put forward or back.
+    # Steps are counted in local time without a zone, so no hour is skipped or repeated. If the
+    # offset from UTC changes on the way, the offsets at both ends give different steps: try both.
     wall = _wall(scale.start, zone)
     midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
     found = set()
@@ -184,7 +184,7 @@ def _moments(wall: datetime, zone: tzinfo) -> set[datetime]:
 
 
 def height(rows: int) -> int:
-    """Return the height of a timeline of so many rows."""
+    """Return the height of a timeline with that many rows."""
     return HEAD + ROW * rows
 
 

@@ -194,7 +194,7 @@ class HolderCard:
     task_id: str | None
 
     revoke: str = ""
-    """What a form sends to revoke the task. Empty if the user may not, or there is no task."""
+    """The form data that revokes the task. Empty without a task or without the permission."""
 
 
 def cards(seen: Look, link: Link) -> list[HolderCard]:

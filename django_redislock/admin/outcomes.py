@@ -36,13 +36,13 @@ OUTCOMES = {
     each.what: each
     for each in (
         Outcome("held", pgettext_lazy("of a lock", "held now"), _("its lease is running")),
-        Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it stood in the queue")),
+        Outcome("waiting", pgettext_lazy("of a lock", "waiting"), _("it waited in the queue")),
         Outcome(
             "released",
             pgettext_lazy("of a lock", "released"),
             _("by its holder, when it was done"),
         ),
-        Outcome("passed", pgettext_lazy("of a lock", "passed on"), _("to the one who took over")),
+        Outcome("passed", pgettext_lazy("of a lock", "passed on"), _("to the next holder")),
         Outcome(
             "skipped",
             pgettext_lazy("of a lock", "skipped"),
@@ -52,11 +52,11 @@ OUTCOMES = {
         Outcome("refused", pgettext_lazy("of a lock", "refused"), _("it was not acquired"), 2),
         Outcome("stale", pgettext_lazy("of a lock", "stale"), _("its renewal is overdue"), 3),
         Outcome("forced", pgettext_lazy("of a lock", "forced"), _("released by an operator"), 4),
-        Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease ran out"), 5),
+        Outcome("expired", pgettext_lazy("of a lock", "expired"), _("its lease expired"), 5),
         Outcome(
             "lost",
             pgettext_lazy("of a lock", "lost"),
-            _("its lease ran out, and its holder was still there"),
+            _("its lease expired, and its holder was still there"),
             6,
         ),
     )

@@ -52,7 +52,7 @@ def _model_admin(site: AdminSite) -> Any:
 
 
 def can_be_revoked(task_id: str | None) -> bool:
-    """Return whether Celery is installed, and the id is that of a task."""
+    """Return whether Celery is installed, and the holder is a task."""
     return bool(task_id) and len(task_id or "") <= LONGEST and find_spec("celery") is not None
 
 

@@ -26,13 +26,13 @@ MOST_WAITS = 60
 """The same limit for bars of waits."""
 
 BAR = (5, 12)
-"""Where in its row a bar begins, and its height."""
+"""The top of a bar in its row, and its height, in pixels."""
 
 BELOW = (20, 4)
-"""The same for a wait that is drawn below the holdings of the same time."""
+"""The same for a wait that is drawn below the holds of the same time."""
 
 BEFORE = (9, 4)
-"""The same of waiting where it is drawn before what came of it."""
+"""The same for a wait that is drawn before the hold that followed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tests.tools import wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("empty_history")]
 
-HOLDS = "Who held which lock, and when"
+HOLDS = "Holders of each lock over time"
 RATES = "How often locks were acquired, refused and lost"
 
 

@@ -25,7 +25,7 @@ from tests.pages import (
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("empty_history")]
 
-TIMELINE = "Who held this lock, and who waits"
+TIMELINE = "Holders and waiters of this lock over time"
 
 
 # How it stands
