@@ -8,6 +8,7 @@ from django.db import models
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
+from .conf import conf
 from .lock_state import HANDOVER, LockState, primary_holder, state_of_holding
 from .text import printable
 
@@ -48,6 +49,11 @@ class ActiveLock(models.Model):
 
     def __str__(self) -> str:
         return printable(self.name)
+
+    @cached_property
+    def elsewhere(self) -> str:
+        """The cache alias, or an empty string for ``REDISLOCK_CACHE``: the ``using`` of a URL."""
+        return "" if self.using == conf.cache else self.using
 
     @cached_property
     def primary(self) -> Holding | None:

@@ -25,7 +25,7 @@ from django.db import DatabaseError, InterfaceError, connections, router, transa
 from django.forms import Media, Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -43,7 +43,7 @@ from ..names import check_name
 from ..snapshots import Holding
 from ..text import error_text, printable
 from . import columns, dashboard, filters, one, timeline
-from .addresses import URL_PREFIX, page_address, query_string, unquote_name, url_name, using_of
+from .addresses import URL_PREFIX, page_address, query_string, unquote_name, using_of
 from .aliases import aliases_of
 from .changelist import LockChangeList, LockPaginator, permission_test
 from .parties import Link
@@ -229,7 +229,7 @@ class ActiveLockAdmin(BaseAdmin):
             "column_parameter": columns.PARAMETER,
             "refresh_choices": REFRESH_SECONDS,
             "may_release": self.has_release_permission(request),
-            "release_url": self._url("release"),
+            "release_url": self._address("release"),
             "list_query": query_string(request.GET),
             "dashboard_url": self._address("dashboard"),
         }
@@ -243,7 +243,9 @@ class ActiveLockAdmin(BaseAdmin):
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
             ACTION_CHECKBOX_NAME,
             Seen.dump(seen_of(lock)),
-            djangos("Select this object for an action - {}").format(_said(lock)),
+            djangos("Select this object for an action - {}").format(
+                f"{lock} ({printable(lock.using)})" if lock.elsewhere else lock
+            ),
         )
 
     # One lock
@@ -314,7 +316,7 @@ class ActiveLockAdmin(BaseAdmin):
             "state": one.state_text(seen),
             "verdict": advice(seen.info, partial(timeline.clock, now=seen.now)),
             "cards": cards,
-            "revoke_url": self._url("revoke"),
+            "revoke_url": self._address("revoke"),
             "more_holders": max(len(seen.holders) - one.HOLDERS, 0),
             "queue": queue,
             "queue_tells": any(each.metadata for each in queue),
@@ -632,7 +634,7 @@ class ActiveLockAdmin(BaseAdmin):
             terminate=not is_queued(holding),
             seen=Seen.dump([seen]),
             lock_url=self._lock_address(seen.using, seen.name),
-            revoke_url=self._url("revoke"),
+            revoke_url=self._address("revoke"),
         )
 
     def _revoke(
@@ -699,7 +701,7 @@ class ActiveLockAdmin(BaseAdmin):
             "media": self.media,
             "has_view_permission": True,
             "list_url": self._list_url(),
-            "release_url": self._url("release"),
+            "release_url": self._address("release"),
         }
         return TemplateResponse(
             request, f"{TEMPLATES}/{template}.html", {**common, **context}, status=status
@@ -711,16 +713,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _list_url(self, query: QueryDict | None = None) -> str:
         """Return the address of the list with its filters and its order."""
-        return self._url("changelist") + query_string(query)
-
-    def _url(self, page: str) -> str:
-        return reverse(url_name(page), current_app=self.admin_site.name)
-
-
-def _said(lock: ActiveLock) -> str:
-    """Return the name of the lock, with its cache alias unless this is ``REDISLOCK_CACHE``."""
-    name = printable(lock.name)
-    return name if lock.using == locks.alias else f"{name} ({printable(lock.using)})"
+        return self._address("changelist") + query_string(query)
 
 
 def _look(manager: LockManager, name: str) -> tuple[one.Look, LockManager]:

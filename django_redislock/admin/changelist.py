@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 
-from ..manager import locks
 from ..models import ActiveLock
 from .addresses import page_address
 from .queryset import LockQuerySet
@@ -39,9 +39,9 @@ class LockChangeList(ChangeList):
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
         # Without this, an address could have a lookup with a regular expression evaluated.
-        names = {getattr(each, "parameter_name", "") for each in self.list_filter}
         found = super().get_filters_params(params)
-        return {name: values for name, values in found.items() if name in names}
+        names = map(attrgetter("parameter_name"), self.list_filter)
+        return {name: found[name] for name in names if name in found}
 
     @property
     def unreachable_notes(self) -> list[str]:
@@ -67,17 +67,17 @@ class LockChangeList(ChangeList):
     @property
     def state_choices(self) -> list[Any]:
         """The choices of the filter of states, except for states that no lock is in."""
-        states = (spec for spec in self.filter_specs if spec.parameter_name == "state")
         return [
             choice
-            for spec in states
+            for spec in self.filter_specs
+            if spec.parameter_name == "state"
             for choice in spec.choices(self)
             if choice["selected"] or choice.get("count") != 0
         ]
 
     def url_for_result(self, result: Any) -> str:
-        using = "" if result.using == locks.alias else result.using
-        return page_address("change", self.model_admin.admin_site.name, result.name, using=using)
+        site = self.model_admin.admin_site.name
+        return page_address("change", site, result.name, using=result.elsewhere)
 
 
 def permission_test(method: Callable[..., bool], request: Any) -> Callable[[ActiveLock], bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import SimpleListFilter
@@ -50,8 +51,9 @@ class HolderFilter(LockFilter):
 
     def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
         counts: Counter[str] = Counter()
+        value_of = attrgetter(f"holder.{self.attribute}")
         for row in changelist.queryset.read:
-            counts.update({getattr(each.holder, self.attribute) for each in row.info.holders})
+            counts.update(set(map(value_of, row.info.holders)))
         values = {printable(value or "") for value, _count in counts.most_common(MOST_CHOICES)}
         if (chosen := self.value()) is not None:
             values.add(chosen)
@@ -85,7 +87,7 @@ class State(LockFilter):
         choices: list[Any] = list(super().choices(changelist))
         read = changelist.queryset.read
         if len(read) == changelist.queryset.held:
-            counts = Counter(row.state.code for row in read)
+            counts = Counter(map(attrgetter("state.code"), read))
             for code, choice in zip(STATES, choices[1:], strict=True):
                 choice["count"] = counts[code]
                 choice["display"] = f"{choice['display']} ({counts[code]})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from itertools import repeat
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -132,9 +134,9 @@ class LockQuerySet:
 
     def filter(self, *args: Any, **lookups: Any) -> LockQuerySet:
         """Return the locks that match all the lookups, too."""
-        condition = _condition(args, lookups)
-        if not condition:
+        if not (any(args) or lookups):
             return self
+        condition = _condition(args, lookups)
         return self.restrict(lambda lock: _matches(condition, lock))
 
     def exclude(self, *args: Any, **lookups: Any) -> LockQuerySet:
@@ -180,7 +182,7 @@ class LockQuerySet:
     def order_by(self, *columns: str) -> LockQuerySet:
         """Return the locks in another order. Unknown columns are left out."""
         known = tuple(each for each in columns if each.removeprefix("-") in SORT_KEYS)
-        return self._changed(ordering=known)
+        return self._changed(ordering=known) if known != self.ordering else self
 
     def distinct(self) -> LockQuerySet:
         """Return the same locks: none is there twice."""
@@ -237,7 +239,7 @@ class LockQuerySet:
             return self._rows
         if not self.ordering and self._load_troubles_first():
             return self._rows or []
-        several = len(self._used_aliases()) > 1
+        several = sum(map(attrgetter("is_used"), self.aliases())) > 1
         bound = self.list_max if several else self.page_depth
         rows = self._read(0 if several else start, min(stop, bound))
         self._total = min(self.held, bound)
@@ -266,13 +268,10 @@ class LockQuerySet:
             rows = known + unknown
         return rows
 
-    def _used_aliases(self) -> list[Alias]:
-        return [each for each in self.aliases() if each.is_used]
-
     def _read(self, start: int, stop: int) -> list[ActiveLock]:
         rows: list[ActiveLock] = []
         self.held, self.unreachable = 0, []
-        aliases = self._used_aliases()
+        aliases = [*filter(attrgetter("is_used"), self.aliases())]
         for alias in aliases:
             try:
                 if alias.error:
@@ -281,7 +280,7 @@ class LockQuerySet:
             except (RedisError, ImproperlyConfigured) as error:
                 self.unreachable.append((alias.name, error))
             else:
-                rows += [ActiveLock.of(info, using=alias.name) for info in page.infos]
+                rows += map(ActiveLock.of, page.infos, repeat(alias.name))
                 self.held += page.total
         if self.unreachable and len(self.unreachable) == len(aliases):
             raise self.unreachable[0][1]

@@ -78,7 +78,7 @@ def seen_of(lock: ActiveLock) -> list[Seen]:
         Seen(
             lock.name,
             holding.fence_token,
-            "" if each.using == locks.alias else each.using,
+            each.elsewhere,
             holder_text(holding)[:LONGEST_HOLDER],
         )
         for each in (lock, *lock.shares)
