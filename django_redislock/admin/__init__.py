@@ -46,8 +46,8 @@ from . import columns, dashboard, filters, one, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, using_of
 from .aliases import aliases_of
 from .changelist import LockChangeList, LockPaginator, permission_test
-from .parties import Link
 from .queryset import LockQuerySet, LockTest
+from .rows import Link
 from .seen import Look, Seen, lock_row, look_again, seen_of
 from .tasks import can_be_revoked, result_links, revoke
 from .wording import (
@@ -301,9 +301,9 @@ class ActiveLockAdmin(BaseAdmin):
         if test := self._release_test(request):
             may_release = may_release and test(row)
         cards = one.cards(seen, link)
-        for card, holder in zip(cards, holders, strict=False):
-            if may_release and can_be_revoked(card.task_id):
-                card.revoke = Seen.dump([holder])
+        for card, holder, holding in zip(cards, holders, seen.holders, strict=False):
+            if may_release and can_be_revoked(holding.holder.task_id):
+                card.revoke = Seen.dump([holder])  # the form data that revokes the task
         return {
             "title": printable(seen.name),
             "original": row,

@@ -25,8 +25,8 @@ from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at, short_duration
 from . import timeline
 from .charts import Scale, columns, share
-from .outcomes import OUTCOMES, Outcome, outcome
-from .parties import Link, Party, party_of
+from .outcomes import OUTCOMES, outcome
+from .rows import Cells, Link, event_row
 from .timeline import BELOW, Row, Timeline, clock, listed, who
 
 WINDOWS = (5, 15, 60)
@@ -191,17 +191,7 @@ def stale(seen: Look) -> int:
     return sum(state_of(info) is STALE for info in seen.infos)
 
 
-@dataclass(frozen=True, slots=True)
-class StaleRow:
-    name: str
-    href: str
-    who: str
-    renewed: str
-    left: str
-    waiters: int
-
-
-def stale_rows(seen: Look, address: Address) -> list[StaleRow]:
+def stale_rows(seen: Look, address: Address) -> list[Cells]:
     """Return the holders whose renewal is overdue, those that are silent the longest first."""
     found = [
         (holding.since_renewal, info, holding)
@@ -211,7 +201,7 @@ def stale_rows(seen: Look, address: Address) -> list[StaleRow]:
     ]
     found.sort(key=lambda each: each[0], reverse=True)
     return [
-        StaleRow(
+        Cells(
             name=printable(info.name),
             href=address(info.name),
             who=who(holding.holder),
@@ -226,17 +216,6 @@ def stale_rows(seen: Look, address: Address) -> list[StaleRow]:
 # What went wrong
 
 
-@dataclass(frozen=True, slots=True)
-class TroubleRow:
-    at: str
-    name: str
-    href: str
-    outcome: Outcome
-    party: Party
-    held: str
-    fence: str
-
-
 def troubles(seen: Look) -> list[Event]:
     """Return what went wrong in the minutes that are counted, the latest first."""
     since, shows = seen.rates.minutes[0], seen.shows
@@ -249,17 +228,9 @@ def troubles(seen: Look) -> list[Event]:
 
 def trouble_rows(
     events: Iterable[Event], now: datetime, address: Address, link: Link
-) -> list[TroubleRow]:
+) -> list[Cells]:
     return [
-        TroubleRow(
-            at=clock(event.at, now),
-            name=printable(event.name),
-            href=address(event.name),
-            outcome=outcome(event.outcome),
-            party=party_of(event.holder, link),
-            held=short_duration(event.held) if event.acquired_at else "",
-            fence=str(event.fence_token or ""),
-        )
+        event_row(event, now, link, name=printable(event.name), href=address(event.name))
         for event in events
     ]
 
@@ -267,20 +238,7 @@ def trouble_rows(
 # The timeline
 
 
-@dataclass(frozen=True, slots=True)
-class NameRow:
-    """The figures of a row of the timeline."""
-
-    name: str
-    href: str
-    holds: int
-    held: str
-    part: str
-    waited: str
-    outcomes: list[tuple[Outcome, int]]
-
-
-def chart(seen: Look, address: Address) -> tuple[Timeline | None, list[NameRow]]:
+def chart(seen: Look, address: Address) -> tuple[Timeline | None, list[Cells]]:
     """Return the timeline of the busiest locks, and the same as figures."""
     stories = _busiest(seen.stories.values(), seen.now, seen.since)
     if not stories:
@@ -334,13 +292,13 @@ def _was_held(event: Event) -> bool:
     return event.acquired_at is not None or event.outcome == "lost"
 
 
-def _name_row(story: Story, seen: Look, address: Address) -> NameRow:
+def _name_row(story: Story, seen: Look, address: Address) -> Cells:
     held = _held_seconds(story, seen.now, seen.since)
     part = share(held, seen.minutes * 60)
     counts = story.counts
     counts["stale"] = sum(state_of_holding(holding) is STALE for holding in story.holders)
     counts["held"] = len(story.holders) - counts["stale"]
-    return NameRow(
+    return Cells(
         name=printable(story.name),
         href=address(story.name),
         holds=sum(map(_was_held, story.events)) + len(story.holders),
@@ -354,22 +312,7 @@ def _name_row(story: Story, seen: Look, address: Address) -> NameRow:
 # Contention
 
 
-@dataclass(frozen=True, slots=True)
-class ContentionRow:
-    name: str
-    href: str
-    longest: str
-    median: str
-    total: str
-    waits: int
-    waiters: int
-    refused: int
-    skipped: int
-    bar: float
-    """The longest wait in percents of the longest of all."""
-
-
-def contention(seen: Look, address: Address) -> list[ContentionRow]:
+def contention(seen: Look, address: Address) -> list[Cells]:
     """Return the locks that were waited for or refused: first those that most wait for now, whose
     waits are not over yet, then the longest wait."""
     stories = _contended(seen.stories.values())
@@ -387,9 +330,9 @@ def _contention(story: Story) -> tuple[int, float, int]:
     return story.waiters, max(story.waits, default=0.0), counts["refused"] + counts["skipped"]
 
 
-def _contention_row(story: Story, top: float, address: Address) -> ContentionRow:
+def _contention_row(story: Story, top: float, address: Address) -> Cells:
     waits, counts = story.waits, story.counts
-    return ContentionRow(
+    return Cells(
         name=printable(story.name),
         href=address(story.name),
         longest=short_duration(max(waits)) if waits else "",
@@ -399,6 +342,7 @@ def _contention_row(story: Story, top: float, address: Address) -> ContentionRow
         waiters=story.waiters,
         refused=counts["refused"],
         skipped=counts["skipped"],
+        # The longest wait as a percentage of the longest wait of all locks.
         bar=share(max(waits, default=0.0), top),
     )
 
@@ -406,58 +350,25 @@ def _contention_row(story: Story, top: float, address: Address) -> ContentionRow
 # Rates
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    what: str
-    word: str
-    total: int
-    most: int
-    path: str
-    y: int
-
-    @property
-    def went_wrong(self) -> bool:
-        return self.what in WENT_WRONG
-
-
-@dataclass(frozen=True, slots=True)
-class RateChart:
-    series: list[Series]
-    absent: str
-    """The events that did not happen in this hour."""
-
-    times: Sequence[timeline.Time]
-    columns: list[tuple[float, str]]
-    """Of each minute in which something happened: its place in percents, and its figures."""
-
-    height: int
-    rows: list[tuple[str, list[int]]]
-
-    @property
-    def counts_losses_twice(self) -> bool:
-        """Whether losses may also be counted as expired or forced holds."""
-        there = {series.what for series in self.series}
-        return "lost" in there and bool(there & {"expired", "forced"})
-
-
 BAND = 64
-"""Height of one series, with its heading."""
+"""The height of one series with its heading, in pixels."""
 
 RATE_HEAD = 24
 
 
-def rate_chart(rates: Rates) -> RateChart:
-    """Return the rates, each drawn on a scale of its own; what never happened is left out."""
+def rate_chart(rates: Rates) -> Cells:
+    """Return the rates, each drawn on a scale of its own, without events that did not happen."""
     words = rate_words()
     there = [what for what in words if sum(rates.counts.get(what, ()))]
     series = [
-        Series(
+        Cells(
             what=what,
             word=words[what],
             total=sum(rates.counts[what]),
             most=max(rates.counts[what]),
             path=columns(rates.counts[what]),
             y=RATE_HEAD + BAND * place,
+            went_wrong=what in WENT_WRONG,
         )
         for place, what in enumerate(there)
     ]
@@ -468,10 +379,11 @@ def rate_chart(rates: Rates) -> RateChart:
         )
         for place, minute in enumerate(rates.minutes)
     ]
-    return RateChart(
+    return Cells(
         series=series,
         absent=listed(words[what] for what in words if what not in there),
         times=timeline.times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
+        # The position of each minute with events in percent, and its figures.
         columns=[
             (round(place * 100 / len(figures), 3), _figures_text(minute, counts, there))
             for place, (minute, counts) in enumerate(figures)
@@ -479,6 +391,8 @@ def rate_chart(rates: Rates) -> RateChart:
         ],
         height=RATE_HEAD + BAND * len(series),
         rows=[each for each in reversed(figures) if any(each[1])],
+        # A loss may also be counted as an expired or force-released hold.
+        counts_losses_twice="lost" in there and not {"expired", "forced"}.isdisjoint(there),
     )
 
 

@@ -30,8 +30,7 @@ from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import age, printable, read_at, redacted_metadata, short_duration
 from . import timeline
 from .charts import Span
-from .outcomes import Outcome, outcome
-from .parties import Link, Party, party_of
+from .rows import Cells, Link, event_row, party
 from .timeline import BEFORE, Row, Timeline, clock, who
 
 WAITERS = 100
@@ -178,45 +177,23 @@ def _waiting_text(seen: Look) -> str:
 # Holders, the queue, the past
 
 
-@dataclass(slots=True)
-class HolderCard:
-    level: str
-    word: str
-    mark: str
-    left: float
-    timeout: float
-    left_text: str
-    facts: list[tuple[str, str, str]]
-    """Label, value, and the address that the value leads to, if it leads anywhere."""
-
-    metadata: str
-
-    task_id: str | None
-
-    revoke: str = ""
-    """The form data that revokes the task. Empty without a task or without the permission."""
-
-
-def cards(seen: Look, link: Link) -> list[HolderCard]:
+def cards(seen: Look, link: Link) -> list[Cells]:
     return [_card(holding, seen, link) for holding in seen.holders[:HOLDERS]]
 
 
-def _card(holding: Holding, seen: Look, link: Link) -> HolderCard:
-    state = state_of_holding(holding)
-    left = _("%(left)s of %(lease)s left") % {
-        "left": short_duration(holding.ttl),
-        "lease": short_duration(holding.timeout),
-    }
-    return HolderCard(
+def _card(holding: Holding, seen: Look, link: Link) -> Cells:
+    state, lease = state_of_holding(holding), holding.timeout or holding.ttl
+    left = {"left": short_duration(holding.ttl), "lease": short_duration(lease)}
+    return Cells(
         level=state.code,
-        word=str(state.label),
+        word=state.label,
         mark={"late": "stale"}.get(state.code, state.code) if holding.renewed else "",
-        left=round(min(max(holding.ttl, 0.0), holding.timeout or holding.ttl), 3),
-        timeout=round(holding.timeout or holding.ttl, 3),
-        left_text=left if holding.timeout else short_duration(holding.ttl),
+        left=round(min(max(holding.ttl, 0.0), lease), 3),
+        timeout=round(lease, 3),
+        left_text=_("%(left)s of %(lease)s left") % left if holding.timeout else left["left"],
+        # Each is a label, a value, and the address that the value links to, if there is one.
         facts=[fact for fact in _facts(holding, seen, link) if fact[1]],
         metadata=metadata_text(holding.metadata),
-        task_id=holding.holder.task_id,
     )
 
 
@@ -277,21 +254,11 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    place: int
-    party: Party
-    since: str
-    waited: str
-    weight: str
-    metadata: str
-
-
-def queue_rows(seen: Look, link: Link) -> list[QueueRow]:
+def queue_rows(seen: Look, link: Link) -> list[Cells]:
     return [
-        QueueRow(
+        Cells(
             place=place,
-            party=party_of(waiter.holder, link),
+            party=party(waiter.holder, link),
             since=clock(waiter.since, seen.now),
             waited=short_duration(waiter.waited),
             weight=_weight_text(waiter.weight, seen.info),
@@ -301,28 +268,9 @@ def queue_rows(seen: Look, link: Link) -> list[QueueRow]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class PastRow:
-    at: str
-    party: Party
-    waited: str
-    held: str
-    outcome: Outcome
-    fence: str
-    metadata: str
-
-
-def past_rows(seen: Look, link: Link) -> list[PastRow]:
+def past_rows(seen: Look, link: Link) -> list[Cells]:
     return [
-        PastRow(
-            at=clock(event.at, seen.now),
-            party=party_of(event.holder, link),
-            waited=short_duration(event.waited) if event.waited else "",
-            held=short_duration(event.held) if event.acquired_at else "",
-            outcome=outcome(event.outcome),
-            fence=str(event.fence_token or ""),
-            metadata=metadata_text(event.metadata),
-        )
+        event_row(event, seen.now, link, metadata=metadata_text(event.metadata))
         for event in seen.events
     ]
 
