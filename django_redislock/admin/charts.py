@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from operator import attrgetter
 
 ROW = 26
 """Height of a row of a timeline."""
@@ -91,7 +92,7 @@ class Bar:
     @property
     def weightiest(self) -> Span:
         """Of several that weigh the same, the last."""
-        return max(reversed(self.spans), key=_weight)
+        return max(reversed(self.spans), key=attrgetter("weight"))
 
     @property
     def what(self) -> str:
@@ -125,11 +126,15 @@ def bars(spans: Iterable[Span], scale: Scale, gap: float = 0.0) -> list[Bar]:
     spans come last, so that they are drawn on top.
     """
     groups: dict[str, list[Bar]] = {"": []}
-    for span in sorted(filter(scale.shows, spans), key=_start):
+    for span in sorted(filter(scale.shows, spans), key=attrgetter("start")):
         found = groups.setdefault(span.what if span.is_running else "", [])
-        bar = _bar(span, scale)
-        if found and _touch(found[-1], bar, gap):
-            found[-1] = _together(found[-1], bar)
+        x = scale.x(span.start)
+        width = max(round(scale.x(span.end) - x - GUTTER, 2), THINNEST)
+        bar = Bar(round(min(x, 100 - width), 2), width, (span,))
+        if found and bar.x - found[-1].end < gap - 0.005:
+            last = found[-1]
+            width = round(max(last.end, bar.end) - last.x, 2)
+            found[-1] = Bar(last.x, width, last.spans + bar.spans)
         else:
             found.append(bar)
     return [bar for found in groups.values() for bar in found]
@@ -183,49 +188,14 @@ def _moments(wall: datetime, zone: tzinfo) -> set[datetime]:
     return {first, max(first, second)}
 
 
-def height(rows: int) -> int:
-    """Return the height of a timeline with that many rows."""
-    return HEAD + ROW * rows
-
-
 def columns(counts: Sequence[int]) -> str:
     """Return the counts as columns: path data in a box that is 1 wide for each, and 100 high."""
     top = max(counts, default=0)
-    return "".join(
-        f"M{place} 100v{-_tall(count, top):g}h.8V100z"
-        for place, count in enumerate(counts)
-        if count
-    )
+    # A count of one in a thousand must be visible, too.
+    tall = [max(round(100 * count / top, 1), 4.0) if count else 0 for count in counts]
+    return "".join(f"M{x} 100v{-each:g}h.8V100z" for x, each in enumerate(tall) if each)
 
 
 def share(part: float, whole: float) -> float:
     """Return `part` as percents of `whole`, for the width of a bar."""
     return round(100 * part / whole, 1) if whole else 0.0
-
-
-def _tall(count: int, top: int) -> float:
-    # Even a count of one in a thousand must be visible.
-    return max(round(100 * count / top, 1), 4.0)
-
-
-def _bar(span: Span, scale: Scale) -> Bar:
-    x = scale.x(span.start)
-    width = max(round(scale.x(span.end) - x - GUTTER, 2), THINNEST)
-    return Bar(round(min(x, 100 - width), 2), width, (span,))
-
-
-def _touch(left: Bar, right: Bar, gap: float) -> bool:
-    return right.x - left.end < gap - 0.005
-
-
-def _together(left: Bar, right: Bar) -> Bar:
-    width = round(max(left.end, right.end) - left.x, 2)
-    return Bar(left.x, width, left.spans + right.spans)
-
-
-def _start(span: Span) -> datetime:
-    return span.start
-
-
-def _weight(span: Span) -> int:
-    return span.weight

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -16,7 +17,7 @@ from ..advice import process_text
 from ..lock_state import STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
-from .charts import HEAD, ROW, Bar, Scale, Span, Tick, fitted, height, ticks
+from .charts import HEAD, ROW, Bar, Scale, Span, fitted, ticks
 from .outcomes import Outcome, legend, outcome
 
 MOST_BARS = 120
@@ -35,30 +36,8 @@ BEFORE = (9, 4)
 """The same for a wait that is drawn before the hold that followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rect:
-    x: float
-    y: int
-    width: float
-    height: int
-    what: str
-    is_many: bool
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    x: float
-    y: int
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Time:
-    """A time above the chart."""
-
-    tick: Tick
-    text: str
+Shape = SimpleNamespace
+"""A bar, a mark or a time, as the template draws it."""
 
 
 @dataclass(slots=True)
@@ -78,9 +57,9 @@ class Timeline:
     rows: Sequence[Row]
     scale: Scale
     height: int
-    times: Sequence[Time]
-    rects: list[Rect] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
+    times: Sequence[Shape]
+    rects: list[Shape] = field(default_factory=list)
+    marks: list[Shape] = field(default_factory=list)
     legend: Sequence[Outcome] = ()
     has_many: bool = False
     """Whether some bars are several spans that are too near to each other."""
@@ -96,7 +75,8 @@ def draw(
     rows: Sequence[Row], scale: Scale, *, waits: tuple[int, int], mark_all: bool = False
 ) -> Timeline:
     """Return the timeline of some rows; `waits` is `BELOW` or `BEFORE`."""
-    chart = Timeline(rows, scale, height(len(rows)), times(scale), mark_all=mark_all)
+    height = HEAD + ROW * len(rows)
+    chart = Timeline(rows, scale, height, times(scale), mark_all=mark_all)
     whats: set[str] = set()
     for lane, spans, most in (
         (waits, [row.waited for row in rows], MOST_WAITS),
@@ -104,27 +84,28 @@ def draw(
     ):
         for number, found in enumerate(fitted(spans, scale, most)):
             top = HEAD + ROW * number + lane[0]
-            chart.rects += [_rect(bar, top, lane[1]) for bar in found]
-            chart.marks += _marks(found, scale, top + lane[1] // 2, mark_all)
+            for bar in found:
+                chart.rects.append(
+                    Shape(
+                        x=bar.x,
+                        y=top,
+                        width=bar.width,
+                        height=lane[1],
+                        what=bar.what,
+                        # Several holders at the same time are not drawn as several short holds.
+                        is_many=bar.is_many and not bar.first.is_running,
+                        title=_title(bar),
+                    )
+                )
+                last = bar.weightiest
+                end = outcome(last.what)
+                if end.weight or (mark_all and end.is_end):
+                    middle = top + lane[1] // 2
+                    chart.marks.append(Shape(x=scale.x(last.end), y=middle, what=last.what))
             whats.update(span.what for bar in found for span in bar.spans)
     chart.legend = legend(whats)
     chart.has_many = any(rect.is_many for rect in chart.rects)
     return chart
-
-
-def _rect(bar: Bar, top: int, tall: int) -> Rect:
-    # Several who hold it now are not near to each other but hold it together.
-    is_many = bar.is_many and not bar.first.is_running
-    return Rect(bar.x, top, bar.width, tall, bar.what, is_many, _title(bar))
-
-
-def _marks(found: Iterable[Bar], scale: Scale, middle: int, mark_all: bool) -> list[Mark]:
-    ends = [bar.weightiest for bar in found]
-    return [
-        Mark(scale.x(span.end), middle, span.what)
-        for span in ends
-        if outcome(span.what).weight or (mark_all and outcome(span.what).is_end)
-    ]
 
 
 def _title(bar: Bar) -> str:
@@ -140,7 +121,8 @@ def _title(bar: Bar) -> str:
     return _("%(time)s: %(counts)s") % {"time": time, "counts": listed(told)}
 
 
-def times(scale: Scale) -> list[Time]:
+def times(scale: Scale) -> list[Shape]:
+    """Return the times above a chart."""
     zone = timezone.get_current_timezone()
     found = ticks(scale, zone)
     exact = any(timezone.localtime(tick.at).second for tick in found)
@@ -148,7 +130,7 @@ def times(scale: Scale) -> list[Time]:
         found = ticks(scale, zone, most=5)
     days = scale.seconds > 86400
     form = "%m-%d %H:%M" if days else "%H:%M:%S" if exact else "%H:%M"
-    return [Time(tick, timezone.localtime(tick.at).strftime(form)) for tick in found]
+    return [Shape(tick=tick, text=timezone.localtime(tick.at).strftime(form)) for tick in found]
 
 
 def scale_of(spans: Sequence[Span], now: datetime) -> Scale:
