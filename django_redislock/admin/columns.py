@@ -52,8 +52,9 @@ def state(row: ActiveLock) -> str:
     if holding and found in (HELD, LATE, STALE):
         before, after = gettext("renewed %(time)s ago").split("%(time)s")
         counted = _counted(holding.since_renewal)
-        markup = ' <span class="redislock-renewed">{}{}{}</span>'
-        renewed = format_html(markup, before, counted, after)
+        renewed = format_html(
+            ' <span class="redislock-renewed">{}{}{}</span>', before, counted, after
+        )
     return format_html(
         '<span class="redislock-state is-{}" title="{}">'
         '<span aria-hidden="true">{}</span> {}</span>{}',
