@@ -1,7 +1,6 @@
-"""`locks check`: whether locks work now, and whether the server is fit for them."""
+"""`locks check`: whether locking works, and what could make it fail."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -12,7 +11,7 @@ from django_redislock.management.output import aligned, tolerate_closed_pipe, wr
 from django_redislock.manager import LockManager
 from django_redislock.text import printable
 
-HELP = "Check whether locks work now, and whether the server is fit for them."
+HELP = "Check whether locking works, and what could make it fail."
 
 HEADER = ("CHECK", "STATUS", "FOUND")
 
@@ -32,28 +31,25 @@ def add_arguments(parser: CommandParser) -> None:
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     health = manager.health()
     with tolerate_closed_pipe(command):
-        for line in [as_json(health)] if options["format"] == "json" else as_table(health):
-            write(command, line)
-    refuse(health, {"failed", options["fail_on"]})
-
-
-def refuse(health: Health, statuses: set[str]) -> None:
-    """Raise `CommandError`, naming the findings, if any is of these statuses."""
+        write(command, as_json(health) if options["format"] == "json" else as_table(health))
+    statuses = {"failed", options["fail_on"]}
     bad = [f"{each.id} ({each.status})" for each in health.findings if each.status in statuses]
     if bad:
         raise CommandError(f"Locks on {health.alias!r}: {', '.join(bad)}", returncode=NOT_DONE)
 
 
-def as_table(health: Health) -> Iterator[str]:
-    rows = [
-        (each.id, each.status, printable(f"{each.summary} {each.remedy}".rstrip()))
-        for each in health.findings
-    ]
-    return aligned([HEADER, *rows])
+def as_table(health: Health) -> str:
+    """Return a line for each check, and below it the remedy if there is one."""
+    rows = [HEADER]
+    for finding in health.findings:
+        rows.append((finding.id, finding.status, printable(finding.summary)))
+        if finding.remedy:
+            rows.append(("", "", f"Remedy: {printable(finding.remedy)}"))
+    return "\n".join(aligned(rows))
 
 
 def as_json(health: Health) -> str:
-    """Return one JSON object. Non-ASCII is escaped, so that nothing in it controls a terminal."""
+    """Return one JSON object in ASCII, which cannot change the state of a terminal."""
     findings = [
         {
             "id": each.id,
@@ -64,5 +60,5 @@ def as_json(health: Health) -> str:
         }
         for each in health.findings
     ]
-    facts = {"alias": health.alias, "status": health.status, "findings": findings}
-    return json.dumps(facts, indent=2)
+    result = {"alias": health.alias, "status": health.status, "findings": findings}
+    return json.dumps(result, indent=2)

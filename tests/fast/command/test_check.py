@@ -6,6 +6,7 @@ import re
 import pytest
 
 from django_redislock.health import CHECKS, Finding, Health
+from django_redislock.health.results import REMEDIES
 from django_redislock.management.subcommands import check
 from tests.commands import run
 
@@ -16,24 +17,38 @@ def test_check_has_a_line_for_each_finding():
     header, *lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
     assert header.split() == ["CHECK", "STATUS", "FOUND"]
-    assert [line.split()[0] for line in lines] == list(CHECKS)
+    assert [line.split()[0] for line in lines if line[0] != " "] == list(CHECKS)
     assert "A lock was acquired and released in" in done.stdout
     assert re.search(r"^persistence +warning .*\. Set appendonly yes\.", done.stdout, re.MULTILINE)
+
+
+def test_a_remedy_is_below_its_warning():
+    _, *lines = run("check").stdout.splitlines()
+
+    warning = next(line for line in lines if line.startswith("persistence"))
+    remedy = lines[lines.index(warning) + 1]
+    assert remedy.strip() == f"Remedy: {REMEDIES['persistence']}"
+    assert remedy.index("Remedy") == warning.index("With no append-only file")
+    assert len([line for line in lines if "Remedy: " in line]) == warnings_in(lines)
+
+
+def warnings_in(lines):
+    return len([line for line in lines if re.match(r"\w+ +(warning|failed) ", line)])
 
 
 def test_check_as_json_is_all_there_is_on_stdout():
     done = run("check", "--format", "json")
 
-    told = json.loads(done.stdout)
-    findings = {each["id"]: each for each in told["findings"]}
+    result = json.loads(done.stdout)
+    findings = {each["id"]: each for each in result["findings"]}
     assert (done.returncode, done.stderr) == (0, "")
-    assert (told["alias"], told["status"]) == ("default", "warning")
+    assert (result["alias"], result["status"]) == ("default", "warning")
     assert list(findings) == list(CHECKS)
     assert findings["locking"]["status"] == "ok"
     assert findings["locking"]["facts"]["ping_ms"] > 0
-    assert findings["persistence"]["facts"]["aof"] is False
-    assert findings["persistence"]["remedy"].startswith("Set appendonly yes.")
     assert findings["locking"]["remedy"] == ""
+    assert findings["persistence"]["facts"]["aof"] is False
+    assert findings["persistence"]["remedy"] == REMEDIES["persistence"]
 
 
 def test_check_can_fail_on_a_warning():
@@ -58,10 +73,10 @@ def test_check_of_a_server_that_is_unreachable(redis_away, form):
 
 
 def test_control_characters_of_the_server_are_escaped():
-    told = Finding("locking", "failed", "it said \x1b[2J\u202e", {"said": "\x1b[2J\u202e"})
-    health = Health("default", (told,))
+    facts = {"said": "\x1b[2J\u202e", "needs": "+\x1b[2J"}
+    health = Health("default", (Finding("locking", "failed", "it said \x1b[2J\u202e", facts),))
 
-    shown = "".join(check.as_table(health)) + check.as_json(health)
+    shown = check.as_table(health) + check.as_json(health)
 
     assert "\x1b" not in shown
     assert "\u202e" not in shown
