@@ -1,5 +1,6 @@
 """Run `manage.py locks` in this process, as a subprocess, or on a pseudo-terminal."""
 
+import asyncio
 import fcntl
 import os
 import pty
@@ -12,8 +13,9 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout, suppress
+from html import unescape
 from io import StringIO
 from typing import IO, NamedTuple, Self, TextIO
 
@@ -21,10 +23,13 @@ import psutil
 import pyte
 import pytest
 from django.core.management import BaseCommand, call_command, load_command_class
-from rich.console import Console
+from rich.cells import cell_len
+from textual.pilot import Pilot
 
-from django_redislock.management import lines
-from django_redislock.management.screen import Eyes, Screen
+from django_redislock import locks
+from django_redislock.management.lock_changes import LockWatcher
+from django_redislock.management.subcommands import watch as watch_subcommand
+from django_redislock.management.watch_app import WatchApp
 
 from .tools import ROOT, wait_until
 
@@ -109,14 +114,62 @@ def call_on_terminal(
     return out.getvalue()
 
 
-def draw(eyes: Eyes, columns: int = 100, rows: int = 24, encoding: str = "utf-8") -> str:
-    """Let `eyes` look once, and return what the full screen of `locks watch` shows then."""
-    eyes._look_once()
-    stream, out = TerminalStream(), StringIO()
-    stream.encoding = encoding
-    screen = Screen(BaseCommand(stdout=stream, no_color=True), eyes).draw(columns, rows)
-    Console(file=out, width=columns, highlight=False, markup=False, emoji=False).print(screen)
-    return out.getvalue()
+PART_OF_PICTURE = re.compile(r'<text [^>]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)<')
+CELL_WIDTH = 12.2
+"""Of a character in the pictures of rich."""
+
+
+class Screen:
+    """What the full screen of `locks watch` shows, without a terminal."""
+
+    def __init__(self, pilot: Pilot[None]) -> None:
+        self._pilot = pilot
+        self.app = pilot.app
+
+    @property
+    def text(self) -> str:
+        """The lines of the screen, read from textual's own picture of it."""
+        lines: dict[float, str] = {}
+        for x, y, part in PART_OF_PICTURE.findall(self.app.export_screenshot()):
+            line = lines.get(float(y), "")
+            gap = round(float(x) / CELL_WIDTH) - cell_len(line)
+            lines[float(y)] = line + " " * gap + unescape(part).replace("\xa0", " ")
+        return "\n".join(lines[y].rstrip() for y in sorted(lines))
+
+    async def shows(self, pattern: str, *, timeout_seconds: float = 20) -> str:
+        """Return all text as soon as a part of it matches."""
+        deadline = time.monotonic() + timeout_seconds
+        await self._pilot.pause()
+        while not re.search(pattern, text := self.text, re.MULTILINE):
+            assert time.monotonic() < deadline, (
+                f"no {pattern!r} within {timeout_seconds} s:\n{text}"
+            )
+            await self._pilot.pause(0.02)
+        return text
+
+    async def press(self, *keys: str) -> None:
+        await self._pilot.press(*keys)
+
+
+@asynccontextmanager
+async def watch_screen(
+    *, columns: int = 100, rows: int = 24, limit: int = 100, interval: float = 0.1
+) -> AsyncIterator[Screen]:
+    """Run the full screen of `locks watch` without a terminal."""
+    app = WatchApp(LockWatcher(locks, None, limit), interval)
+    async with app.run_test(size=(columns, rows), notifications=True) as pilot:
+        yield Screen(pilot)
+
+
+def draw(*, as_svg: bool = False, **options: int) -> str:
+    """Return what the full screen of `locks watch` shows after the first read."""
+
+    async def first() -> str:
+        async with asyncio.timeout(60), watch_screen(**options) as screen:
+            text = await screen.shows(r"\. On \w+, every ")
+            return screen.app.export_screenshot(title="manage.py locks watch") if as_svg else text
+
+    return asyncio.run(first())
 
 
 def watch(*steps: Callable[[], object], arguments: Sequence[str] = ()) -> list[str]:
@@ -130,7 +183,7 @@ def watch(*steps: Callable[[], object], arguments: Sequence[str] = ()) -> list[s
         return True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "pause_until_next", next_step)
+        patch.setattr(watch_subcommand, "pause", next_step)
         return call("watch", *arguments).splitlines()
 
 

@@ -49,6 +49,17 @@ KNOWN_NAMES, MAX_SUGGESTIONS = 1000, 3
 OUTCOMES = ("released", "passed", "expired", "lost", "forced", "refused", "skipped")
 """How an event can have ended; see `Event.outcome`."""
 
+SEVERITIES = {
+    "taken": "SUCCESS",
+    "waiting": "WARNING",
+    "expired": "WARNING",
+    "stale": "ERROR",
+    "lost": "ERROR",
+    "forced": "ERROR",
+    "away": "ERROR",
+}
+"""The style of Django for an outcome, or for another change of a lock."""
+
 
 def trouble_first(info: LockInfo) -> tuple[int, int]:
     """Return a sort key: stale locks, late locks, then the locks with the most waiters."""
@@ -144,7 +155,7 @@ def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
 def event_rows(command: BaseCommand, events: Iterable[Event]) -> Iterator[Row]:
     is_short = command.stdout.isatty()
     for event in events:
-        yield outcome_paint(event.outcome, command.style), event_cells(event, is_short)
+        yield paint_of(event.outcome, command.style), event_cells(event, is_short)
 
 
 def event_cells(event: Event, is_short: bool) -> tuple[str, ...]:
@@ -161,9 +172,10 @@ def event_cells(event: Event, is_short: bool) -> tuple[str, ...]:
     )
 
 
-def outcome_paint(outcome: str, style: Style) -> Paint:
-    paints = {"lost": style.ERROR, "forced": style.ERROR, "expired": style.WARNING}
-    return paints.get(outcome, plain)
+def paint_of(word: str, style: Style) -> Paint:
+    """Return the colour of an outcome, or of another change of a lock."""
+    paint: Paint = getattr(style, SEVERITIES.get(word, ""), plain)
+    return paint
 
 
 def moment_text(moment: datetime) -> str:

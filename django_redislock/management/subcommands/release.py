@@ -130,13 +130,10 @@ def confirm(command: BaseCommand, holds: list[Hold], yes: bool) -> None:
     if not sys.stdin.isatty():
         raise CommandError("Not released: no terminal for confirmation. Use --yes.")
     try:
-        report(command, "To be released:", holds)
-        if any(holding.timeout for _, holding in holds):
-            write(command, WARNING)
-        is_confirmed = input(f"Release {counts_text(holds)}? [y/N] ").strip().lower() in (
-            "y",
-            "yes",
-        )
+        *lines, prompt = question(holds).splitlines()
+        for line in lines:
+            write(command, line)
+        is_confirmed = input(f"{prompt} ").strip().lower() in ("y", "yes")
     except BrokenPipeError:
         discard_output(command)
         is_confirmed = False
@@ -144,6 +141,14 @@ def confirm(command: BaseCommand, holds: list[Hold], yes: bool) -> None:
         is_confirmed = False
     if not is_confirmed:
         stop(command, "Nothing was released.", NOT_DONE)
+
+
+def question(holds: list[Hold]) -> str:
+    """Return what will be released, a warning, and the question on the last line."""
+    lines = [f"To be released: {release_text(*hold)}" for hold in holds]
+    if any(holding.timeout for _, holding in holds):
+        lines.append(WARNING)
+    return "\n".join([*lines, f"Release {counts_text(holds)}? [y/N]"])
 
 
 def counts_text(holds: list[Hold]) -> str:

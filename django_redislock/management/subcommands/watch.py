@@ -1,23 +1,26 @@
-"""`locks watch`: the locks as they come and go, on a full screen or line by line."""
+"""`locks watch`: shows changes of the locks, on the full screen or line by line."""
 
 import os
+import select
 import signal
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
+from redis.exceptions import RedisError
 
 from django_redislock.management.arguments import add_pattern, interval, limit
-from django_redislock.management.lines import watch_lines
-from django_redislock.management.watching import Watcher
+from django_redislock.management.formatting import moment_text, paint_of, short_moment_text
+from django_redislock.management.lock_changes import Change, LockWatcher
+from django_redislock.management.output import write
 from django_redislock.manager import LockManager
+from django_redislock.text import error_text
 
-HELP = "Watch locks come and go, on a full screen (q ends it) or, without a terminal, in lines."
+HELP = "Watch locks change, on the full screen (q ends it) or, without a terminal, in lines."
 
-INTERVAL, LIMIT = 2.0, 200
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+DEFAULT_INTERVAL_SECONDS, DEFAULT_LIMIT = 2.0, 200
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -25,67 +28,81 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--interval",
         type=interval,
-        default=INTERVAL,
+        default=DEFAULT_INTERVAL_SECONDS,
         metavar="S",
-        help=f"Look again every S seconds; default: {INTERVAL:g}.",
+        help=f"Read the locks every S seconds; default: {DEFAULT_INTERVAL_SECONDS:g}.",
     )
     parser.add_argument(
         "--limit",
         type=limit,
-        default=LIMIT,
+        default=DEFAULT_LIMIT,
         metavar="N",
-        help=f"At most N locks, those whose leases end first; default: {LIMIT}.",
+        help=f"At most N locks, whose leases expire first; default: {DEFAULT_LIMIT}.",
     )
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
-    watcher = Watcher(manager, options["pattern"], options["limit"])
-    with suppress(KeyboardInterrupt), ended_by_signals():
-        if not wants_screen(command):
-            watch_lines(command, watcher, options["interval"])
-        elif (watch_screen := find_screen()) is None:
-            command.stderr.write(
-                "For a full screen: pip install 'django-redislock[terminal]'",
-                style_func=command.style.NOTICE,
-            )
-            watch_lines(command, watcher, options["interval"])
+    watcher = LockWatcher(manager, options["pattern"], options["limit"])
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and fills_screen(command):
+        try:
+            from django_redislock.management import watch_app
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("textual", "rich"):
+                raise
+            advice = "For a full screen: pip install 'django-redislock[terminal]'"
+            command.stderr.write(advice, style_func=command.style.NOTICE)
         else:
-            watch_screen(command, watcher, options["interval"])
-
-
-def wants_screen(command: BaseCommand) -> bool:
-    return command.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
-
-
-def find_screen() -> Any:
-    """Return what draws the screen, or None if it is not installed."""
+            if options["no_color"]:
+                os.environ["NO_COLOR"] = "1"  # textual reads it
+            watch_app.watch_screen(watcher, options["interval"])
+            return
+    if is_main:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        from django_redislock.management.screen import watch_screen
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "rich":
-            raise
-        return None
-    return watch_screen
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """SIGTERM is what Ctrl-C is. The second finds the screen being put back, and is ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {each: signal.getsignal(each) for each in SIGNALS}
-    for each in SIGNALS:
-        if before[each] is not signal.SIG_IGN:
-            signal.signal(each, _end)
-    try:
-        yield
+        watch_lines(command, watcher, options["interval"])
+    except KeyboardInterrupt:
+        pass
     finally:
-        for each in SIGNALS:
-            signal.signal(each, before[each])
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
 
 
-def _end(*_: object) -> None:
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
+def fills_screen(command: BaseCommand) -> bool:
+    # textual reads stdin and draws on stderr.
+    streams = sys.__stdin__, command.stdout, sys.__stderr__
+    is_terminal = all(each and each.isatty() for each in streams)
+    return is_terminal and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def watch_lines(command: BaseCommand, watcher: LockWatcher, interval: float) -> None:
+    """Print a line for each change, until a signal or a closed pipe ends it."""
+    moment = short_moment_text if command.stdout.isatty() else moment_text
+    trouble, seconds = "", 0.0
+    while pause(command, seconds):
+        seconds, before = interval, trouble
+        try:
+            reading, trouble = watcher.read(), ""
+        except RedisError as error:
+            trouble = error_text(error) or type(error).__name__
+            changes = [] if before else [Change("away", "Redis", trouble)]
+        else:
+            changes = [Change("back", "Redis", "")] if before else []
+            changes += [] if reading.is_first else reading.ended
+            changes += reading.changed
+        for change in changes:
+            line, paint = change.line(moment(change.at)), paint_of(change.what, command.style)
+            write(command, line, paint)
+        command.stdout.flush()
+
+
+def pause(command: BaseCommand, seconds: float) -> bool:
+    """Wait, and return whether stdout still has a reader. A closed pipe ends the wait."""
+    try:
+        descriptor = command.stdout.fileno()
+    except (AttributeError, OSError):  # such as a StringIO
+        time.sleep(seconds)
+        return True
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return not poll.poll(seconds * 1000)

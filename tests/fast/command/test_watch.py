@@ -1,15 +1,12 @@
 """`manage.py locks watch`, without a terminal and on a full screen, one look after the other."""
 
-import os
+import asyncio
 import re
 
 import pytest
 
 from django_redislock import locks
-from django_redislock.management.screen import Eyes
-from django_redislock.management.watching import Watcher, new_events
-from django_redislock.text import holder_text
-from tests.commands import draw, watch
+from tests.commands import Screen, draw, watch, watch_screen
 from tests.lock_tools import start, waiting
 from tests.pages import postpone
 from tests.tools import wait_until
@@ -20,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("empty_history")
 
 
 def nothing():
-    """A step between two looks in which nothing happens."""
+    """A step between two reads in which nothing happens."""
 
 
 def use(*names):
@@ -114,12 +111,11 @@ def test_no_event_between_two_looks_is_missed():
 
 def test_what_ended_before_the_first_look_is_not_new():
     others = [f"other:{number}" for number in range(60)]
-    watcher = Watcher(locks, "mine:*", 100)
     use("mine:before", *others)
-    before = watcher.look()
-    use("mine:since", *others)
 
-    assert [event.name for event in new_events(before, watcher.look())] == ["mine:since"]
+    lines = watch(nothing, lambda: use("mine:since", *others), arguments=["mine:*"])
+
+    assert [line.split()[2:4] for line in lines] == [["released", "mine:since"]]
 
 
 def test_lines_show_that_redis_was_unreachable(hold, settings, disconnect):
@@ -137,47 +133,156 @@ def test_lines_show_that_redis_was_unreachable(hold, settings, disconnect):
 # On a full screen
 
 
-def looking(limit=100):
-    return Eyes(Watcher(locks, None, limit), 1)
+HEADER = r"^NAME +STATE +KIND +HOLDER( +TASK)? +AGE +LEFT +WAITERS +FENCE$"
+
+
+def test_screen_shows_locks_and_what_happens(hold):
+    use("before")
+    lock = hold("invoice:42", timeout=10, auto_renewal=False)
+    waiters = []
+
+    async def scenario(screen: Screen) -> None:
+        await screen.shows(r"^1 lock, 0 stale, nobody waits\. On default, every 0\.1s\.$")
+        await screen.shows(HEADER)
+        await screen.shows(r"^invoice:42 +held \(no renewal\) +mutex .* 0 +\d{16}$")
+        await screen.shows(r"^\d\d:\d\d:\d\d +released +before .* held ")
+        waiters.append(start(acquire_and_release, locks.lock("invoice:42")))
+        await screen.shows(r"^invoice:42 .* 1 +\d{16}$")
+        await screen.shows(r"^\d\d:\d\d:\d\d +waiting +invoice:42  1 waits$")
+        await by_thread(lock.release)
+        await screen.shows(r"^\d\d:\d\d:\d\d +released +invoice:42 .* waited ")
+        await screen.shows("^0 locks, 0 stale, nobody waits")
+        await screen.shows(r"^No active locks\.$")
+
+    on_screen(scenario)
+    assert waiters[0].result(60)
+
+
+def on_screen(scenario, **options: int) -> None:
+    """Run a scenario, for a minute at most, with the full screen."""
+
+    async def run() -> None:
+        async with asyncio.timeout(60), watch_screen(**options) as screen:
+            await scenario(screen)
+
+    asyncio.run(run())
+
+
+async def by_thread(function):
+    """Call a function outside of any task, so that a lock belongs to the thread of the test."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_soon(lambda: done.set_result(function()))
+    return await done
+
+
+def test_screen_shows_the_details_of_a_lock(hold):
+    hold("a", metadata={"customer": "c-1"})
+    hold("b[red]", metadata={"why": "[/] [bold]x"})
+
+    async def scenario(screen: Screen) -> None:
+        await screen.shows("^b")
+        await screen.press("down", "enter")
+        await screen.shows(r"b\[red\] \(mutex\) is held by ")
+        await screen.shows(r'metadata +\{"why": "\[/\] \[bold\]x"\}')
+        await screen.shows("Next: see what the process does")
+        await screen.press("escape")
+        await screen.press("up", "enter")
+        await screen.shows(r'metadata +\{"customer": "c-1"\}')
+        await screen.press("q")
+        await screen.shows("^ Enter Details  / Search  r Release  q Quit$")
+
+    on_screen(scenario)
+
+
+def test_details_of_a_lock_that_has_ended(hold, settings):
+    settings.REDISLOCK_HISTORY = 0
+    lock = hold("x")
+
+    async def scenario(screen: Screen) -> None:
+        await screen.shows("^x ")
+        await by_thread(lock.release)
+        await screen.press("enter")
+        await screen.shows("x is not held, and has no history")
+
+    on_screen(scenario, interval=3600)
+
+
+@pytest.mark.parametrize(("key", "is_released"), [("y", True), ("n", False), ("enter", False)])
+def test_screen_releases_a_lock_after_a_question(hold, key, is_released):
+    kept, lock = hold("a"), hold("b")
+
+    async def scenario(screen: Screen) -> None:
+        await screen.shows("^b ")
+        await screen.press("end", "r")
+        await screen.shows(r"To be released: b \(.*renewed")
+        await screen.shows("A release does not stop a holder")
+        await screen.shows(r"Release 1 lock\? \[y/N\]")
+        await screen.press(key)
+        await screen.shows("forced +b " if is_released else "^2 locks")
+        await screen.shows("q Quit$")
+
+    on_screen(scenario)
+    assert kept.owned()
+    assert lock.owned() is not is_released
+
+
+def test_screen_releases_no_newer_holder(hold):
+    lock, newer = hold("x"), []
+
+    async def scenario(screen: Screen) -> None:
+        await screen.shows("^x ")
+        await screen.press("r")
+        await screen.shows(r"Release 1 lock\?")
+        await by_thread(lock.release)
+        newer.append(await by_thread(lambda: hold("x")))
+        await screen.press("y")
+        await screen.shows("x was not released: the holder has changed")
+
+    on_screen(scenario, interval=3600)
+    assert newer[0].owned()
+
+
+def test_screen_searches(hold):
+    for name in ("invoice:1", "invoice:2", "quit report", "[red]"):
+        hold(name)
+
+    async def scenario(screen: Screen) -> None:
+        async def search(text: str, count: int) -> str:
+            await screen.press("slash", "home", "shift+end", "delete")
+            await screen.press(*text, "enter")
+            return await screen.shows(f"^{count} lock")
+
+        await screen.shows("^4 locks")
+        assert "report" not in await search("nvoic", 2)
+        assert "invoice" not in await search("q?it*", 1)
+        assert "[red]" in await search("[", 1)
+        await screen.shows(r"^\[red\] +held")
+        await search("", 4)
+        await screen.press("slash", *"none", "escape", "enter")
+        await screen.shows("Next: ")
+
+    on_screen(scenario)
+
+
+def test_the_selection_stays_with_its_lock(hold, redis_server):
+    hold("a"), hold("b", timeout=90)
+
+    async def scenario(screen: Screen) -> None:
+        await screen.shows("^b ")
+        await screen.press("down")
+        postpone(redis_server, "b", seconds=60)
+        await screen.shows(r"FENCE\nb +stale ")
+        await screen.shows("stale +b .* left$")
+        await screen.press("enter")
+        await screen.shows(r"b \(mutex\) is held by ")
+
+    on_screen(scenario)
 
 
 def assert_shows(text, *patterns):
     for pattern in patterns:
         assert re.search(rf"^{pattern} *$", text, re.MULTILINE), text
-
-
-def test_screen_shows_locks_and_what_happened(hold):
-    lock, eyes = hold("invoice:42", timeout=10, auto_renewal=False), looking()
-
-    assert_shows(
-        draw(eyes),
-        "1 lock held, 0 stale, nobody waits",
-        "on default, every 1s; q ends it",
-        "NAME +HOLDER +AGE +LEASE +WAITERS",
-        rf"invoice:42 +\S+:{os.getpid()} .*█+░* +\d+\.\ds +ends +-",
-    )
-    waiter = start(acquire_and_release, locks.lock("invoice:42"))
-    waiting(locks, "invoice:42", 1)
-    assert_shows(draw(eyes), r"invoice:42 .* 1")
-    lock.release()
-    assert waiter.result(60)
-    assert_shows(
-        draw(eyes),
-        r"\d\d:\d\d:\d\d +released +invoice:42 .* held .*",
-        r"\d\d:\d\d:\d\d +released +invoice:42 .* waited .*",
-        "0 locks held, .*",
-    )
-
-
-def test_bars_become_shorter_between_two_looks(hold, monkeypatch):
-    hold("x", timeout=20, auto_renewal=False)
-    eyes = looking()
-    full = draw(eyes).count("█")
-
-    monkeypatch.setattr(eyes, "_look_once", nothing)
-    eyes.seen_at -= 5
-
-    assert full - 3 <= draw(eyes).count("█") < full
 
 
 def test_stale_locks_come_first(hold, redis_server):
@@ -186,14 +291,7 @@ def test_stale_locks_come_first(hold, redis_server):
     hold("stuck", timeout=90)
     postpone(redis_server, "stuck", seconds=60)
 
-    assert_shows(draw(looking()), r".*WAITERS *\nstuck .* stale .*", "4 locks held, 1 stale, .*")
-
-
-def test_more_locks_than_lines_are_counted(hold):
-    for number in range(30):
-        hold(f"n{number:02}")
-
-    assert_shows(draw(looking(), rows=14), "30 locks held, .*", "n06 .*", "and 23 more")
+    assert_shows(draw(), ".*WAITERS .*\nstuck +stale .*", "4 locks, 1 stale, .*")
 
 
 def test_the_summary_says_how_many_locks_it_covers(hold):
@@ -202,55 +300,52 @@ def test_the_summary_says_how_many_locks_it_covers(hold):
     waiting(locks, "contended", 1)
     hold("ends:first", timeout=300)
 
-    text = draw(looking(limit=1))
+    text = draw(limit=1)
 
     lock.release()
     assert waiter.result(60)
-    assert_shows(text, "2 locks held; of the 1 whose leases end first 0 stale, nobody waits")
-
-
-def test_screen_has_no_characters_that_its_terminal_lacks(hold):
-    hold("日本[red]")
-
-    text = draw(looking(), encoding="ascii")
-
-    assert_shows(text, r"\\u65e5\\u672c\[red\] .* #+\.* +\d+s +-")
-    assert text.isascii()
-
-
-@pytest.mark.parametrize(
-    ("columns", "header"),
-    [(42, "NAME +AGE +LEASE +WAITERS"), (64, "NAME +HOLDER +AGE +LEASE +WAITERS")],
-)
-def test_a_narrow_screen_shows_the_names(hold, columns, header):
-    hold("invoice:2026:42")
-
-    assert_shows(draw(looking(), columns=columns), header, r"invoice\S* .*")
+    assert_shows(text, "2 locks; of the 1 that expire first 0 stale, nobody waits.*")
 
 
 def test_a_small_screen_and_a_long_name(hold):
     hold("x" * 500)
 
-    text = draw(looking(), columns=40, rows=6)
+    text = draw(columns=60, rows=8)
 
-    assert_shows(text, "xx.*….*")
-    assert max(map(len, text.splitlines())) <= 40
+    assert_shows(text, "NAME +STATE +HOLDER +AGE +LEFT +WAITERS", "xx.*….*")
+    assert max(map(len, text.splitlines())) <= 60
 
 
-def test_80_columns_show_the_holder_and_the_task():
+def test_screen_shows_the_task():
     with held_by_task("x"):
-        holder = holder_text(locks.get("x").first)[:13]
-        text = draw(looking(), columns=80)
-
-    assert_shows(
-        text, "NAME +HOLDER +TASK +AGE +LEASE +WAITERS", rf"x +{re.escape(holder)}.* sync.*"
-    )
+        assert_shows(draw(), "NAME .* TASK +AGE .*", r"x +held .* sync \[id-1\] .*")
 
 
-def test_screen_says_that_redis_is_unreachable(hold, disconnect):
+def test_screen_says_that_redis_is_unreachable(hold, disconnect, settings):
     hold("x")
-    eyes = looking()
-    draw(eyes)
-    disconnect()
+    caches = settings.CACHES
 
-    assert_shows(draw(eyes), r"Redis is away; seen \S+ ago: .+", "x .*")
+    async def scenario(screen: Screen) -> None:
+        await screen.shows("^x ")
+        disconnect()
+        await screen.shows(r"^Redis is unreachable; read \S+ ago: .+")
+        text = await screen.shows("^x ")
+        assert "s3cret" not in text
+        settings.CACHES = caches
+        await screen.shows(r"\A(?![^\0]*unreachable)")
+
+    on_screen(scenario)
+
+
+def test_an_unexpected_error_ends_the_screen(settings):
+    mistaken = {**settings.CACHES["default"], "OPTIONS": {"socket_timeoutt": 5}}
+    settings.CACHES = {**settings.CACHES, "default": mistaken}
+
+    async def scenario() -> None:
+        async with asyncio.timeout(60), watch_screen() as screen:
+            with pytest.raises(AssertionError):  # because it has ended
+                await screen.shows("1 lock", timeout_seconds=0.5)
+            assert not screen.app.is_running
+        assert "socket_timeoutt" in str(screen.app.error)
+
+    asyncio.run(scenario())

@@ -12,8 +12,7 @@ from django.test import Client
 
 from django_redislock import locks
 from django_redislock.admin.addresses import quote_name
-from django_redislock.management.screen import Eyes
-from django_redislock.management.watching import Watcher, changes, held_already
+from django_redislock.management.lock_changes import LockWatcher
 from tests.commands import draw
 from tests.pages import DASHBOARD, LIST, text_of
 
@@ -89,10 +88,10 @@ async def _actives() -> list[Any]:
 
 def drawn() -> str:
     """Return what the full screen shows."""
-    return draw(Eyes(Watcher(locks, None, 100), 1), 120, 40)
+    return draw(columns=120, rows=40)
 
 
 def watched() -> str:
-    watcher = Watcher(locks, None, 100)
-    before, after = watcher.look(), watcher.look()
-    return "\n".join(map(str, (*held_already(before), *changes(before, after))))
+    watcher = LockWatcher(locks, None, 100)
+    readings = watcher.read(), watcher.read()
+    return "\n".join(str(change) for each in readings for change in (*each.ended, *each.changed))

@@ -7,7 +7,7 @@ from pathlib import Path
 import django_redislock
 
 PACKAGE = Path(django_redislock.__file__).parent
-PUBLIC = {"_base_manager", "_meta", "_replace"}
+PUBLIC = {"_base_manager", "_meta", "_replace", "_state"}
 """Documented by Django and Python in spite of their underscore."""
 
 NO_PUBLIC_WAY = {

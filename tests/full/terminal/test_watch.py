@@ -5,6 +5,7 @@ import signal
 import termios
 from pathlib import Path
 
+import psutil
 import pytest
 
 from django_redislock.testing import EmbeddedServer
@@ -48,8 +49,9 @@ def test_a_dumb_terminal_gets_lines(hold):
     assert "pip install" not in terminal.text
 
 
-def test_only_the_screen_needs_rich(hold, tmp_path: Path):
-    tmp_path.joinpath("rich.py").write_text("raise ModuleNotFoundError(name='rich')\n")
+def test_only_the_screen_needs_textual(hold, tmp_path: Path):
+    missing = "raise ModuleNotFoundError(name='textual')\n"
+    tmp_path.joinpath("textual.py").write_text(missing)
     hold("x")
 
     paths = os.pathsep.join((str(tmp_path), str(ROOT)))
@@ -73,12 +75,12 @@ def test_screen_is_drawn_again_and_again(hold, redis_server):
     postpone(redis_server, "stuck", seconds=60)
 
     with Terminal("watch", "--interval", "0.2") as terminal:
-        terminal.shows(r"WAITERS\nstuck .* stale ")
-        assert terminal.colour_of("stuck") == "red"
-        assert terminal.colour_of("alive") == "default"
+        terminal.shows(r"FENCE\nstuck +stale ")
+        assert terminal.colour_of("stuck") == "ff0000"
+        assert terminal.colour_of("alive") != "ff0000"
         lock.release()
-        terminal.shows(r"^\d\d:\d\d:\d\d +released +stuck .* held ")
-        terminal.shows(r"^1 lock held, 0 stale, nobody waits$")
+        terminal.shows(r"\d\d:\d\d:\d\d +released +stuck .* held ")
+        terminal.shows(r"1 lock, 0 stale, nobody waits")
         terminal.press("q")
         assert terminal.end() == 0
 
@@ -86,7 +88,7 @@ def test_screen_is_drawn_again_and_again(hold, redis_server):
 @pytest.mark.parametrize("how", ["q", "\x03", signal.SIGTERM, signal.SIGINT])
 def test_the_terminal_is_as_it_was_however_it_ends(how):
     with Terminal("watch") as terminal:
-        terminal.shows("locks held")
+        terminal.shows("0 locks, ")
         assert not termios.tcgetattr(terminal.theirs)[3] & termios.ECHO
         if isinstance(how, signal.Signals):
             terminal.process.send_signal(how)
@@ -103,29 +105,32 @@ def test_the_terminal_is_as_it_was_however_it_ends(how):
     assert b"Traceback" not in terminal.raw
 
 
+def is_stopped(terminal: Terminal) -> bool:
+    terminal.read(0.1)
+    return psutil.Process(terminal.process.pid).status() == psutil.STATUS_STOPPED
+
+
 def test_the_terminal_is_as_it_was_while_it_is_stopped():
     with Terminal("watch") as terminal:
-        terminal.shows("locks held")
-        # Nobody is there to continue what is stopped in a session of its own, so it goes on.
+        terminal.shows("0 locks, ")
         terminal.press("\x1a")
+        wait_until(lambda: is_stopped(terminal))
+        assert termios.tcgetattr(terminal.theirs) == terminal.modes
+        terminal.process.send_signal(signal.SIGCONT)
         wait_until(lambda: terminal.read(0.1) and terminal.raw.count(b"\x1b[?1049h") == 2)
-        terminal.shows("locks held")
+        terminal.shows("0 locks, ")
         terminal.press("q")
         assert terminal.end() == 0
         assert termios.tcgetattr(terminal.theirs) == terminal.modes
 
-    left, entered = terminal.raw.index(b"\x1b[?1049l"), terminal.raw.rindex(b"\x1b[?1049h")
-    assert left < entered
-    assert b"\x1b[?25h" in terminal.raw[:entered]
-
 
 def test_screen_waits_for_redis_and_keys_work_meanwhile():
     with EmbeddedServer() as server, Terminal("watch", REDIS_URL=server.url) as terminal:
-        terminal.shows("^0 locks held")
+        terminal.shows("0 locks, ")
         server.stop()
-        terminal.shows(r"^Redis is away; seen \S+ ago: .")
+        terminal.shows(r"Redis is unreachable: .")
         server.start()
-        terminal.shows(r"q ends it$")
+        wait_until(lambda: terminal.read(0.1) and "unreachable" not in terminal.text)
         with hanging(server):
             terminal.press("q")
             assert terminal.end() == 0

@@ -1,0 +1,288 @@
+"""The full screen of `locks watch`. Only this module needs textual."""
+
+import asyncio
+import signal
+import threading
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from functools import partial
+from io import StringIO
+from queue import Empty, SimpleQueue
+from typing import ClassVar, TypeAlias
+
+from django.core.management.base import BaseCommand, CommandError
+from redis.exceptions import RedisError
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, OptionList, RichLog, Static
+from textual.widgets.option_list import Option
+
+from django_redislock.lock_state import LATE, STALE, state_of
+from django_redislock.snapshots import LockInfo, Page
+from django_redislock.text import error_text, printable, short_duration
+
+from .arguments import pattern
+from .formatting import (
+    HEADER,
+    HIDEABLE,
+    MIN_WIDTHS,
+    SEVERITIES,
+    lock_cells,
+    short_moment_text,
+    trouble_first,
+)
+from .lock_changes import LockWatcher, Reading
+from .output import aligned, fitted
+from .subcommands import release, show
+
+STYLES = {"SUCCESS": "green", "WARNING": "yellow", "ERROR": "bold red"}
+MAX_LOG_LINES = 500
+
+Callback: TypeAlias = Callable[[], object]
+
+
+class Dialog(ModalScreen[bool]):
+    """A text over the locks. It returns whether the user pressed `y` to confirm a question."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "Yes, release"),
+        Binding("escape", "dismiss(False)", "Back", key_display="Esc"),
+        Binding("n,q,enter", "dismiss(False)", show=False),
+    ]
+
+    def __init__(self, text: str, *, is_question: bool = False) -> None:
+        super().__init__()
+        self.text = text
+        self.is_question = is_question
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static(self.text, markup=False)
+        yield Footer()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.is_question or parameters != (True,)
+
+
+class LockList(OptionList):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select", "Details", key_display="Enter")
+    ]
+
+
+class WatchApp(App[None]):
+    """Shows the locks again and again.
+
+    A thread makes the requests to Redis, so that a slow server does not block the keyboard. It is
+    not a thread of asyncio, which would wait for it at the end.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Input, Input:focus { border: none; height: 1; padding: 0; }
+    LockList, LockList:focus { border: none; height: 1fr; padding: 0; scrollbar-size-vertical: 1; }
+    LockList > .option-list--option { padding: 0; }
+    RichLog { height: 25%; min-height: 3; border-top: solid $primary; overflow-x: hidden; }
+    #header { text-style: bold; text-wrap: nowrap; }
+    #trouble { color: $text-error; display: none; }
+    Dialog { align: center middle; }
+    Dialog VerticalScroll { width: 90%; height: auto; max-height: 90%; border: round $primary; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "Search", key_display="/"),
+        Binding("r", "release", "Release"),
+        Binding("q", "quit", "Quit"),
+        Binding("escape", "leave_search", show=False),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False, priority=True),
+    ]
+
+    def __init__(self, watcher: LockWatcher, interval: float) -> None:
+        super().__init__()
+        self.watcher = watcher
+        self.interval = interval
+        self.error: Exception | None = None
+        self.infos: list[LockInfo] = []
+        self.read_at = time.monotonic()
+        self.requests: SimpleQueue[Callable[[], Callback] | None] = SimpleQueue()
+        # A query would not find the widgets under a dialog.
+        self.summary = Static("locks watch", markup=False)
+        self.trouble = Static(id="trouble", markup=False)
+        self.search_field = Input(printable(watcher.pattern or ""), "All locks. / searches.")
+        self.header = Static(id="header", markup=False)
+        self.lock_list = LockList(markup=False)
+        self.changes = RichLog(max_lines=MAX_LOG_LINES)
+        self.changes.can_focus = False
+
+    def compose(self) -> ComposeResult:
+        yield from (self.summary, self.trouble, self.search_field, self.header)
+        yield from (self.lock_list, self.changes, Footer())
+
+    def on_mount(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        self.lock_list.focus()
+        threading.Thread(target=self.use_redis, name="locks watch", daemon=True).start()
+
+    def on_unmount(self) -> None:
+        self.requests.put(None)
+
+    def on_resize(self) -> None:
+        self.show_locks(self.infos)
+
+    # In the thread that uses Redis
+
+    def use_redis(self) -> None:
+        request: Callable[[], Callback] | None = self.read
+        while request:
+            try:
+                callback = request()
+            except RedisError as error:
+                callback = partial(self.show_trouble, error_text(error) or type(error).__name__)
+            except Exception as error:  # noqa: BLE001  the main thread raises it
+                callback = partial(self.fail, error)
+            self.call_later(callback)
+            try:
+                request = self.requests.get(timeout=self.interval)
+            except Empty:
+                request = self.read
+
+    def read(self) -> Callback:
+        watcher = self.watcher
+        return partial(self.show_reading, watcher, watcher.read())
+
+    def read_details(self, name: str) -> Callback:
+        command = BaseCommand(stdout=StringIO(), no_color=True)
+        try:
+            show.run(command, self.watcher.manager, {"name": name, "format": "text"})
+            text = command.stdout.getvalue()
+        except CommandError as error:
+            text = str(error)
+        return partial(self.push_screen, Dialog(text))
+
+    def force_release(self, holds: list[release.Hold]) -> Callback:
+        command = BaseCommand(stdout=StringIO(), no_color=True)
+        failures = "\n".join(release.release(command, self.watcher.manager, holds))
+        show_reading = self.read()
+
+        def show_result() -> None:
+            show_reading()
+            if failures:
+                self.notify(failures, severity="error", markup=False)
+
+        return show_result
+
+    # In the thread of the app
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.exit()
+
+    def show_trouble(self, reason: str) -> None:
+        seen = f"; read {short_duration(time.monotonic() - self.read_at)} ago"
+        self.trouble.update(f"Redis is unreachable{seen if self.infos else ''}: {reason}")
+        self.trouble.display = True
+
+    def show_reading(self, watcher: LockWatcher, reading: Reading) -> None:
+        if watcher is not self.watcher:  # it was for another pattern
+            return
+        self.trouble.display = False
+        alias = printable(watcher.manager.alias)
+        self.summary.update(f"{summary_text(reading.page)}. On {alias}, every {self.interval:g}s.")
+        self.read_at = time.monotonic()
+        # Not sorted by the lease, or locks would change places at each renewal.
+        self.show_locks(
+            sorted(reading.page.infos, key=lambda each: (*trouble_first(each), each.name))
+        )
+        for change in [*reading.ended, *([] if reading.is_first else reading.changed)]:
+            line = change.line(short_moment_text(change.at))
+            self.changes.write(Text(line, STYLES.get(SEVERITIES.get(change.what, ""), "")))
+
+    def show_locks(self, infos: list[LockInfo]) -> None:
+        """Show the locks, and keep the selection."""
+        selected, index = self.selected, self.lock_list.highlighted or 0
+        room = self.size.width - 1  # one column is for the scroll bar
+        rows = fitted([HEADER, *map(lock_cells, infos)], room, MIN_WIDTHS, HIDEABLE, "…")
+        header, *lines = aligned(rows)
+        self.header.update(header if lines else "No active locks.")
+        self.infos = infos
+        self.lock_list.clear_options()
+        self.lock_list.add_options(
+            Option(Text(line, style_of(info), no_wrap=True))
+            for line, info in zip(lines, infos, strict=True)
+        )
+        names = [info.name for info in infos]
+        if selected and selected.name in names:
+            index = names.index(selected.name)
+        self.lock_list.highlighted = min(index, len(names) - 1) if names else None
+
+    @property
+    def selected(self) -> LockInfo | None:
+        index = self.lock_list.highlighted
+        return None if index is None else self.infos[index]
+
+    def on_option_list_option_selected(self) -> None:
+        if info := self.selected:
+            self.requests.put(partial(self.read_details, info.name))
+
+    def action_release(self) -> None:
+        if (info := self.selected) is None or not info.holders:
+            return
+        holds = [release.Hold(info.name, holding) for holding in info.holders]
+
+        def decide(is_confirmed: bool | None) -> None:
+            if is_confirmed:
+                self.requests.put(partial(self.force_release, holds))
+
+        self.push_screen(Dialog(release.question(holds), is_question=True), decide)
+
+    def action_search(self) -> None:
+        self.search_field.focus()
+
+    def action_leave_search(self) -> None:
+        self.lock_list.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        text = event.value.strip()
+        if text and not {"*", "?"} & set(text):
+            text = f"*{text}*"
+        try:
+            chosen = pattern(text) if text else None
+        except ArgumentTypeError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self.watcher = LockWatcher(self.watcher.manager, chosen, self.watcher.limit)
+        self.changes.clear()
+        self.requests.put(self.read)
+        self.action_leave_search()
+
+
+def summary_text(page: Page) -> str:
+    """Return how many locks are held, stale and waited for."""
+    infos = page.infos
+    stale = sum(state_of(info) is STALE for info in infos)
+    contended = [info.waiters for info in infos if info.waiters]
+    waiting = f"{sum(contended)} waiting for {len(contended)}" if contended else "nobody waits"
+    total = "1 lock" if page.total == 1 else f"{page.total} locks"
+    if len(infos) < page.total:
+        return f"{total}; of the {len(infos)} that expire first {stale} stale, {waiting}"
+    return f"{total}, {stale} stale, {waiting}"
+
+
+def style_of(info: LockInfo) -> str:
+    state = state_of(info)
+    if state is STALE:
+        return STYLES["ERROR"]
+    return STYLES["WARNING"] if state is LATE or info.waiters else ""
+
+
+def watch_screen(watcher: LockWatcher, interval: float) -> None:
+    """Show the locks on the full screen until the user or a signal ends it."""
+    app = WatchApp(watcher, interval)
+    app.run()
+    if app.error:
+        raise app.error
