@@ -161,7 +161,7 @@ async def watch_screen(
         yield Screen(pilot)
 
 
-def draw(*, as_svg: bool = False, **options: int) -> str:
+def draw(*, as_svg: bool = False, **options: float) -> str:
     """Return what the full screen of `locks watch` shows after the first read."""
 
     async def first() -> str:

@@ -39,7 +39,9 @@ from .lock_changes import LockWatcher, Reading
 from .output import aligned, fitted
 from .subcommands import release, show
 
-STYLES = {"SUCCESS": "green", "WARNING": "yellow", "ERROR": "bold red"}
+STYLES = {"SUCCESS": "#5fc27e", "WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
+"""Colours that can be read on a selected line, too."""
+
 MAX_LOG_LINES = 500
 
 Callback: TypeAlias = Callable[[], object]
@@ -84,9 +86,12 @@ class WatchApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Input, Input:focus { border: none; height: 1; padding: 0; }
+    Input > .input--placeholder { color: $foreground 80%; }
     LockList, LockList:focus { border: none; height: 1fr; padding: 0; scrollbar-size-vertical: 1; }
     LockList > .option-list--option { padding: 0; }
-    RichLog { height: 25%; min-height: 3; border-top: solid $primary; overflow-x: hidden; }
+    LockList > .option-list--option-highlighted, LockList:focus > .option-list--option-highlighted
+    { background: $foreground 8%; text-style: bold; }
+    RichLog { height: 25%; min-height: 3; border-top: solid $foreground 80%; overflow-x: hidden; }
     #header { text-style: bold; text-wrap: nowrap; }
     #trouble { color: $text-error; display: none; }
     Dialog { align: center middle; }

@@ -11,6 +11,6 @@ DESCRIPTION = (
 
 
 def watch_svg() -> str:
-    picture = draw(columns=120, rows=20, as_svg=True)
+    picture = draw(columns=120, rows=20, interval=2, as_svg=True)
     picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # from the network
     return picture.replace("<svg ", f'<svg role="img" aria-label="{DESCRIPTION}" ', 1)

@@ -76,8 +76,8 @@ def test_screen_is_drawn_again_and_again(hold, redis_server):
 
     with Terminal("watch", "--interval", "0.2") as terminal:
         terminal.shows(r"FENCE\nstuck +stale ")
-        assert terminal.colour_of("stuck") == "ff0000"
-        assert terminal.colour_of("alive") != "ff0000"
+        assert terminal.colour_of("stuck") == "ff875f"
+        assert terminal.colour_of("alive") != "ff875f"
         lock.release()
         terminal.shows(r"\d\d:\d\d:\d\d +released +stuck .* held ")
         terminal.shows(r"1 lock, 0 stale, nobody waits")
