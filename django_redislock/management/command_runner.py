@@ -2,17 +2,18 @@
 
 import math
 import os
+import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from types import FrameType
+from typing import Any, Protocol, Self
 
 from redis.exceptions import RedisError
 
@@ -21,21 +22,11 @@ from django_redislock.lock_state import primary_holder
 from django_redislock.lock_types import Mutex
 from django_redislock.manager import LockManager
 from django_redislock.signals import lock_waiting
-from django_redislock.snapshots import LockInfo
 from django_redislock.text import error_text, printable, short_duration
 from django_redislock.validators import MAX_METADATA_CHARACTERS
 
 from . import launcher
 from .formatting import holding_text
-from .forwarding import (
-    Interrupted,
-    ReceivedSignal,
-    SignalQueue,
-    TooLate,
-    at_most,
-    has_terminal,
-    in_foreground,
-)
 
 LOST = 75
 """The exit status if the lock was lost: EX_TEMPFAIL of sysexits.h, "try again later"."""
@@ -56,6 +47,15 @@ GROUP_POLL_SECONDS = 0.05
 RELEASE_TIMEOUT_SECONDS = 5.0
 """For a release, if the server does not respond."""
 
+FORWARDED = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
 
 class Say(Protocol):
     def __call__(self, text: str, *, is_routine: bool = False) -> None:
@@ -64,6 +64,18 @@ class Say(Protocol):
 
 class NotAcquired(Exception):
     """The lock was not acquired. The text names the holder."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the wait for the lock."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class TooLate(KeyboardInterrupt):
+    """The time limit of `at_most()` has passed. Code that handles errors does not catch it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +103,58 @@ def run(manager: LockManager, job: Job, say: Say) -> int:
         RedisError: Redis was unreachable before the command started.
     """
     with SignalQueue() as signals:
-        return Run(manager, job, say, signals).to_its_end()
+        return Run(manager, job, say, signals).run()
+
+
+class SignalQueue:
+    """A context manager for the main thread that receives the signals of `FORWARDED`.
+
+    Signals that this process ignores stay ignored, so that `nohup` works.
+    """
+
+    def __enter__(self) -> Self:
+        self._received: deque[int] = deque()
+        self._raises = False
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        numbers = [n for n in FORWARDED if signal.getsignal(n) is not signal.SIG_IGN]
+        self._before: dict[int, Any] = {n: signal.signal(n, self._receive) for n in numbers}
+        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._reader)
+        os.close(self._writer)
+        for number in self._received:
+            signal.raise_signal(number)
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Raise `Interrupted` at the first signal. All later signals are stored."""
+        self._raises = True
+        try:
+            if self._received:
+                raise Interrupted(self._received.popleft())
+            yield
+        finally:
+            self._raises = False
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the next signal, or None after these seconds or when a child has changed."""
+        if not self._received and select.select([self._reader], [], [], seconds)[0]:
+            os.read(self._reader, 1 << 16)
+        return self._received.popleft() if self._received else None
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._raises:
+            self._raises = False
+            raise Interrupted(number)
+        self._received.append(number)
 
 
 class Run:
@@ -105,92 +168,137 @@ class Run:
             job.name,
             timeout=job.timeout,
             metadata={"command": shortened(job.argv[0])},
-            on_lost=_wake_main_thread,
+            on_lost=lambda lock: signal.raise_signal(signal.SIGCHLD),  # ends `wait()`
         )
 
-    def to_its_end(self) -> int:
+    def run(self) -> int:
         try:
             with self._signals.interrupting():
                 self._acquire()
-            self._end_on_pending_signal()
-            status = self._guard()
-        except Interrupted as stop:
-            self._release_everything()
-            return SIGNALLED + stop.number
-        except BaseException:
-            self._release_everything()
+            if number := self._signals.wait(0):
+                raise Interrupted(number)
+            status = self._run_command()
+        except BaseException as error:
+            # An interrupted acquisition leaves its release to the renewal, which ends with this
+            # process. The token is enough to release a waiter or a holder.
+            with suppress(RedisError, TooLate), at_most(RELEASE_TIMEOUT_SECONDS):
+                if self._lock.token:
+                    with suppress(LockError):
+                        self._lock.release()
+                self._manager.release_for(self._job.name, self._token)
+            if isinstance(error, Interrupted):
+                return SIGNALLED + error.number
             raise
-        return self._released(status)
+        return self._release(status)
 
     def _acquire(self) -> None:
         wait = self._job.wait
-        lock_waiting.connect(self._say_who_holds, sender=Mutex)
+        lock_waiting.connect(self._on_waiting, sender=Mutex)
         try:
             acquired = self._lock.acquire(wait != 0, wait or None, token=self._token)
         finally:
-            lock_waiting.disconnect(self._say_who_holds, sender=Mutex)
+            lock_waiting.disconnect(self._on_waiting, sender=Mutex)
         if not acquired:
             raise NotAcquired(self._holder())
 
-    def _say_who_holds(self, **about: object) -> None:
+    def _on_waiting(self, **about: object) -> None:
         self._say(f"Waiting for {self._holder()}", is_routine=True)
 
     def _holder(self) -> str:
-        return holder_description(self._job.name, self._manager.get(self._job.name))
+        """Return the lock's name and its holder, for the end of a sentence."""
+        name = printable(self._job.name)
+        info = self._manager.get(self._job.name)
+        held = primary_holder(info) if info else None
+        if held is None:
+            return f"{name} (being handed over)"
+        if not held.timeout:
+            return f"{name} (released; in cooldown for {short_duration(held.ttl)})"
+        return holding_text(self._job.name, held)
 
-    def _end_on_pending_signal(self) -> None:
-        if caught := self._signals.wait(0):
-            raise Interrupted(caught.number)
-
-    def _release_everything(self) -> None:
-        # An interrupted acquisition leaves its release to the renewal, which ends with this
-        # process. The token is enough to release a waiter or a holder.
-        with suppress(RedisError, TooLate), at_most(RELEASE_TIMEOUT_SECONDS):
-            if self._lock.token:
-                with suppress(LockError):
-                    self._lock.release()
-            self._manager.release_for(self._job.name, self._token)
-
-    def _guard(self) -> int:
+    def _run_command(self) -> int:
         try:
-            command = Command(self._job, self._lock, self._signals)
+            command = Command(self._job, self._lock.fence_token)
         except OSError as error:
             self._say(f"{printable(self._job.argv[0])} cannot be started: {error.strerror}")
             return launcher.CANNOT_EXECUTE
-        return Guard(command, self._lock, self._job, self._say, self._signals).watch()
+        try:
+            return self._watch(command)
+        except BaseException:
+            command.send(signal.SIGKILL)
+            raise
 
-    def _released(self, status: int) -> int:
+    def _watch(self, command: "Command") -> int:
+        """Forward signals until the command, and all that must end with it, have ended."""
+        name, grace = printable(self._job.name), self._job.grace
+        is_lost = is_ending = is_killed = False
+        kill_at, forwarded = math.inf, set()
+        while True:
+            status = command.status()
+            if not is_lost and self._lock.lost:
+                is_lost = True
+                kill_at = kill_at if is_ending else time.monotonic() + grace
+                is_ending = True
+                command.terminate()
+                self._say(
+                    f"{name} was lost: the command got SIGTERM, and will be killed after "
+                    f"{short_duration(grace)}"
+                )
+            if not is_ending and status is not None and status < 0:
+                # A process that a signal killed cannot have ended its children.
+                is_ending, kill_at = True, time.monotonic() + grace
+                if -status not in forwarded:
+                    command.terminate()
+            if time.monotonic() >= kill_at:
+                command.send(signal.SIGKILL)
+                kill_at, is_killed = math.inf, True
+            if status is not None and (
+                is_killed or not is_ending or not command.has_running_group()
+            ):
+                break
+            pause = POLL_SECONDS if status is None else GROUP_POLL_SECONDS
+            number = self._signals.wait(max(0.0, min(pause, kill_at - time.monotonic())))
+            if number and not command.gets_from_terminal(number):
+                command.send(number)
+                forwarded.add(number)
+        while self._signals.wait(0):  # they were for the command
+            pass
+        if is_lost:
+            return LOST
+        return SIGNALLED - status if status < 0 else status
+
+    def _release(self, status: int) -> int:
         """Release the lock, and return the exit status."""
+        name = printable(self._job.name)
         try:
             with at_most(RELEASE_TIMEOUT_SECONDS):
                 self._lock.release()
         except LockLost:
             if status != LOST:
-                self._say(f"{printable(self._job.name)} was lost when the command ended")
+                self._say(f"{name} was lost when the command ended")
             return LOST
         except (RedisError, TooLate) as error:
+            why = error_text(error) or "Redis did not answer in time"
             if status != LOST:
-                self._say_not_released(error_text(error) or "Redis did not answer in time")
+                self._say(f"{name} cannot be released, and is held until its lease expires: {why}")
         return status
-
-    def _say_not_released(self, why: str) -> None:
-        name = printable(self._job.name)
-        self._say(f"{name} cannot be released, and is held until its lease expires: {why}")
 
 
 class Command:
     """The process of the command, or its process group."""
 
-    def __init__(self, job: Job, lock: Mutex, signals: SignalQueue) -> None:
+    def __init__(self, job: Job, fence_token: int | None) -> None:
         # At a terminal, it stays in the process group of the job, for Ctrl-C and Ctrl-Z.
-        self.has_group = not has_terminal()
+        self.has_group = foreground_group() is None
         self._popen = subprocess.Popen(  # noqa: S603  the caller chose the command
-            [*launch_prefix(signals), *job.argv],
-            env=environment(job.name, lock.fence_token),
+            [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *job.argv],
+            env={
+                **os.environb,
+                b"REDISLOCK_NAME": job.name.encode(),
+                b"REDISLOCK_FENCE_TOKEN": str(fence_token).encode(),
+            },
             close_fds=False,
             process_group=0 if self.has_group else None,
         )
-        self.pid = self._popen.pid
 
     def status(self) -> int | None:
         """Return the exit status, negative for a signal, or None while it runs."""
@@ -200,146 +308,62 @@ class Command:
         """Send a signal to the process, or to its group, also after the process has ended."""
         with suppress(ProcessLookupError, PermissionError):
             if self.has_group:
-                os.killpg(self.pid, number)
+                os.killpg(self._popen.pid, number)
             elif self.status() is None:
-                os.kill(self.pid, number)
+                os.kill(self._popen.pid, number)
+
+    def terminate(self) -> None:
+        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)  # a stopped process cannot handle SIGTERM
+
+    def gets_from_terminal(self, number: int) -> bool:
+        """Return whether the terminal sends the signal to the command, too, such as Ctrl-C."""
+        if self.has_group or number not in (signal.SIGINT, signal.SIGQUIT):
+            return False
+        return foreground_group() == os.getpgrp()
 
     def has_running_group(self) -> bool:
         """Return whether other processes of the group run. The command itself has ended."""
         if not self.has_group:
             return False
         with suppress(ChildProcessError):  # in a container, this process can be their parent
-            while os.waitpid(-self.pid, os.WNOHANG)[0]:
+            while os.waitpid(-self._popen.pid, os.WNOHANG)[0]:
                 pass
         with suppress(PermissionError):
             try:
-                os.killpg(self.pid, 0)
+                os.killpg(self._popen.pid, 0)
             except ProcessLookupError:
                 return False
-        return not only_zombies(self.pid)
+        return True
 
 
-def only_zombies(group: int) -> bool:
-    """Return whether all processes of a group are zombies. False if unknown."""
-    states = [state for state, _, its_group, *_ in _stats() if its_group == str(group)]
-    return bool(states) and all(state in "ZX" for state in states)
+def foreground_group() -> int | None:
+    """Return the process group that gets the signals of the terminal, or None without one."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        return os.tcgetpgrp(terminal)
+    finally:
+        os.close(terminal)
 
 
-def _stats() -> Iterator[list[str]]:
-    """Yield the fields of ``/proc/PID/stat`` from the state on, if there is a ``/proc``."""
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            yield file.read_text(errors="replace").rpartition(")")[2].split()
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raise `TooLate` inside the block, in the main thread, after these seconds."""
 
+    def too_late(*_: object) -> None:
+        raise TooLate
 
-class Guard:
-    """Forwards signals to a command, and ends the command if the lock is lost."""
-
-    def __init__(
-        self, command: Command, lock: Mutex, job: Job, say: Say, signals: SignalQueue
-    ) -> None:
-        self._command = command
-        self._lock = lock
-        self._job = job
-        self._say = say
-        self._signals = signals
-        self._forwarded: set[int] = set()
-        self._lost = False
-        self._is_ending = False
-        self._kill_at = math.inf
-        self._killed = False
-
-    def watch(self) -> int:
-        """Wait until the command, and all that must end with it, have ended. Return the status."""
-        try:
-            self._check()
-            while not self._is_over():
-                self._take_signal()
-                self._check()
-        except BaseException:
-            self._command.send(signal.SIGKILL)
-            raise
-        while self._signals.wait(0):  # they were for the command
-            pass
-        return LOST if self._lost else exit_status(self._command.status() or 0)
-
-    def _is_over(self) -> bool:
-        if self._command.status() is None:
-            return False
-        return self._killed or not self._is_ending or not self._command.has_running_group()
-
-    def _take_signal(self) -> None:
-        caught = self._signals.wait(self._seconds())
-        if caught is None or self._was_sent_to_command(caught):
-            return
-        self._command.send(caught.number)
-        self._forwarded.add(caught.number)
-
-    def _seconds(self) -> float:
-        pause = POLL_SECONDS if self._command.status() is None else GROUP_POLL_SECONDS
-        return max(0.0, min(pause, self._kill_at - time.monotonic()))
-
-    def _was_sent_to_command(self, caught: ReceivedSignal) -> bool:
-        """Return whether the terminal sent the signal to the command, too."""
-        if self._command.has_group:
-            return False
-        if caught.number == signal.SIGHUP and os.getsid(0) == os.getpid():
-            return False  # a closed terminal sends it to the session leader only
-        if caught.by_kernel is None:
-            return caught.number in (signal.SIGINT, signal.SIGQUIT) and in_foreground()
-        return caught.by_kernel
-
-    def _check(self) -> None:
-        if not self._lost and self._lock.lost:
-            self._lose()
-        if not self._is_ending and (self._command.status() or 0) < 0:
-            self._end_rest()
-        if time.monotonic() >= self._kill_at:
-            self._command.send(signal.SIGKILL)
-            self._kill_at = math.inf
-            self._killed = True
-
-    def _lose(self) -> None:
-        self._lost = True
-        self._end()
-        self._say(
-            f"{printable(self._job.name)} was lost: the command got SIGTERM, and will be "
-            f"killed after {short_duration(self._job.grace)}"
-        )
-
-    def _end_rest(self) -> None:
-        # A process that a signal killed cannot have ended its children.
-        number = -(self._command.status() or 0)
-        self._end(terminate=number not in self._forwarded)
-
-    def _end(self, *, terminate: bool = True) -> None:
-        if not self._is_ending:
-            self._kill_at = time.monotonic() + self._job.grace
-        self._is_ending = True
-        if terminate:
-            self._command.send(signal.SIGTERM)
-            self._command.send(signal.SIGCONT)  # a stopped process cannot handle SIGTERM
-
-
-def exit_status(returncode: int) -> int:
-    """Return the exit status of a shell for a `returncode` of `subprocess`."""
-    return SIGNALLED - returncode if returncode < 0 else returncode
-
-
-def launch_prefix(signals: SignalQueue) -> list[str]:
-    """Return the program that starts the command with the original signal handlers, and ties it
-    to the life of this process."""
-    blocked = ",".join(str(int(number)) for number in signals.blocked)
-    script = str(Path(launcher.__file__))
-    return [sys.executable, "-I", "-S", script, str(os.getpid()), blocked]
-
-
-def environment(name: str, fence_token: int | None) -> dict[bytes, bytes]:
-    return {
-        **os.environb,
-        b"REDISLOCK_NAME": name.encode(),
-        b"REDISLOCK_FENCE_TOKEN": str(fence_token).encode(),
-    }
+    before = signal.signal(signal.SIGALRM, too_late)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def shortened(text: str) -> str:
@@ -348,18 +372,3 @@ def shortened(text: str) -> str:
     # JSON needs up to 12 characters for one, and a few for the key.
     longest = MAX_METADATA_CHARACTERS // 12 - 10
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
-
-
-def holder_description(name: str, info: LockInfo | None) -> str:
-    """Return the lock's name and its holder, for the end of a sentence."""
-    held = primary_holder(info) if info else None
-    if held is None:
-        return f"{printable(name)} (being handed over)"
-    if not held.timeout:
-        return f"{printable(name)} (released; in cooldown for {short_duration(held.ttl)})"
-    return holding_text(name, held)
-
-
-def _wake_main_thread(lock: object) -> None:
-    if main := threading.main_thread().ident:
-        signal.pthread_kill(main, signal.SIGCHLD)

@@ -9,46 +9,35 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 CANNOT_EXECUTE, NOT_FOUND = 126, 127
 """Exit statuses, as of a shell."""
 
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 
 
-def die_with(parent: int) -> None:
-    """Let the kernel (Linux only) send SIGKILL when `parent` ends."""
-    with suppress(ImportError, OSError, AttributeError):
+def main(parent: str, *argv: str) -> NoReturn:
+    with suppress(ImportError, OSError, AttributeError):  # Linux only
         import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before that
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):  # it ended before that
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def as_before_python(blocked: Sequence[int]) -> None:
-    """Restore the signal handling that Python changed. Pending signals are delivered."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
-def become(argv: list[str]) -> NoReturn:
-    """Execute a command, or exit with the status that a shell has for the error."""
     try:
-        try_to_become(argv)
+        execute(argv)
     except OSError as error:
         print(f"locks run: {argv[0]!r}: {error.strerror}", file=sys.stderr, flush=True)
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         sys.exit(NOT_FOUND if missing else CANNOT_EXECUTE)
 
 
-def try_to_become(argv: list[str]) -> NoReturn:
+def execute(argv: tuple[str, ...]) -> NoReturn:
     try:
         os.execvp(argv[0], argv)  # noqa: S606  the caller chose the command
     except OSError as error:
@@ -56,12 +45,6 @@ def try_to_become(argv: list[str]) -> NoReturn:
         if error.errno != errno.ENOEXEC or script is None:
             raise
         os.execv("/bin/sh", ["sh", script, *argv[1:]])  # noqa: S606  it has no "#!" line
-
-
-def main(parent: str, blocked: str, *argv: str) -> NoReturn:
-    die_with(int(parent))
-    as_before_python([int(number) for number in blocked.split(",") if number])
-    become([*argv])
 
 
 if __name__ == "__main__":

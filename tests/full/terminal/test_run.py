@@ -91,18 +91,7 @@ def test_streams_are_passed_through():
 # Signals
 
 
-WITHOUT_SIGTIMEDWAIT = """
-import signal, sys
-del signal.sigtimedwait
-from django.core.management import execute_from_command_line
-execute_from_command_line(["manage.py", "locks", "run", *sys.argv[1:]])
-"""
-"""As on systems that lack it."""
-
-
-@pytest.mark.parametrize("program", [RUN, [sys.executable, "-c", WITHOUT_SIGTIMEDWAIT]])
-def test_signals_are_passed_on(program, monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "RUN", program)
+def test_signals_are_passed_on():
     with listener("x") as run:
         run.expect("ready")
         for name in SIGNALS:
