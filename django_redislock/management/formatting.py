@@ -66,34 +66,15 @@ def trouble_first(info: LockInfo) -> tuple[int, int]:
     return min(SEVERITY[state_of(info).code], SEVERITY[LATE.code] + 1), -info.waiters
 
 
-def lock_rows(infos: Iterable[LockInfo], style: Style) -> Iterator[Row]:
-    """Yield a row for each lock. The rows of stale locks are red."""
-    for info in infos:
-        yield style.ERROR if info.is_stale else plain, lock_cells(info)
-
-
 def lock_cells(info: LockInfo) -> tuple[str, ...]:
     name, kind, waiters = printable(info.name), printable(info.kind), str(info.waiters)
     state, held = str(state_of(info).label), primary_holder(info)
     if held is None:
         return name, state, kind, "-", "-", "-", "-", waiters, "-"
-    return (
-        name,
-        state,
-        kind,
-        holders_text(info, held),
-        task_text(held) or "-",
-        short_duration(age(held)),
-        short_duration(held.ttl),
-        waiters,
-        str(held.fence_token),
-    )
-
-
-def holders_text(info: LockInfo, held: Holding) -> str:
-    """Return the process of one holder, and how many more holders there are."""
     others = f" (+{len(info.holders) - 1})" if len(info.holders) > 1 else ""
-    return holder_text(held) + others
+    holder, task = holder_text(held) + others, task_text(held) or "-"
+    times = short_duration(age(held)), short_duration(held.ttl)
+    return name, state, kind, holder, task, *times, waiters, str(held.fence_token)
 
 
 def renewal_text(holding: Holding) -> str:
@@ -128,18 +109,9 @@ def json_text(facts: dict[str, Any]) -> str:
 
 
 def lock_facts(info: LockInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "kind": info.kind,
-        "capacity": info.capacity,
-        "state": info.state,
-        "waiters": info.waiters,
-        "holders": [holding_facts(holding) for holding in info.holders],
-    }
-
-
-def holding_facts(holding: Holding) -> dict[str, Any]:
-    return record_facts(holding) | {"is_stale": holding.is_stale}
+    fields = ("name", "kind", "capacity", "state", "waiters")
+    holders = [record_facts(each) | {"is_stale": each.is_stale} for each in info.holders]
+    return {field: getattr(info, field) for field in fields} | {"holders": holders}
 
 
 def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
@@ -149,27 +121,21 @@ def record_facts(record: Holding | Waiter | Event) -> dict[str, Any]:
 
 def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
     """Write a table of events."""
-    write_table(command, EVENT_HEADER, event_rows(command, events), MIN_WIDTHS, EVENT_HIDEABLE)
-
-
-def event_rows(command: BaseCommand, events: Iterable[Event]) -> Iterator[Row]:
-    is_short = command.stdout.isatty()
+    moment = short_moment_text if command.stdout.isatty() else moment_text
+    rows: list[Row] = []
     for event in events:
-        yield paint_of(event.outcome, command.style), event_cells(event, is_short)
-
-
-def event_cells(event: Event, is_short: bool) -> tuple[str, ...]:
-    held = event.acquired_at is not None
-    return (
-        short_moment_text(event.at) if is_short else moment_text(event.at),
-        printable(event.outcome),
-        printable(event.name),
-        short_duration(event.held) if held else "-",
-        short_duration(event.waited),
-        holder_text(event),
-        task_text(event) or "-",
-        str(event.fence_token or "-"),
-    )
+        cells = (
+            moment(event.at),
+            printable(event.outcome),
+            printable(event.name),
+            short_duration(event.held) if event.acquired_at else "-",
+            short_duration(event.waited),
+            holder_text(event),
+            task_text(event) or "-",
+            str(event.fence_token or "-"),
+        )
+        rows.append((paint_of(event.outcome, command.style), cells))
+    write_table(command, EVENT_HEADER, rows, MIN_WIDTHS, EVENT_HIDEABLE)
 
 
 def paint_of(word: str, style: Style) -> Paint:

@@ -122,50 +122,22 @@ def fitted(
     An empty TASK column is left out first. Then the longest cells are cut and end with `mark`,
     and columns are left out if that is not enough.
     """
-    if excess(widths_of(rows), room) <= 0:
-        return rows
-    rows = without_tasks(rows)
+    columns = {header: [header, *cells] for header, *cells in zip(*rows, strict=True)}
+    widths = {name: max(map(width, cells)) for name, cells in columns.items()}
+
+    def excess(widths: Collection[int]) -> int:
+        return sum(widths) + len(GAP) * (len(widths) - 1) - room
+
+    if excess(widths.values()) > 0 and set(columns["TASK"][1:]) <= {"-"}:
+        del widths["TASK"]
     for name in hideable:
-        if name in rows[0] and excess(least_widths(rows, least), room) > 0:
-            rows = without(rows, name)
-    widths = narrowed(dict(zip(rows[0], widths_of(rows), strict=True)), room, least)
-    return [
-        [cut(cell, widths[name], mark) for name, cell in zip(rows[0], row, strict=True)]
-        for row in rows
-    ]
-
-
-def without_tasks(rows: Table) -> Table:
-    place = rows[0].index("TASK")
-    return rows if any(row[place] != "-" for row in rows[1:]) else without(rows, "TASK")
-
-
-def without(rows: Table, name: str) -> Table:
-    """Return `rows` without the column of that name."""
-    place = rows[0].index(name)
-    return [[*row[:place], *row[place + 1 :]] for row in rows]
-
-
-def least_widths(rows: Table, least: Mapping[str, int]) -> list[int]:
-    """Return the widths of the columns after their cells are cut as far as possible."""
-    widths = zip(rows[0], widths_of(rows), strict=True)
-    return [min(columns, least.get(name, columns)) for name, columns in widths]
-
-
-def narrowed(widths: dict[str, int], room: int, least: Mapping[str, int]) -> dict[str, int]:
-    """Return `widths` with the widest of those that `least` names made narrower, until it fits."""
-    narrow = dict(widths)
-    for _ in range(excess(widths.values(), room)):
-        wide = [name for name, columns in least.items() if narrow.get(name, 0) > columns]
-        if not wide:
-            break
-        narrow[max(wide, key=narrow.__getitem__)] -= 1
-    return narrow
-
-
-def excess(widths: Collection[int], room: int) -> int:
-    """Return by how many columns a line is too wide."""
-    return sum(widths) + len(GAP) * (len(widths) - 1) - room
+        if excess([min(wide, least.get(name, wide)) for name, wide in widths.items()]) > 0:
+            widths.pop(name, None)
+    for _ in range(excess(widths.values())):
+        if wide := [name for name in least if widths.get(name, 0) > least[name]]:
+            widths[max(wide, key=widths.__getitem__)] -= 1
+    cut_columns = [[cut(cell, widths[name], mark) for cell in columns[name]] for name in widths]
+    return [*zip(*cut_columns, strict=True)]
 
 
 def cut(text: str, columns: int, mark: str) -> str:
@@ -176,14 +148,10 @@ def cut(text: str, columns: int, mark: str) -> str:
 
 
 def aligned(rows: Table) -> Iterator[str]:
-    widths = widths_of(rows)
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         padded = (cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True))
         yield GAP.join(padded).rstrip()
-
-
-def widths_of(rows: Table) -> list[int]:
-    return [max(map(width, column)) for column in zip(*rows, strict=True)]
 
 
 def width(text: str) -> int:

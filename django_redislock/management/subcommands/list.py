@@ -1,4 +1,4 @@
-"""`locks list`: the active locks, as a table or as JSON."""
+"""`locks list`: a table of the active locks, or JSON."""
 
 from heapq import nsmallest
 from itertools import count
@@ -12,11 +12,11 @@ from django_redislock.management.formatting import (
     HIDEABLE,
     MIN_WIDTHS,
     json_array,
+    lock_cells,
     lock_facts,
-    lock_rows,
     trouble_first,
 )
-from django_redislock.management.output import write_table
+from django_redislock.management.output import plain, write_table
 from django_redislock.manager import LockManager
 
 MAX_ROWS = 1000
@@ -52,9 +52,10 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         key=lambda info: (*trouble_first(info), info.ttl or 0.0, info.name),
     )
     if found:
-        write_table(command, HEADER, lock_rows(found, command.style), MIN_WIDTHS, HIDEABLE)
-        if more := next(read) - len(found):
-            command.stdout.write(f"and {more:,} more. Give a PATTERN, or use --format json.")
+        rows = [
+            (command.style.ERROR if info.is_stale else plain, lock_cells(info)) for info in found
+        ]
+        write_table(command, HEADER, rows, MIN_WIDTHS, HIDEABLE)
     else:
         matching = " matches" if pattern else ""
         command.stdout.write(f"No active lock{matching}." if pattern else "No active locks.")
