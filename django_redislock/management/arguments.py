@@ -27,12 +27,15 @@ def add_pattern(parser: CommandParser) -> None:
     )
 
 
-def name(text: str) -> str:
-    return _checked(text, "NAME")
+def name(text: str, argument: str = "NAME") -> str:
+    try:
+        return check_name(text, argument)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
 
 
 def pattern(text: str) -> str:
-    return _checked(text, "PATTERN")
+    return name(text, "PATTERN")
 
 
 def limit(text: str) -> int:
@@ -63,10 +66,3 @@ def alias(text: str) -> str:
         given = without_secrets(repr(text))
         raise ArgumentTypeError(f"{given} is not a cache alias (CACHES has: {known})")
     return text
-
-
-def _checked(text: str, argument: str) -> str:
-    try:
-        return check_name(text, argument)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error

@@ -41,12 +41,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         escape_errors(parser)
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
-        for name, subcommand in SUBCOMMANDS.items():
-            subparser = subparsers.add_parser(
-                name, help=subcommand.HELP, description=subcommand.HELP
-            )
+        for name, module in SUBCOMMANDS.items():
+            subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
             escape_errors(subparser)
-            subcommand.add_arguments(subparser)
+            module.add_arguments(subparser)
             add_common_arguments(subparser)
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -55,12 +53,11 @@ class Command(BaseCommand):
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
-        subcommand = SUBCOMMANDS[options["subcommand"]]
         choose_style(self, options)
         manager = locks.using(options["using"])
         try:
             with tolerate_closed_pipe(self):
-                subcommand.run(self, manager, options)
+                SUBCOMMANDS[options["subcommand"]].run(self, manager, options)
         except RedisError as error:
             text = f"The locks on {manager.alias!r} can't be reached: {error}"
             raise CommandError(error_text(text)) from None

@@ -67,16 +67,15 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         raise CommandError(unknown + similar_names_text(manager, name), returncode=NOT_DONE)
     if options["format"] == "json":
         return
-    if info is None:
-        write(command, f"{printable(name)} is free.")
-    else:
+    if info:
         write_lock(command, info, waiters)
+    else:
+        write(command, f"{printable(name)} is free.")
     if history:
-        write_heading(command, "History")
+        write(command, "\nHistory", command.style.MIGRATE_HEADING)
         write_events(command, history)
     if info:
-        write(command, "")
-        write(command, f"Next: {next_step(info)}")
+        write(command, f"\nNext: {next_step(info)}")
 
 
 def write_lock(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, ...]) -> None:
@@ -90,15 +89,22 @@ def write_lock(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, ...]
     for holding in info.holders:
         write_holding(command, holding, info)
     if waiters:
-        write_heading(command, "Waiters")
-        header = ("WAITS FOR", "HOLDER", "TASK", share_label(info).upper(), "METADATA")
-        rows = [(plain, waiter_cells(waiter, info)) for waiter in waiters]
+        write(command, "\nWaiters", command.style.MIGRATE_HEADING)
+        header = ("WAITS FOR", "HOLDER", "TASK", share(info)[0].upper(), "METADATA")
+        rows = [
+            (
+                plain,
+                (
+                    short_duration(waiter.waited),
+                    holder_text(waiter),
+                    task_text(waiter) or "-",
+                    share(info, waiter)[1],
+                    metadata_text(waiter.metadata) or "-",
+                ),
+            )
+            for waiter in waiters
+        ]
         write_table(command, header, rows)
-
-
-def write_heading(command: BaseCommand, text: str) -> None:
-    write(command, "")
-    write(command, text, command.style.MIGRATE_HEADING)
 
 
 def summary(info: LockInfo) -> list[str]:
@@ -175,39 +181,31 @@ def next_step(info: LockInfo) -> str:
 
 
 def write_holding(command: BaseCommand, holding: Holding, info: LockInfo) -> None:
-    is_queued = queued_task(holding) is not None
-    write_heading(command, f"{'Sender' if is_queued else 'Holder'} {holder_text(holding)}")
+    role = "Sender" if queued_task(holding) else "Holder"
+    write(command, f"\n{role} {holder_text(holding)}", command.style.MIGRATE_HEADING)
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
     left = short_duration(holding.ttl)
     lease = f"{left} of {short_duration(holding.timeout)} left, {renewal_text(holding)}"
-    share = f"{holding.weight} of {info.capacity}" if info.capacity > 1 else ""
+    label, text = share(info, holding)
     lines = {
         "task": task_text(holding),
         "acquired": moment_text(holding.acquired_at) + waited,
         "held for": short_duration(age(holding)) if holding.timeout else "",
         "lease": lease if holding.timeout else f"released; in cooldown for {left}",
         "fence": str(holding.fence_token),
-        share_label(info): access_text(holding) if info.kind == "readwrite" else share,
+        label: f"{text} of {info.capacity}" if label == "weight" else text,
         "metadata": metadata_text(holding.metadata),
     }
+    if info.capacity == 1:
+        del lines[label]
     for label, text in lines.items():
         if text:
             write(command, f"  {label:9} {text}")
 
 
-def share_label(info: LockInfo) -> str:
-    return "access" if info.kind == "readwrite" else "weight"
-
-
-def access_text(record: Holding | Waiter) -> str:
-    return "writes" if record.weight > 1 else "reads"
-
-
-def waiter_cells(waiter: Waiter, info: LockInfo) -> tuple[str, ...]:
-    return (
-        short_duration(waiter.waited),
-        holder_text(waiter),
-        task_text(waiter) or "-",
-        access_text(waiter) if info.kind == "readwrite" else str(waiter.weight),
-        metadata_text(waiter.metadata) or "-",
-    )
+def share(info: LockInfo, record: Holding | Waiter | None = None) -> tuple[str, str]:
+    """Return which part of the lock's capacity a record has: a label and a text."""
+    weight = record.weight if record else 0
+    if info.kind == "readwrite":
+        return "access", "writes" if weight > 1 else "reads"
+    return "weight", str(weight)
