@@ -162,8 +162,12 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
     return printable(json.dumps(redacted_metadata(metadata), ensure_ascii=False, default=str))
 
 
-def holding_text(name: str, holding: Holding) -> str:
-    return f"{printable(name)} ({_by_text(holding)})"
+def holding_text(name: str, holding: Holding, details: str = "") -> str:
+    """Return the lock's name and, in parentheses, the holder."""
+    task = task_text(holding)
+    by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
+    held = f"held by {by} for {short_duration(age(holding))}{details}"
+    return f"{printable(name)} (fencing token {holding.fence_token}, {held})"
 
 
 def release_text(name: str, holding: Holding) -> str:
@@ -172,15 +176,9 @@ def release_text(name: str, holding: Holding) -> str:
         left = short_duration(holding.ttl)
         token = f"fencing token {holding.fence_token}"
         return f"{printable(name)} ({token}, released; in cooldown for {left})"
-    state = state_of_holding(holding)
-    warning = "STALE, " if holding.is_stale else "queued, " if state is QUEUED else ""
-    return f"{printable(name)} ({_by_text(holding)}; {warning}{renewal_text(holding)})"
-
-
-def _by_text(holding: Holding) -> str:
-    task = task_text(holding)
-    by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
-    return f"fencing token {holding.fence_token}, held by {by} for {short_duration(age(holding))}"
+    is_queued = state_of_holding(holding) is QUEUED
+    warning = "STALE, " if holding.is_stale else "queued, " if is_queued else ""
+    return holding_text(name, holding, f"; {warning}{renewal_text(holding)}")
 
 
 def _json_value(value: object) -> str:

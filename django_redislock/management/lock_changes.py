@@ -45,10 +45,10 @@ class Reading:
     is_first: bool
     page: Page
     ended: list[Change]
-    """What ended since the last read. In the first reading, the latest events."""
+    """The holds and waits that ended since the last read. In the first reading, the latest events."""
 
     changed: list[Change]
-    """What else changed since then. In the first reading, the holders and the queues."""
+    """The other changes since then. In the first reading, the holders and the queues."""
 
 
 class LockWatcher:
@@ -82,7 +82,7 @@ class LockWatcher:
             limit *= 4
             events = self.manager.history(limit=limit)
         known = Counter(map(_event_key, before))
-        # Events that are older than those of the last read are not new, if it had not read all.
+        # An event is not new if it is older than the events of the last read, which has a limit.
         oldest = before[-1].at if len(before) >= self._event_limit else None
         self._events, self._event_limit = events, limit
         new = []

@@ -1,6 +1,7 @@
 """`locks check`: whether locking works, and what could make it fail."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -24,7 +25,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--fail-on",
         choices=("failed", "warning"),
         default="failed",
-        help="What makes the exit status 1; default: failed.",
+        help="The status from which on the exit status is 1; default: failed.",
     )
 
 
@@ -50,15 +51,6 @@ def as_table(health: Health) -> str:
 
 def as_json(health: Health) -> str:
     """Return one JSON object in ASCII, which cannot change the state of a terminal."""
-    findings = [
-        {
-            "id": each.id,
-            "status": each.status,
-            "summary": each.summary,
-            "remedy": each.remedy,
-            "facts": dict(each.facts),
-        }
-        for each in health.findings
-    ]
+    findings = [asdict(each) | {"remedy": each.remedy} for each in health.findings]
     result = {"alias": health.alias, "status": health.status, "findings": findings}
     return json.dumps(result, indent=2)

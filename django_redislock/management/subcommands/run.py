@@ -2,7 +2,7 @@
 
 import threading
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -60,8 +60,7 @@ def add_arguments(parser: CommandParser) -> None:
         " about it, except with -v 2.",
     )
     parser.set_defaults(argv=())
-    # The versions of argparse treat "--" differently, and the command can contain one, too.
-    parser.parse_known_args = _UpToDashes(parser)  # type: ignore[method-assign,assignment]
+    split_at_dashes(parser)
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
@@ -81,8 +80,20 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     def fail(reason: object, status: int = NOT_DONE) -> NoReturn:
         stop(command, f"Not run: {error_text(reason)}", status, command.style.ERROR)
 
+    argv = tuple(options["argv"])
+    if not argv or not argv[0]:
+        fail("give the command after --, as in: NAME -- ls -l", USAGE)
+    if any("\0" in argument for argument in argv):
+        fail("the command contains a NUL character", USAGE)
+    job = command_runner.Job(
+        name=options["name"],
+        argv=argv,
+        timeout=options["timeout"],
+        wait=0 if options["skip"] else options["wait"],
+        grace=options["grace"],
+    )
     try:
-        status = command_runner.run(manager, job_of(options, fail), say)
+        status = command_runner.run(manager, job, say)
     except command_runner.NotAcquired as conflict:
         if is_quiet:
             return
@@ -93,22 +104,6 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         fail(f"the locks on {manager.alias!r} can't be reached: {error}")
     if status:
         raise SystemExit(status)
-
-
-def job_of(options: dict[str, Any], fail: Callable[[str, int], NoReturn]) -> command_runner.Job:
-    """Return the command and its options. Fail if there is no command."""
-    argv = tuple(options["argv"])
-    if not argv or not argv[0]:
-        fail("give the command after --, as in: NAME -- ls -l", USAGE)
-    if any("\0" in argument for argument in argv):
-        fail("the command contains a NUL character", USAGE)
-    return command_runner.Job(
-        name=options["name"],
-        argv=argv,
-        timeout=options["timeout"],
-        wait=0 if options["skip"] else options["wait"],
-        grace=options["grace"],
-    )
 
 
 def lease(text: str) -> float:
@@ -124,20 +119,22 @@ def exit_code(text: str) -> int:
     return int(text)
 
 
-class _UpToDashes:
-    """Parses the arguments before the first ``--``. The rest is the command."""
+def split_at_dashes(parser: CommandParser) -> None:
+    """Let the parser parse the arguments before the first ``--``. The rest is the command.
 
-    def __init__(self, parser: CommandParser) -> None:
-        self._parser = parser
-        self._parse = parser.parse_known_args
+    The versions of argparse treat "--" differently, and the command can contain one, too.
+    """
+    parse = parser.parse_known_args
 
-    def __call__(
-        self, args: Sequence[str], namespace: Namespace | None = None
+    def parse_known_args(
+        args: Sequence[str], namespace: Namespace | None = None
     ) -> tuple[Namespace, list[str]]:
         given = list(args)
         end = given.index("--") if "--" in given else len(given)
-        parsed, rest = self._parse(given[:end], namespace)
-        if rest:
-            self._parser.error(f"not known: {' '.join(rest)} (the command goes after --)")
+        parsed, unknown = parse(given[:end], namespace)
+        if unknown:
+            parser.error(f"not known: {' '.join(unknown)} (the command goes after --)")
         parsed.argv = tuple(given[end + 1 :])
-        return parsed, rest
+        return parsed, unknown
+
+    parser.parse_known_args = parse_known_args  # type: ignore[method-assign,assignment]

@@ -108,7 +108,7 @@ def write_lock(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, ...]
 
 
 def summary(info: LockInfo) -> list[str]:
-    """Return who holds the lock, and whether a release is safe, as the admin says it."""
+    """Return who holds the lock, and whether a release is safe."""
     held, state = primary_holder(info), state_of(info)
     lock = f"{printable(info.name)} ({info.kind})"
     if held is None:
