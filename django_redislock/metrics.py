@@ -14,17 +14,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from django.core.cache import caches
 from django.dispatch import Signal
 
 from . import signals
-from .backends import servers, supports_locks, unsupported_message
+from .backends import Server, servers, supports_locks, unsupported_message
 from .conf import conf
 from .engine import history, queries
-from .engine.operations import Batch, Call, Flow
+from .engine.operations import Batch, Call, Flow, Op, changed
 from .engine.runners import run
 from .manager import locks
 from .text import error_text
@@ -41,6 +41,7 @@ except ImportError as error:
 
 logger = logging.getLogger("django_redislock")
 
+T = TypeVar("T")
 Labels: TypeAlias = Mapping[str, Callable[[str], object]]
 Values: TypeAlias = tuple[str, ...]
 
@@ -157,8 +158,8 @@ class Servers(Collector):
         for alias in (locks.alias,) if self.using is None else self.using:
             try:
                 server = servers[alias]
-                flows = queries.count(server.keys), history.rates(server.keys)
-                count, rates = [run(server.client, _with_timeout(flow)) for flow in flows]
+                count = _ask(server, queries.count(server.keys))
+                rates = _ask(server, history.rates(server.keys))
             except Exception as error:  # The scrape of the other metrics must continue.
                 logger.warning(
                     "Held locks not counted: using=%r error=%s", alias, error_text(error)
@@ -173,17 +174,13 @@ class Servers(Collector):
         return up, held, recent
 
 
-def _with_timeout(flow: Flow[Any]) -> Flow[Any]:
-    """Return the same flow with a limit of `REPLY_TIMEOUT_SECONDS` for each reply."""
-    reply = None
-    while True:
-        try:
-            op = flow.send(reply)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(op, Batch | Call):
-            op = replace(op, limit=REPLY_TIMEOUT_SECONDS)
-        reply = yield op
+def _ask(server: Server, flow: Flow[T]) -> T:
+    """Run a flow with a limit of `REPLY_TIMEOUT_SECONDS` for each reply."""
+
+    def limited(op: Op) -> Op:
+        return replace(op, limit=REPLY_TIMEOUT_SECONDS) if isinstance(op, Batch | Call) else op
+
+    return run(server.client, changed(flow, limited))
 
 
 class _Metrics(Servers):

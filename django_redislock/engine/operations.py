@@ -1,6 +1,6 @@
 """The operations that a flow yields. A flow is a generator; `runners` performs its operations."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -112,3 +112,19 @@ class Gather:
 Op: TypeAlias = Call | Batch | RawCommands | Join | Wait | Sleep | Gather
 Flow: TypeAlias = Generator[Op, Any, T]
 OnServer: TypeAlias = tuple[Server, Flow[T]]
+
+
+def changed(flow: Flow[T], change: Callable[[Op], Op]) -> Flow[T]:
+    """Run a flow, and change each operation before it is performed."""
+    try:
+        op = next(flow)
+        while True:
+            try:
+                reply = yield change(op)
+            except BaseException as error:  # also an interrupt
+                op = flow.throw(error)
+            else:
+                op = flow.send(reply)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result

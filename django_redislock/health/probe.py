@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 from weakref import ref
 
 from redis.exceptions import ConnectionError, TimeoutError
@@ -14,12 +14,11 @@ from .. import clock
 from ..backends import Server
 from ..engine import protocol, queries, store
 from ..engine.leases import Lease
-from ..engine.operations import Call, Flow, Join, Wait
+from ..engine.operations import Call, Flow, Join, Op, Wait, changed
 from ..engine.renewer import Renewer
 from ..exceptions import LockLost
 from ..identity import current_owner, info_text
 
-T = TypeVar("T")
 RenewerFor: TypeAlias = Callable[[Server, str], Renewer]
 
 NAME_PREFIX = "django-redislock:probe:"
@@ -122,13 +121,13 @@ def _without_trace(
     """Run the steps without history. If one fails, release the locks: now, or later if Redis may
     still execute a request that got no reply."""
     try:
-        yield from _without_history(steps)
+        yield from changed(steps, _without_history)
     except GeneratorExit:
         raise
     except BaseException as error:  # also an interrupt
         for request in requests:
             cleanup = protocol.cleanup_failed_acquire(request, error)
-            is_clean = yield from _without_history(cleanup)
+            is_clean = yield from changed(cleanup, _without_history)
             if not is_clean and isinstance(error, ConnectionError | TimeoutError):
                 lease = Lease(
                     server.parent,
@@ -144,21 +143,9 @@ def _without_trace(
         raise
 
 
-def _without_history(flow: Flow[T]) -> Flow[T]:
-    """Run a flow whose scripts keep no history. The last argument of each script is the number of
-    events to keep."""
-    try:
-        op = next(flow)
-        while True:
-            if isinstance(op, Call):
-                # All grants are pushed, so that the wait reads one.
-                op = replace(op, args=(*op.args[:-1], 0), inbox_of=None)
-            try:
-                reply = yield op
-            except BaseException as error:  # also an interrupt
-                op = flow.throw(error)
-            else:
-                op = flow.send(reply)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+def _without_history(op: Op) -> Op:
+    """Let a script keep no history. Its last argument is the number of events to keep."""
+    if isinstance(op, Call):
+        # All grants are pushed, so that the wait reads one.
+        return replace(op, args=(*op.args[:-1], 0), inbox_of=None)
+    return op

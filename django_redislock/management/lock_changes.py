@@ -45,7 +45,7 @@ class Reading:
     is_first: bool
     page: Page
     ended: list[Change]
-    """The holds and waits that ended since the last read. In the first reading, the latest events."""
+    """The new events since the last read. In the first reading, the latest events."""
 
     changed: list[Change]
     """The other changes since then. In the first reading, the holders and the queues."""
