@@ -52,10 +52,11 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         key=lambda info: (*trouble_first(info), info.ttl or 0.0, info.name),
     )
     if found:
-        rows = [
-            (command.style.ERROR if info.is_stale else plain, lock_cells(info)) for info in found
-        ]
+        red = command.style.ERROR
+        rows = [(red if info.is_stale else plain, lock_cells(info)) for info in found]
         write_table(command, HEADER, rows, MIN_WIDTHS, HIDEABLE)
+        if more := next(read) - len(found):
+            command.stdout.write(f"and {more:,} more. Give a PATTERN, or use --format json.")
     else:
         matching = " matches" if pattern else ""
         command.stdout.write(f"No active lock{matching}." if pattern else "No active locks.")
