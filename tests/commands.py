@@ -136,16 +136,18 @@ class Screen:
             lines[float(y)] = line + " " * gap + unescape(part).replace("\xa0", " ")
         return "\n".join(lines[y].rstrip() for y in sorted(lines))
 
-    async def shows(self, pattern: str, *, timeout_seconds: float = 20) -> str:
-        """Return all text as soon as a part of it matches."""
-        deadline = time.monotonic() + timeout_seconds
+    async def shows(self, pattern: str) -> str:
+        """Return all text as soon as a part of it matches, within 20 seconds."""
+        deadline = time.monotonic() + 20
         await self._pilot.pause()
         while not re.search(pattern, text := self.text, re.MULTILINE):
-            assert time.monotonic() < deadline, (
-                f"no {pattern!r} within {timeout_seconds} s:\n{text}"
-            )
+            assert time.monotonic() < deadline, f"no {pattern!r} in time:\n{text}"
             await self._pilot.pause(0.02)
         return text
+
+    async def ends(self) -> None:
+        while self.app.is_running:
+            await self._pilot.pause(0.02)
 
     async def press(self, *keys: str) -> None:
         await self._pilot.press(*keys)
