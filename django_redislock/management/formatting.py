@@ -1,7 +1,7 @@
 """Locks and events as table rows, sentences and JSON."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -89,13 +89,13 @@ def renewal_text(holding: Holding) -> str:
     return "renewal starts later" if holding.renews_later else "not renewed"
 
 
-def json_array(facts: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield the parts of a JSON array, so that a long one streams."""
+def write_json(command: BaseCommand, facts: Iterable[dict[str, Any]]) -> None:
+    """Write a JSON array, one object per line, without keeping a long one in memory."""
     before = "[\n"
     for each in facts:
-        yield before + json_text(each)
+        command.stdout.write(before + json_text(each), ending="")
         before = ",\n"
-    yield "[]\n" if before == "[\n" else "\n]\n"
+    command.stdout.write("[]" if before == "[\n" else "\n]")
 
 
 def json_text(facts: dict[str, Any]) -> str:

@@ -10,10 +10,10 @@ from django_redislock.conf import conf
 from django_redislock.management.arguments import duration, limit, pattern
 from django_redislock.management.formatting import (
     OUTCOMES,
-    json_array,
     json_text,
     record_facts,
     write_events,
+    write_json,
 )
 from django_redislock.manager import LockManager
 from django_redislock.snapshots import Event
@@ -62,8 +62,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     events = matching_events(manager, options)
     if options["format"] == "json":
-        for part in json_array(map(record_facts, events)):
-            command.stdout.write(part, ending="")
+        write_json(command, map(record_facts, events))
     elif options["format"] == "jsonl":
         for event in events:
             command.stdout.write(json_text(record_facts(event)))

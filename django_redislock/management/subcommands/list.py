@@ -11,10 +11,10 @@ from django_redislock.management.formatting import (
     HEADER,
     HIDEABLE,
     MIN_WIDTHS,
-    json_array,
     lock_cells,
     lock_facts,
     trouble_first,
+    write_json,
 )
 from django_redislock.management.output import plain, write_table
 from django_redislock.manager import LockManager
@@ -42,8 +42,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     pattern, limit = options["pattern"], options["limit"]
     infos = manager.active(pattern) if limit is None else manager.page(pattern, stop=limit).infos
     if options["format"] == "json":
-        for part in json_array(map(lock_facts, infos)):
-            command.stdout.write(part, ending="")
+        write_json(command, map(lock_facts, infos))
         return
     read = count()
     found = nsmallest(
