@@ -62,7 +62,6 @@ from .wording import (
     denied_text,
     gone_text,
     learnt_text,
-    level_of,
     log_text,
     released_text,
     revoked_text,
@@ -270,9 +269,11 @@ class ActiveLockAdmin(BaseAdmin):
             raise PermissionDenied
         name, manager = unquote_name(object_id), _manager_of(request)
         away: list[tuple[str, Exception]] = []
-        look = _look if "using" in request.GET else partial(_look_everywhere, away)
         try:
-            seen, manager = look(manager, name)
+            if "using" in request.GET:
+                seen: one.Look | None = one.look(manager, name)
+            else:
+                seen, manager = _look_everywhere(away, manager, name)
         except ValueError:  # the address contains an invalid name
             seen = None
         may_view = self.view_test(request)
@@ -550,7 +551,8 @@ class ActiveLockAdmin(BaseAdmin):
             self.message_user(request, away_text(error), messages.ERROR)
         if unlogged:
             self.message_user(request, unlogged_text(unlogged), messages.ERROR)
-        self.message_user(request, released_text(released), level_of(released))
+        level = messages.SUCCESS if released else messages.WARNING
+        self.message_user(request, released_text(released), level)
         if released and look.has_quorum:
             self._warn(request, [quorum_text()])
         return self._back(request, look)
@@ -714,10 +716,6 @@ class ActiveLockAdmin(BaseAdmin):
     def _list_url(self, query: QueryDict | None = None) -> str:
         """Return the address of the list with its filters and its order."""
         return self._address("changelist") + query_string(query)
-
-
-def _look(manager: LockManager, name: str) -> tuple[one.Look, LockManager]:
-    return one.look(manager, name), manager
 
 
 def _look_everywhere(

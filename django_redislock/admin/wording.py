@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from django.contrib import messages
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -14,6 +13,7 @@ from ..lock_state import is_overdue, renewal_interval, state_of_holding
 from ..manager import locks
 from ..snapshots import Holding, LockInfo
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
+from .rows import Cells
 from .timeline import listed
 
 if TYPE_CHECKING:
@@ -34,48 +34,29 @@ Released = Sequence[tuple["Seen", Holding]]
 """The holders that were released."""
 
 
-def age_text(holding: Holding) -> str:
-    return short_duration(age(holding))
+def confirmation_rows(held: Released) -> list[Cells]:
+    """Return the rows of a confirmation: one for each holder, even on several servers."""
+    rows: dict[str, Cells] = {}
+    for seen, holding in held:
+        using = printable(seen.manager.alias)
+        if row := rows.get(holding.token):
+            row.using = f"{row.using}, {using}"
+            continue
+        rows[holding.token] = Cells(
+            name=printable(seen.name),
+            using=using,
+            state=state_of_holding(holding),
+            holder=holder_text(holding),
+            task=task_text(holding),
+            age=short_duration(age(holding)),
+            left=short_duration(holding.ttl),
+            fence=str(holding.fence_token),
+            learns=_learns_text(holding),
+        )
+    return list(rows.values())
 
 
-def left_text(holding: Holding) -> str:
-    return short_duration(holding.ttl)
-
-
-def fence_text(holding: Holding) -> str:
-    # As text, so that no locale puts separators in.
-    return str(holding.fence_token)
-
-
-def confirmation_rows(held: Released) -> list[dict[str, str]]:
-    """Return what a confirmation shows: a row for each holder, also of several servers."""
-    by_token: dict[str, list[tuple[Seen, Holding]]] = {}
-    for each in held:
-        by_token.setdefault(each[1].token, []).append(each)
-    return [
-        _confirmation_row(same[0][0].name, [each.manager.alias for each, _h in same], same[0][1])
-        for same in by_token.values()
-    ]
-
-
-def _confirmation_row(name: str, aliases: Iterable[str], holding: Holding) -> dict[str, str]:
-    state = state_of_holding(holding)
-    return {
-        "name": printable(name),
-        "using": ", ".join(map(printable, aliases)),
-        "state": state.code,
-        "mark": state.mark,
-        "label": str(state.label),
-        "holder": holder_text(holding),
-        "task": task_text(holding),
-        "age": age_text(holding),
-        "left": left_text(holding),
-        "fence": fence_text(holding),
-        "learns": learns_text(holding),
-    }
-
-
-def learns_text(holding: Holding) -> str:
+def _learns_text(holding: Holding) -> str:
     """Return when a holder that lives learns that its lock was taken away."""
     if not holding.timeout:
         return _("already released")
@@ -90,8 +71,7 @@ def change_text(seen: Seen, info: LockInfo | None) -> str:
     """Return what happened to a holder that was seen and holds no more."""
     was = _who(seen.holder, seen.fence_token)
     facts = {"name": printable(seen.name), "was": was}
-    now = info.first if info else None
-    if now is None:
+    if info is None or (now := info.first) is None:
         return _("“%(name)s” was released. It was held by %(was)s.") % facts
     facts["now"] = _who(holder_text(now), now.fence_token)
     return _("“%(name)s” changed hands: it was held by %(was)s, now by %(now)s.") % facts
@@ -108,8 +88,8 @@ def log_text(seen: Seen, holding: Holding, event: str) -> str:
     held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
     where = f" on {printable(seen.using)}" if seen.using not in ("", locks.alias) else ""
     return (
-        f"{event}{where}. Held by {held_by} for {age_text(holding)};"
-        f" fencing token {fence_text(holding)}."
+        f"{event}{where}. Held by {held_by} for {short_duration(age(holding))};"
+        f" fencing token {holding.fence_token}."
     )
 
 
@@ -180,7 +160,7 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
 
 
 def revoked_text(task_id: str, workers: int) -> str:
-    """Return how many workers know of a revocation."""
+    """Return how many workers replied to a revocation."""
     if not workers:
         text = _("The revocation of task %(task)s was sent, but no worker replied.")
         return text % {"task": task_id}
@@ -219,10 +199,6 @@ def denied_text(count: int) -> str:
         "%(count)d holders were left out, because you may not release their locks.",
         count,
     ) % {"count": count}
-
-
-def level_of(released: Released) -> int:
-    return messages.SUCCESS if released else messages.WARNING
 
 
 def gone_text(gone: Sequence[tuple[Seen, LockInfo | None]]) -> str:

@@ -185,7 +185,7 @@ def test_release_of_several_is_an_action(hold, releaser):
     kept, *others = [hold(name) for name in ("a", "b", "c")]
 
     confirmation = select(releaser, "b", "c")
-    assert {row["name"] for row in confirmation.context["held"]} == {"b", "c"}
+    assert {row.name for row in confirmation.context["held"]} == {"b", "c"}
     assert all(locks.get(lock.name) for lock in others)
     done = confirm(releaser, confirmation.context["seen"])
 
@@ -229,7 +229,7 @@ def test_confirmation_shows_locks_that_changed_hands(hold, releaser):
     assert f"it was held by ? (fencing token {was}), now by " in change
     assert f"(fencing token {new.fence_token})" in change
     assert change in html.unescape(text_of(confirmation))
-    assert [row["name"] for row in confirmation.context["held"]] == ["stays"]
+    assert [row.name for row in confirmation.context["held"]] == ["stays"]
 
 
 def test_nothing_left_to_release_leads_back_to_the_list(hold, releaser):

@@ -278,7 +278,7 @@ def test_locks_of_all_aliases_are_in_one_list(other, hold, releaser):
     assert set(listed(releaser, using="nonsense")) == {"here", "there"}
 
     confirmation = releaser.post(RELEASE, {"seen": boxes(releaser)["there"]})
-    assert [row["using"] for row in confirmation.context["held"]] == ["other"]
+    assert [row.using for row in confirmation.context["held"]] == ["other"]
     confirm(releaser, confirmation.context["seen"])
     assert not there.owned()
     assert listed(releaser) == ["here"]
@@ -339,7 +339,7 @@ def test_a_quorum_lock_is_one_lock_on_its_servers(three_servers, hold, releaser)
     assert "Cache alias default, second, third" in words_of(shown)
     assert json.loads(shown.context["seen"]) == json.loads(confirmation.context["seen"])
     [row] = confirmation.context["held"]
-    assert row["using"] == "default, second, third"
+    assert row.using == "default, second, third"
 
     done = confirm(releaser, confirmation.context["seen"])
     assert messages_of(done)[0].startswith("Released “payout”.")
@@ -357,7 +357,7 @@ def test_an_unreachable_alias_costs_only_a_message(hold, releaser, unusable):
     assert names_of(page) == ["x"]
     for each in (page, confirmation):
         assert "The locks of “away” cannot be read: " in html.unescape(text_of(each))
-    assert [row["name"] for row in confirmation.context["held"]] == ["x"]
+    assert [row.name for row in confirmation.context["held"]] == ["x"]
     for query in ({}, {"kind": "mutex"}):
         away = "The locks of “away” cannot be read: "
         assert away in html.unescape(text_of(ask_for_all(releaser, **query)))
@@ -425,7 +425,7 @@ def test_release_of_all_that_match(hold, releaser):
 
     confirmation = ask_for_all(releaser, told="2", q="a:")
     assert all(lock.owned() for lock in others)
-    assert {row["name"] for row in confirmation.context["held"]} == {"a:1", "a:2"}
+    assert {row.name for row in confirmation.context["held"]} == {"a:1", "a:2"}
     assert "match now" not in text_of(confirmation)
     done = releaser.post(
         f"{RELEASE}?q=a%3A", {"seen": confirmation.context["seen"], "confirmed": "yes"}
@@ -518,7 +518,7 @@ def test_confirmation_says_what_it_cannot_do(hold, releaser):
 
     assert "The holder is notified within 20s, and may keep writing until then." in text_of(one)
     assert "until then. Holders without automatic renewal notice only at" in text_of(both)
-    assert {row["name"]: row["learns"] for row in both.context["held"]} == {
+    assert {row.name: row.learns for row in both.context["held"]} == {
         "x": "within 20s",
         "y": "on its next release or check",
     }

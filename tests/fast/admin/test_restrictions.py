@@ -139,7 +139,7 @@ class TestTenant:
         page = releaser.post(RELEASE, {"all": "yes", "told": "2"})
         releaser.post(RELEASE, {"seen": page.context["seen"], "confirmed": "yes"})
 
-        assert {row["name"] for row in page.context["held"]} == {"ours:1", "ours:2"}
+        assert {row.name for row in page.context["held"]} == {"ours:1", "ours:2"}
         assert [lock.owned() for lock in held.values()] == [False, False, True]
 
 
@@ -160,7 +160,7 @@ def test_a_lock_that_can_be_seen_but_not_released(serve, releaser, held):
     assert page.status_code == 200
     assert RELEASE not in text_of(page)
     assert RELEASE in text_of(releaser.get(f"{LIST}ours_3A1/change/"))
-    assert {row["name"] for row in everything.context["held"]} == {"ours:1", "ours:2"}
+    assert {row.name for row in everything.context["held"]} == {"ours:1", "ours:2"}
     assert confirm(releaser, seen(held["theirs:1"])).status_code == 403
     assert held["theirs:1"].owned()
 
