@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,12 +18,9 @@ from ..lock_state import (
     HANDOVER,
     QUEUED,
     is_overdue,
-    overdue_for,
     queued_task,
-    renewal_interval,
     state_of,
     state_of_holding,
-    was_extended,
 )
 from ..manager import LockManager
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
@@ -88,13 +85,13 @@ def look(manager: LockManager, name: str) -> Look:
 
 
 def state_text(seen: Look) -> str:
-    """Return in a sentence how it stands."""
+    """Return one sentence with the holder, the renewal and the waiters."""
     told = {
         "held": _held_text(seen),
         "renewed": _renewal_text(seen),
         "waiting": _waiting_text(seen),
     }
-    # Translators: how a lock stands, in one sentence. Each part is a text of its own here.
+    # Translators: the state of a lock, in one sentence. Each part is a text of its own here.
     if told["renewed"]:
         return _("%(held)s; %(renewed)s; %(waiting)s.") % told
     return (_("%(held)s; %(waiting)s.") if told["waiting"] else _("%(held)s.")) % told
@@ -121,43 +118,18 @@ def _held_text(seen: Look) -> str:
 def _renewal_text(seen: Look) -> str:
     if not seen.info or state_of(seen.info) in (HANDOVER, COOLDOWN, QUEUED):
         return ""
-    overdue = [holding for holding in seen.holders if is_overdue(holding)]
-    if overdue:
-        return _overdue_text(overdue, seen)
+    if any(map(is_overdue, seen.holders)):
+        return _("renewal overdue")
     ages = [each.since_renewal for each in seen.holders if each.renewed and each.timeout]
     if not ages:
-        return _unrenewed_text(seen.holders)
+        left = {"time": short_duration(max(holding.ttl for holding in seen.holders))}
+        is_off = not all(holding.renews_later for holding in seen.holders)
+        return (
+            _("not renewed, expires in %(time)s") if is_off else _("expires in %(time)s")
+        ) % left
     if len(seen.holders) > 1:
         return _("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}
     return _("renewed %(time)s ago") % {"time": short_duration(ages[0])}
-
-
-def _overdue_text(overdue: list[Holding], seen: Look) -> str:
-    longest = max(overdue, key=overdue_for)
-    told = {
-        "count": len(overdue),
-        "ago": short_duration(longest.since_renewal),
-        "interval": short_duration(renewal_interval(longest)),
-    }
-    if len(seen.holders) == 1:
-        text = _("renewal overdue: last renewed %(ago)s ago, was due every %(interval)s")
-    else:
-        text = ngettext(
-            "%(count)d renewal is overdue: last renewed %(ago)s ago, was due every %(interval)s",
-            "%(count)d renewals are overdue, one of them last renewed %(ago)s ago, was due every "
-            "%(interval)s",
-            len(overdue),
-        )
-    return text % told
-
-
-def _unrenewed_text(holders: Sequence[Holding]) -> str:
-    told = {"time": short_duration(max(holding.ttl for holding in holders))}
-    if not all(holding.renews_later for holding in holders):
-        return _("not renewed, expires in %(time)s") % told
-    if any(was_extended(holding) for holding in holders):
-        return _("renewed before, expires in %(time)s unless it is renewed again") % told
-    return _("renewal starts later, expires in %(time)s") % told
 
 
 def _waiting_text(seen: Look) -> str:

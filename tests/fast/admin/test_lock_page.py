@@ -61,8 +61,8 @@ def test_a_stale_holder(redis_server, hold, viewer):
     words = words_of(response)
     assert response.context["verdict"].level == "stale"
     assert re.search(
-        r"Held by .* for [\dm s.]+s; renewal overdue: last renewed 1m 00s ago, was due every 30s;"
-        r" nobody waits",
+        r"Held by .* for [\dm s.]+s; renewal overdue; nobody waits\..*"
+        r"last renewed 1m 00s ago, and its renewal was due every 30s\.",
         words,
     )
     assert re.search(r"Renewal overdue for [\d.]+s: check the process first\.", words)
@@ -79,7 +79,7 @@ def test_some_of_several_holders_are_overdue(redis_server, viewer):
             every = lock_page(viewer, "pool")
 
     assert "1 of 2 holders has not renewed its lease in time." in words_of(some)
-    assert "2 renewals are overdue, one of them last renewed 1m 10s ago" in words_of(every)
+    assert "2 leases were not renewed, one of them for 1m 10s" in words_of(every)
 
 
 def test_a_lease_that_is_not_renewed(hold, viewer):
@@ -98,7 +98,8 @@ def test_a_renewal_is_overdue_before_the_holder_is_stale(redis_server, hold, vie
 
     words, listed = words_of(lock_page(viewer, "late")), words_of(viewer.get(LIST))
 
-    assert "renewal overdue: last renewed 35s ago, was due every 30s; nobody waits." in words
+    assert "renewal overdue; nobody waits." in words
+    assert "last renewed 35s ago, and its renewal was due every 30s." in words
     assert "Renewal overdue for 5." in words
     assert "s: check the process first." in words
     assert "In use" not in words
@@ -121,7 +122,7 @@ def test_renewal_starts_later_with_a_long_at_least_for(redis_server, hold, viewe
 
     words, listed = words_of(lock_page(viewer, "daily")), words_of(viewer.get(LIST))
 
-    assert re.search(r"renewal starts later, expires in \d+s", words)
+    assert re.search(r"; expires in \d+s; nobody waits", words)
     assert "Renewal starts later: not known whether releasing is safe." in words
     assert "Automatic renewal is off" not in words
     assert "○ held (no renewal)" in listed
@@ -132,7 +133,7 @@ def test_renewal_starts_later_with_a_long_at_least_for(redis_server, hold, viewe
     acquired_before(redis_server, "daily", seconds=80)
 
     words = words_of(lock_page(viewer, "daily"))
-    assert re.search(r"renewed before, expires in \d+s unless it is renewed again", words)
+    assert re.search(r"; expires in \d+s; nobody waits", words)
     assert "Renewed before: check the process first." in words
 
 
