@@ -1,4 +1,4 @@
-"""The active locks in Django's admin: list them, look at one, release some.
+"""The active locks in Django's admin: list them, show one, release some.
 
 The rows come from Redis, through the lock manager; the database is asked only
 for users, permissions and the log of admin actions.
@@ -42,13 +42,13 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding
 from ..text import error_text, printable
-from . import columns, dashboard, filters, one, timeline
+from . import columns, dashboard, filters, lock_page, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, using_of
 from .aliases import aliases_of
 from .changelist import LockChangeList, LockPaginator, permission_test
 from .queryset import LockQuerySet, LockTest
 from .rows import Link
-from .seen import Look, Seen, lock_row, look_again, seen_of
+from .shown_holders import HolderCheck, ShownHolder, check_holders, lock_row, shown_holders
 from .tasks import can_be_revoked, result_links, revoke
 from .wording import (
     LOG_DONE,
@@ -241,7 +241,7 @@ class ActiveLockAdmin(BaseAdmin):
         return format_html(
             '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
             ACTION_CHECKBOX_NAME,
-            Seen.dump(seen_of(lock)),
+            ShownHolder.dump(shown_holders(lock)),
             djangos("Select this object for an action - {}").format(
                 f"{lock} ({printable(lock.using)})" if lock.elsewhere else lock
             ),
@@ -271,7 +271,7 @@ class ActiveLockAdmin(BaseAdmin):
         away: list[tuple[str, Exception]] = []
         try:
             if "using" in request.GET:
-                seen: one.Look | None = one.look(manager, name)
+                seen: lock_page.LockDetails | None = lock_page.read_lock(manager, name)
             else:
                 seen, manager = _look_everywhere(away, manager, name)
         except ValueError:  # the address contains an invalid name
@@ -292,19 +292,19 @@ class ActiveLockAdmin(BaseAdmin):
         return super().history_view(request, quote(unquote_name(object_id)), extra_context)
 
     def _detail(
-        self, request: HttpRequest, seen: one.Look, manager: LockManager
+        self, request: HttpRequest, seen: lock_page.LockDetails, manager: LockManager
     ) -> dict[str, Any]:
         link = self._link(request, seen.task_ids)
-        queue, past = one.queue_rows(seen, link), one.past_rows(seen, link)
+        queue, past = lock_page.queue_rows(seen, link), lock_page.past_rows(seen, link)
         row = self._with_shares(request, lock_row(seen.name, seen.info, manager))
-        holders = seen_of(row) if seen.info else []
+        holders = shown_holders(row) if seen.info else []
         may_release = self.has_release_permission(request)
         if test := self._release_test(request):
             may_release = may_release and test(row)
-        cards = one.cards(seen, link)
+        cards = lock_page.cards(seen, link)
         for card, holder, holding in zip(cards, holders, seen.holders, strict=False):
             if may_release and can_be_revoked(holding.holder.task_id):
-                card.revoke = Seen.dump([holder])  # the form data that revokes the task
+                card.revoke = ShownHolder.dump([holder])  # the form data that revokes the task
         return {
             "title": printable(seen.name),
             "original": row,
@@ -314,20 +314,20 @@ class ActiveLockAdmin(BaseAdmin):
             "media": self.media + PAGES,
             "alias": columns.using(row) if len(locks.everywhere()) > 1 else "",
             "lock": seen.info,
-            "state": one.state_text(seen),
+            "state": lock_page.state_text(seen),
             "verdict": advice(seen.info, partial(timeline.clock, now=seen.now)),
             "cards": cards,
             "revoke_url": self._address("revoke"),
-            "more_holders": max(len(seen.holders) - one.HOLDERS, 0),
+            "more_holders": max(len(seen.holders) - lock_page.HOLDERS, 0),
             "queue": queue,
             "queue_tells": any(each.metadata for each in queue),
             "past": past,
             "past_tells": any(each.metadata for each in past),
-            "chart": one.chart(seen),
+            "chart": lock_page.chart(seen),
             "keeps_history": conf.history,
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
             "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
-            "seen": Seen.dump(holders),
+            "seen": ShownHolder.dump(holders),
             "may_release": may_release and seen.holders,
         }
 
@@ -367,7 +367,7 @@ class ActiveLockAdmin(BaseAdmin):
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         manager = _manager_of(request)
-        seen = dashboard.look(manager, dashboard.minutes_of(request.GET.get("minutes")))
+        seen = dashboard.read_activity(manager, dashboard.minutes_of(request.GET.get("minutes")))
         if may_view := self.view_test(request):
             infos = {info.name: info for info in seen.infos}
             seen = dashboard.restricted(
@@ -376,15 +376,15 @@ class ActiveLockAdmin(BaseAdmin):
         return self._page(request, "dashboard", **self._dashboard(request, seen, manager))
 
     def _dashboard(
-        self, request: HttpRequest, seen: dashboard.Look, manager: LockManager
+        self, request: HttpRequest, seen: dashboard.Activity, manager: LockManager
     ) -> dict[str, Any]:
         using = using_of(manager)
         address = partial(self._lock_address, using)
         chart, names = dashboard.chart(seen, address)
         stale = dashboard.stale_rows(seen, address)
         troubles = dashboard.troubles(seen)
-        told = troubles[: dashboard.TROUBLES]
-        link = self._link(request, {each.holder.task_id for each in told if each.holder.task_id})
+        listed = troubles[: dashboard.TROUBLES]
+        link = self._link(request, {each.holder.task_id for each in listed if each.holder.task_id})
         return {
             "title": _("Lock dashboard"),
             "media": self.media + PAGES + REFRESH,
@@ -394,15 +394,15 @@ class ActiveLockAdmin(BaseAdmin):
             **self._choices(using, seen.minutes),
             "alias": manager.alias,
             "total": seen.total,
-            "looked_at": len(seen.infos),
+            "read_count": len(seen.infos),
             "waiting": dashboard.waiting(seen),
             "stale_locks": dashboard.stale(seen),
-            # Only some of the locks were looked at: there may be more that wait or are stale.
+            # Only some of the locks were read, so more can have waiters or be stale.
             "or_more": "+" if seen.total > len(seen.infos) else "",
             "stale": stale[: dashboard.MAX_STALE_ROWS],
             "stale_count": len(stale),
-            "troubles": dashboard.trouble_rows(told, seen.now, address, link),
-            "more_troubles": len(troubles) - len(told),
+            "troubles": dashboard.trouble_rows(listed, seen.now, address, link),
+            "more_troubles": len(troubles) - len(listed),
             "chart": chart,
             "names": names,
             "more_names": max(len(seen.stories) - len(names), 0),
@@ -474,9 +474,9 @@ class ActiveLockAdmin(BaseAdmin):
             return HttpResponseRedirect(self._list_url(request.GET))
         return self._release(request, seen)
 
-    def _seen_in(self, *texts: str) -> list[Seen]:
+    def _seen_in(self, *texts: str) -> list[ShownHolder]:
         """Read the holders that a form names. A page of the list has far fewer than this bound."""
-        seen, most = Seen.parse(*texts), self.release_max * 10
+        seen, most = ShownHolder.parse(*texts), self.release_max * 10
         if len(seen) > most:
             raise BadRequest(f"A form names at most {most} holders, got {len(seen)}")
         return seen
@@ -490,32 +490,34 @@ class ActiveLockAdmin(BaseAdmin):
         shown: LockChangeList = self.get_changelist_instance(request)  # type: ignore[assignment]
         locks_found, matching = shown.queryset, shown.queryset.matching
         found = locks_found[0 : self.list_max if locks_found.is_filtered else self.release_max]
-        seen = [one for row in found for one in seen_of(row)]
-        told = request.POST.get("told", "")
+        seen = [one for row in found for one in shown_holders(row)]
+        shown_count = request.POST.get("told", "")
         context = {
             "matching": matching,
-            "told": int(told) if told.isdecimal() and len(told) < 10 else matching,
+            "shown_count": int(shown_count)
+            if shown_count.isdecimal() and len(shown_count) < 10
+            else matching,
             "notes": shown.notes if locks_found.is_filtered else shown.unreachable_notes,
         }
         # Each of those that were not asked for has one holder at least.
         return self._ask(request, seen, more=max(matching - len(found), 0), **context)
 
     def _ask(
-        self, request: HttpRequest, seen: Sequence[Seen], *, more: int = 0, **context: Any
+        self, request: HttpRequest, seen: Sequence[ShownHolder], *, more: int = 0, **context: Any
     ) -> HttpResponse:
         """Show the holders that would be released, and what changed since the page was opened.
         `more` holders match, too."""
-        look = self._look_again(request, seen)
-        if look.away and not (look.held or look.gone):
-            raise look.away[0][1]
-        held = look.held[: self.release_max]
-        notes = context.pop("notes", []) + [alias_away_text(*each) for each in look.away]
-        notes += [quorum_text()] if look.has_quorum else []
+        check = self._check_holders(request, seen)
+        if check.away and not (check.held or check.gone):
+            raise check.away[0][1]
+        held = check.held[: self.release_max]
+        notes = context.pop("notes", []) + [alias_away_text(*each) for each in check.away]
+        notes += [quorum_text()] if check.has_quorum else []
         if not held:
             self._warn(request, notes)
             self._warn(request, [_("Nothing to release.")])
-            return self._back(request, look)
-        notes += [denied_text(look.denied)] if look.denied else []
+            return self._back(request, check)
+        notes += [denied_text(check.denied)] if check.denied else []
         return self._page(
             request,
             "release_confirmation",
@@ -523,21 +525,21 @@ class ActiveLockAdmin(BaseAdmin):
             held=confirmation_rows(held),
             states=list(dict.fromkeys(state_of_holding(holding) for _seen, holding in held)),
             several_aliases=len(locks.everywhere()) > 1,
-            changes=[change_text(*each) for each in look.gone],
+            changes=[change_text(*each) for each in check.gone],
             notes=notes,
             learnt=learnt_text(holding for _seen, holding in held),
-            part_of=len(look.held) + more if more or len(look.held) > len(held) else None,
-            seen=Seen.dump(each for each, _holding in held),
+            part_of=len(check.held) + more if more or len(check.held) > len(held) else None,
+            seen=ShownHolder.dump(each for each, _holding in held),
             query_string=query_string(request.GET),
             **context,
         )
 
-    def _release(self, request: HttpRequest, seen: Sequence[Seen]) -> HttpResponse:
-        look = self._look_again(request, seen)
-        released: list[tuple[Seen, Holding]] = []
-        unlogged: list[tuple[Seen, Exception]] = []
+    def _release(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HttpResponse:
+        check = self._check_holders(request, seen)
+        released: list[tuple[ShownHolder, Holding]] = []
+        unlogged: list[tuple[ShownHolder, Exception]] = []
         try:
-            for one, holding in look.held:
+            for one, holding in check.held:
                 try:
                     entry = self._log_request(request, one, holding)
                 except LOG_ERRORS as error:
@@ -546,25 +548,27 @@ class ActiveLockAdmin(BaseAdmin):
                 if self._release_one(request, one, holding, entry):
                     released.append((one, holding))
                 else:
-                    look.gone.append((one, None))
+                    check.gone.append((one, None))
         except RedisError as error:
             self.message_user(request, away_text(error), messages.ERROR)
         if unlogged:
             self.message_user(request, unlogged_text(unlogged), messages.ERROR)
         level = messages.SUCCESS if released else messages.WARNING
         self.message_user(request, released_text(released), level)
-        if released and look.has_quorum:
+        if released and check.has_quorum:
             self._warn(request, [quorum_text()])
-        return self._back(request, look)
+        return self._back(request, check)
 
-    def _look_again(self, request: HttpRequest, seen: Sequence[Seen]) -> Look:
+    def _check_holders(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HolderCheck:
         """Return what became of the holders; `PermissionDenied` if the user may release none."""
-        look = look_again(seen, self._release_test(request))
-        if look.denied and not (look.held or look.gone or look.away):
+        check = check_holders(seen, self._release_test(request))
+        if check.denied and not (check.held or check.gone or check.away):
             raise PermissionDenied
-        return look
+        return check
 
-    def _log_request(self, request: HttpRequest, seen: Seen, holding: Holding) -> LogEntry | None:
+    def _log_request(
+        self, request: HttpRequest, seen: ShownHolder, holding: Holding
+    ) -> LogEntry | None:
         """Write down a release before it happens, in Django's log of admin actions and to the
         logger `django_redislock`. Return the entry.
 
@@ -593,7 +597,7 @@ class ActiveLockAdmin(BaseAdmin):
         return entry
 
     def _release_one(
-        self, request: HttpRequest, seen: Seen, holding: Holding, entry: LogEntry | None
+        self, request: HttpRequest, seen: ShownHolder, holding: Holding, entry: LogEntry | None
     ) -> bool:
         """Release the lock for that holder, complete the log entry, and return whether the holder
         still had the lock."""
@@ -617,13 +621,13 @@ class ActiveLockAdmin(BaseAdmin):
         self._require_release(request)
         if request.method != "POST":
             return HttpResponseRedirect(self._list_url())
-        look = self._look_again(request, self._seen_in(request.POST.get("seen", ""))[:1])
-        for each in look.away:
+        check = self._check_holders(request, self._seen_in(request.POST.get("seen", ""))[:1])
+        for each in check.away:
             raise each[1]
-        if not look.held:
+        if not check.held:
             self._warn(request, [_("Nothing to revoke.")])
-            return self._back(request, look)
-        [(seen, holding)] = look.held
+            return self._back(request, check)
+        [(seen, holding)] = check.held
         if not can_be_revoked(holding.holder.task_id):
             raise BadRequest("The holder has no task that can be revoked")
         if "confirmed" in request.POST:
@@ -632,15 +636,15 @@ class ActiveLockAdmin(BaseAdmin):
             request,
             "revoke_confirmation",
             title=_("Revoke task"),
-            row=confirmation_rows(look.held)[0],
+            row=confirmation_rows(check.held)[0],
             terminate=not is_queued(holding),
-            seen=Seen.dump([seen]),
+            seen=ShownHolder.dump([seen]),
             lock_url=self._lock_address(seen.using, seen.name),
             revoke_url=self._address("revoke"),
         )
 
     def _revoke(
-        self, request: HttpRequest, seen: Seen, holding: Holding, *, terminate: bool
+        self, request: HttpRequest, seen: ShownHolder, holding: Holding, *, terminate: bool
     ) -> HttpResponse:
         task_id = holding.holder.task_id or ""
         task = printable(f"{holding.holder.task_name}[{task_id}]")
@@ -662,13 +666,13 @@ class ActiveLockAdmin(BaseAdmin):
             self.message_user(request, revoked_text(printable(task_id), workers), level)
         return HttpResponseRedirect(self._lock_address(seen.using, seen.name))
 
-    def _back(self, request: HttpRequest, look: Look) -> HttpResponse:
+    def _back(self, request: HttpRequest, check: HolderCheck) -> HttpResponse:
         """Return to the list, and say who was left alone there."""
-        if look.denied:
-            self._warn(request, [denied_text(look.denied)])
-        self._warn(request, [alias_away_text(*each) for each in look.away])
-        if look.gone:
-            self._warn(request, [gone_text(look.gone)])
+        if check.denied:
+            self._warn(request, [denied_text(check.denied)])
+        self._warn(request, [alias_away_text(*each) for each in check.away])
+        if check.gone:
+            self._warn(request, [gone_text(check.gone)])
         return HttpResponseRedirect(self._list_url(request.GET))
 
     def _warn(self, request: HttpRequest, texts: Sequence[str]) -> None:
@@ -720,13 +724,13 @@ class ActiveLockAdmin(BaseAdmin):
 
 def _look_everywhere(
     away: list[tuple[str, Exception]], manager: LockManager, name: str
-) -> tuple[one.Look, LockManager]:
+) -> tuple[lock_page.LockDetails, LockManager]:
     """Read a lock from the first alias that has it, or from the alias of `manager`.
 
     A link in Django's log of actions has no alias. Aliases that cannot be read are added to
     `away`."""
     try:
-        seen = one.look(manager, name)
+        seen = lock_page.read_lock(manager, name)
     except (RedisError, ImproperlyConfigured):
         if found := _on_another_alias(away, name):
             return found
@@ -736,10 +740,10 @@ def _look_everywhere(
 
 def _on_another_alias(
     away: list[tuple[str, Exception]], name: str
-) -> tuple[one.Look, LockManager] | None:
+) -> tuple[lock_page.LockDetails, LockManager] | None:
     for other in locks.everywhere()[1:]:
         try:
-            found = one.look(other, name)
+            found = lock_page.read_lock(other, name)
         except (RedisError, ImproperlyConfigured) as error:
             away.append((other.alias, error))
             continue

@@ -89,7 +89,7 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Activity:
     """The data of the page."""
 
     minutes: int
@@ -113,7 +113,7 @@ class Look:
         return self.now - timedelta(minutes=self.minutes)
 
 
-def look(manager: LockManager, minutes: int) -> Look:
+def read_activity(manager: LockManager, minutes: int) -> Activity:
     """Read what the page shows. The events go back to the start of the period, and those that
     went wrong for an hour."""
     page = manager.page(stop=LOCKS)
@@ -125,7 +125,7 @@ def look(manager: LockManager, minutes: int) -> Look:
     stories = _stories(page.infos, [event for event in events if event.at >= since])
     if page.total > len(page.infos):
         _complete(manager, stories, now, since)
-    return Look(minutes, now, page.total, page.infos, recent, rates, stories)
+    return Activity(minutes, now, page.total, page.infos, recent, rates, stories)
 
 
 def _recent(manager: LockManager, minutes: int) -> Recent:
@@ -134,18 +134,19 @@ def _recent(manager: LockManager, minutes: int) -> Recent:
     return run(there.client, history.recent(there.keys, age, hour, EVENTS))
 
 
-def restricted(seen: Look, may_view: Callable[[str], bool]) -> Look:
-    """Return what a user may see of it who may not see all locks.
+def restricted(activity: Activity, may_view: Callable[[str], bool]) -> Activity:
+    """Return the part that a user may see who may not see all locks.
 
-    The events are kept, because only all of them together tell how far back they go.
+    All events are kept, because the start of the complete history depends on all of them.
     """
-    shows = {name: may_view(name) for name in {*seen.stories, *(i.name for i in seen.infos)}}
-    infos = tuple(info for info in seen.infos if shows[info.name])
+    names = {*activity.stories, *(info.name for info in activity.infos)}
+    shows = {name: may_view(name) for name in names}
+    infos = tuple(info for info in activity.infos if shows[info.name])
     return replace(
-        seen,
-        total=seen.total - (len(seen.infos) - len(infos)),
+        activity,
+        total=activity.total - (len(activity.infos) - len(infos)),
         infos=infos,
-        stories={name: story for name, story in seen.stories.items() if shows[name]},
+        stories={name: story for name, story in activity.stories.items() if shows[name]},
         shows=cache(may_view),
     )
 
@@ -173,8 +174,8 @@ def _complete(
     manager: LockManager, stories: dict[str, Story], now: datetime, since: datetime
 ) -> None:
     """Read the locks that the page names. There are too many to read all."""
-    told = [*_busiest(stories.values(), now, since), *_contended(stories.values())]
-    missing = {story.name for story in told if story.info is None}
+    parts = [*_busiest(stories.values(), now, since), *_contended(stories.values())]
+    missing = {story.name for story in parts if story.info is None}
     for name, info in manager.get_many(missing).items():
         stories[name].info = info
 
@@ -182,20 +183,20 @@ def _complete(
 # At one look
 
 
-def waiting(seen: Look) -> int:
-    return sum(info.waiters for info in seen.infos)
+def waiting(activity: Activity) -> int:
+    return sum(info.waiters for info in activity.infos)
 
 
-def stale(seen: Look) -> int:
+def stale(activity: Activity) -> int:
     """Return how many locks have a holder whose renewal is overdue."""
-    return sum(state_of(info) is STALE for info in seen.infos)
+    return sum(state_of(info) is STALE for info in activity.infos)
 
 
-def stale_rows(seen: Look, address: Address) -> list[Cells]:
+def stale_rows(activity: Activity, address: Address) -> list[Cells]:
     """Return the holders whose renewal is overdue, those that are silent the longest first."""
     found = [
         (holding.since_renewal, info, holding)
-        for info in seen.infos
+        for info in activity.infos
         for holding in info.holders
         if state_of_holding(holding) is STALE
     ]
@@ -216,12 +217,12 @@ def stale_rows(seen: Look, address: Address) -> list[Cells]:
 # What went wrong
 
 
-def troubles(seen: Look) -> list[Event]:
+def troubles(activity: Activity) -> list[Event]:
     """Return what went wrong in the minutes that are counted, the latest first."""
-    since, shows = seen.rates.minutes[0], seen.shows
+    since, shows = activity.rates.minutes[0], activity.shows
     return [
         each
-        for each in seen.events
+        for each in activity.events
         if each.outcome in WENT_WRONG and each.at >= since and (not shows or shows(each.name))
     ]
 
@@ -238,23 +239,23 @@ def trouble_rows(
 # The timeline
 
 
-def chart(seen: Look, address: Address) -> tuple[Timeline | None, list[Cells]]:
+def chart(activity: Activity, address: Address) -> tuple[Timeline | None, list[Cells]]:
     """Return the timeline of the busiest locks, and the same as figures."""
-    stories = _busiest(seen.stories.values(), seen.now, seen.since)
+    stories = _busiest(activity.stories.values(), activity.now, activity.since)
     if not stories:
         return None, []
-    rows = [_row(story, seen, address) for story in stories]
-    reach = seen.recent.complete_since
+    rows = [_row(story, activity, address) for story in stories]
+    reach = activity.recent.complete_since
     starts = [span.start for row in rows for span in (*row.held, *row.waited)]
-    if reach and reach > seen.since:  # what is missing is drawn, too
+    if reach and reach > activity.since:  # what is missing is drawn, too
         starts = []
     # The axis begins at the first event, but is never shorter than a minute.
-    first = min(min(starts, default=seen.since), seen.now - SHORTEST_AXIS)
-    scale = Scale(max(first, seen.since), seen.now)
+    first = min(min(starts, default=activity.since), activity.now - SHORTEST_AXIS)
+    scale = Scale(max(first, activity.since), activity.now)
     drawn = timeline.draw(rows, scale, waits=BELOW)
-    if reach and reach > seen.since:
+    if reach and reach > activity.since:
         drawn.unknown = scale.x(reach)
-    return drawn, [_name_row(story, seen, address) for story in stories]
+    return drawn, [_name_row(story, activity, address) for story in stories]
 
 
 def _busiest(stories: Iterable[Story], now: datetime, since: datetime) -> list[Story]:
@@ -279,11 +280,11 @@ def _within(start: datetime | None, end: datetime, since: datetime) -> float:
     return max((end - max(start, since)).total_seconds(), 0.0)
 
 
-def _row(story: Story, seen: Look, address: Address) -> Row:
+def _row(story: Story, activity: Activity, address: Address) -> Row:
     waits = [timeline.wait_of_event(event) for event in story.events]
     waits += [timeline.wait_of_holding(holding) for holding in story.holders]
     held = [timeline.span_of_event(event) for event in story.events if _was_held(event)]
-    held += [timeline.span_of_holding(holding, seen.now) for holding in story.holders]
+    held += [timeline.span_of_holding(holding, activity.now) for holding in story.holders]
     name, waited = printable(story.name), [wait for wait in waits if wait]
     return Row(name, name, held, waited, href=address(story.name))
 
@@ -292,9 +293,9 @@ def _was_held(event: Event) -> bool:
     return event.acquired_at is not None or event.outcome == "lost"
 
 
-def _name_row(story: Story, seen: Look, address: Address) -> Cells:
-    held = _held_seconds(story, seen.now, seen.since)
-    part = share(held, seen.minutes * 60)
+def _name_row(story: Story, activity: Activity, address: Address) -> Cells:
+    held = _held_seconds(story, activity.now, activity.since)
+    part = share(held, activity.minutes * 60)
     counts = story.counts
     counts["stale"] = sum(state_of_holding(holding) is STALE for holding in story.holders)
     counts["held"] = len(story.holders) - counts["stale"]
@@ -312,10 +313,10 @@ def _name_row(story: Story, seen: Look, address: Address) -> Cells:
 # Contention
 
 
-def contention(seen: Look, address: Address) -> list[Cells]:
+def contention(activity: Activity, address: Address) -> list[Cells]:
     """Return the locks that were waited for or refused: first those that most wait for now, whose
     waits are not over yet, then the longest wait."""
-    stories = _contended(seen.stories.values())
+    stories = _contended(activity.stories.values())
     top = max((max(story.waits, default=0.0) for story in stories), default=0.0)
     return [_contention_row(story, top, address) for story in stories]
 
@@ -404,25 +405,25 @@ def rate_words() -> dict[str, str]:
 
 def _figures_text(minute: str, counts: Sequence[int], there: Sequence[str]) -> str:
     words = rate_words()
-    told = [
+    parts = [
         _("%(what)s %(count)d") % {"what": words[what], "count": count}
         for what, count in zip(there, counts, strict=True)
         if count
     ]
-    return _("%(time)s: %(counts)s") % {"time": minute, "counts": listed(told)}
+    return _("%(time)s: %(counts)s") % {"time": minute, "counts": listed(parts)}
 
 
 # How far back
 
 
-def reach_text(seen: Look) -> str:
+def reach_text(activity: Activity) -> str:
     """Return in a sentence how far back what is kept goes; nothing if nothing is kept."""
     if not conf.history:
         return ""
-    if seen.recent.oldest is None:
+    if activity.recent.oldest is None:
         return _("No events are kept yet.")
-    reach = seen.recent.complete_since
-    since = clock(reach or seen.recent.oldest, seen.now)
+    reach = activity.recent.complete_since
+    since = clock(reach or activity.recent.oldest, activity.now)
     if reach is None:
         return _("The history is complete. It begins at %(time)s.") % {"time": since}
     text = _(

@@ -112,13 +112,13 @@ def _title(bar: Bar) -> str:
     if not bar.is_many:
         return bar.first.text()
     counts = Counter(span.what for span in bar.spans)
-    told = [
+    parts = [
         _("%(count)d %(outcome)s") % {"count": counts[each.what], "outcome": each.word}
         for each in legend(counts)
     ]
     last = max(span.end for span in bar.spans)
     time = f"{clock(bar.first.start)} - {clock(last)}"
-    return _("%(time)s: %(counts)s") % {"time": time, "counts": listed(told)}
+    return _("%(time)s: %(counts)s") % {"time": time, "counts": listed(parts)}
 
 
 def times(scale: Scale) -> list[Shape]:
@@ -192,8 +192,8 @@ def _held_text(holder: Holder, start: datetime, end: datetime, what: str) -> str
 
 
 def _waited_text(holder: Holder, start: datetime, seconds: float, what: str) -> str:
-    told = {"time": short_duration(seconds), "since": clock(start)}
-    waited = _("waited %(time)s from %(since)s on") % told
+    parts = {"time": short_duration(seconds), "since": clock(start)}
+    waited = _("waited %(time)s from %(since)s on") % parts
     return f"{who(holder)} · {waited} · {outcome(what).word}"
 
 

@@ -18,7 +18,7 @@ from .timeline import listed
 
 if TYPE_CHECKING:
     from .queryset import LockQuerySet
-    from .seen import Seen
+    from .shown_holders import ShownHolder
 
 NAMES_IN_MESSAGE = 5
 
@@ -30,7 +30,7 @@ LOG_GONE = "Not released, because the holder no longer had the lock"
 LOG_REVOKED = "Revoked the task of the holder"
 """How the log entry of a revocation begins."""
 
-Released = Sequence[tuple["Seen", Holding]]
+Released = Sequence[tuple["ShownHolder", Holding]]
 """The holders that were released."""
 
 
@@ -67,7 +67,7 @@ def _learns_text(holding: Holding) -> str:
     return _("within %(seconds)s") % {"seconds": short_duration(renewal_interval(holding))}
 
 
-def change_text(seen: Seen, info: LockInfo | None) -> str:
+def change_text(seen: ShownHolder, info: LockInfo | None) -> str:
     """Return what happened to a holder that was seen and holds no more."""
     was = _who(seen.holder, seen.fence_token)
     facts = {"name": printable(seen.name), "was": was}
@@ -82,7 +82,7 @@ def _who(holder: str, fence_token: int) -> str:
     return _("%(holder)s (fencing token %(fence)s)") % facts
 
 
-def log_text(seen: Seen, holding: Holding, event: str) -> str:
+def log_text(seen: ShownHolder, holding: Holding, event: str) -> str:
     """Return the text of an entry in the log of admin actions, which is always in English."""
     task = task_text(holding)
     held_by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
@@ -172,7 +172,7 @@ def revoked_text(task_id: str, workers: int) -> str:
     return text % {"task": task_id, "count": workers}
 
 
-def unlogged_text(unlogged: Sequence[tuple[Seen, Exception]]) -> str:
+def unlogged_text(unlogged: Sequence[tuple[ShownHolder, Exception]]) -> str:
     """Return which locks were not released, because nothing could be written to the log."""
     names = [f"“{printable(seen.name)}”" for seen, _error in unlogged[:NAMES_IN_MESSAGE]]
     if len(unlogged) > NAMES_IN_MESSAGE:
@@ -201,7 +201,7 @@ def denied_text(count: int) -> str:
     ) % {"count": count}
 
 
-def gone_text(gone: Sequence[tuple[Seen, LockInfo | None]]) -> str:
+def gone_text(gone: Sequence[tuple[ShownHolder, LockInfo | None]]) -> str:
     shown = [change_text(*each) for each in gone[:NAMES_IN_MESSAGE]]
     if len(gone) > NAMES_IN_MESSAGE:
         shown += ["…"]

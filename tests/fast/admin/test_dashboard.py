@@ -338,10 +338,10 @@ def test_dashboard_costs_four_round_trips(hold, monkeypatch):
         hold(f"lock {number}").release()
         force(hold, f"lock {number}")
         hold(f"lock {number}")
-    dashboard.look(locks, 15)  # now the server knows the scripts
+    dashboard.read_activity(locks, 15)  # now the server knows the scripts
 
     with round_trips() as asked:
-        seen = dashboard.look(locks, 15)
+        seen = dashboard.read_activity(locks, 15)
 
     assert len(asked) == 4
     assert seen.total == 5

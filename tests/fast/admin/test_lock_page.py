@@ -6,7 +6,7 @@ import re
 import pytest
 
 from django_redislock import locks
-from django_redislock.admin import one
+from django_redislock.admin import lock_page as details
 from django_redislock.lock_types import QueueLock
 from tests.pages import (
     LIST,
@@ -244,7 +244,7 @@ def test_every_holder_is_shown(viewer, monkeypatch):
 
     response = lock_page(viewer, "pool")
     fences = [str(each.fence_token) for each in held]
-    monkeypatch.setattr(one, "HOLDERS", 1)
+    monkeypatch.setattr(details, "HOLDERS", 1)
     fewer = lock_page(viewer, "pool")
     for each in held:
         each.release()
@@ -263,7 +263,7 @@ def test_the_queue_is_in_its_order(hold, wait, viewer, monkeypatch):
     wait("queue", metadata={"place": "second"})
 
     rows = lock_page(viewer, "queue").context["queue"]
-    monkeypatch.setattr(one, "WAITERS", 1)
+    monkeypatch.setattr(details, "WAITERS", 1)
     fewer = lock_page(viewer, "queue")
 
     assert [row.place for row in rows] == [1, 2]
@@ -381,10 +381,10 @@ def test_page_costs_three_round_trips(hold, wait):
     hold("x").release()
     hold("x")
     wait("x")
-    one.look(locks, "x")  # now the server knows the scripts
+    details.read_lock(locks, "x")  # now the server knows the scripts
 
     with round_trips() as asked:
-        looked = one.look(locks, "x")
+        looked = details.read_lock(locks, "x")
 
     assert looked.waiters
     assert looked.events

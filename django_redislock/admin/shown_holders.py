@@ -22,7 +22,7 @@ LONGEST_HOLDER = 200
 """Characters of what a form carries of a holder."""
 
 
-class Seen(NamedTuple):
+class ShownHolder(NamedTuple):
     """A holder on a page, identified by its fencing token, which is not secret."""
 
     name: str
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     """The text of the holder on the page. It is only shown."""
 
     @classmethod
-    def parse(cls, *texts: str) -> list[Seen]:
+    def parse(cls, *texts: str) -> list[ShownHolder]:
         """Read what `dump` wrote and a browser sent back; `BadRequest` if it is anything else."""
         try:
             seen = [cls._of(*one) for text in texts for one in json.loads(text)]
@@ -47,13 +47,13 @@ class Seen(NamedTuple):
         return list({(one.using, one.name, one.fence_token): one for one in seen}.values())
 
     @classmethod
-    def _of(cls, name: Any, fence_token: Any, using: Any = "", holder: Any = "") -> Seen:
+    def _of(cls, name: Any, fence_token: Any, using: Any = "", holder: Any = "") -> ShownHolder:
         if not isinstance(using, str) or not isinstance(holder, str):
             raise TypeError("using and holder must be str")
         return cls(check_name(name), int(fence_token), using, printable(holder))
 
     @staticmethod
-    def dump(seen: Iterable[Seen]) -> str:
+    def dump(seen: Iterable[ShownHolder]) -> str:
         return json.dumps(list(seen), ensure_ascii=False)
 
     @property
@@ -72,10 +72,10 @@ def lock_row(name: str, info: LockInfo | None, manager: LockManager) -> ActiveLo
     return row
 
 
-def seen_of(lock: ActiveLock) -> list[Seen]:
+def shown_holders(lock: ActiveLock) -> list[ShownHolder]:
     """Return the holders of a lock, on each of its servers."""
     return [
-        Seen(
+        ShownHolder(
             lock.name,
             holding.fence_token,
             each.elsewhere,
@@ -87,52 +87,51 @@ def seen_of(lock: ActiveLock) -> list[Seen]:
 
 
 @dataclass(slots=True)
-class Look:
+class HolderCheck:
     """The present state of the holders on a page."""
 
-    held: list[tuple[Seen, Holding]] = field(default_factory=list)
-    """Those who still hold."""
+    held: list[tuple[ShownHolder, Holding]] = field(default_factory=list)
+    """The holders that still have the lock."""
 
-    gone: list[tuple[Seen, LockInfo | None]] = field(default_factory=list)
-    """Those who do not, and the lock as it stands now; None if it is free."""
+    gone: list[tuple[ShownHolder, LockInfo | None]] = field(default_factory=list)
+    """The holders that no longer have it, and the lock now, or None if it is free."""
 
     away: list[tuple[str, Exception]] = field(default_factory=list)
-    """The aliases that could not be asked, and why."""
+    """The cache aliases that could not be read, and why."""
 
     denied: int = 0
     """How many holders the user may not release. Their names are not shown."""
 
     has_quorum: bool = False
-    """Whether any who still holds has but one server's part of a quorum."""
+    """Whether any of the locks is a quorum lock."""
 
 
-def look_again(seen: Sequence[Seen], may_release: LockTest | None = None) -> Look:
-    """Ask Redis for all holders that were seen.
+def check_holders(
+    shown: Sequence[ShownHolder], may_release: LockTest | None = None
+) -> HolderCheck:
+    """Read the present state of the holders that a page showed.
 
-    Holders that `may_release` rejects are only counted; None means that all may be released.
+    Holders that `may_release` rejects are only counted. None means that all may be released.
     """
-    look = Look()
-    for using in dict.fromkeys(one.using for one in seen):
-        there = [one for one in seen if one.using == using]
+    check = HolderCheck()
+    for using in dict.fromkeys(each.using for each in shown):
+        there = [each for each in shown if each.using == using]
         try:
-            infos = there[0].manager.get_many({one.name for one in there})
+            infos = there[0].manager.get_many({each.name for each in there})
         except (RedisError, ImproperlyConfigured) as error:
-            look.away.append((there[0].manager.alias, error))
+            check.away.append((there[0].manager.alias, error))
             continue
-        for one in there:
-            info = infos.get(one.name)
-            if may_release and not may_release(one.lock(info)):
-                look.denied += 1
+        for holder in there:
+            info = infos.get(holder.name)
+            if may_release and not may_release(holder.lock(info)):
+                check.denied += 1
+                continue
+            holders = info.holders if info else ()
+            same = (each for each in holders if each.fence_token == holder.fence_token)
+            holding = next(same, None)
+            if info and holding:
+                check.held.append((holder, holding))
+                check.has_quorum = check.has_quorum or info.kind == "quorum"
             else:
-                _sort_out(look, one, info)
-    return look
-
-
-def _sort_out(look: Look, seen: Seen, info: LockInfo | None) -> None:
-    holders = info.holders if info else ()
-    holding = next((each for each in holders if each.fence_token == seen.fence_token), None)
-    if info and holding:
-        look.held.append((seen, holding))
-        look.has_quorum = look.has_quorum or info.kind == "quorum"
-    else:
-        look.gone.append((seen, info))
+                check.gone.append((holder, info))
+    return check

@@ -47,7 +47,7 @@ READ_WRITE = "readwrite"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LockDetails:
     """All that is known of one lock."""
 
     name: str
@@ -72,7 +72,7 @@ class Look:
         return {part.holder.task_id for part in parts if part.holder.task_id}
 
 
-def look(manager: LockManager, name: str) -> Look:
+def read_lock(manager: LockManager, name: str) -> LockDetails:
     """Ask Redis, in three round trips at most. Raises `ValueError` if the name is invalid."""
     info = manager.get(name)
     events = manager.history(name, PAST) if conf.history else ()
@@ -81,79 +81,79 @@ def look(manager: LockManager, name: str) -> Look:
         now = read_at(info.first)
     else:
         now = max([datetime.now(UTC), *(event.at for event in events)])
-    return Look(name, info, waiters, events, now)
+    return LockDetails(name, info, waiters, events, now)
 
 
-def state_text(seen: Look) -> str:
+def state_text(lock: LockDetails) -> str:
     """Return one sentence with the holder, the renewal and the waiters."""
-    told = {
-        "held": _held_text(seen),
-        "renewed": _renewal_text(seen),
-        "waiting": _waiting_text(seen),
+    parts = {
+        "held": _held_text(lock),
+        "renewed": _renewal_text(lock),
+        "waiting": _waiting_text(lock),
     }
     # Translators: the state of a lock, in one sentence. Each part is a text of its own here.
-    if told["renewed"]:
-        return _("%(held)s; %(renewed)s; %(waiting)s.") % told
-    return (_("%(held)s; %(waiting)s.") if told["waiting"] else _("%(held)s.")) % told
+    if parts["renewed"]:
+        return _("%(held)s; %(renewed)s; %(waiting)s.") % parts
+    return (_("%(held)s; %(waiting)s.") if parts["waiting"] else _("%(held)s.")) % parts
 
 
-def _held_text(seen: Look) -> str:
-    if not seen.info:
+def _held_text(lock: LockDetails) -> str:
+    if not lock.info:
         return _("Nobody holds it now")
-    if not seen.info.first:
+    if not lock.info.first:
         return _("Being handed over to the next waiter")
-    longest = short_duration(max(map(age, seen.holders)))
-    if seen.info.state == "cooldown":
+    longest = short_duration(max(map(age, lock.holders)))
+    if lock.info.state == "cooldown":
         return _("Released; in cooldown (at_least_for)")
-    if len(seen.holders) > 1:
-        told = {"count": len(seen.holders), "time": longest}
-        return _("Held by %(count)d, the longest for %(time)s") % told
-    if queued := queued_task(seen.info.first):
-        told = {"task": printable(queued.task_name), "time": longest}
-        return _("Queued: %(task)s was sent %(time)s ago") % told
-    told = {"holder": who(seen.info.first.holder), "time": longest}
-    return _("Held by %(holder)s for %(time)s") % told
+    if len(lock.holders) > 1:
+        parts = {"count": len(lock.holders), "time": longest}
+        return _("Held by %(count)d, the longest for %(time)s") % parts
+    if queued := queued_task(lock.info.first):
+        parts = {"task": printable(queued.task_name), "time": longest}
+        return _("Queued: %(task)s was sent %(time)s ago") % parts
+    parts = {"holder": who(lock.info.first.holder), "time": longest}
+    return _("Held by %(holder)s for %(time)s") % parts
 
 
-def _renewal_text(seen: Look) -> str:
-    if not seen.info or state_of(seen.info) in (HANDOVER, COOLDOWN, QUEUED):
+def _renewal_text(lock: LockDetails) -> str:
+    if not lock.info or state_of(lock.info) in (HANDOVER, COOLDOWN, QUEUED):
         return ""
-    if any(map(is_overdue, seen.holders)):
+    if any(map(is_overdue, lock.holders)):
         return _("renewal overdue")
-    ages = [each.since_renewal for each in seen.holders if each.renewed and each.timeout]
+    ages = [each.since_renewal for each in lock.holders if each.renewed and each.timeout]
     if not ages:
-        left = {"time": short_duration(max(holding.ttl for holding in seen.holders))}
-        is_off = not all(holding.renews_later for holding in seen.holders)
+        left = {"time": short_duration(max(holding.ttl for holding in lock.holders))}
+        is_off = not all(holding.renews_later for holding in lock.holders)
         return (
             _("not renewed, expires in %(time)s") if is_off else _("expires in %(time)s")
         ) % left
-    if len(seen.holders) > 1:
+    if len(lock.holders) > 1:
         return _("all renewed in the last %(time)s") % {"time": short_duration(max(ages))}
     return _("renewed %(time)s ago") % {"time": short_duration(ages[0])}
 
 
-def _waiting_text(seen: Look) -> str:
-    count = seen.info.waiters if seen.info else 0
+def _waiting_text(lock: LockDetails) -> str:
+    count = lock.info.waiters if lock.info else 0
     if not count:
-        return _("nobody waits") if seen.info else ""
-    if not seen.waiters:
+        return _("nobody waits") if lock.info else ""
+    if not lock.waiters:
         return ngettext("%(count)d waits", "%(count)d wait", count) % {"count": count}
     text = ngettext(
         "%(count)d waits, for %(time)s",
         "%(count)d wait, the first for %(time)s",
         count,
     )
-    return text % {"count": count, "time": short_duration(seen.waiters[0].waited)}
+    return text % {"count": count, "time": short_duration(lock.waiters[0].waited)}
 
 
 # Holders, the queue, the past
 
 
-def cards(seen: Look, link: Link) -> list[Cells]:
-    return [_card(holding, seen, link) for holding in seen.holders[:HOLDERS]]
+def cards(lock: LockDetails, link: Link) -> list[Cells]:
+    return [_card(holding, lock, link) for holding in lock.holders[:HOLDERS]]
 
 
-def _card(holding: Holding, seen: Look, link: Link) -> Cells:
+def _card(holding: Holding, lock: LockDetails, link: Link) -> Cells:
     state, lease = state_of_holding(holding), holding.timeout or holding.ttl
     left = {"left": short_duration(holding.ttl), "lease": short_duration(lease)}
     return Cells(
@@ -164,14 +164,14 @@ def _card(holding: Holding, seen: Look, link: Link) -> Cells:
         timeout=round(lease, 3),
         left_text=_("%(left)s of %(lease)s left") % left if holding.timeout else left["left"],
         # Each is a label, a value, and the address that the value links to, if there is one.
-        facts=[fact for fact in _facts(holding, seen, link) if fact[1]],
+        facts=[fact for fact in _facts(holding, lock, link) if fact[1]],
         metadata=metadata_text(holding.metadata),
     )
 
 
-def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str]]:
+def _facts(holding: Holding, lock: LockDetails, link: Link) -> list[tuple[str, str, str]]:
     holder = holding.holder
-    times = {"acquired": clock(holding.acquired_at, seen.now), "age": short_duration(age(holding))}
+    times = {"acquired": clock(holding.acquired_at, lock.now), "age": short_duration(age(holding))}
     queued = queued_task(holding)
     return [
         (
@@ -183,13 +183,13 @@ def _facts(holding: Holding, seen: Look, link: Link) -> list[tuple[str, str, str
         (pgettext("of a lock", "Task"), printable(holder.task_name or ""), ""),
         (pgettext("of a lock", "Task id"), printable(holder.task_id or ""), link(holder.task_id)),
         _acquired(holding, times),
-        (_("Starts at"), clock(queued.eta, seen.now) if queued and queued.eta else "", ""),
+        (_("Starts at"), clock(queued.eta, lock.now) if queued and queued.eta else "", ""),
         (_("Broker queue"), printable(queued.broker_queue) if queued else "", ""),
         (_("Waited before"), short_duration(holding.waited) if holding.waited else "", ""),
         (pgettext("of a lock", "Renewed"), _ago_text(holding), ""),
-        (pgettext("of a lock", "Lease ends"), clock(holding.expires_at, seen.now), ""),
+        (pgettext("of a lock", "Lease ends"), clock(holding.expires_at, lock.now), ""),
         (_("Fencing token"), str(holding.fence_token), ""),
-        (_weight_label(seen.info), _weight_text(holding.weight, seen.info), ""),
+        (_weight_label(lock.info), _weight_text(holding.weight, lock.info), ""),
     ]
 
 
@@ -226,41 +226,41 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-def queue_rows(seen: Look, link: Link) -> list[Cells]:
+def queue_rows(lock: LockDetails, link: Link) -> list[Cells]:
     return [
         Cells(
             place=place,
             party=party(waiter.holder, link),
-            since=clock(waiter.since, seen.now),
+            since=clock(waiter.since, lock.now),
             waited=short_duration(waiter.waited),
-            weight=_weight_text(waiter.weight, seen.info),
+            weight=_weight_text(waiter.weight, lock.info),
             metadata=metadata_text(waiter.metadata),
         )
-        for place, waiter in enumerate(seen.waiters, 1)
+        for place, waiter in enumerate(lock.waiters, 1)
     ]
 
 
-def past_rows(seen: Look, link: Link) -> list[Cells]:
+def past_rows(lock: LockDetails, link: Link) -> list[Cells]:
     return [
-        event_row(event, seen.now, link, metadata=metadata_text(event.metadata))
-        for event in seen.events
+        event_row(event, lock.now, link, metadata=metadata_text(event.metadata))
+        for event in lock.events
     ]
 
 
 # The timeline
 
 
-def chart(seen: Look) -> Timeline | None:
+def chart(lock: LockDetails) -> Timeline | None:
     """Return a timeline with a row for each recent holder, each holder and each waiter."""
     rows = [
-        *(_past_row(event, seen.now) for event in reversed(seen.events[:DRAWN])),
-        *(_held_row(holding, seen.now) for holding in seen.holders[:DRAWN]),
-        *(_queue_row(waiter, seen.now) for waiter in seen.waiters[: DRAWN // 2]),
+        *(_past_row(event, lock.now) for event in reversed(lock.events[:DRAWN])),
+        *(_held_row(holding, lock.now) for holding in lock.holders[:DRAWN]),
+        *(_queue_row(waiter, lock.now) for waiter in lock.waiters[: DRAWN // 2]),
     ]
     spans = [span for row in rows for span in (*row.held, *row.waited)]
     if not spans:
         return None
-    return timeline.draw(rows, timeline.scale_of(spans, seen.now), waits=BEFORE, mark_all=True)
+    return timeline.draw(rows, timeline.scale_of(spans, lock.now), waits=BEFORE, mark_all=True)
 
 
 def _past_row(event: Event, now: datetime) -> Row:
