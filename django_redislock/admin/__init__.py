@@ -36,7 +36,7 @@ from redis.exceptions import RedisError
 
 from ..advice import advice, quorum_text
 from ..conf import conf
-from ..lock_state import is_queued, state_of_holding
+from ..lock_state import STALE, is_queued, state_of, state_of_holding
 from ..manager import LockManager, locks
 from ..models import ActiveLock
 from ..names import check_name
@@ -367,49 +367,51 @@ class ActiveLockAdmin(BaseAdmin):
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         manager = _manager_of(request)
-        seen = dashboard.read_activity(manager, dashboard.minutes_of(request.GET.get("minutes")))
+        activity = dashboard.read_activity(
+            manager, dashboard.minutes_of(request.GET.get("minutes"))
+        )
         if may_view := self.view_test(request):
-            infos = {info.name: info for info in seen.infos}
-            seen = dashboard.restricted(
-                seen, lambda name: may_view(lock_row(name, infos.get(name), manager))
+            infos = {info.name: info for info in activity.infos}
+            activity = dashboard.restricted(
+                activity, lambda name: may_view(lock_row(name, infos.get(name), manager))
             )
-        return self._page(request, "dashboard", **self._dashboard(request, seen, manager))
+        return self._page(request, "dashboard", **self._dashboard(request, activity, manager))
 
     def _dashboard(
-        self, request: HttpRequest, seen: dashboard.Activity, manager: LockManager
+        self, request: HttpRequest, activity: dashboard.Activity, manager: LockManager
     ) -> dict[str, Any]:
         using = using_of(manager)
         address = partial(self._lock_address, using)
-        chart, names = dashboard.chart(seen, address)
-        stale = dashboard.stale_rows(seen, address)
-        troubles = dashboard.troubles(seen)
+        chart, names = dashboard.chart(activity, address)
+        stale = dashboard.stale_rows(activity, address)
+        troubles = dashboard.troubles(activity)
         listed = troubles[: dashboard.TROUBLES]
         link = self._link(request, {each.holder.task_id for each in listed if each.holder.task_id})
         return {
             "title": _("Lock dashboard"),
             "media": self.media + PAGES + REFRESH,
             "refresh_choices": REFRESH_SECONDS,
-            "minutes": seen.minutes,
-            "now": timeline.clock(seen.now, seen.now),
-            **self._choices(using, seen.minutes),
+            "minutes": activity.minutes,
+            "now": timeline.clock(activity.now, activity.now),
+            **self._choices(using, activity.minutes),
             "alias": manager.alias,
-            "total": seen.total,
-            "read_count": len(seen.infos),
-            "waiting": dashboard.waiting(seen),
-            "stale_locks": dashboard.stale(seen),
+            "total": activity.total,
+            "read_count": len(activity.infos),
+            "waiting": sum(info.waiters for info in activity.infos),
+            "stale_locks": sum(state_of(info) is STALE for info in activity.infos),
             # Only some of the locks were read, so more can have waiters or be stale.
-            "or_more": "+" if seen.total > len(seen.infos) else "",
+            "or_more": "+" if activity.total > len(activity.infos) else "",
             "stale": stale[: dashboard.MAX_STALE_ROWS],
             "stale_count": len(stale),
-            "troubles": dashboard.trouble_rows(listed, seen.now, address, link),
+            "troubles": dashboard.trouble_rows(listed, activity.now, address, link),
             "more_troubles": len(troubles) - len(listed),
             "chart": chart,
             "names": names,
-            "more_names": max(len(seen.stories) - len(names), 0),
-            "contention": dashboard.contention(seen, address),
+            "more_names": max(len(activity.locks) - len(names), 0),
+            "contention": dashboard.contention(activity, address),
             # The counts are of all locks, so a user who may not see all locks does not see them.
-            "rates": None if seen.shows else dashboard.rate_chart(seen.rates),
-            "reach": dashboard.reach_text(seen),
+            "rates": None if activity.shows else dashboard.rate_chart(activity.rates),
+            "reach": dashboard.reach_text(activity),
             "kept": conf.history,
         }
 

@@ -19,7 +19,7 @@ from ..conf import conf
 from ..engine import history
 from ..engine.history import Recent
 from ..engine.runners import run
-from ..lock_state import STALE, state_of, state_of_holding
+from ..lock_state import STALE, state_of_holding
 from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at, short_duration
@@ -30,18 +30,18 @@ from .rows import Cells, Link, event_row
 from .timeline import BELOW, Row, Timeline, clock, listed, who
 
 WINDOWS = (5, 15, 60)
-"""Minutes that can be looked at."""
+"""The periods that a user can choose, in minutes."""
 
 SHORTEST_AXIS = timedelta(minutes=1)
 
 NAMES = 30
-"""Locks that are drawn: those that were held and waited for the longest."""
+"""The number of locks that are drawn: those that were held and waited for the longest."""
 
 CONTENDED = 20
 """The number of locks that are listed with their waiters."""
 
 LOCKS = 1000
-"""Locks that are asked for, those whose leases end first."""
+"""The number of locks that are read: those whose leases end first."""
 
 EVENTS = 1200
 """Events that are read of each stream of each bucket, the latest. With `REDISLOCK_HISTORY` at its
@@ -51,18 +51,18 @@ MAX_STALE_ROWS = 50
 """Stale locks that are listed."""
 
 TROUBLES = 10
-"""Holdings that went wrong that are listed, the latest."""
+"""The number of recent problems that are listed."""
 
-WENT_WRONG = ("expired", "forced", "lost")
-"""How a holding ends that did not end as it should."""
+PROBLEMS = ("expired", "forced", "lost")
+"""The outcomes that are problems."""
 
 Address = Callable[[str], str]
-"""From a lock's name to its page."""
+"""Returns the address of the page of a lock."""
 
 
 @dataclass(slots=True)
-class Story:
-    """One lock's part in what happened."""
+class LockActivity:
+    """The recent events of one lock, and its present state."""
 
     name: str
     events: list[Event] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Story:
 
     @property
     def waits(self) -> list[float]:
-        """Seconds in the queue, of those who stood there."""
+        """The seconds that each holder waited in the queue, without holders that did not wait."""
         waited = [event.waited for event in self.events] + [h.waited for h in self.holders]
         return [seconds for seconds in waited if seconds > 0]
 
@@ -98,7 +98,7 @@ class Activity:
     infos: tuple[LockInfo, ...]
     recent: Recent
     rates: Rates
-    stories: dict[str, Story]
+    locks: dict[str, LockActivity]
 
     shows: Callable[[str], bool] | None = None
     """Whether the user may see the lock of that name; None if the user may see all."""
@@ -109,29 +109,36 @@ class Activity:
 
     @property
     def since(self) -> datetime:
-        """When the period began that the user has chosen."""
+        """The start of the period that the user has chosen."""
         return self.now - timedelta(minutes=self.minutes)
 
 
 def read_activity(manager: LockManager, minutes: int) -> Activity:
-    """Read what the page shows. The events go back to the start of the period, and those that
-    went wrong for an hour."""
+    """Read the data of the page. The events go back to the start of the period, and problems for
+    an hour."""
     page = manager.page(stop=LOCKS)
-    recent = _recent(manager, minutes) if conf.history else Recent((), None, None)
-    events = recent.events
+    recent = Recent((), None, None)
+    if conf.history:
+        there = servers[manager.alias]
+        age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
+        recent = run(there.client, history.recent(there.keys, age, hour, EVENTS))
     rates = manager.rates()
-    now = _now(page.infos, events)
+    read = (read_at(info.first) for info in page.infos if info.first)
+    latest = [event.at for event in recent.events[:1]]
+    now = next(read, None) or max([datetime.now(UTC), *latest])
     since = now - timedelta(minutes=minutes)
-    stories = _stories(page.infos, [event for event in events if event.at >= since])
-    if page.total > len(page.infos):
-        _complete(manager, stories, now, since)
-    return Activity(minutes, now, page.total, page.infos, recent, rates, stories)
-
-
-def _recent(manager: LockManager, minutes: int) -> Recent:
-    there = servers[manager.alias]
-    age, hour = (timedelta(minutes=each + 1) for each in (minutes, history.RATE_MINUTES))
-    return run(there.client, history.recent(there.keys, age, hour, EVENTS))
+    locks: dict[str, LockActivity] = {}
+    for event in recent.events:
+        if event.at >= since:
+            locks.setdefault(event.name, LockActivity(event.name)).events.append(event)
+    for info in page.infos:
+        locks.setdefault(info.name, LockActivity(info.name)).info = info
+    if page.total > len(page.infos):  # read at least the locks that the page names
+        named = [*_busiest(locks.values(), now, since), *_contended(locks.values())]
+        missing = {lock.name for lock in named if lock.info is None}
+        for name, found in manager.get_many(missing).items():
+            locks[name].info = found
+    return Activity(minutes, now, page.total, page.infos, recent, rates, locks)
 
 
 def restricted(activity: Activity, may_view: Callable[[str], bool]) -> Activity:
@@ -139,14 +146,14 @@ def restricted(activity: Activity, may_view: Callable[[str], bool]) -> Activity:
 
     All events are kept, because the start of the complete history depends on all of them.
     """
-    names = {*activity.stories, *(info.name for info in activity.infos)}
+    names = {*activity.locks, *(info.name for info in activity.infos)}
     shows = {name: may_view(name) for name in names}
     infos = tuple(info for info in activity.infos if shows[info.name])
     return replace(
         activity,
         total=activity.total - (len(activity.infos) - len(infos)),
         infos=infos,
-        stories={name: story for name, story in activity.stories.items() if shows[name]},
+        locks={name: lock for name, lock in activity.locks.items() if shows[name]},
         shows=cache(may_view),
     )
 
@@ -156,44 +163,8 @@ def minutes_of(text: str | None) -> int:
     return next((each for each in WINDOWS if str(each) == text), WINDOWS[1])
 
 
-def _now(infos: Iterable[LockInfo], events: Sequence[Event]) -> datetime:
-    read = (read_at(info.first) for info in infos if info.first)
-    return next(read, None) or max([datetime.now(UTC), *(event.at for event in events[:1])])
-
-
-def _stories(infos: Iterable[LockInfo], events: Iterable[Event]) -> dict[str, Story]:
-    stories: dict[str, Story] = {}
-    for event in events:
-        stories.setdefault(event.name, Story(event.name)).events.append(event)
-    for info in infos:
-        stories.setdefault(info.name, Story(info.name)).info = info
-    return stories
-
-
-def _complete(
-    manager: LockManager, stories: dict[str, Story], now: datetime, since: datetime
-) -> None:
-    """Read the locks that the page names. There are too many to read all."""
-    parts = [*_busiest(stories.values(), now, since), *_contended(stories.values())]
-    missing = {story.name for story in parts if story.info is None}
-    for name, info in manager.get_many(missing).items():
-        stories[name].info = info
-
-
-# At one look
-
-
-def waiting(activity: Activity) -> int:
-    return sum(info.waiters for info in activity.infos)
-
-
-def stale(activity: Activity) -> int:
-    """Return how many locks have a holder whose renewal is overdue."""
-    return sum(state_of(info) is STALE for info in activity.infos)
-
-
 def stale_rows(activity: Activity, address: Address) -> list[Cells]:
-    """Return the holders whose renewal is overdue, those that are silent the longest first."""
+    """Return the stale holders, first those that have not renewed for the longest time."""
     found = [
         (holding.since_renewal, info, holding)
         for info in activity.infos
@@ -214,16 +185,16 @@ def stale_rows(activity: Activity, address: Address) -> list[Cells]:
     ]
 
 
-# What went wrong
+# Problems
 
 
 def troubles(activity: Activity) -> list[Event]:
-    """Return what went wrong in the minutes that are counted, the latest first."""
+    """Return the problems of the last hour, the latest first."""
     since, shows = activity.rates.minutes[0], activity.shows
     return [
         each
         for each in activity.events
-        if each.outcome in WENT_WRONG and each.at >= since and (not shows or shows(each.name))
+        if each.outcome in PROBLEMS and each.at >= since and (not shows or shows(each.name))
     ]
 
 
@@ -241,10 +212,10 @@ def trouble_rows(
 
 def chart(activity: Activity, address: Address) -> tuple[Timeline | None, list[Cells]]:
     """Return the timeline of the busiest locks, and the same as figures."""
-    stories = _busiest(activity.stories.values(), activity.now, activity.since)
-    if not stories:
+    locks = _busiest(activity.locks.values(), activity.now, activity.since)
+    if not locks:
         return None, []
-    rows = [_row(story, activity, address) for story in stories]
+    rows = [_row(lock, activity, address) for lock in locks]
     reach = activity.recent.complete_since
     starts = [span.start for row in rows for span in (*row.held, *row.waited)]
     if reach and reach > activity.since:  # what is missing is drawn, too
@@ -255,22 +226,22 @@ def chart(activity: Activity, address: Address) -> tuple[Timeline | None, list[C
     drawn = timeline.draw(rows, scale, waits=BELOW)
     if reach and reach > activity.since:
         drawn.unknown = scale.x(reach)
-    return drawn, [_name_row(story, activity, address) for story in stories]
+    return drawn, [_name_row(lock, activity, address) for lock in locks]
 
 
-def _busiest(stories: Iterable[Story], now: datetime, since: datetime) -> list[Story]:
-    ranked = sorted(stories, key=lambda story: _busy(story, now, since), reverse=True)
+def _busiest(locks: Iterable[LockActivity], now: datetime, since: datetime) -> list[LockActivity]:
+    ranked = sorted(locks, key=lambda lock: _busy(lock, now, since), reverse=True)
     return ranked[:NAMES]
 
 
-def _busy(story: Story, now: datetime, since: datetime) -> tuple[float, int]:
-    seconds = _held_seconds(story, now, since) + sum(story.waits)
-    return seconds, len(story.events) + len(story.holders)
+def _busy(lock: LockActivity, now: datetime, since: datetime) -> tuple[float, int]:
+    seconds = _held_seconds(lock, now, since) + sum(lock.waits)
+    return seconds, len(lock.events) + len(lock.holders)
 
 
-def _held_seconds(story: Story, now: datetime, since: datetime) -> float:
-    over = (_within(event.acquired_at, event.at, since) for event in story.events)
-    running = (_within(holding.acquired_at, now, since) for holding in story.holders)
+def _held_seconds(lock: LockActivity, now: datetime, since: datetime) -> float:
+    over = (_within(event.acquired_at, event.at, since) for event in lock.events)
+    running = (_within(holding.acquired_at, now, since) for holding in lock.holders)
     return sum(over) + sum(running)
 
 
@@ -280,32 +251,32 @@ def _within(start: datetime | None, end: datetime, since: datetime) -> float:
     return max((end - max(start, since)).total_seconds(), 0.0)
 
 
-def _row(story: Story, activity: Activity, address: Address) -> Row:
-    waits = [timeline.wait_of_event(event) for event in story.events]
-    waits += [timeline.wait_of_holding(holding) for holding in story.holders]
-    held = [timeline.span_of_event(event) for event in story.events if _was_held(event)]
-    held += [timeline.span_of_holding(holding, activity.now) for holding in story.holders]
-    name, waited = printable(story.name), [wait for wait in waits if wait]
-    return Row(name, name, held, waited, href=address(story.name))
+def _row(lock: LockActivity, activity: Activity, address: Address) -> Row:
+    waits = [timeline.wait_of_event(event) for event in lock.events]
+    waits += [timeline.wait_of_holding(holding) for holding in lock.holders]
+    held = [timeline.span_of_event(event) for event in lock.events if _was_held(event)]
+    held += [timeline.span_of_holding(holding, activity.now) for holding in lock.holders]
+    name, waited = printable(lock.name), [wait for wait in waits if wait]
+    return Row(name, name, held, waited, href=address(lock.name))
 
 
 def _was_held(event: Event) -> bool:
     return event.acquired_at is not None or event.outcome == "lost"
 
 
-def _name_row(story: Story, activity: Activity, address: Address) -> Cells:
-    held = _held_seconds(story, activity.now, activity.since)
+def _name_row(lock: LockActivity, activity: Activity, address: Address) -> Cells:
+    held = _held_seconds(lock, activity.now, activity.since)
     part = share(held, activity.minutes * 60)
-    counts = story.counts
-    counts["stale"] = sum(state_of_holding(holding) is STALE for holding in story.holders)
-    counts["held"] = len(story.holders) - counts["stale"]
+    counts = lock.counts
+    counts["stale"] = sum(state_of_holding(holding) is STALE for holding in lock.holders)
+    counts["held"] = len(lock.holders) - counts["stale"]
     return Cells(
-        name=printable(story.name),
-        href=address(story.name),
-        holds=sum(map(_was_held, story.events)) + len(story.holders),
+        name=printable(lock.name),
+        href=address(lock.name),
+        holds=sum(map(_was_held, lock.events)) + len(lock.holders),
         held=short_duration(held),
         part=_("%(percent)s %%") % {"percent": number_format(part, 1)},
-        waited=short_duration(sum(story.waits)) if story.waits else "",
+        waited=short_duration(sum(lock.waits)) if lock.waits else "",
         outcomes=[(each, counts[each.what]) for each in OUTCOMES.values() if counts[each.what]],
     )
 
@@ -316,31 +287,31 @@ def _name_row(story: Story, activity: Activity, address: Address) -> Cells:
 def contention(activity: Activity, address: Address) -> list[Cells]:
     """Return the locks that were waited for or refused: first those that most wait for now, whose
     waits are not over yet, then the longest wait."""
-    stories = _contended(activity.stories.values())
-    top = max((max(story.waits, default=0.0) for story in stories), default=0.0)
-    return [_contention_row(story, top, address) for story in stories]
+    locks = _contended(activity.locks.values())
+    top = max((max(lock.waits, default=0.0) for lock in locks), default=0.0)
+    return [_contention_row(lock, top, address) for lock in locks]
 
 
-def _contended(stories: Iterable[Story]) -> list[Story]:
-    wanted = [story for story in stories if any(_contention(story))]
+def _contended(locks: Iterable[LockActivity]) -> list[LockActivity]:
+    wanted = [lock for lock in locks if any(_contention(lock))]
     return sorted(wanted, key=_contention, reverse=True)[:CONTENDED]
 
 
-def _contention(story: Story) -> tuple[int, float, int]:
-    counts = story.counts
-    return story.waiters, max(story.waits, default=0.0), counts["refused"] + counts["skipped"]
+def _contention(lock: LockActivity) -> tuple[int, float, int]:
+    counts = lock.counts
+    return lock.waiters, max(lock.waits, default=0.0), counts["refused"] + counts["skipped"]
 
 
-def _contention_row(story: Story, top: float, address: Address) -> Cells:
-    waits, counts = story.waits, story.counts
+def _contention_row(lock: LockActivity, top: float, address: Address) -> Cells:
+    waits, counts = lock.waits, lock.counts
     return Cells(
-        name=printable(story.name),
-        href=address(story.name),
+        name=printable(lock.name),
+        href=address(lock.name),
         longest=short_duration(max(waits)) if waits else "",
         median=short_duration(median(waits)) if waits else "",
         total=short_duration(sum(waits)) if waits else "",
         waits=len(waits),
-        waiters=story.waiters,
+        waiters=lock.waiters,
         refused=counts["refused"],
         skipped=counts["skipped"],
         # The longest wait as a percentage of the longest wait of all locks.
@@ -369,7 +340,7 @@ def rate_chart(rates: Rates) -> Cells:
             most=max(rates.counts[what]),
             path=columns(rates.counts[what]),
             y=RATE_HEAD + BAND * place,
-            went_wrong=what in WENT_WRONG,
+            went_wrong=what in PROBLEMS,
         )
         for place, what in enumerate(there)
     ]
@@ -399,7 +370,7 @@ def rate_chart(rates: Rates) -> Cells:
 
 def rate_words() -> dict[str, str]:
     return {"acquired": pgettext("of a lock", "acquired")} | {
-        what: str(outcome(what).word) for what in ("refused", *WENT_WRONG)
+        what: str(outcome(what).word) for what in ("refused", *PROBLEMS)
     }
 
 
@@ -417,7 +388,7 @@ def _figures_text(minute: str, counts: Sequence[int], there: Sequence[str]) -> s
 
 
 def reach_text(activity: Activity) -> str:
-    """Return in a sentence how far back what is kept goes; nothing if nothing is kept."""
+    """Return a sentence with the start of the history, or an empty string without a history."""
     if not conf.history:
         return ""
     if activity.recent.oldest is None:

@@ -346,4 +346,4 @@ def test_dashboard_costs_four_round_trips(hold, monkeypatch):
     assert len(asked) == 4
     assert seen.total == 5
     assert len(dashboard.troubles(seen)) == 5
-    assert all(story.info for story in seen.stories.values())
+    assert all(lock.info for lock in seen.locks.values())
