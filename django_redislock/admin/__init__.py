@@ -416,7 +416,7 @@ class ActiveLockAdmin(BaseAdmin):
         }
 
     def _choices(self, using: str, minutes: int) -> dict[str, Any]:
-        """Return what leads to other minutes, and to other aliases."""
+        """Return the links to other periods and to other cache aliases."""
         to = partial(self._address, "dashboard")
         aliases = [(each.alias, using_of(each)) for each in locks.everywhere()]
         return {
@@ -488,7 +488,7 @@ class ActiveLockAdmin(BaseAdmin):
             raise PermissionDenied
 
     def _ask_for_all(self, request: HttpRequest) -> HttpResponse:
-        """Ask for confirmation to release what matches the search and the filters now."""
+        """Ask for confirmation to release all locks that match the search and the filters now."""
         shown: LockChangeList = self.get_changelist_instance(request)  # type: ignore[assignment]
         locks_found, matching = shown.queryset, shown.queryset.matching
         found = locks_found[0 : self.list_max if locks_found.is_filtered else self.release_max]
@@ -507,8 +507,8 @@ class ActiveLockAdmin(BaseAdmin):
     def _ask(
         self, request: HttpRequest, seen: Sequence[ShownHolder], *, more: int = 0, **context: Any
     ) -> HttpResponse:
-        """Show the holders that would be released, and what changed since the page was opened.
-        `more` holders match, too."""
+        """Show the holders to release, and the changes since the page was opened. `more` is the
+        number of holders that match, too, but are not listed."""
         check = self._check_holders(request, seen)
         if check.away and not (check.held or check.gone):
             raise check.away[0][1]
@@ -562,7 +562,7 @@ class ActiveLockAdmin(BaseAdmin):
         return self._back(request, check)
 
     def _check_holders(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HolderCheck:
-        """Return what became of the holders; `PermissionDenied` if the user may release none."""
+        """Return the state of the holders. Raise `PermissionDenied` if none may be released."""
         check = check_holders(seen, self._release_test(request))
         if check.denied and not (check.held or check.gone or check.away):
             raise PermissionDenied
@@ -669,7 +669,7 @@ class ActiveLockAdmin(BaseAdmin):
         return HttpResponseRedirect(self._lock_address(seen.using, seen.name))
 
     def _back(self, request: HttpRequest, check: HolderCheck) -> HttpResponse:
-        """Return to the list, and say who was left alone there."""
+        """Return to the list, with a message about each holder that was left out."""
         if check.denied:
             self._warn(request, [denied_text(check.denied)])
         self._warn(request, [alias_away_text(*each) for each in check.away])
@@ -684,14 +684,14 @@ class ActiveLockAdmin(BaseAdmin):
     # Pages
 
     def unavailable(self, request: HttpRequest, error: Exception) -> HttpResponse:
-        """Return the page that says that the locks can't be asked for now."""
+        """Return the page that says that the locks cannot be read now, and why."""
         context = {"title": _("Locks are not available"), "error": away_text(error)}
         with suppress(ImproperlyConfigured):
             context |= self._which_alias(request, error)
         return self._page(request, "unavailable", status=503, **context)
 
     def _which_alias(self, request: HttpRequest, error: Exception) -> dict[str, Any]:
-        """Return which of several aliases is away, and what leads to the others."""
+        """Return which of several cache aliases is unreachable, and links to the others."""
         alias = request.GET.get("using") or locks.alias
         minutes = dashboard.minutes_of(request.GET.get("minutes"))
         aliases = self._choices(alias, minutes)["aliases"]

@@ -14,19 +14,19 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from operator import attrgetter
 
 ROW = 26
-"""Height of a row of a timeline."""
+"""The height of a row of a timeline, in pixels."""
 
 HEAD = 24
-"""Height of what stands above the first row: the times."""
+"""The height of the times above the first row, in pixels."""
 
 GUTTER = 0.12
-"""The gap at the end of a bar, which separates it from a bar that follows at once."""
+"""The gap between a bar and the next one, in percent of the axis."""
 
 THINNEST = 0.3
-"""Width that a bar has at least, or nobody would see it."""
+"""The minimum width of a bar, so that it is visible, in percent of the axis."""
 
 GAPS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 100.0)
-"""How near to each other bars may come before they are drawn as one, in percents."""
+"""The distances below which bars are drawn as one, in percent of the axis."""
 
 _STEPS = (1, 2, 5, 10, 15, 30, *(60 * m for m in (1, 2, 5, 10, 15, 30)))
 _LONG_STEPS = tuple(3600 * h for h in (1, 2, 3, 6, 12, 24, 48, 168, 336, 672))
@@ -49,7 +49,7 @@ class Scale:
         return round(min(max(part, 0.0), 1.0) * 100, 2)
 
     def shows(self, span: Span) -> bool:
-        """Whether any of it lies inside."""
+        """Return whether any part of the span is on the scale."""
         return span.end >= self.start and span.start <= self.end
 
 
@@ -120,7 +120,7 @@ class Tick:
 
 
 def bars(spans: Iterable[Span], scale: Scale, gap: float = 0.0) -> list[Bar]:
-    """Return what is drawn of `spans`, with those nearer than `gap` percents as one bar.
+    """Return the bars of `spans`. Spans nearer than `gap` percent are one bar.
 
     A running span keeps its color: it is never joined with spans that have ended. Running
     spans come last, so that they are drawn on top.
@@ -197,5 +197,5 @@ def columns(counts: Sequence[int]) -> str:
 
 
 def share(part: float, whole: float) -> float:
-    """Return `part` as percents of `whole`, for the width of a bar."""
+    """Return `part` as a percentage of `whole`, for the width of a bar."""
     return round(100 * part / whole, 1) if whole else 0.0

@@ -23,10 +23,10 @@ PARAMETER = "columns"
 SESSION_KEY = "redislock_columns"
 
 LONG_NAME = 150
-"""Characters after which the list shows only the first lines of a name."""
+"""The number of characters after which the list shows only the first lines of a name."""
 
 SHORT_ID = 8
-"""Characters of a task's id that the list shows."""
+"""The number of characters of a task id that the list shows."""
 
 WORD_ENDS = re.compile(r"(?<=[._])")
 

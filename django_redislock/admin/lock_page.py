@@ -31,24 +31,24 @@ from .rows import Cells, Link, event_row, party
 from .timeline import BEFORE, Row, Timeline, clock, who
 
 WAITERS = 100
-"""Waiters that are listed."""
+"""The maximum number of waiters that are listed."""
 
 PAST = 50
-"""Events that are listed."""
+"""The maximum number of events that are listed."""
 
 DRAWN = 20
-"""Events that are drawn, and waiters at most half as many."""
+"""The maximum number of events that are drawn. Of waiters it is half of that."""
 
 HOLDERS = 50
-"""Holders that are shown."""
+"""The maximum number of holders that are shown."""
 
 READ_WRITE = "readwrite"
-"""The kind of which a reader weighs 1, and a writer all there is."""
+"""The kind of lock whose readers weigh 1, and whose writers weigh the whole capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockDetails:
-    """All that is known of one lock."""
+    """The state, the waiters and the history of one lock."""
 
     name: str
     info: LockInfo | None
@@ -62,7 +62,7 @@ class LockDetails:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it is free and has no history."""
+        """Whether the lock is free and has no history."""
         return not (self.info or self.events)
 
     @property

@@ -1,4 +1,4 @@
-"""How a holding ended, or an acquisition: the word, and how much it matters."""
+"""The outcomes of holds and acquisitions: their words and their importance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome:
 
     @property
     def is_wait(self) -> bool:
-        """Whether it is a time in the queue and not one at work."""
+        """Whether the span is a wait in the queue and not a hold."""
         return self.what in ("waiting", "skipped", "refused")
 
 

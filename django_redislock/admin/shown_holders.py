@@ -1,4 +1,4 @@
-"""Which holders a page showed, so that no other is released from it."""
+"""The holders that a page showed, so that a release from it affects no other holder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..text import holder_text, printable
 from .queryset import LockTest
 
 LONGEST_HOLDER = 200
-"""Characters of what a form carries of a holder."""
+"""The maximum number of characters of a holder in a form."""
 
 
 class ShownHolder(NamedTuple):
@@ -37,7 +37,7 @@ class ShownHolder(NamedTuple):
 
     @classmethod
     def parse(cls, *texts: str) -> list[ShownHolder]:
-        """Read what `dump` wrote and a browser sent back; `BadRequest` if it is anything else."""
+        """Read the text of `dump()` from a form. Raise `BadRequest` if it is invalid."""
         try:
             seen = [cls._of(*one) for text in texts for one in json.loads(text)]
         except (ValueError, TypeError, OverflowError, RecursionError) as error:

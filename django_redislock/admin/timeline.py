@@ -1,4 +1,4 @@
-"""A timeline as a template draws it: rows of bars, marks where they end, times above."""
+"""The data of a drawn timeline: rows of bars, marks at their ends, and times above."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .charts import HEAD, ROW, Bar, Scale, Span, fitted, ticks
 from .outcomes import Outcome, legend, outcome
 
 MOST_BARS = 120
-"""The maximum number of bars of holdings in one chart, in addition to one in each row."""
+"""The maximum number of bars of holds in one chart, in addition to one in each row."""
 
 MOST_WAITS = 60
 """The same limit for bars of waits."""
@@ -37,7 +37,7 @@ BEFORE = (9, 4)
 
 
 Shape = SimpleNamespace
-"""A bar, a mark or a time, as the template draws it."""
+"""A bar, a mark or a time of a drawn timeline."""
 
 
 @dataclass(slots=True)
@@ -65,10 +65,10 @@ class Timeline:
     """Whether some bars are several spans that are too near to each other."""
 
     mark_all: bool = False
-    """Whether usual ends are marked too."""
+    """Whether usual ends are marked, too."""
 
     unknown: float = 0.0
-    """The part on the left, in percents, of which nothing is known any more."""
+    """The part on the left without a complete history, in percent of the axis."""
 
 
 def draw(
@@ -143,11 +143,11 @@ def scale_of(spans: Sequence[Span], now: datetime) -> Scale:
     return Scale(start, now + room)
 
 
-# What is drawn of what is known
+# Spans of events, holders and waiters
 
 
 def span_of_event(event: Event) -> Span:
-    """Return the holding, or a moment where it never was held."""
+    """Return the hold. It has no length if the lock was not acquired."""
     start = event.acquired_at or event.at
     text = partial(_held_text, event.holder, start, event.at, event.outcome)
     return Span(start, event.at, event.outcome, text, outcome(event.outcome).weight)
@@ -198,7 +198,7 @@ def _waited_text(holder: Holder, start: datetime, seconds: float, what: str) -> 
 
 
 def listed(words: Iterable[str]) -> str:
-    """Return words, or counts of things, one after the other."""
+    """Return words as a list, with the separator of the language."""
     return pgettext("between words of a list", ", ").join(words)
 
 
