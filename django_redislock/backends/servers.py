@@ -22,7 +22,6 @@ from .client_factory import (
     ClientFactory,
     client_factory,
     unsupported_message,
-    uses_custom_client,
 )
 from .cluster import AsyncClusterNodes, Nodes, nodes_of
 
@@ -243,7 +242,7 @@ def _forget_servers(*, setting: str, **kwargs: object) -> None:
         servers.clear()
 
 
-_custom_client_servers: WeakSet[Server] = WeakSet()
+_made_servers: WeakSet[Server] = WeakSet()
 
 
 def _make_server(alias: str) -> Server:
@@ -253,15 +252,14 @@ def _make_server(alias: str) -> Server:
     key_prefix = caches[alias].key_prefix
     prefix = f"{key_prefix}:{conf.prefix}" if key_prefix else conf.prefix
     made = Server(alias, prefix, factory)
-    if uses_custom_client(alias):
-        _custom_client_servers.add(made)
+    _made_servers.add(made)
     return made
 
 
-def _forget_custom_clients() -> None:
-    # A fork can copy a thread lock of a Cluster's client in the locked state.
-    for each in _custom_client_servers:
+def _forget_clients() -> None:
+    # A fork can copy a thread lock of a client or a pool in the locked state.
+    for each in _made_servers:
         each.__dict__.pop("client", None)
 
 
-os.register_at_fork(after_in_child=_forget_custom_clients)
+os.register_at_fork(after_in_child=_forget_clients)

@@ -127,3 +127,35 @@ def test_a_fork_waits_for_a_thread_of_ours_that_talks_to_redis():
     with Child(FORK_MEANWHILE, PYTHONWARNINGS="ignore") as parent:
         said = sorted(parent.expect("") for _ in range(3))
         assert said == ["child", "parent", "parent goes on"]
+
+
+FORKS_WHILE_THREADS_USE_LOCKS = """
+import os
+from threading import Thread
+from django_redislock import locks
+
+def use():
+    for _ in range(30):
+        with locks.lock("a", timeout=30):
+            pass
+
+use()
+threads = [Thread(target=use) for _ in range(4)]
+for thread in threads:
+    thread.start()
+pids = []
+for _ in range(6):
+    pids.append(os.fork())
+    if not pids[-1]:
+        use()
+        os._exit(0)
+for thread in threads:
+    thread.join()
+print([os.waitpid(pid, 0)[1] for pid in pids], flush=True)
+"""
+
+
+def test_children_use_locks_that_were_forked_while_threads_did():
+    with Child(FORKS_WHILE_THREADS_USE_LOCKS, PYTHONWARNINGS="ignore") as parent:
+        assert parent.expect("") == str([0] * 6)
+    free(locks, "a")
