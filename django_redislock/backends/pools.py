@@ -28,6 +28,10 @@ class _Keeper:
         self.kept = deque()
         super().__init__(*args, **options)
 
+    def reset(self) -> None:
+        self.kept.clear()
+        super().reset()  # type: ignore[misc]  # a mixin
+
 
 class LockPool(_Keeper, ConnectionPool):
     """A pool of a sync client."""

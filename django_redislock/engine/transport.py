@@ -102,8 +102,14 @@ def call(
             with suppress(IndexError):
                 connection = pool.kept.pop()
         if connection and connection.pid == os.getpid():  # else the process was forked
+            send = partial(_attempt, connection, commands, deadline)
             with suppress(ConnectionError):  # the server may have closed it
-                replies = _attempt(connection, commands, deadline)
+                if deadline is None:
+                    replies = connection.retry.call_with_retry(
+                        send, lambda error: connection.disconnect()
+                    )
+                else:
+                    replies = send()
         if not replies:
             if connection:
                 pool.release(connection)
@@ -119,8 +125,8 @@ def call(
                 keeps = False
         # redis-py marks connections to a server that will be replaced.
         if keeps and not getattr(connection, "should_reconnect", bool)():
+            is_kept = True  # first, because an interrupt must not put it in two places
             pool.kept.append(connection)
-            is_kept = True
         return replies
     finally:
         if connection and not is_kept:
@@ -309,10 +315,14 @@ async def _acall_server(
         if keeps and pool.kept:
             connection = pool.kept.pop()
             with suppress(ConnectionError):  # the server may have closed it
-                replies = await _asend_and_read(connection, commands)
+                replies = await connection.retry.call_with_retry(
+                    partial(_asend_and_read, connection, commands),
+                    lambda error: connection.disconnect(),
+                )
         if not replies:
             if connection:
-                await pool.release(connection)
+                with suppress(KeyError):
+                    await pool.release(connection)
                 connection = None
             connection = await _aget_connection(pool, pool_wait)
             replies = await _aattempt_on(pool, connection, commands, once)
@@ -322,8 +332,8 @@ async def _acall_server(
                 await pool.disconnect(inuse_connections=False)
                 keeps = False
         if keeps and not getattr(connection, "should_reconnect", bool)():  # see `call`
-            pool.kept.append(connection)
             is_kept = True
+            pool.kept.append(connection)
         return replies
     finally:
         if connection and not is_kept:

@@ -1,17 +1,19 @@
 """The connections that locks use: of the client's pool, never with an unread reply."""
 
 import time
+from collections import deque
 from contextlib import suppress
 from itertools import count
 from threading import Thread
 
 import pytest
-import redis
+import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, TimeoutError
 from redis.retry import Retry
 
 from django_redislock import Lock
+from django_redislock.backends.pools import AsyncLockPool, LockPool
 from django_redislock.engine import transport
 from django_redislock.engine.transport import call, get_connection
 from testproject.settings import redis_database
@@ -149,3 +151,28 @@ def test_a_connection_that_arrives_after_an_interrupt_goes_back(client, monkeypa
     monkeypatch.undo()
     wait_until(lambda: not connecting())
     assert is_free(client)
+
+
+def test_an_interrupt_does_not_give_a_connection_to_two_users(own_server):
+    class Interrupted(deque):
+        def append(self, connection):
+            super().append(connection)
+            raise KeyboardInterrupt
+
+    pool = LockPool.from_url(own_server.url)
+    pool.kept = Interrupted()
+    with redis.Redis(connection_pool=pool) as client, pytest.raises(KeyboardInterrupt):
+        call(client, PING)
+    kept = pool.kept.pop()
+    assert get_connection(pool) is not kept
+    pool.disconnect()
+
+
+async def test_an_async_pool_that_was_reset_makes_new_connections(own_server):
+    pool = AsyncLockPool.from_url(own_server.url)
+    async with redis.asyncio.Redis(connection_pool=pool) as client:
+        await transport.acall(client, PING)
+        await pool.kept[0].disconnect()
+        pool.reset()
+        assert await transport.acall(client, PING) == [b"PONG"]
+        await pool.disconnect()
