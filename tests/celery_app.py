@@ -21,7 +21,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(worker_prefetch_multiplier=1, task_track_started=True)
 
 LONGEST = 30
-"""Seconds after which a task goes on without the test's permission."""
+"""Seconds after which a task continues without the test's permission."""
 
 
 def notes() -> redis.Redis:

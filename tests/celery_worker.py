@@ -51,7 +51,7 @@ def freed(name: str, within: float = 2) -> bool:
 class Worker:
     """A Celery worker, by default with four pool processes and a queue of its own.
 
-    `broker` is the URL of another broker than that of the settings. In a `namespace` it and its
+    `broker` is the URL of a broker other than the one in the settings. In a `namespace` it and its
     pool processes have the pids that they would have in a container.
     """
 

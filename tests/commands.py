@@ -38,7 +38,7 @@ MANAGE = [sys.executable, "-W", "error", "-m", "django", "locks"]
 SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 
 UNWANTED = {"NO_COLOR", "FORCE_COLOR", "LINES", "COLUMNS"}
-"""What a shell around the tests may say of its own terminal."""
+"""The environment variables by which a shell describes its own terminal."""
 
 
 class Done(NamedTuple):

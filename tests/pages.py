@@ -66,13 +66,13 @@ def rects(chart: ElementTree.Element, what: str) -> list[ElementTree.Element]:
 
 
 def place(rect: ElementTree.Element) -> tuple[float, float]:
-    """Where a bar begins and ends, in percents."""
+    """Return the start and the end of a bar in percent."""
     x, width = (float(rect.get(name, "").removesuffix("%")) for name in ("x", "width"))
     return x, x + width
 
 
 def marks(chart: ElementTree.Element) -> list[str]:
-    """What is marked."""
+    """Return the texts that are marked."""
     return [use.get("class", "") for use in chart.iter("use") if use.get("class") != "halo"]
 
 

@@ -226,7 +226,7 @@ class Servers(dict[str | None, Server]):
     changed. None is ``REDISLOCK_CACHE``.
 
     An access raises `ImproperlyConfigured` if the cache alias does not exist, or cannot store
-    locks. There is no thread lock, which a fork could copy in the locked state.
+    locks. It has no thread lock, because a fork could copy one in the locked state.
     """
 
     def __missing__(self, alias: str | None) -> Server:

@@ -248,6 +248,7 @@ def _pack(commands: Sequence[Command]) -> bytes:
 def _attempt_on(
     pool: Any, connection: Any, commands: Sequence[Command], deadline: float | None
 ) -> list[Any]:
+    """Send commands on a connection that the pool has handed out, and return the replies."""
     # Since redis-py 7.0, a pool that listens for maintenance notifications hands out connections
     # on which somebody left a reply unread.
     listens = getattr(pool, "maint_notifications_enabled", None)

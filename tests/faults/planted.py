@@ -44,7 +44,7 @@ SCRIPTS = {
           token = string.match(each, '^h:(.*)$') or token
         end""",
     ),
-    "lets in who came last": Planted(
+    "admits the last waiter first": Planted(
         "'ZRANGE', lock.queue, 0, 0,", "'ZREVRANGE', lock.queue, 0, 0,"
     ),
     "has one fencing token for all": Planted(

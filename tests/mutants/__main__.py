@@ -48,7 +48,7 @@ class Fault:
 
 
 def faults(names: list[str]) -> list[Fault]:
-    """Return the faults of these names, or all if there are no names."""
+    """Return the faults of these names, or all without names."""
     known = {
         name: Fault(name, **facts) for name, facts in tomllib.loads(FAULTS.read_text()).items()
     }

@@ -1,4 +1,4 @@
-"""The sdist and the wheel: how they are made, and what is to be in them."""
+"""The sdist and the wheel: how they are made, and their expected contents."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from packaging.metadata import Metadata
 from readme_renderer import markdown
 
 NOT_DISTRIBUTED = (".ci/",)
-"""What is in the repository and is nobody's who has the sdist."""
+"""Files of the repository that the sdist leaves out."""
 
 DIST_INFO = "METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"
 
@@ -66,7 +66,7 @@ class Artefacts:
 
 
 def differing(artefacts: Artefacts, files: Set[str]) -> Iterator[str]:
-    """What is in them and is not in the tree, or the other way round."""
+    """Yield the differences between their files and the tree."""
     package = {each for each in files if each.startswith("django_redislock/")}
     told = {f"{artefacts.dist_info}/{each}" for each in DIST_INFO}
     yield from _difference("the wheel", artefacts.in_wheel(), package | told)
@@ -90,7 +90,7 @@ def unlike(artefacts: Artefacts, root: Path) -> Iterator[str]:
 
 
 def unfit(artefacts: Artefacts, version: str) -> Iterator[str]:
-    """What an index would refuse, or show badly."""
+    """Yield what an index would refuse or render badly."""
     try:
         metadata = artefacts.metadata
     except ExceptionGroup as error:

@@ -1,4 +1,4 @@
-"""The list of active locks in the admin: what is asked of Redis, filters, order, columns, release
+"""The list of active locks in the admin: requests to Redis, filters, order, columns, release
 of all that match."""
 
 import html
@@ -62,7 +62,7 @@ def cells(response, column) -> list[str]:
     return re.findall(pattern, text_of(response), re.DOTALL)
 
 
-# What is asked of Redis
+# Requests to Redis
 
 
 def test_a_page_costs_five_round_trips_at_most(hold, viewer):

@@ -69,7 +69,7 @@ def signals():
 
 @pytest.fixture
 def revoked(monkeypatch):
-    """The ids of the tasks that workers were told to revoke."""
+    """The ids of the tasks that workers were asked to revoke."""
     ids = []
     monkeypatch.setattr(
         "celery.app.control.Control.revoke", lambda self, task_id: ids.append(task_id)

@@ -40,7 +40,7 @@ USES = {
     "min_replicas": [lambda number: locks.lock("a", min_replicas=number)],
     "alias": [locks.using],
 }
-"""What an argument can be given to."""
+"""The callables that accept an argument."""
 
 BAD = [
     ("name", "", ValueError, "''"),

@@ -1,4 +1,4 @@
-"""An acquisition that fails says which lock was in the way, and who held it."""
+"""An acquisition that fails names the lock that was in the way, and its holder."""
 
 import re
 

@@ -94,7 +94,7 @@ class Five:
                 os.kill(pid, signal.SIGCONT)
 
     def left(self) -> list[list[str]]:
-        """What is left of locks and waiters at each server that is there."""
+        """Return the remaining locks and waiters of each running server."""
         there = [client for n, client in enumerate(self.clients) if n not in self.away]
         for client in there:
             _forget_what_ran_out(client)

@@ -20,7 +20,7 @@ Look = Callable[[], str]
 
 
 def ways_to_see(name: str, client: Client) -> Iterator[tuple[str, Look]]:
-    """What shows a lock that is held."""
+    """Return the ways to see a lock that is held."""
     yield "active", lambda: repr(list(locks.active()))
     yield "aactive", lambda: repr(asyncio.run(_actives()))
     yield "page", lambda: repr(locks.page())
@@ -39,7 +39,7 @@ def ways_to_see(name: str, client: Client) -> Iterator[tuple[str, Look]]:
 
 
 def ways_to_see_the_past(name: str, client: Client) -> Iterator[tuple[str, Look]]:
-    """What shows a lock that was held."""
+    """Return the ways to see a lock that was held."""
     yield "history", lambda: repr(locks.history())
     yield "history of one", lambda: repr(locks.history(name))
     yield "locks history", lambda: command("history")

@@ -1,4 +1,4 @@
-"""What the tests in this folder share."""
+"""Fixtures of the tests in this folder."""
 
 import django
 

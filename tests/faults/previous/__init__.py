@@ -1,5 +1,5 @@
 """The package as it was in the release before this one: `django_redislock.zip`, of commit 9d94710,
-without what only its pages need. With each release it is made anew, of the one before:
+without what only its pages need. Make it again with each release, from the release before it:
 
     git archive --format=zip -9 -o tests/faults/previous/django_redislock.zip COMMIT \\
         django_redislock ':(exclude)django_redislock/admin' ':(exclude)django_redislock/locale' \\

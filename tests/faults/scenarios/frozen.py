@@ -1,4 +1,4 @@
-"""Processes and servers that stand still for longer than a lease, and then go on."""
+"""Processes and servers pause for longer than a lease, and then continue."""
 
 import json
 import os
@@ -154,7 +154,7 @@ def write_rows(client: Client, lock: str, stop: bool = False) -> dict[str, bool]
     10, "Redis paused past the lease", runs=100, short=4, operations=3, free_within=UNTIL_FREE
 )
 def paused(setting: Setting) -> None:
-    """Three clients take turns while the server stands still for longer than the lease."""
+    """Three clients take turns while the server pauses for longer than the lease."""
     nodes, crew = Shared(setting.node() for _ in range(4)), setting.crew()
 
     def body(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""What the cases of the table share: their worker, and one task in one mode with its lock."""
+"""Helpers of the cases in the table: their worker, and one task in one mode with its lock."""
 
 import time
 import uuid
@@ -17,13 +17,13 @@ from tests.tools import wait_until
 from .cases_app import MODES, TASKS, app
 
 QUEUED: dict[str, set[str]] = {mode: {"place"} for mode in MODES} | {"while_executing": set()}
-"""What a task of each mode holds while it is queued, and while it waits for its own retry."""
+"""The locks of a task of each mode while it is queued, and while it waits for its own retry."""
 
 RUNNING: dict[str, set[str]] = {mode: {"lock"} for mode in MODES} | {"until_executing": set()}
-"""What it holds while it runs."""
+"""The locks that it holds while it runs."""
 
 REQUEUED: dict[str, set[str]] = {mode: set() for mode in MODES} | {"until_executed": {"place"}}
-"""What it holds after the message was given back to the broker."""
+"""The locks that it holds after the message was returned to the broker."""
 
 ENDS = ("] succeeded in ", "] retry: ", "] ignored", "] reject requeue=", "] raised ")
 """The words with which a worker logs the end of a delivery."""
