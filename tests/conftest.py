@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class LongestFirst:
-    """Start the tests with the longest timeouts first, so that none of them runs alone at the end."""
+    """Start the tests with the longest timeouts first, so that none runs alone at the end."""
 
     @pytest.hookimpl(trylast=True)  # after pytest-randomly
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

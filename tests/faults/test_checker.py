@@ -361,7 +361,7 @@ FINDS = {
     "": "stale_without_fence",
     "releases without comparing tokens": "overlaps",
     "does not renew, and does not know": "overlaps",
-    "lets in who came last": "overtakings",
+    "admits the last waiter first": "overtakings",
     "has one fencing token for all": "stale",
     "waits without showing life": "lost_wakeups",
     "leaves a key behind": "leftovers",
