@@ -191,11 +191,11 @@ def info_text(
         task = running.name, running.request.id
     task_name, task_id = task or (None, None)
     # The sender can choose an id that is not a str, such as a UUID.
-    task_id = None if task_id is None else recorded_id(str(task_id))
+    id_json = "null" if task_id is None else _to_json(recorded_id(str(task_id)))
     # history.lua finds the metadata by this order.
     return (
         f"{_holder_json(os.getpid(), thread[:MAX_FIELD_CHARACTERS], task_name)}"
-        f',"task_id":{_to_json(task_id)},"metadata":{_to_json(metadata) if metadata else "{}"}'
+        f',"task_id":{id_json},"metadata":{_to_json(metadata) if metadata else "{}"}'
         f",{_options_json(renewed, on_conflict)}"
     )
 

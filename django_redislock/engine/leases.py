@@ -49,7 +49,7 @@ class State(Enum):
     """The holder released it, or gave up the acquisition."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Lease:
     """One lock on one server, from its acquisition to its release.
 

@@ -145,8 +145,9 @@ async def _aperform(client: AsyncClient, op: Op) -> Any:
 
 async def _acall_with_inbox(client: AsyncClient, call: Call, keys: LockKeys) -> Any:
     inbox = _loop_inbox(client, keys)
-    args = (*call.args[:-2], inbox.id, call.args[-1])
-    reply = await _aperform(client, replace(call, args=args, inbox_of=None))
+    call.args = (*call.args[:-2], inbox.id, call.args[-1])
+    call.inbox_of = None
+    reply = await _aperform(client, call)
     if isinstance(reply, bytes):
         inbox.deliver(text(reply))
         return 1

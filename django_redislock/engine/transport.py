@@ -98,22 +98,26 @@ def call(
     try:
         deadline = None if limit is None else time.monotonic() + limit
         replies: list[Any] = []
-        if keeps:
-            with suppress(IndexError):
-                connection = pool.kept.pop()
-        if connection and connection.pid == os.getpid():  # else the process was forked
+        try:
+            connection = pool.kept.pop() if keeps else None
+        except IndexError:
+            connection = None
+        if connection and connection.pid != os.getpid():  # of the parent process
+            pool.release(connection)
+            connection = None
+        if connection:
             send = partial(_attempt, connection, commands, deadline)
-            with suppress(ConnectionError):  # the server may have closed it
+            try:
                 if deadline is None:
                     replies = connection.retry.call_with_retry(
                         send, lambda error: connection.disconnect()
                     )
                 else:
                     replies = send()
-        if not replies:
-            if connection:
+            except ConnectionError:  # the server may have closed it
                 pool.release(connection)
                 connection = None
+        if not connection:
             connection = get_connection(pool, deadline, pool_wait)
             replies = _attempt_on(pool, connection, commands, deadline)
         if deadline is not None:
@@ -235,11 +239,12 @@ def _pack(commands: Sequence[Command]) -> bytes:
     """
     parts = []
     for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
+        parts.append(f"*{len(command)}\r\n")
         for part in command:
-            encoded = str(part).encode()
-            parts.append(b"$%d\r\n%b\r\n" % (len(encoded), encoded))
-    return b"".join(parts)
+            text = str(part)
+            size = len(text) if text.isascii() else len(text.encode())
+            parts.append(f"${size}\r\n{text}\r\n")
+    return "".join(parts).encode()
 
 
 # Sync

@@ -115,9 +115,7 @@ def when_it_ends(alias: str, release: Callable[[], None]) -> None:
 def warn_if_open(name: str) -> None:
     """Log once per process that a lock was released inside an open transaction."""
     global _warned
-    if _warned or not _has_connected:
-        return
-    if not any(map(_in_transaction, connections.all(initialized_only=True))):
+    if _warned or not any(map(_in_transaction, _used.connections)):
         return
     _warned = True
     logger.warning(
@@ -129,14 +127,22 @@ def warn_if_open(name: str) -> None:
 
 _warned = False
 
-_has_connected = settings.configured and bool(connections.all(initialized_only=True))
-"""Whether this process has used a database. To ask `connections` costs more than a lock should."""
+
+class _Used(threading.local):
+    """The database connections that a thread has used. To ask Django for them costs too much."""
+
+    def __init__(self) -> None:
+        used = connections.all(initialized_only=True) if settings.configured else ()
+        self.connections = list(used)
+
+
+_used = _Used()
 
 
 @receiver(connection_created)
-def _note_connection(**kwargs: object) -> None:
-    global _has_connected
-    _has_connected = True
+def _note_connection(connection: Any, **kwargs: object) -> None:
+    if connection not in _used.connections:
+        _used.connections.append(connection)
 
 
 def _in_transaction(connection: Any) -> bool:
