@@ -190,7 +190,7 @@ async def acall(
             raise RedisTimeoutError("Redis did not respond in time") from error
         raise
     if task and task.cancelling() > cancellations:
-        # redis-py sends by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
+        # redis-py can send by asyncio.wait_for(), which on Python 3.11 can swallow a cancellation.
         raise asyncio.CancelledError
     return replies
 
@@ -371,17 +371,14 @@ async def _asend_on_idle(connection: Any, commands: Sequence[Command]) -> list[A
 
 
 async def _asend_and_read(connection: Any, commands: Sequence[Command]) -> list[Any]:
-    replies: list[Any] = []
+    timeout = connection.socket_timeout
     try:
-        await connection.send_packed_command(_pack(commands))
-        for _ in commands:
-            # Without the connection's own timeout, which ignores that the loop may be busy.
-            reply = connection.read_response(disable_decoding=True, timeout=math.inf)
-            try:
-                replies.append(await _within(connection.socket_timeout, reply))
-            except ResponseError as error:
-                replies.append(error.with_traceback(None))  # its frames would keep a lock alive
-        return replies
+        if not connection.is_connected:
+            await connection.connect()
+        # redis-py's own limits are a task for each command and a timer for each reply, and its
+        # timer ignores that the loop may be busy.
+        connection.socket_timeout = None
+        return await _within(timeout, _aexchange(connection, commands))
     except BaseException as error:
         await connection.disconnect(nowait=True)  # an unread reply would answer the next command
         if isinstance(error, TimeoutError):
@@ -389,6 +386,19 @@ async def _asend_and_read(connection: Any, commands: Sequence[Command]) -> list[
         if isinstance(error, TypeError | AttributeError):  # another task closed the connection
             raise ConnectionError("The connection was closed during a command") from error
         raise
+    finally:
+        connection.socket_timeout = connection.socket_timeout or timeout
+
+
+async def _aexchange(connection: Any, commands: Sequence[Command]) -> list[Any]:
+    replies: list[Any] = []
+    await connection.send_packed_command(_pack(commands))
+    for _ in commands:
+        try:
+            replies.append(await connection.read_response(disable_decoding=True))
+        except ResponseError as error:
+            replies.append(error.with_traceback(None))  # its frames would keep a lock alive
+    return replies
 
 
 async def _within(seconds: float | None, reply: Coroutine[Any, Any, T]) -> T:

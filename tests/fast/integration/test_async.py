@@ -210,6 +210,7 @@ def test_event_loops_one_after_another(manager):
             await arenewed(manager, "a")
             return lock.fence_token
 
+    gc.collect()  # what other tests left
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fences = [asyncio.run(use()) for _ in range(2)]
