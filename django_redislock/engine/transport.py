@@ -320,16 +320,16 @@ async def _acall_server(
         replies: list[Any] = []
         if keeps and pool.kept:
             connection = pool.kept.pop()
-            with suppress(ConnectionError):  # the server may have closed it
+            try:
                 replies = await connection.retry.call_with_retry(
                     partial(_asend_and_read, connection, commands),
                     lambda error: connection.disconnect(),
                 )
-        if not replies:
-            if connection:
-                with suppress(KeyError):
+            except ConnectionError:  # the server may have closed it
+                with suppress(KeyError):  # somebody reset the pool in the meantime
                     await pool.release(connection)
                 connection = None
+        if not connection:
             connection = await _aget_connection(pool, pool_wait)
             replies = await _aattempt_on(pool, connection, commands, once)
         for reply in replies:
@@ -343,7 +343,7 @@ async def _acall_server(
         return replies
     finally:
         if connection and not is_kept:
-            with suppress(KeyError):  # somebody reset the pool in the meantime
+            with suppress(KeyError):  # as above
                 await pool.release(connection)
 
 
