@@ -1,6 +1,6 @@
 """Advice for an operator about a lock: whether releasing it is safe, and what to check first.
 
-The admin shows it in the language of the user, and the terminal in English.
+The admin shows it in the language of the user, and `manage.py locks` in English.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from .lock_state import (
+    COOLDOWN,
     HANDOVER,
-    HELD,
     LATE,
     QUEUED,
     STALE,
-    UNRENEWED,
     QueuedTask,
     is_overdue,
     overdue_for,
@@ -31,7 +30,7 @@ from .lock_state import (
     was_extended,
 )
 from .snapshots import Holder, Holding, LockInfo
-from .text import printable, short_duration
+from .text import printable, short_duration, task_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,16 @@ class Advice:
     head: str
     """The answer in a few words."""
 
-    text: str
-    """Sentences on the holder, on what to check, and on what a release does."""
+    reason: str
+    """Sentences on the holder, and on what a release does."""
+
+    next_step: str = ""
+    """What to do next, with a command to run if there is one. It can be empty."""
+
+    @property
+    def text(self) -> str:
+        """The reason and the next step."""
+        return sentences([self.reason, self.next_step])
 
 
 def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
@@ -57,11 +64,9 @@ def advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
     """
     found = _advice(info, clock)
     primary = primary_holder(info) if info else None
-    if primary and state_of_holding(primary) in (HELD, LATE, STALE, UNRENEWED):
-        found = replace(found, text=sentences([found.text, _next_step(primary)]))
     if info and info.first and info.kind == "quorum":
-        return replace(found, text=sentences([found.text, quorum_text()]))
-    return found
+        found = replace(found, reason=sentences([found.reason, quorum_text()]))
+    return replace(found, next_step=_next_step(primary)) if primary else found
 
 
 def quorum_text() -> str:
@@ -69,16 +74,30 @@ def quorum_text() -> str:
 
 
 def _next_step(holding: Holding) -> str:
-    holder = holding.holder
-    if not (holder.host and holder.pid):
+    state, holder = state_of_holding(holding), holding.holder
+    if state is QUEUED:
+        return _(
+            "Check that the message of the task is still in the broker, and that a worker "
+            "consumes its queue."
+        )
+    if state is COOLDOWN or not (holder.host and holder.pid):
         return ""
-    text = _("To see what it does, run “py-spy dump --pid %(pid)s” on %(host)s.")
-    return text % {"pid": str(holder.pid), "host": printable(holder.host)}
+    if state in (LATE, STALE):
+        text = _("To see whether the process exists, run on %(host)s: ps -p %(pid)s")
+    elif holder.task_id:
+        text = _("To see what task %(task)s does, run on %(host)s: py-spy dump --pid %(pid)s")
+    else:
+        text = _("To see what the process does, run on %(host)s: py-spy dump --pid %(pid)s")
+    return text % {
+        "host": printable(holder.host),
+        "pid": str(holder.pid),
+        "task": task_text(holding),
+    }
 
 
 def _advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
     if not info:
-        text = _("There is nothing to release. Its past is below.")
+        text = _("There is nothing to release. Its history is below.")
         return Advice("free", pgettext("of a lock", "Free."), text)
     if not info.first:
         text = str(HANDOVER.release)
@@ -102,28 +121,24 @@ def _cooling(holding: Holding) -> Advice:
         "The holder has released the lock. It stays locked for another %(left)s. A release ends "
         "the cooldown early; this is safe."
     )
-    told = {"left": short_duration(holding.ttl)}
-    return Advice("cooldown", pgettext("of a lock", "In cooldown."), text % told)
+    values = {"left": short_duration(holding.ttl)}
+    return Advice("cooldown", pgettext("of a lock", "In cooldown."), text % values)
 
 
 def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], str]) -> Advice:
-    told = {
+    values = {
         "sender": process_text(queued.sender),
         "left": short_duration(holding.ttl),
     }
     texts = [
-        _("The task was sent by %(sender)s, which does not run it.") % told,
+        _("The task was sent by %(sender)s, which does not run it.") % values,
         _("It starts at %(eta)s at the earliest.") % {"eta": clock(queued.eta)}
         if queued.eta
         else "",
         _("It is in the broker queue “%(queue)s”.") % {"queue": printable(queued.broker_queue)}
         if queued.broker_queue
         else "",
-        _("The queue lock expires in %(left)s, if the task has not started by then.") % told,
-        _(
-            "Check first that its message is still in the broker, and that a worker consumes "
-            "this queue."
-        ),
+        _("The queue lock expires in %(left)s, if the task has not started by then.") % values,
         str(QUEUED.release),
     ]
     head = _("Queued: the task has not started.")
@@ -132,7 +147,7 @@ def _queued(holding: Holding, queued: QueuedTask, clock: Callable[[datetime], st
 
 def _overdue(overdue: list[Holding]) -> Advice:
     longest = max(overdue, key=overdue_for)
-    told = {
+    values = {
         "count": len(overdue),
         "overdue": short_duration(overdue_for(longest)),
         "ago": short_duration(longest.since_renewal),
@@ -164,7 +179,7 @@ def _overdue(overdue: list[Holding]) -> Advice:
             len(overdue),
         )
     head = _("Renewal overdue for %(overdue)s: check the process first.")
-    return Advice(level, head % told, text % told)
+    return Advice(level, head % values, text % values)
 
 
 def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
@@ -175,8 +190,8 @@ def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
         "expire by themselves. A release takes the lock from the other holders, too.",
         len(overdue),
     )
-    told = {"overdue": len(overdue), "all": len(info.holders)}
-    return Advice(state_of(info).code, _("Some renewals are overdue."), text % told)
+    values = {"overdue": len(overdue), "all": len(info.holders)}
+    return Advice(state_of(info).code, _("Some renewals are overdue."), text % values)
 
 
 def _in_use(renewed: list[Holding]) -> Advice:
@@ -189,16 +204,16 @@ def _in_use(renewed: list[Holding]) -> Advice:
         "notified within %(interval)s, and run alongside the next ones until then.",
         len(renewed),
     )
-    told = {
+    values = {
         "count": len(renewed),
         "ago": short_duration(min(holding.since_renewal for holding in renewed)),
         "interval": short_duration(max(map(renewal_interval, renewed))),
     }
-    return Advice("held", _("In use: releasing is not safe."), text % told)
+    return Advice("held", _("In use: releasing is not safe."), text % values)
 
 
 def _unrenewed(holders: Sequence[Holding]) -> Advice:
-    told = {"left": short_duration(max(holding.ttl for holding in holders))}
+    values = {"left": short_duration(max(holding.ttl for holding in holders))}
     if not all(holding.renews_later for holding in holders):
         head = _("Not known whether releasing is safe.")
         text = _(
@@ -218,7 +233,7 @@ def _unrenewed(holders: Sequence[Holding]) -> Advice:
             "passed, the lease does not show whether the holder is running. It expires in "
             "%(left)s unless it is renewed then."
         )
-    return Advice("unrenewed", head, text % told)
+    return Advice("unrenewed", head, text % values)
 
 
 def process_text(holder: Holder) -> str:

@@ -92,7 +92,7 @@ QUEUED = LockState(
     pgettext_lazy("of a lock", "queued"),
     "◇",
     _("A task was sent and waits for a worker: this is its queue lock, which nobody renews."),
-    _("The queued task is not cancelled, and a second one like it can be sent."),
+    _("A release does not cancel the queued task, and allows a second one like it."),
 )
 COOLDOWN = LockState(
     "cooldown",

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import ClassVar, TypeAlias
 
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import translation
 from redis.exceptions import RedisError
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -141,6 +142,7 @@ class WatchApp(App[None]):
 
     # In the thread that uses Redis
 
+    @translation.override(None)  # The command has it, but a thread does not inherit it.
     def use_redis(self) -> None:
         request: Callable[[], Callback] | None = self.read
         while request:

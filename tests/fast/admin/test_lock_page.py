@@ -48,7 +48,7 @@ def test_a_holder_that_renews_and_its_waiters(hold, wait, viewer):
     assert response.context["verdict"].level == "held"
     assert "In use: releasing is not safe." in words
     assert "It may still hang, so check the process." in words
-    assert f"run “py-spy dump --pid {holder.pid}” on {holder.host}." in words
+    assert f"run on {holder.host}: py-spy dump --pid {holder.pid}" in words
     assert "the holder is notified within 10s" in words
 
 
@@ -153,7 +153,7 @@ def test_the_queue_lock_of_a_task_that_was_sent(viewer):
     assert re.search(r"It starts at 2126-11-2[56] \S+ at the earliest\.", words)
     assert "It is in the broker queue “slow”." in words
     assert re.search(r"The queue lock expires in (1h 00m|59m \d+s), if the task has not", words)
-    assert "The queued task is not cancelled" in words
+    assert "A release does not cancel the queued task" in words
     assert "Not known" not in words
     assert "◇ queued" in listed
 

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shlex
+from contextlib import suppress
 
 import pytest
 
-from django_redislock import locks
-from tests.commands import call, run
+from django_redislock import LockNotOwnedError, locks
+from tests.commands import Done, call, run
 from tests.lock_tools import start, waiting
 from tests.pages import acquired_before, postpone
 
@@ -22,8 +24,11 @@ def test_show_of_a_renewed_lock(hold):
     assert (done.returncode, done.stderr) == (0, "")
     first, *lines = done.stdout.splitlines()
     assert re.fullmatch(
-        rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+; renewed \S+ ago\.",
+        rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+\.",
         first,
+    )
+    assert lines[0].startswith(
+        "In use: releasing is not safe. The process of the holder is running"
     )
     assert f"  fence     {lock.fence_token}" in lines
     assert '  metadata  {"customer": "c-1"}' in lines
@@ -37,9 +42,9 @@ def test_show_says_that_a_renewal_is_overdue(redis_server, hold):
 
     late, stuck = call("show", "late"), call("show", "stuck")
 
-    assert "; renewal overdue, last renewed 35s ago." in late
     assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\. ", late, re.M)
-    assert "Renewal was due every 30s. The holder may be busy" in late
+    assert "last renewed 35s ago, and its renewal was due every 30s. The holder may be" in late
+    assert "left, renewal overdue, last renewed 35s ago\n" in late
     assert re.search("^late +late ", call("list"), re.M)
     assert f":{os.getpid()}, for " in stuck
     assert "The holder is dead or paused, or cannot reach Redis." in stuck
@@ -51,10 +56,14 @@ def test_show_of_leases_without_renewal_and_cooldowns(hold):
     lock = hold("daily", at_least_for=20)
     lock.release()
 
-    assert "Not known whether releasing is safe: automatic renewal is off." in call("show", "once")
+    assert "Not known whether releasing is safe. Automatic renewal is off" in call("show", "once")
     cooling = call("show", "daily")
-    assert re.search(r"\(mutex\) was released, and is in cooldown for another (19|20)s\.", cooling)
+    assert (
+        "daily (mutex) is in cooldown.\nIn cooldown. The holder has released the lock." in cooling
+    )
+    assert re.search(r"It stays locked for another (19|20)s\.", cooling)
     assert "held for" not in cooling
+    assert cooling.endswith("Next: To end the cooldown now, run: manage.py locks release daily\n")
     locks.force_release("daily")
 
 
@@ -65,7 +74,7 @@ def test_show_of_a_lock_whose_renewal_starts_later(redis_server, hold):
     acquired_before(redis_server, "daily", seconds=80)
     later = call("show", "daily")
 
-    assert "Renewal starts later (at_least_for): not known whether releasing is safe." in first
+    assert "Renewal starts later: not known whether releasing is safe." in first
     assert re.search("s of 1m 00s left, renewal starts later$", first, re.M)
     assert "Renewed before: check the process first." in later
     assert re.search("s of 1m 00s left, renewed before$", later, re.M)
@@ -112,7 +121,9 @@ def test_show_of_a_free_lock_has_its_history(empty_history):
     done = run("show", "done")
 
     assert done.returncode == 0
-    assert done.stdout.startswith("done is free.\n")
+    assert done.stdout.startswith(
+        "done is free. There is nothing to release. Its history is below.\n"
+    )
     assert re.search(r"  released  done  ", done.stdout)
     assert facts("show", "done")["history"][0]["outcome"] == "released"
 
@@ -121,22 +132,67 @@ def test_show_of_a_queued_task(hold):
     with held_by_task("sync:7", metadata={"queued": True, "broker_queue": "slow"}):
         shown = call("show", "sync:7")
 
-    assert re.match(r"sync:7 \(mutex\) is queued: sync \[id-1\] was sent \S+ ago by ", shown)
-    assert "\nQueued: the task has not started. The queue lock expires in 1m " in shown
-    assert "\nNext: check that the message is still in the broker queue slow, and" in shown
+    assert re.match(r"sync:7 \(mutex\) is queued: sync \[id-1\] was sent \S+ ago\.\n", shown)
+    assert "\nQueued: the task has not started. The task was sent by " in shown
+    assert "It is in the broker queue “slow”. The queue lock expires in 1m " in shown
+    assert "\nNext: Check that the message of the task is still in the broker, and" in shown
+    assert shown.endswith("\nIf the message is gone, run: manage.py locks release sync:7\n")
 
 
 def test_show_ends_with_the_next_step(hold, redis_server):
     hold("it's stuck", timeout=90)
     postpone(redis_server, "it's stuck", seconds=60)
     hold("alive")
+    with held_by_task("task"):
+        task = call("show", "task")
 
     stuck, alive = call("show", "it's stuck"), call("show", "alive")
 
-    release = "locks release 'it'\"'\"'s stuck'\n"
-    assert re.search(rf"\nNext: .*: ps -p {os.getpid()}\. If it is gone, wait .*, or: ", stuck)
-    assert stuck.endswith(release)
-    assert alive.endswith(f": py-spy dump --pid {os.getpid()}\n")
+    host, pid = locks.get("alive").holder.host, os.getpid()
+    exists = f"\nNext: To see whether the process exists, run on {host}: ps -p {pid}\n"
+    assert stuck.endswith(
+        exists + "If the process is gone, run: manage.py locks release 'it'\"'\"'s stuck'\n"
+    )
+    sees = f"run on {host}: py-spy dump --pid {pid}\n"
+    assert alive.endswith(f"\nNext: To see what the process does, {sees}")
+    assert f"\nNext: To see what task sync [id-1] does, {sees}If the process is gone, " in task
+
+
+@pytest.mark.parametrize("name", ["-x", "a\u202eb c", "it's"])
+def test_the_release_command_can_be_run_as_it_is(hold, name):
+    hold(name, locks.using("django_redis"), auto_renewal=False)
+
+    assert run_release_of(call("show", "--using=django_redis", "--", name)).returncode == 0
+
+    assert locks.using("django_redis").get(name) is None
+
+
+def run_release_of(shown: str) -> Done:
+    """Run the command that releases the lock, as the last line of the text has it."""
+    subcommand, *arguments = shlex.split(shown.rpartition("run: manage.py locks ")[2])
+    return run(subcommand, "--yes", *arguments)
+
+
+def test_the_next_step_spares_holders_that_may_be_running(redis_server, nothing_left_behind):
+    with suppress(LockNotOwnedError), locks.semaphore("pool", 2, timeout=90):
+        postpone(redis_server, "pool", seconds=60)
+        with locks.semaphore("pool", 2, timeout=90) as alive:
+            shown = call("show", "pool")
+            assert run_release_of(shown).returncode == 0
+            assert alive.owned()
+
+    assert "Some renewals are overdue. 1 of 2 holders has not renewed its lease" in shown
+
+
+def test_show_is_in_english_whatever_the_project_speaks(hold, redis_server, settings):
+    settings.LANGUAGE_CODE = "de"
+    hold("stuck", timeout=90)
+    english = call("show", "stuck")
+    postpone(redis_server, "stuck", seconds=60)
+
+    assert "In use: releasing is not safe." in english
+    assert "Renewal overdue for " in call("show", "stuck")
+    assert re.search("^stuck +stale ", call("list"), re.M)
 
 
 def test_unknown_name_suggests_similar_ones(empty_history, hold):

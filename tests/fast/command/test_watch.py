@@ -4,6 +4,7 @@ import asyncio
 import re
 
 import pytest
+from django.utils import translation
 
 from django_redislock import locks
 from tests.commands import Screen, draw, watch, watch_screen
@@ -185,7 +186,7 @@ def test_screen_shows_the_details_of_a_lock(hold):
         await screen.press("down", "enter")
         await screen.shows(r"b\[red\] \(mutex\) is held by ")
         await screen.shows(r'metadata +\{"why": "\[/\] \[bold\]x"\}')
-        await screen.shows("Next: see what the process does")
+        await screen.shows("Next: To see what the process does")
         await screen.press("escape")
         await screen.press("up", "enter")
         await screen.shows(r'metadata +\{"customer": "c-1"\}')
@@ -193,6 +194,19 @@ def test_screen_shows_the_details_of_a_lock(hold):
         await screen.shows("^ Enter Details  / Search  r Release  q Quit$")
 
     on_screen(scenario)
+
+
+def test_details_are_in_english_as_the_rest_of_the_command(hold, settings):
+    settings.LANGUAGE_CODE = "de"
+    hold("a", auto_renewal=False)
+
+    async def scenario(screen: Screen) -> None:
+        await screen.shows(r"^a +held \(no renewal\) ")
+        await screen.press("enter")
+        await screen.shows("Not known whether releasing is safe")
+
+    with translation.override(None):  # as the command does it
+        on_screen(scenario)
 
 
 def test_details_of_a_lock_that_has_ended(hold, settings):
