@@ -1,6 +1,10 @@
-"""`locks run`: run a command while a lock is held."""
+"""`locks run`: run a command while a lock is held, and end it if the lock is lost."""
 
+import math
+import signal
 import threading
+import time
+import uuid
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,12 +14,23 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
 
 from django_redislock import validators
-from django_redislock.exceptions import LockError
-from django_redislock.management import command_runner
+from django_redislock.exceptions import LockError, LockLost
+from django_redislock.lock_state import primary_holder
+from django_redislock.lock_types import Mutex
 from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name
+from django_redislock.management.child_process import (
+    ChildProcess,
+    Interrupted,
+    SignalQueue,
+    TooLate,
+    at_most,
+)
+from django_redislock.management.formatting import holding_text
+from django_redislock.management.launcher import CANNOT_EXECUTE
 from django_redislock.management.output import plain, stop
 from django_redislock.manager import LockManager
-from django_redislock.text import error_text, printable
+from django_redislock.signals import lock_waiting
+from django_redislock.text import error_text, printable, short_duration
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
 
@@ -24,13 +39,35 @@ USAGE_LINE = (
     " [--using A] -- COMMAND..."
 )
 
+LOST = 75
+"""The exit status if the lock was lost: EX_TEMPFAIL of sysexits.h, "try again later"."""
+
+SIGNALLED = 128
+"""Added to the number of a signal, the exit status of a process that the signal ended."""
+
+GRACE_SECONDS = 10.0
+"""From SIGTERM to SIGKILL."""
+
+POLL_SECONDS = 0.5
+"""Between two checks of the lock. A signal ends the pause when the lock is lost or the command
+ends."""
+
+GROUP_POLL_SECONDS = 0.05
+"""Between two checks of the process group, which sends no signal when it has ended."""
+
+RELEASE_TIMEOUT_SECONDS = 5.0
+"""For a release, if the server does not respond."""
+
+MAX_COMMAND_CHARACTERS = validators.MAX_METADATA_CHARACTERS // 12 - 10
+"""Of the command in the metadata. JSON needs up to 12 for each, and a few for the key."""
+
 
 def add_arguments(parser: CommandParser) -> None:
     parser.usage = USAGE_LINE
     parser.epilog = (
         "Exit status: of the command, 128 + n for signal n; 126 it cannot be executed, 127 not"
-        f" found; {command_runner.LOST} the lock was lost; 1 the lock was not acquired, or Redis"
-        " is unreachable; 2 wrong usage."
+        f" found; {LOST} the lock was lost; 1 the lock was not acquired, or Redis is unreachable;"
+        " 2 wrong usage."
     )
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
     parser.add_argument(
@@ -47,9 +84,9 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--grace",
         type=duration,
-        default=command_runner.GRACE_SECONDS,
+        default=GRACE_SECONDS,
         metavar="S",
-        help="From SIGTERM to SIGKILL, if the lock is lost; default: 10.",
+        help=f"From SIGTERM to SIGKILL, if the lock is lost; default: {GRACE_SECONDS:g}.",
     )
     parser.add_argument(
         "--conflict-exit-code",
@@ -66,44 +103,182 @@ def add_arguments(parser: CommandParser) -> None:
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:
     if threading.current_thread() is not threading.main_thread():
         raise CommandError("locks run needs the main thread, because it forwards signals.")
-
-    status_if_skipped = options["conflict_exit_code"]
-    # A skipped run that counts as a success is silent, so that cron sends no mail about it.
-    is_quiet = status_if_skipped == 0 and options["verbosity"] < 2
-
-    def say(text: str, *, is_routine: bool = False) -> None:
-        if is_routine and is_quiet:
-            return
-        with suppress(OSError, ValueError):  # stderr is closed
-            command.stderr.write(text, style_func=plain if is_routine else None)
-
-    def fail(reason: object, status: int = NOT_DONE) -> NoReturn:
-        stop(command, f"Not run: {error_text(reason)}", status, command.style.ERROR)
-
-    argv = tuple(options["argv"])
+    argv = options["argv"] = tuple(options["argv"])
     if not argv or not argv[0]:
-        fail("give the command after --, as in: NAME -- ls -l", USAGE)
+        fail(command, "give the command after --, as in: NAME -- ls -l", USAGE)
     if any("\0" in argument for argument in argv):
-        fail("the command contains a NUL character", USAGE)
-    job = command_runner.Job(
-        name=options["name"],
-        argv=argv,
-        timeout=options["timeout"],
-        wait=0 if options["skip"] else options["wait"],
-        grace=options["grace"],
-    )
+        fail(command, "the command contains a NUL character", USAGE)
     try:
-        status = command_runner.run(manager, job, say)
-    except command_runner.NotAcquired as conflict:
-        if is_quiet:
-            return
-        fail(conflict, status_if_skipped)
+        with SignalQueue() as signals:
+            status = LockedCommand(command, manager, options, signals).run()
     except LockError as error:
-        fail(error)
+        fail(command, error)
     except RedisError as error:
-        fail(f"the locks on {manager.alias!r} can't be reached: {error}")
+        fail(command, f"the locks on {manager.alias!r} can't be reached: {error}")
     if status:
         raise SystemExit(status)
+
+
+def fail(command: BaseCommand, reason: object, status: int = NOT_DONE) -> NoReturn:
+    stop(command, f"Not run: {error_text(reason)}", status, command.style.ERROR)
+
+
+class LockedCommand:
+    """A command, and the lock that it runs under."""
+
+    def __init__(
+        self,
+        command: BaseCommand,
+        manager: LockManager,
+        options: dict[str, Any],
+        signals: SignalQueue,
+    ) -> None:
+        self.command = command
+        self.manager = manager
+        self.name: str = options["name"]
+        self.argv: tuple[str, ...] = options["argv"]
+        self.wait: float | None = 0 if options["skip"] else options["wait"]
+        self.grace: float = options["grace"]
+        self.conflict_status: int = options["conflict_exit_code"]
+        # A skipped run that counts as a success is silent, so that cron sends no mail about it.
+        self.is_quiet = self.conflict_status == 0 and options["verbosity"] < 2
+        self.signals = signals
+        self.token = uuid.uuid4().hex
+        program = printable(self.argv[0])
+        if len(program) > MAX_COMMAND_CHARACTERS:
+            program = program[: MAX_COMMAND_CHARACTERS - 1] + "…"
+        self.lock = manager.lock(
+            self.name,
+            timeout=options["timeout"],
+            metadata={"command": program},
+            on_lost=lambda lock: signal.raise_signal(signal.SIGCHLD),  # ends `signals.wait()`
+        )
+
+    def run(self) -> int:
+        """Run the command, and return the exit status.
+
+        Raises:
+            LockError: The name is in use as another kind of lock.
+            RedisError: Redis was unreachable before the command started.
+        """
+        try:
+            with self.signals.interrupting():
+                holder = None if self.acquire() else self.holder_text()
+            if number := self.signals.wait(0):
+                raise Interrupted(number)
+            status = self.conflict_status if holder else self.run_command()
+        except BaseException as error:
+            # An interrupted acquisition leaves its release to the renewal, which ends with this
+            # process. The token is enough to release a waiter or a holder.
+            with suppress(RedisError, TooLate), at_most(RELEASE_TIMEOUT_SECONDS):
+                if self.lock.token:
+                    with suppress(LockError):
+                        self.lock.release()
+                self.manager.release_for(self.name, self.token)
+            if isinstance(error, Interrupted):
+                return SIGNALLED + error.number
+            raise
+        if holder is None:
+            return self.release(status)
+        if not self.is_quiet:
+            fail(self.command, holder, status)
+        return status
+
+    def acquire(self) -> bool:
+        def on_waiting(**about: object) -> None:
+            if not self.is_quiet:
+                self.say(f"Waiting for {self.holder_text()}", is_error=False)
+
+        lock_waiting.connect(on_waiting, sender=Mutex)
+        try:
+            return self.lock.acquire(self.wait != 0, self.wait or None, token=self.token)
+        finally:
+            lock_waiting.disconnect(on_waiting, sender=Mutex)
+
+    def holder_text(self) -> str:
+        """Return the lock's name and its holder, for the end of a sentence."""
+        info = self.manager.get(self.name)
+        held = primary_holder(info) if info else None
+        if held is None:
+            return f"{printable(self.name)} (being handed over)"
+        if not held.timeout:
+            left = short_duration(held.ttl)
+            return f"{printable(self.name)} (released; in cooldown for {left})"
+        return holding_text(self.name, held)
+
+    def run_command(self) -> int:
+        environment = {
+            b"REDISLOCK_NAME": self.name.encode(),
+            b"REDISLOCK_FENCE_TOKEN": str(self.lock.fence_token).encode(),
+        }
+        try:
+            child = ChildProcess(self.argv, environment)
+        except OSError as error:
+            self.say(f"{printable(self.argv[0])} cannot be started: {error.strerror}")
+            return CANNOT_EXECUTE
+        try:
+            return self.supervise(child)
+        except BaseException:
+            child.send(signal.SIGKILL)
+            raise
+
+    def supervise(self, child: ChildProcess) -> int:
+        """Forward signals until the command, and all that must end with it, have ended."""
+        is_lost = is_ending = is_killed = False
+        kill_at, forwarded = math.inf, set()
+        while True:
+            status = child.status()
+            if not is_lost and self.lock.lost:
+                is_lost = is_ending = True
+                kill_at = min(kill_at, time.monotonic() + self.grace)
+                child.terminate()
+                self.say(
+                    f"{printable(self.name)} was lost: the command got SIGTERM, and will be"
+                    f" killed after {short_duration(self.grace)}"
+                )
+            if not is_ending and status is not None and status < 0:
+                # A process that a signal killed cannot have ended its children.
+                is_ending, kill_at = True, time.monotonic() + self.grace
+                if -status not in forwarded:
+                    child.terminate()
+            if time.monotonic() >= kill_at:
+                child.send(signal.SIGKILL)
+                kill_at, is_killed = math.inf, True
+            if status is not None and (
+                is_killed or not is_ending or not child.has_running_group()
+            ):
+                break
+            pause = POLL_SECONDS if status is None else GROUP_POLL_SECONDS
+            if number := self.signals.wait(max(0.0, min(pause, kill_at - time.monotonic()))):
+                child.forward(number)
+                forwarded.add(number)
+        while self.signals.wait(0):  # they were for the command
+            pass
+        if is_lost:
+            return LOST
+        return SIGNALLED - status if status < 0 else status
+
+    def release(self, status: int) -> int:
+        """Release the lock, and return the exit status."""
+        try:
+            with at_most(RELEASE_TIMEOUT_SECONDS):
+                self.lock.release()
+        except LockLost:
+            if status != LOST:
+                self.say(f"{printable(self.name)} was lost when the command ended")
+            return LOST
+        except (RedisError, TooLate) as error:
+            why = error_text(error) or "Redis did not answer in time"
+            if status != LOST:
+                self.say(
+                    f"{printable(self.name)} cannot be released, and is held until its lease"
+                    f" expires: {why}"
+                )
+        return status
+
+    def say(self, text: str, *, is_error: bool = True) -> None:
+        with suppress(OSError, ValueError):  # stderr is closed
+            self.command.stderr.write(text, style_func=None if is_error else plain)
 
 
 def lease(text: str) -> float:

@@ -37,7 +37,7 @@ MAY_IMPORT_BY_NAME = {
 RUNS_COMMANDS = {"Popen", "check_call", "check_output"}
 RUNS_COMMANDS |= {"execv", "execve", "execvp", "execvpe", "spawnv", "posix_spawn"}
 MAY_RUN_COMMANDS = {
-    "management/command_runner.py": "what its caller wants to run, and no shell",
+    "management/child_process.py": "what its caller wants to run, and no shell",
     "management/launcher.py": "the same",
     "testing/server.py": "the server of a project's tests, and its keeper",
 }
