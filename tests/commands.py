@@ -27,7 +27,6 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from django_redislock import locks
-from django_redislock.management.lock_changes import LockWatcher
 from django_redislock.management.subcommands import watch as watch_subcommand
 from django_redislock.management.watch_app import WatchApp
 
@@ -158,7 +157,7 @@ async def watch_screen(
     *, columns: int = 100, rows: int = 24, limit: int = 100, interval: float = 0.1
 ) -> AsyncIterator[Screen]:
     """Run the full screen of `locks watch` without a terminal."""
-    app = WatchApp(LockWatcher(locks, None, limit), interval)
+    app = WatchApp(watch_subcommand.LockWatcher(locks, None, limit), interval)
     async with app.run_test(size=(columns, rows), notifications=True) as pilot:
         yield Screen(pilot)
 

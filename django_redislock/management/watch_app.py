@@ -36,9 +36,9 @@ from .formatting import (
     short_moment_text,
     trouble_first,
 )
-from .lock_changes import LockWatcher, Reading
 from .output import aligned, fitted
 from .subcommands import release, show
+from .subcommands.watch import LockWatcher, Reading
 
 STYLES = {"SUCCESS": "#5fc27e", "WARNING": "#e0b350", "ERROR": "bold #ff7b72"}
 """Colours that can be read on a selected line, too."""
