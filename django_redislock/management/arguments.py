@@ -2,19 +2,25 @@
 
 import re
 from argparse import ArgumentTypeError
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from django_redislock.names import check_name
-from django_redislock.redaction import without_secrets
-from django_redislock.text import parse_duration, printable
-from django_redislock.validators import MAX_COUNT
+from django_redislock import validators
+
+from ..names import check_name
+from ..redaction import without_secrets
+from ..text import parse_duration, printable
 
 NOT_DONE, USAGE = 1, 2
 """Exit statuses: the lock is not held, or the operation failed; wrong usage."""
 
 MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 3600.0
+
+T = TypeVar("T")
 
 
 def add_pattern(parser: CommandParser) -> None:
@@ -27,42 +33,55 @@ def add_pattern(parser: CommandParser) -> None:
     )
 
 
-def name(text: str, argument: str = "NAME") -> str:
-    try:
-        return check_name(text, argument)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
+def add_format(parser: CommandParser, *formats: str) -> None:
+    """Add ``--format``. The first of the formats is the default."""
+    parser.add_argument(
+        "--format",
+        choices=formats,
+        default=formats[0],
+        help=f"{formats[0]}, for people (the default); json has all fields, also lock tokens.",
+    )
 
 
-def pattern(text: str) -> str:
-    return name(text, "PATTERN")
+def argument(convert: Callable[[str], T]) -> Callable[[str], T]:
+    """Return a type for argparse that prints the text of a `ValueError`."""
+
+    def converted(text: str) -> T:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from error
+
+    return converted
 
 
-def limit(text: str) -> int:
-    if not re.fullmatch("0*[1-9][0-9]{0,6}", text) or int(text) > MAX_COUNT:
-        raise ArgumentTypeError(
-            f"must be a whole number from 1 to {MAX_COUNT:,}, got {printable(repr(text))}"
-        )
-    return int(text)
-
-
-def duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-
-
-def interval(text: str) -> float:
-    seconds = duration(text)
+def _interval(text: str) -> float:
+    seconds = parse_duration(text)
     if not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
-        raise ArgumentTypeError(f"must be from 0.1s to 1h, got {printable(repr(text))}")
+        raise ValueError(f"must be from 0.1s to 1h, got {printable(repr(text))}")
     return seconds
 
 
-def alias(text: str) -> str:
+def _whole_number(lowest: int, highest: int, text: str) -> int:
+    if not re.fullmatch("0*[0-9]{1,7}", text) or not lowest <= int(text) <= highest:
+        shown = printable(repr(text))
+        raise ValueError(f"must be a whole number from {lowest} to {highest:,}, got {shown}")
+    return int(text)
+
+
+def _alias(text: str) -> str:
     if text not in settings.CACHES:
         known = ", ".join(sorted(settings.CACHES))
         given = without_secrets(repr(text))
-        raise ArgumentTypeError(f"{given} is not a cache alias (CACHES has: {known})")
+        raise ValueError(f"{given} is not a cache alias (CACHES has: {known})")
     return text
+
+
+name = argument(partial(check_name, argument="NAME"))
+pattern = argument(partial(check_name, argument="PATTERN"))
+duration = argument(parse_duration)
+lease = argument(lambda text: validators.lease("the lease", parse_duration(text)))
+interval = argument(_interval)
+limit = argument(partial(_whole_number, 1, validators.MAX_COUNT))
+exit_status = argument(partial(_whole_number, 0, 255))
+alias = argument(_alias)

@@ -2,7 +2,7 @@
 
 from django.core.management.base import CommandParser
 
-from django_redislock.management.commands.locks import Command
+from .commands.locks import Command
 
 
 def parser() -> CommandParser:

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand
 from django.core.management.color import Style
 from django.utils.timezone import localtime
 
-from django_redislock.lock_state import (
+from ..lock_state import (
     LATE,
     QUEUED,
     SEVERITY,
@@ -21,17 +21,10 @@ from django_redislock.lock_state import (
     state_of_holding,
     was_extended,
 )
-from django_redislock.management.output import Paint, Row, plain, write_table
-from django_redislock.manager import LockManager
-from django_redislock.snapshots import Event, Holding, LockInfo, Waiter
-from django_redislock.text import (
-    age,
-    holder_text,
-    printable,
-    redacted_metadata,
-    short_duration,
-    task_text,
-)
+from ..manager import LockManager
+from ..snapshots import Event, Holding, LockInfo, Waiter
+from ..text import age, holder_text, printable, redacted_metadata, short_duration, task_text
+from .output import Paint, Row, plain, write_table
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
 HIDEABLE = ("KIND", "FENCE")

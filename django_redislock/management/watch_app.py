@@ -22,10 +22,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, RichLog, Static
 from textual.widgets.option_list import Option
 
-from django_redislock.lock_state import LATE, STALE, state_of
-from django_redislock.snapshots import LockInfo, Page
-from django_redislock.text import error_text, printable, short_duration
-
+from ..lock_state import LATE, STALE, state_of
+from ..snapshots import LockInfo, Page
+from ..text import error_text, printable, short_duration
 from .arguments import pattern
 from .formatting import (
     HEADER,
@@ -77,8 +76,8 @@ class LockList(OptionList):
     ]
 
 
-class WatchApp(App[None]):
-    """Shows the locks again and again.
+class WatchApp(App[Exception]):
+    """Shows the locks again and again. It returns the unexpected error that ended it, if any.
 
     A thread makes the requests to Redis, so that a slow server does not block the keyboard. It is
     not a thread of asyncio, which would wait for it at the end.
@@ -99,10 +98,10 @@ class WatchApp(App[None]):
     Dialog VerticalScroll { width: 90%; height: auto; max-height: 90%; border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "search", "Search", key_display="/"),
+        Binding("slash", "focus('search')", "Search", key_display="/"),
         Binding("r", "release", "Release"),
         Binding("q", "quit", "Quit"),
-        Binding("escape", "leave_search", show=False),
+        Binding("escape", "focus('locks')", show=False),
         Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", show=False, priority=True),
     ]
@@ -111,16 +110,16 @@ class WatchApp(App[None]):
         super().__init__()
         self.watcher = watcher
         self.interval = interval
-        self.error: Exception | None = None
         self.infos: list[LockInfo] = []
         self.read_at = time.monotonic()
         self.requests: SimpleQueue[Callable[[], Callback] | None] = SimpleQueue()
         # A query would not find the widgets under a dialog.
         self.summary = Static("locks watch", markup=False)
         self.trouble = Static(id="trouble", markup=False)
-        self.search_field = Input(printable(watcher.pattern or ""), "All locks. / searches.")
+        pattern = printable(watcher.pattern or "")
+        self.search_field = Input(pattern, "All locks. / searches.", id="search")
         self.header = Static(id="header", markup=False)
-        self.lock_list = LockList(markup=False)
+        self.lock_list = LockList(markup=False, id="locks")
         self.changes = RichLog(max_lines=MAX_LOG_LINES)
         self.changes.can_focus = False
 
@@ -151,7 +150,7 @@ class WatchApp(App[None]):
             except RedisError as error:
                 callback = partial(self.show_trouble, error_text(error) or type(error).__name__)
             except Exception as error:  # noqa: BLE001  the main thread raises it
-                callback = partial(self.fail, error)
+                callback = partial(self.exit, error)
             self.call_later(callback)
             try:
                 request = self.requests.get(timeout=self.interval)
@@ -163,16 +162,16 @@ class WatchApp(App[None]):
         return partial(self.show_reading, watcher, watcher.read())
 
     def read_details(self, name: str) -> Callback:
-        command = BaseCommand(stdout=StringIO(), no_color=True)
+        out = StringIO()
         try:
-            show.run(command, self.watcher.manager, {"name": name, "format": "text"})
-            text = command.stdout.getvalue()
+            options = {"name": name, "format": "text"}
+            show.run(BaseCommand(out, no_color=True), self.watcher.manager, options)
         except CommandError as error:
-            text = str(error)
-        return partial(self.push_screen, Dialog(text))
+            out.write(str(error))
+        return partial(self.push_screen, Dialog(out.getvalue()))
 
     def force_release(self, holds: list[release.Hold]) -> Callback:
-        command = BaseCommand(stdout=StringIO(), no_color=True)
+        command = BaseCommand(StringIO(), no_color=True)
         failures = "\n".join(release.release(command, self.watcher.manager, holds))
         show_reading = self.read()
 
@@ -184,10 +183,6 @@ class WatchApp(App[None]):
         return show_result
 
     # In the thread of the app
-
-    def fail(self, error: Exception) -> None:
-        self.error = error
-        self.exit()
 
     def show_trouble(self, reason: str) -> None:
         seen = f"; read {short_duration(time.monotonic() - self.read_at)} ago"
@@ -247,12 +242,6 @@ class WatchApp(App[None]):
 
         self.push_screen(Dialog(release.question(holds), is_question=True), decide)
 
-    def action_search(self) -> None:
-        self.search_field.focus()
-
-    def action_leave_search(self) -> None:
-        self.lock_list.focus()
-
     def on_input_submitted(self, event: Input.Submitted) -> None:
         text = event.value.strip()
         if text and not {"*", "?"} & set(text):
@@ -265,7 +254,7 @@ class WatchApp(App[None]):
         self.watcher = LockWatcher(self.watcher.manager, chosen, self.watcher.limit)
         self.changes.clear()
         self.requests.put(self.read)
-        self.action_leave_search()
+        self.lock_list.focus()
 
 
 def summary_text(page: Page) -> str:
@@ -289,7 +278,5 @@ def style_of(info: LockInfo) -> str:
 
 def watch_screen(watcher: LockWatcher, interval: float) -> None:
     """Show the locks on the full screen until the user or a signal ends it."""
-    app = WatchApp(watcher, interval)
-    app.run()
-    if app.error:
-        raise app.error
+    if error := WatchApp(watcher, interval).run():
+        raise error

@@ -4,23 +4,14 @@ from argparse import SUPPRESS
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import (
-    BaseCommand,
-    CommandError,
-    CommandParser,
-    no_translations,
-)
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from redis.exceptions import RedisError
 
-from django_redislock.management.arguments import alias
-from django_redislock.management.output import (
-    choose_style,
-    open_closed_streams,
-    tolerate_closed_pipe,
-)
-from django_redislock.management.subcommands import SUBCOMMANDS
-from django_redislock.manager import locks
-from django_redislock.text import error_text, printable
+from ...manager import locks
+from ...text import error_text, printable
+from ..arguments import alias
+from ..output import choose_style, open_closed_streams, tolerate_closed_pipe
+from ..subcommands import SUBCOMMANDS
 
 
 class Command(BaseCommand):
@@ -76,10 +67,9 @@ def add_common_arguments(parser: CommandParser) -> None:
         "--using", type=alias, metavar="A", help="The alias in CACHES; default: REDISLOCK_CACHE."
     )
     # Django's own options are known before the subcommand; people write them after it.
-    parser.add_argument(
-        "--verbosity", "-v", type=int, choices=range(4), default=SUPPRESS, help=SUPPRESS
-    )
-    for options in (("--settings",), ("--pythonpath",)):
-        parser.add_argument(*options, default=SUPPRESS, help=SUPPRESS)
+    hidden: dict[str, Any] = {"default": SUPPRESS, "help": SUPPRESS}
+    parser.add_argument("--verbosity", "-v", type=int, choices=range(4), **hidden)
+    for option in ("--settings", "--pythonpath"):
+        parser.add_argument(option, **hidden)
     for flag in ("--traceback", "--no-color", "--force-color"):
-        parser.add_argument(flag, action="store_true", default=SUPPRESS, help=SUPPRESS)
+        parser.add_argument(flag, action="store_true", **hidden)

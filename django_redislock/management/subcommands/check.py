@@ -6,11 +6,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_redislock.health import Health
-from django_redislock.management.arguments import NOT_DONE
-from django_redislock.management.output import aligned, tolerate_closed_pipe, write
-from django_redislock.manager import LockManager
-from django_redislock.text import printable
+from ...health import Health
+from ...manager import LockManager
+from ...text import printable
+from ..arguments import NOT_DONE, add_format
+from ..output import aligned, tolerate_closed_pipe, write
 
 HELP = "Check whether locking works, and what could make it fail."
 
@@ -18,9 +18,7 @@ HEADER = ("CHECK", "STATUS", "FOUND")
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="json has all numbers."
-    )
+    add_format(parser, "table", "json")
     parser.add_argument(
         "--fail-on",
         choices=("failed", "warning"),

@@ -6,19 +6,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
-from django_redislock.conf import conf
-from django_redislock.management.arguments import duration, limit, pattern
-from django_redislock.management.formatting import (
-    OUTCOMES,
-    json_text,
-    record_facts,
-    write_events,
-    write_json,
-)
-from django_redislock.manager import LockManager
-from django_redislock.snapshots import Event
-from django_redislock.text import any_of
-from django_redislock.validators import MAX_COUNT
+from ...conf import conf
+from ...manager import LockManager
+from ...snapshots import Event
+from ...text import any_of
+from ...validators import MAX_COUNT
+from ..arguments import add_format, duration, limit, pattern
+from ..formatting import OUTCOMES, json_text, record_facts, write_events, write_json
 
 HELP = "List the recorded events of locks, the latest first."
 
@@ -51,12 +45,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="N",
         help=f"At most N events; default: {DEFAULT_EVENTS}.",
     )
-    parser.add_argument(
-        "--format",
-        choices=("table", "json", "jsonl"),
-        default="table",
-        help="table, for people (the default); json: one array; jsonl: one object per line.",
-    )
+    add_format(parser, "table", "json", "jsonl")
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from django_redislock.management.arguments import add_pattern, limit
-from django_redislock.management.formatting import (
+from ...manager import LockManager
+from ..arguments import add_format, add_pattern, limit
+from ..formatting import (
     HEADER,
     HIDEABLE,
     MIN_WIDTHS,
@@ -16,8 +17,7 @@ from django_redislock.management.formatting import (
     trouble_first,
     write_json,
 )
-from django_redislock.management.output import plain, write_table
-from django_redislock.manager import LockManager
+from ..output import plain, write_table
 
 MAX_ROWS = 1000
 """Rows of the table without --limit, so that a long list takes little memory."""
@@ -27,12 +27,7 @@ HELP = "List the active locks: stale locks first, then the locks with the most w
 
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
-    parser.add_argument(
-        "--format",
-        choices=("table", "json"),
-        default="table",
-        help="table, for people (the default); json has all fields, also the lock tokens.",
-    )
+    add_format(parser, "table", "json")
     parser.add_argument(
         "--limit", type=limit, metavar="N", help="At most N locks, whose leases expire first."
     )

@@ -1,17 +1,17 @@
 """`locks release`: force-release locks, after a confirmation."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name, pattern
-from django_redislock.management.formatting import release_text, similar_names_text
-from django_redislock.management.output import discard_output, stop, tolerate_closed_pipe, write
-from django_redislock.manager import LockManager
-from django_redislock.snapshots import Holding
-from django_redislock.text import age, any_of, printable, short_duration
+from ...manager import LockManager
+from ...snapshots import Holding
+from ...text import age, any_of, printable, short_duration
+from ..arguments import NOT_DONE, USAGE, duration, name, pattern
+from ..formatting import release_text, similar_names_text
+from ..output import discard_output, stop, tolerate_closed_pipe, write
 
 HELP = "Force-release locks. This does not stop their holders."
 
@@ -76,52 +76,38 @@ def check_usage(options: dict[str, Any]) -> None:
 
 def select(manager: LockManager, options: dict[str, Any]) -> tuple[list[Hold], list[str]]:
     """Return the holds that match, and a line for each NAME that has none."""
-    why_not = mismatch(options)
-    names, failures = options["names"], []
-    if not names:
-        infos = manager.active(options["pattern"])
-        return [
-            Hold(info.name, holding)
-            for info in infos
-            for holding in info.holders
-            if why_not(holding) is None
-        ], []
-    holds = []
-    for each in dict.fromkeys(names):
-        info = manager.get(each)
-        if info is None or not info.holders:
-            failures.append(f"{printable(each)} is not held{similar_names_text(manager, each)}")
-            continue
-        reasons = [why_not(holding) for holding in info.holders]
-        found = zip(info.holders, reasons, strict=True)
-        holds += [Hold(each, holding) for holding, reason in found if reason is None]
-        if None not in reasons:
-            failures.append(f"{printable(each)} {reasons[0]}")
-    return holds, failures
+    names = dict.fromkeys(options["names"])
+    infos = map(manager.get, names) if names else manager.active(options["pattern"])
+    holds: list[Hold] = []
+    reasons: dict[str, str] = {}
+    for info in filter(None, infos):
+        for holding in info.holders:
+            if reason := mismatch(holding, options):
+                reasons.setdefault(info.name, reason)
+            else:
+                holds.append(Hold(info.name, holding))
+    failures = []
+    for each in names.keys() - {hold.name for hold in holds}:
+        reason = reasons.get(each) or f"is not held{similar_names_text(manager, each)}"
+        failures.append(f"{printable(each)} {reason}")
+    return holds, sorted(failures)
 
 
-def mismatch(options: dict[str, Any]) -> Callable[[Holding], str | None]:
-    """Return a function that says why a hold does not match, or None if it matches."""
-    older_than = -1.0 if options["older_than"] is None else options["older_than"]
-    is_task = any_of((options["task"] or "",)).match
-
-    def why_not(holding: Holding) -> str | None:
-        holder = holding.holder
-        if options["token"] is not None and holding.token != options["token"]:
-            return "is not held with that token"
-        if options["host"] and holder.host != options["host"]:
-            return "is held on another host"
-        if options["task"] and not any(
-            map(is_task, (holder.task_name or "", holder.task_id or ""))
-        ):
-            return "is not held by that task"
-        if options["stale"] and not holding.is_stale:
-            return "is not stale"
-        if age(holding) <= older_than:
-            return f"has been held for only {short_duration(age(holding))}"
-        return None
-
-    return why_not
+def mismatch(holding: Holding, options: dict[str, Any]) -> str | None:
+    """Return why a hold does not match, or None if it matches."""
+    holder, task, older_than = holding.holder, options["task"], options["older_than"]
+    if options["token"] is not None and holding.token != options["token"]:
+        return "is not held with that token"
+    if options["host"] and holder.host != options["host"]:
+        return "is held on another host"
+    tasks = holder.task_name or "", holder.task_id or ""
+    if task and not any(map(any_of((task,)).match, tasks)):
+        return "is not held by that task"
+    if options["stale"] and not holding.is_stale:
+        return "is not stale"
+    if older_than is not None and age(holding) <= older_than:
+        return f"has been held for only {short_duration(age(holding))}"
+    return None
 
 
 def confirm(command: BaseCommand, holds: list[Hold], yes: bool) -> None:

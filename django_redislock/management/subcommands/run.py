@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 import uuid
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -13,24 +13,18 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
 
-from django_redislock import validators
-from django_redislock.exceptions import LockError, LockLost
-from django_redislock.lock_state import primary_holder
-from django_redislock.lock_types import Mutex
-from django_redislock.management.arguments import NOT_DONE, USAGE, duration, name
-from django_redislock.management.child_process import (
-    ChildProcess,
-    Interrupted,
-    SignalQueue,
-    TooLate,
-    at_most,
-)
-from django_redislock.management.formatting import holding_text
-from django_redislock.management.launcher import CANNOT_EXECUTE
-from django_redislock.management.output import plain, stop
-from django_redislock.manager import LockManager
-from django_redislock.signals import lock_waiting
-from django_redislock.text import error_text, printable, short_duration
+from ...exceptions import LockError, LockLost
+from ...lock_state import primary_holder
+from ...lock_types import Mutex
+from ...manager import LockManager
+from ...signals import lock_waiting
+from ...text import error_text, printable, short_duration
+from ...validators import MAX_METADATA_CHARACTERS
+from ..arguments import NOT_DONE, USAGE, duration, exit_status, lease, name
+from ..child_process import ChildProcess, Interrupted, SignalQueue, TooLate, at_most
+from ..formatting import holding_text
+from ..launcher import CANNOT_EXECUTE
+from ..output import plain, stop
 
 HELP = "Run a command while a lock is held, and stop it if the lock is lost."
 
@@ -58,7 +52,7 @@ GROUP_POLL_SECONDS = 0.05
 RELEASE_TIMEOUT_SECONDS = 5.0
 """For a release, if the server does not respond."""
 
-MAX_COMMAND_CHARACTERS = validators.MAX_METADATA_CHARACTERS // 12 - 10
+MAX_COMMAND_CHARACTERS = MAX_METADATA_CHARACTERS // 12 - 10
 """Of the command in the metadata. JSON needs up to 12 for each, and a few for the key."""
 
 
@@ -90,7 +84,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--conflict-exit-code",
-        type=exit_code,
+        type=exit_status,
         default=NOT_DONE,
         metavar="N",
         help="Exit status if the lock was not acquired; default: 1. With 0 nothing is printed"
@@ -279,19 +273,6 @@ class LockedCommand:
     def say(self, text: str, *, is_error: bool = True) -> None:
         with suppress(OSError, ValueError):  # stderr is closed
             self.command.stderr.write(text, style_func=None if is_error else plain)
-
-
-def lease(text: str) -> float:
-    try:
-        return validators.lease("the lease", duration(text))
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-
-
-def exit_code(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 255:
-        raise ArgumentTypeError(f"must be from 0 to 255, got {printable(repr(text))}")
-    return int(text)
 
 
 def split_at_dashes(parser: CommandParser) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_redislock.advice import advice
-from django_redislock.lock_state import (
+from ...advice import advice
+from ...lock_state import (
     COOLDOWN,
     HANDOVER,
     LATE,
@@ -17,8 +17,11 @@ from django_redislock.lock_state import (
     state_of,
     state_of_holding,
 )
-from django_redislock.management.arguments import NOT_DONE, name
-from django_redislock.management.formatting import (
+from ...manager import LockManager, locks
+from ...snapshots import Holding, LockInfo, Waiter
+from ...text import age, holder_text, printable, short_duration, task_text
+from ..arguments import NOT_DONE, add_format, name
+from ..formatting import (
     json_text,
     lock_facts,
     metadata_text,
@@ -28,10 +31,7 @@ from django_redislock.management.formatting import (
     similar_names_text,
     write_events,
 )
-from django_redislock.management.output import plain, write, write_table
-from django_redislock.manager import LockManager, locks
-from django_redislock.snapshots import Holding, LockInfo, Waiter
-from django_redislock.text import age, holder_text, printable, short_duration, task_text
+from ..output import plain, write, write_table
 
 HELP = "Show one lock: its holders, its waiters, its history, and what to do next."
 
@@ -49,12 +49,7 @@ RELEASE_IF = {
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("name", type=name, metavar="NAME", help="The lock's name.")
-    parser.add_argument(
-        "--format",
-        choices=("text", "json"),
-        default="text",
-        help="text, for people (the default); json has all fields, also the lock tokens.",
-    )
+    add_format(parser, "text", "json")
 
 
 def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> None:

@@ -15,22 +15,14 @@ from typing import Any, NamedTuple
 from django.core.management.base import BaseCommand, CommandParser
 from redis.exceptions import RedisError
 
-from django_redislock.conf import conf
-from django_redislock.lock_state import STALE, state_of_holding
-from django_redislock.management.arguments import add_pattern, interval, limit
-from django_redislock.management.formatting import moment_text, paint_of, short_moment_text
-from django_redislock.management.output import write
-from django_redislock.manager import LockManager
-from django_redislock.snapshots import Event, Holding, LockInfo, Page
-from django_redislock.text import (
-    any_of,
-    error_text,
-    holder_text,
-    printable,
-    read_at,
-    short_duration,
-    task_text,
-)
+from ...conf import conf
+from ...lock_state import STALE, state_of_holding
+from ...manager import LockManager
+from ...snapshots import Event, Holding, LockInfo, Page
+from ...text import any_of, error_text, holder_text, printable, read_at, short_duration, task_text
+from ..arguments import add_pattern, interval, limit
+from ..formatting import moment_text, paint_of, short_moment_text
+from ..output import write
 
 HELP = "Watch locks change, on the full screen (q ends it) or, without a terminal, in lines."
 
@@ -63,7 +55,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and fills_screen(command):
         try:
-            from django_redislock.management import watch_app
+            from .. import watch_app
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("textual", "rich"):
                 raise

@@ -358,6 +358,6 @@ def test_an_unexpected_error_ends_the_screen(settings):
     async def scenario() -> None:
         async with asyncio.timeout(60), watch_screen() as screen:
             await screen.ends()
-        assert "socket_timeoutt" in str(screen.app.error)
+        assert "socket_timeoutt" in str(screen.app.return_value)
 
     asyncio.run(scenario())
