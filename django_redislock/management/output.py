@@ -23,14 +23,14 @@ GAP = "  "
 
 
 def choose_style(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Use colours on a terminal only. ``--force-color``, ``--no-color`` and ``NO_COLOR`` override
-    this, in this order."""
-    if options.get("force_color"):
+    """Use colours on a terminal only, and none if ``NO_COLOR`` is set. ``--force-color`` overrides
+    both, and Django handles ``--no-color``."""
+    is_plain = bool(os.environ.get("NO_COLOR"))
+    if options["force_color"] or not (is_plain or not command.stdout.isatty()):
         return
-    if options.get("no_color") or os.environ.get("NO_COLOR"):
-        command.style, command.stderr.style_func = no_style(), None
-    elif not command.stdout.isatty():
-        command.style = no_style()
+    command.style = no_style()
+    if is_plain:
+        command.stderr.style_func = None
 
 
 def plain(text: str) -> str:
@@ -64,13 +64,12 @@ def tolerate_closed_pipe(command: BaseCommand) -> Iterator[None]:
 
 def discard_output(command: BaseCommand) -> None:
     """Discard all further output, and what the buffer of stdout still contains."""
-    out: Any = command.stdout._out
-    if out is not sys.stdout:  # the caller of the command passed it
-        command.stdout = OutputWrapper(StringIO())
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, out.fileno())
-    os.close(nowhere)
+    command.stdout = OutputWrapper(StringIO())
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123  a device, not a path
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def stop(command: BaseCommand, text: str, status: int, paint: Paint = plain) -> NoReturn:
