@@ -15,6 +15,7 @@ from ..lock_state import (
     LATE,
     QUEUED,
     SEVERITY,
+    STALE,
     is_overdue,
     primary_holder,
     state_of,
@@ -155,23 +156,17 @@ def metadata_text(metadata: Mapping[str, Any]) -> str:
     return printable(json.dumps(redacted_metadata(metadata), ensure_ascii=False, default=str))
 
 
-def holding_text(name: str, holding: Holding, details: str = "") -> str:
-    """Return the lock's name and, in parentheses, the holder."""
-    task = task_text(holding)
-    by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
-    held = f"held by {by} for {short_duration(age(holding))}{details}"
-    return f"{printable(name)} (fencing token {holding.fence_token}, {held})"
-
-
-def release_text(name: str, holding: Holding) -> str:
-    """Return what an operator needs to know before a force-release."""
+def hold_text(name: str, holding: Holding) -> str:
+    """Return the lock's name and, in parentheses, the holder and the last renewal."""
+    token = f"fencing token {holding.fence_token}"
     if not holding.timeout:
         left = short_duration(holding.ttl)
-        token = f"fencing token {holding.fence_token}"
         return f"{printable(name)} ({token}, released; in cooldown for {left})"
-    is_queued = state_of_holding(holding) is QUEUED
-    warning = "STALE, " if holding.is_stale else "queued, " if is_queued else ""
-    return holding_text(name, holding, f"; {warning}{renewal_text(holding)}")
+    state, task = state_of_holding(holding), task_text(holding)
+    by = f"{holder_text(holding)}, task {task}" if task else holder_text(holding)
+    held = f"held by {by} for {short_duration(age(holding))}"
+    warning = {STALE.code: "STALE, ", QUEUED.code: "queued, "}.get(state.code, "")
+    return f"{printable(name)} ({token}, {held}; {warning}{renewal_text(holding)})"
 
 
 def _json_value(value: object) -> str:

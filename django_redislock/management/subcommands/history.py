@@ -11,7 +11,7 @@ from ...manager import LockManager
 from ...snapshots import Event
 from ...text import any_of
 from ...validators import MAX_COUNT
-from ..arguments import add_format, duration, limit, pattern
+from ..arguments import add_format, add_pattern, duration, limit
 from ..formatting import OUTCOMES, json_text, record_facts, write_events, write_json
 
 HELP = "List the recorded events of locks, the latest first."
@@ -20,20 +20,14 @@ DEFAULT_EVENTS = 100
 
 
 def add_arguments(parser: CommandParser) -> None:
-    parser.add_argument(
-        "pattern",
-        nargs="?",
-        type=pattern,
-        metavar="NAME",
-        help="A lock's name, or a pattern: * is any text, ? any one character. Default: all.",
-    )
+    add_pattern(parser)
     parser.add_argument(
         "--outcome",
         nargs="+",
         action="extend",
         choices=OUTCOMES,
         metavar="O",
-        help=f"Only these outcomes: {', '.join(OUTCOMES)}. Write it after NAME.",
+        help=f"Only these outcomes: {', '.join(OUTCOMES)}. Write it after PATTERN.",
     )
     parser.add_argument(
         "--since", type=duration, metavar="D", help="Only the last D: 90s, 5m, 2h, 1d."

@@ -10,7 +10,7 @@ from ...manager import LockManager
 from ...snapshots import Holding
 from ...text import age, any_of, printable, short_duration
 from ..arguments import NOT_DONE, USAGE, duration, name, pattern
-from ..formatting import release_text, similar_names_text
+from ..formatting import hold_text, similar_names_text
 from ..output import discard_output, stop, tolerate_closed_pipe, write
 
 HELP = "Force-release locks. This does not stop their holders."
@@ -131,7 +131,7 @@ def confirm(command: BaseCommand, holds: list[Hold], yes: bool) -> None:
 
 def question(holds: list[Hold]) -> str:
     """Return what will be released, a warning, and the question on the last line."""
-    lines = [f"To be released: {release_text(*hold)}" for hold in holds]
+    lines = [f"To be released: {hold_text(*hold)}" for hold in holds]
     if any(holding.timeout for _, holding in holds):
         lines.append(WARNING)
     return "\n".join([*lines, f"Release {counts_text(holds)}? [y/N]"])
@@ -166,4 +166,4 @@ def release(command: BaseCommand, manager: LockManager, holds: Iterable[Hold]) -
 
 def report(command: BaseCommand, what: str, holds: Iterable[Hold]) -> None:
     for hold in holds:
-        write(command, f"{what} {release_text(*hold)}")
+        write(command, f"{what} {hold_text(*hold)}")

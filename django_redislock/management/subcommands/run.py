@@ -22,7 +22,7 @@ from ...text import error_text, printable, short_duration
 from ...validators import MAX_METADATA_CHARACTERS
 from ..arguments import NOT_DONE, USAGE, duration, exit_status, lease, name
 from ..child_process import ChildProcess, Interrupted, SignalQueue, TooLate, at_most
-from ..formatting import holding_text
+from ..formatting import hold_text
 from ..launcher import CANNOT_EXECUTE
 from ..output import plain, stop
 
@@ -193,12 +193,9 @@ class LockedCommand:
         """Return the lock's name and its holder, for the end of a sentence."""
         info = self.manager.get(self.name)
         held = primary_holder(info) if info else None
-        if held is None:
-            return f"{printable(self.name)} (being handed over)"
-        if not held.timeout:
-            left = short_duration(held.ttl)
-            return f"{printable(self.name)} (released; in cooldown for {left})"
-        return holding_text(self.name, held)
+        return (
+            hold_text(self.name, held) if held else f"{printable(self.name)} (being handed over)"
+        )
 
     def run_command(self) -> int:
         environment = {
