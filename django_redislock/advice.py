@@ -47,7 +47,7 @@ class Advice:
     """Sentences on the holder, and on what a release does."""
 
     next_step: str = ""
-    """What to do next, with a command to run if there is one. It can be empty."""
+    """The next action, with a command to run if there is one. It can be empty."""
 
     @property
     def text(self) -> str:

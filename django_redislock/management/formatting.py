@@ -28,14 +28,7 @@ from ..text import age, holder_text, printable, redacted_metadata, short_duratio
 from .output import Paint, Row, plain, write_table
 
 HEADER = ("NAME", "STATE", "KIND", "HOLDER", "TASK", "AGE", "LEFT", "WAITERS", "FENCE")
-HIDEABLE = ("KIND", "FENCE")
-"""The columns that a narrow terminal leaves out, the first one first."""
-
 EVENT_HEADER = ("AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE")
-EVENT_HIDEABLE = ("WAITED", "FENCE", "TASK")
-
-MIN_WIDTHS = {"NAME": 8, "HOLDER": 8, "TASK": 6}
-"""The columns whose cells a narrow terminal cuts, and how wide they stay."""
 
 KNOWN_NAMES, MAX_SUGGESTIONS = 1000, 3
 """How many names are compared with an unknown one, and how many are suggested."""
@@ -129,7 +122,7 @@ def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
             str(event.fence_token or "-"),
         )
         rows.append((paint_of(event.outcome, command.style), cells))
-    write_table(command, EVENT_HEADER, rows, MIN_WIDTHS, EVENT_HIDEABLE)
+    write_table(command, EVENT_HEADER, rows)
 
 
 def paint_of(word: str, style: Style) -> Paint:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import StringIO
 from itertools import accumulate
@@ -16,10 +16,15 @@ from django.core.management.color import no_style
 Paint: TypeAlias = Callable[[str], str]
 Row: TypeAlias = tuple[Paint, Sequence[str]]
 """A line of a table: its colour, its cells."""
-Table: TypeAlias = Sequence[Sequence[str]]
 
 GAP = "  "
 """The space between two columns."""
+
+MIN_WIDTHS = {"NAME": 8, "HOLDER": 8, "TASK": 6, "METADATA": 8}
+"""The columns whose cells a narrow terminal cuts, and how wide they stay."""
+
+HIDEABLE = ("KIND", "WAITED", "FENCE", "TASK")
+"""The columns that a narrow terminal leaves out, the first one first, if cutting is not enough."""
 
 
 def choose_style(command: BaseCommand, options: dict[str, Any]) -> None:
@@ -90,67 +95,56 @@ def write(command: BaseCommand, text: str, paint: Paint = plain) -> None:
     command.stdout.write(paint(encodable(text, command.stdout)))
 
 
-def write_table(
-    command: BaseCommand,
-    header: Sequence[str],
-    rows: Iterable[Row],
-    least: Mapping[str, int] | None = None,
-    hideable: Sequence[str] = (),
-) -> None:
-    """Write a table whose lines fit the terminal.
-
-    Args:
-        least: The columns whose cells may be cut, and how wide these columns stay.
-        hideable: The columns that are left out, the first one first, if cutting is not enough.
-    """
+def write_table(command: BaseCommand, header: Sequence[str], rows: Iterable[Row]) -> None:
+    """Write a table. On a terminal, its lines fit."""
     heading: Row = command.style.MIGRATE_LABEL, header
     paints, cells = zip(heading, *rows, strict=True)
-    shown: Table = [[encodable(cell, command.stdout) for cell in row] for row in cells]
-    if least and command.stdout.isatty():
-        mark = "…" if encodable("…", command.stdout) == "…" else "..."
-        shown = fitted(shown, get_terminal_size().columns, least, hideable, mark)
-    for paint, line in zip(paints, aligned(shown), strict=True):
+    shown = [[encodable(cell, command.stdout) for cell in row] for row in cells]
+    room = get_terminal_size().columns if command.stdout.isatty() else None
+    mark = "…" if encodable("…", command.stdout) == "…" else "..."
+    for paint, line in zip(paints, table_lines(shown, room, mark), strict=True):
         command.stdout.write(paint(line))
 
 
-def fitted(
-    rows: Table, room: int, least: Mapping[str, int], hideable: Sequence[str], mark: str
-) -> Table:
-    """Return `rows`, whose first is the header, so that their lines fit into `room` columns.
+def table_lines(
+    rows: Sequence[Sequence[str]], room: int | None = None, mark: str = "…"
+) -> Iterator[str]:
+    """Yield the lines of a table with aligned columns.
 
-    An empty TASK column is left out first. Then the longest cells are cut and end with `mark`,
-    and columns are left out if that is not enough.
+    Args:
+        rows: The cells. The first row is the header.
+        room: How many columns of the terminal the lines may take. An empty TASK column is left
+            out first. Then the longest cells are cut, and more columns are left out.
+        mark: The end of a cell that was cut.
     """
     columns = {header: [header, *cells] for header, *cells in zip(*rows, strict=True)}
     widths = {name: max(map(width, cells)) for name, cells in columns.items()}
 
     def excess(widths: Collection[int]) -> int:
-        return sum(widths) + len(GAP) * (len(widths) - 1) - room
+        return sum(widths) + len(GAP) * (len(widths) - 1) - room if room is not None else 0
 
-    if excess(widths.values()) > 0 and set(columns["TASK"][1:]) <= {"-"}:
+    if excess(widths.values()) > 0 and set(columns.get("TASK", ())) == {"TASK", "-"}:
         del widths["TASK"]
-    for name in hideable:
-        if excess([min(wide, least.get(name, wide)) for name, wide in widths.items()]) > 0:
+    for name in HIDEABLE:
+        if excess([min(wide, MIN_WIDTHS.get(name, wide)) for name, wide in widths.items()]) > 0:
             widths.pop(name, None)
     for _ in range(excess(widths.values())):
-        if wide := [name for name in least if widths.get(name, 0) > least[name]]:
+        if wide := [name for name, least in MIN_WIDTHS.items() if widths.get(name, 0) > least]:
             widths[max(wide, key=widths.__getitem__)] -= 1
-    cut_columns = [[cut(cell, widths[name], mark) for cell in columns[name]] for name in widths]
-    return [*zip(*cut_columns, strict=True)]
+    for row in zip(
+        *([padded(c, w, mark) for c in columns[n]] for n, w in widths.items()), strict=True
+    ):
+        yield GAP.join(row).rstrip()
 
 
-def cut(text: str, columns: int, mark: str) -> str:
-    if width(text) <= columns:
-        return text
-    widths = accumulate(map(width, text))
-    return "".join(c for c, w in zip(text, widths, strict=True) if w + len(mark) <= columns) + mark
-
-
-def aligned(rows: Table) -> Iterator[str]:
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        padded = (cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True))
-        yield GAP.join(padded).rstrip()
+def padded(text: str, columns: int, mark: str) -> str:
+    """Return `text` with spaces at its end, or cut."""
+    if (space := columns - width(text)) < 0:
+        ends = accumulate(map(width, text))
+        kept = (c for c, end in zip(text, ends, strict=True) if end + len(mark) <= columns)
+        text = "".join(kept) + mark
+        space = columns - width(text)
+    return text + " " * space
 
 
 def width(text: str) -> int:

@@ -26,16 +26,8 @@ from ..lock_state import LATE, STALE, state_of
 from ..snapshots import LockInfo, Page
 from ..text import error_text, printable, short_duration
 from .arguments import pattern
-from .formatting import (
-    HEADER,
-    HIDEABLE,
-    MIN_WIDTHS,
-    SEVERITIES,
-    lock_cells,
-    short_moment_text,
-    trouble_first,
-)
-from .output import aligned, fitted
+from .formatting import HEADER, SEVERITIES, lock_cells, short_moment_text, trouble_first
+from .output import table_lines
 from .subcommands import release, show
 from .subcommands.watch import LockWatcher, Reading
 
@@ -208,8 +200,7 @@ class WatchApp(App[Exception]):
         """Show the locks, and keep the selection."""
         selected, index = self.selected, self.lock_list.highlighted or 0
         room = self.size.width - 1  # one column is for the scroll bar
-        rows = fitted([HEADER, *map(lock_cells, infos)], room, MIN_WIDTHS, HIDEABLE, "…")
-        header, *lines = aligned(rows)
+        header, *lines = table_lines([HEADER, *map(lock_cells, infos)], room)
         self.header.update(header if lines else "No active locks.")
         self.infos = infos
         self.lock_list.clear_options()

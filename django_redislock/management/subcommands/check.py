@@ -10,7 +10,7 @@ from ...health import Health
 from ...manager import LockManager
 from ...text import printable
 from ..arguments import NOT_DONE, add_format
-from ..output import aligned, tolerate_closed_pipe, write
+from ..output import table_lines, tolerate_closed_pipe, write
 
 HELP = "Check whether locking works, and what could make it fail."
 
@@ -44,7 +44,7 @@ def as_table(health: Health) -> str:
         rows.append((finding.id, finding.status, printable(finding.summary)))
         if finding.remedy:
             rows.append(("", "", f"Remedy: {printable(finding.remedy)}"))
-    return "\n".join(aligned(rows))
+    return "\n".join(table_lines(rows))
 
 
 def as_json(health: Health) -> str:

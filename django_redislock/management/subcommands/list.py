@@ -8,15 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from ...manager import LockManager
 from ..arguments import add_format, add_pattern, limit
-from ..formatting import (
-    HEADER,
-    HIDEABLE,
-    MIN_WIDTHS,
-    lock_cells,
-    lock_facts,
-    trouble_first,
-    write_json,
-)
+from ..formatting import HEADER, lock_cells, lock_facts, trouble_first, write_json
 from ..output import plain, write_table
 
 MAX_ROWS = 1000
@@ -48,7 +40,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if found:
         red = command.style.ERROR
         rows = [(red if info.is_stale else plain, lock_cells(info)) for info in found]
-        write_table(command, HEADER, rows, MIN_WIDTHS, HIDEABLE)
+        write_table(command, HEADER, rows)
         if more := next(read) - len(found):
             command.stdout.write(f"and {more:,} more. Give a PATTERN, or use --format json.")
     else:
