@@ -131,9 +131,8 @@ def table_lines(
     for _ in range(excess(widths.values())):
         if wide := [name for name, least in MIN_WIDTHS.items() if widths.get(name, 0) > least]:
             widths[max(wide, key=widths.__getitem__)] -= 1
-    for row in zip(
-        *([padded(c, w, mark) for c in columns[n]] for n, w in widths.items()), strict=True
-    ):
+    shown = ([padded(cell, wide, mark) for cell in columns[name]] for name, wide in widths.items())
+    for row in zip(*shown, strict=True):
         yield GAP.join(row).rstrip()
 
 
