@@ -127,18 +127,12 @@ class LockedCommand:
         options: dict[str, Any],
         signals: SignalQueue,
     ) -> None:
-        self.command = command
-        self.manager = manager
+        self.command, self.manager, self.options, self.signals = command, manager, options, signals
         self.name: str = options["name"]
-        self.argv: tuple[str, ...] = options["argv"]
-        self.wait: float | None = 0 if options["skip"] else options["wait"]
-        self.grace: float = options["grace"]
-        self.conflict_status: int = options["conflict_exit_code"]
-        # A skipped run that counts as a success is silent, so that cron sends no mail about it.
-        self.is_quiet = self.conflict_status == 0 and options["verbosity"] < 2
-        self.signals = signals
         self.token = uuid.uuid4().hex
-        program = printable(self.argv[0])
+        # A skipped run that counts as a success is silent, so that cron sends no mail about it.
+        self.is_quiet = options["conflict_exit_code"] == 0 and options["verbosity"] < 2
+        program = printable(options["argv"][0])
         if len(program) > MAX_COMMAND_CHARACTERS:
             program = program[: MAX_COMMAND_CHARACTERS - 1] + "…"
         self.lock = manager.lock(
@@ -160,7 +154,7 @@ class LockedCommand:
                 holder = None if self.acquire() else self.holder_text()
             if number := self.signals.wait(0):
                 raise Interrupted(number)
-            status = self.conflict_status if holder else self.run_command()
+            status = self.options["conflict_exit_code"] if holder else self.run_command()
         except BaseException as error:
             # An interrupted acquisition leaves its release to the renewal, which ends with this
             # process. The token is enough to release a waiter or a holder.
@@ -185,7 +179,8 @@ class LockedCommand:
 
         lock_waiting.connect(on_waiting, sender=Mutex)
         try:
-            return self.lock.acquire(self.wait != 0, self.wait or None, token=self.token)
+            wait = 0 if self.options["skip"] else self.options["wait"]
+            return self.lock.acquire(wait != 0, wait or None, token=self.token)
         finally:
             lock_waiting.disconnect(on_waiting, sender=Mutex)
 
@@ -198,14 +193,15 @@ class LockedCommand:
         )
 
     def run_command(self) -> int:
+        argv = self.options["argv"]
         environment = {
             b"REDISLOCK_NAME": self.name.encode(),
             b"REDISLOCK_FENCE_TOKEN": str(self.lock.fence_token).encode(),
         }
         try:
-            child = ChildProcess(self.argv, environment)
+            child = ChildProcess(argv, environment)
         except OSError as error:
-            self.say(f"{printable(self.argv[0])} cannot be started: {error.strerror}")
+            self.say(f"{printable(argv[0])} cannot be started: {error.strerror}")
             return CANNOT_EXECUTE
         try:
             return self.supervise(child)
@@ -216,20 +212,20 @@ class LockedCommand:
     def supervise(self, child: ChildProcess) -> int:
         """Forward signals until the command, and all that must end with it, have ended."""
         is_lost = is_ending = is_killed = False
-        kill_at, forwarded = math.inf, set()
+        grace, kill_at, forwarded = self.options["grace"], math.inf, set()
         while True:
             status = child.status()
             if not is_lost and self.lock.lost:
                 is_lost = is_ending = True
-                kill_at = min(kill_at, time.monotonic() + self.grace)
+                kill_at = min(kill_at, time.monotonic() + grace)
                 child.terminate()
                 self.say(
                     f"{printable(self.name)} was lost: the command got SIGTERM, and will be"
-                    f" killed after {short_duration(self.grace)}"
+                    f" killed after {short_duration(grace)}"
                 )
             if not is_ending and status is not None and status < 0:
                 # A process that a signal killed cannot have ended its children.
-                is_ending, kill_at = True, time.monotonic() + self.grace
+                is_ending, kill_at = True, time.monotonic() + grace
                 if -status not in forwarded:
                     child.terminate()
             if time.monotonic() >= kill_at:
