@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import RLock
 from typing import Any, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary, WeakSet
 
 from django.core.cache import caches
 from django.dispatch import Signal
@@ -113,10 +113,9 @@ def install(
         raise TypeError(f"registry must be a CollectorRegistry, got {registry!r}")
     aliases, labels = _aliases(using), _labels(labels)
     with _installing:
-        reference = _installed.get(registry)
-        found = reference() if reference else None
+        found = next((each for each in _installed if each.registry is registry), None)
         if found is None:
-            _installed[registry] = ref(_Metrics(registry, aliases, labels))
+            _installed.add(_Metrics(registry, aliases, labels))
         elif (found.using, found.labels) != (aliases, labels):
             raise ValueError(
                 f"registry already has the lock metrics, with using={found.using!r} "
@@ -125,7 +124,7 @@ def install(
 
 
 _installing = RLock()
-_installed: "WeakKeyDictionary[CollectorRegistry, ref[_Metrics]]" = WeakKeyDictionary()
+_installed: "WeakSet[_Metrics]" = WeakSet()
 
 
 class Servers(Collector):
@@ -190,6 +189,7 @@ class _Metrics(Servers):
         self, registry: CollectorRegistry, using: Values | None, labels: dict[str, Any]
     ) -> None:
         super().__init__(using)
+        self.registry = registry
         self.labels = labels
         registry.register(self)  # First, because its collect() updates the gauges.
 
@@ -329,7 +329,7 @@ def _labels(labels: object) -> dict[str, Callable[[str], object]]:
 
 
 def _forget() -> None:
-    for metrics in [found for each in _installed.values() if (found := each())]:
+    for metrics in list(_installed):
         metrics.forget()
 
 

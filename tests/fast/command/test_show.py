@@ -35,7 +35,8 @@ def test_show_of_a_renewed_lock(hold):
     assert lock.token not in done.stdout
 
 
-def test_show_says_that_a_renewal_is_overdue(redis_server, hold):
+def test_show_says_in_english_that_a_renewal_is_overdue(redis_server, hold, settings):
+    settings.LANGUAGE_CODE = "de"
     for name, seconds in (("late", 35), ("stuck", 60)):
         hold(name, timeout=90)
         postpone(redis_server, name, seconds=seconds)
@@ -182,17 +183,6 @@ def test_the_next_step_spares_holders_that_may_be_running(redis_server, nothing_
             assert alive.owned()
 
     assert "Some renewals are overdue. 1 of 2 holders has not renewed its lease" in shown
-
-
-def test_show_is_in_english_whatever_the_project_speaks(hold, redis_server, settings):
-    settings.LANGUAGE_CODE = "de"
-    hold("stuck", timeout=90)
-    english = call("show", "stuck")
-    postpone(redis_server, "stuck", seconds=60)
-
-    assert "In use: releasing is not safe." in english
-    assert "Renewal overdue for " in call("show", "stuck")
-    assert re.search("^stuck +stale ", call("list"), re.M)
 
 
 def test_unknown_name_suggests_similar_ones(empty_history, hold):
