@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from django_redislock import LockNotOwnedError, locks
-from tests.commands import Done, call, run
+from tests.commands import Done, call, call_on_terminal, run
 from tests.lock_tools import start, waiting
 from tests.pages import acquired_before, postpone
 
@@ -88,11 +88,14 @@ def test_show_has_all_holders_and_the_queue_in_its_order(nothing_left_behind):
         second = start(acquire_and_release, locks.semaphore("export", 2, weight=2))
         waiting(locks, "export", 2)
         text, known = call("show", "export"), facts("show", "export")
+        on_terminal = call_on_terminal("show", "export", columns=60)
 
     assert (first.result(60), second.result(60)) == (True, True)
     assert "export (semaphore) is held by 2 holders, for " in text
     assert "2 waiters, the longest for " in text
     assert text.count("  weight    1 of 2") == 2
+    table = on_terminal.partition("\nWAITS FOR")[2].splitlines()
+    assert max(map(len, table[1:3])) <= 60
     assert [waiter["weight"] for waiter in known["queue"]] == [1, 2]
     assert known["queue"][0]["metadata"] == {"n": 2}
     assert len(known["holders"]) == known["waiters"] == 2
