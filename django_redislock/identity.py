@@ -247,15 +247,14 @@ def read_info(text: str) -> HolderPayload:
     except (ValueError, RecursionError):
         found = None
     record: dict[str, Any] = found if isinstance(found, dict) else {}
-    fields: dict[str, Any] = {
-        name: record[name]
-        for name, kind in _HOLDER_FIELDS.items()
-        if type(record.get(name)) is kind
-    }
+    fields: dict[str, Any] = {}
+    for name, kind in _HOLDER_FIELDS.items():
+        if type(record.get(name)) is kind:
+            fields[name] = record[name]
     metadata, on_conflict = record.get("metadata"), record.get("on_conflict")
     return HolderPayload(
         Holder(**fields),
-        metadata if isinstance(metadata, dict) and not is_deep(metadata) else {},
+        metadata if metadata and isinstance(metadata, dict) and not is_deep(metadata) else {},
         record.get("renewed") is True,
         on_conflict if isinstance(on_conflict, str) else "",
         record.get("renewed") == "later",

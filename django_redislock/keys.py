@@ -51,13 +51,15 @@ class Keys:
     of: Callable[[str], LockKeys] = field(init=False, repr=False, compare=False)
     """Return the keys of a lock, which are cached."""
 
+    inspect: Callable[[int], tuple[str, str, str, str]] = field(
+        init=False, repr=False, compare=False
+    )
+    """Return the index of a bucket, and the prefixes of its lock, waiting and history keys, which
+    are cached."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "of", partial(_keys_of, self.prefix, self.has_nodes))
-
-    def inspect(self, bucket: int) -> tuple[str, str, str, str]:
-        """Return the index, and the prefixes of the lock, waiting and history keys."""
-        base = _base(self.prefix, bucket)
-        return f"{base}index", f"{base}lock:", f"{base}waiting:", f"{base}history:"
+        object.__setattr__(self, "inspect", partial(_bucket_keys, self.prefix))
 
     def history(self, bucket: int) -> tuple[str, str, str]:
         """Return the index, and the prefixes of the lock and history keys."""
@@ -65,13 +67,18 @@ class Keys:
         return index, lock, history
 
 
-@lru_cache(maxsize=256)
 def _base(prefix: str, bucket: int) -> str:
     before, braces, after = prefix.partition("{}")
     if braces and "{" not in before:
         # If the first braces of a key are empty, a Cluster hashes the entire key.
         prefix = f"{before}{{{bucket}}}{after}"
     return f"{prefix}:{{{bucket}}}:"
+
+
+@lru_cache(maxsize=256)
+def _bucket_keys(prefix: str, bucket: int) -> tuple[str, str, str, str]:
+    base = _base(prefix, bucket)
+    return f"{base}index", f"{base}lock:", f"{base}waiting:", f"{base}history:"
 
 
 @lru_cache(maxsize=256)

@@ -5,20 +5,17 @@ The admin, the terminal, the JSON output, the metrics and the docs all use these
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.utils.dateparse import parse_datetime
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from .snapshots import STALE_AFTER, Holder, Holding, LockInfo
 from .text import age
-
-if TYPE_CHECKING:  # An installed app does not import it.
-    from .snapshots import Holder, Holding, LockInfo
 
 RENEWAL_DUE_FRACTION = 1 / 3
 """The part of a lease after which its renewal is due."""
@@ -121,11 +118,13 @@ def state_of_holding(holding: Holding) -> LockState:
     """Return the state of one hold."""
     if not holding.timeout:
         return COOLDOWN
-    if is_overdue(holding):
-        return STALE if holding.is_stale else LATE
-    if holding.renewed:
-        return HELD
-    return QUEUED if is_queued(holding) else UNRENEWED
+    if not holding.renewed:
+        return QUEUED if is_queued(holding) else UNRENEWED
+    seconds = holding.since_renewal
+    if seconds > holding.timeout * STALE_AFTER:
+        return STALE
+    grace = max(RENEWAL_GRACE_SECONDS, holding.timeout * RENEWAL_GRACE_FRACTION)
+    return LATE if seconds > holding.timeout * RENEWAL_DUE_FRACTION + grace else HELD
 
 
 def primary_holder(info: LockInfo) -> Holding | None:
@@ -134,17 +133,12 @@ def primary_holder(info: LockInfo) -> Holding | None:
     It is the first stale holder, or else the first holder whose renewal is overdue, or else the
     first holder that has not released the lock.
     """
-    if len(info.holders) < 2:
-        return info.first
+    if len(info.holders) == 1:
+        return info.holders[0]
     stale = (each for each in info.holders if each.is_stale)
     overdue = (each for each in info.holders if is_overdue(each))
     held = (each for each in info.holders if each.timeout)
     return next(stale, next(overdue, next(held, info.first)))
-
-
-def longest_lease(holdings: Iterable[Holding]) -> float:
-    """Return when the last lease expires, in seconds since 1970 by the clock of Redis, or 0."""
-    return max((each.expires_at.timestamp() for each in holdings), default=0.0)
 
 
 # Renewal
@@ -162,10 +156,7 @@ def overdue_for(holding: Holding) -> float:
 
 def is_overdue(holding: Holding) -> bool:
     """Return whether a renewal is overdue. A holder that is stale is overdue, too."""
-    if not holding.renewed or not holding.timeout:
-        return False
-    grace = max(RENEWAL_GRACE_SECONDS, holding.timeout * RENEWAL_GRACE_FRACTION)
-    return holding.is_stale or overdue_for(holding) > grace
+    return state_of_holding(holding) in (STALE, LATE)
 
 
 def was_extended(holding: Holding) -> bool:

@@ -1,7 +1,6 @@
 """The lock manager: creates, lists, inspects and releases the locks of one cache alias."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar, Unpack
 
@@ -76,16 +75,18 @@ class LockManager:
         Several aliases with the same keys in the same database count as one. This method does not
         connect to Redis.
         """
-        found = {self._identity(): self}
-        for alias in caches.settings:
-            with suppress(ImproperlyConfigured):
-                other = self.using(alias)
-                found.setdefault(other._identity(), other)
+        found: dict[tuple[object, str], LockManager] = {}
+        for alias in dict.fromkeys((self._alias or conf.cache, *caches.settings)):
+            try:
+                server = servers[alias]
+            except ImproperlyConfigured:
+                if not found:
+                    raise
+                continue
+            identity = server.database or alias, server.keys.prefix
+            if identity not in found:
+                found[identity] = type(self)(alias) if found else self
         return tuple(found.values())
-
-    def _identity(self) -> tuple[object, str]:
-        server = self._server()
-        return server.database or self.alias, server.keys.prefix
 
     def lock(self, name: str, **options: Unpack[Options]) -> Mutex:
         """Create a mutex: a lock with at most one holder.

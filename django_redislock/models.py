@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from django.db import models
-from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
 from .conf import conf
-from .lock_state import HANDOVER, LockState, primary_holder, state_of_holding
+from .lock_state import HANDOVER, LATE, SEVERITY, LockState, primary_holder, state_of_holding
 from .text import printable
 
 if TYPE_CHECKING:
@@ -31,10 +32,25 @@ class ActiveLock(models.Model):
     objects = NoRowsManager()
 
     info: LockInfo
-    """The snapshot. Only instances that `of()` creates have it."""
+    """The snapshot. A free lock has none, and no state."""
+
+    primary: Holding | None
+    """The holder that a line about the lock shows."""
+
+    state: LockState
+    """The state of that holder."""
+
+    expires_at: datetime
+    """When its last lease expires."""
+
+    urgency: tuple[int, int, datetime, str]
+    """A sort key: overdue renewals first, then the locks with the most waiters."""
 
     using: str = ""
-    """The cache alias. Empty means ``REDISLOCK_CACHE``."""
+    """The cache alias."""
+
+    elsewhere: str = ""
+    """The cache alias, or an empty string for ``REDISLOCK_CACHE``: the ``using`` of a URL."""
 
     shares: tuple[ActiveLock, ...] = ()
     """The same quorum lock on its other servers."""
@@ -50,24 +66,18 @@ class ActiveLock(models.Model):
     def __str__(self) -> str:
         return printable(self.name)
 
-    @cached_property
-    def elsewhere(self) -> str:
-        """The cache alias, or an empty string for ``REDISLOCK_CACHE``: the ``using`` of a URL."""
-        return "" if self.using == conf.cache else self.using
-
-    @cached_property
-    def primary(self) -> Holding | None:
-        """The holder that a line about the lock shows."""
-        return primary_holder(self.info)
-
-    @cached_property
-    def state(self) -> LockState:
-        """The state of that holder."""
-        return state_of_holding(self.primary) if self.primary else HANDOVER
-
     @classmethod
-    def of(cls, info: LockInfo, using: str = "") -> ActiveLock:
-        lock = cls(name=info.name)
-        lock.info = info
+    def of(cls, name: str, using: str, info: LockInfo | None) -> ActiveLock:
+        """Return a lock. Without `info`, it is free."""
+        lock = cls(name=name)
         lock.using = using
+        lock.elsewhere = "" if using == conf.cache else using
+        if info:
+            lock.info = info
+            lock.primary = primary_holder(info)
+            lock.state = state_of_holding(lock.primary) if lock.primary else HANDOVER
+            ends = map(attrgetter("expires_at"), info.holders)
+            lock.expires_at = max(ends, default=datetime.min.replace(tzinfo=UTC))
+            rank = min(SEVERITY[lock.state.code], SEVERITY[LATE.code] + 1)
+            lock.urgency = rank, -info.waiters, lock.expires_at, name
         return lock

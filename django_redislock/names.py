@@ -1,6 +1,7 @@
 """Lock names: validation, patterns, and templates that use the arguments of a call."""
 
 import hashlib
+import math
 import re
 import reprlib
 import string
@@ -35,7 +36,7 @@ def check_names(names: object) -> list[str]:
     return [check_name(name, "each name in names") for name in names]
 
 
-def check_name(name: object, argument: str = "name") -> str:
+def check_name(name: object, argument: str = "name", max_bytes: float = MAX_NAME_BYTES) -> str:
     """Return a lock name as a plain str.
 
     A name has 1 to 512 bytes in UTF-8 and no control characters.
@@ -43,32 +44,29 @@ def check_name(name: object, argument: str = "name") -> str:
     Args:
         name: The name.
         argument: The argument's name, for the message of an exception.
+        max_bytes: The maximum length in UTF-8. A template of a name can be longer.
 
     Raises:
         TypeError: The name is not a str.
         ValueError: The name is empty or too long, or has control characters.
     """
-    text = _check_text(name, argument)
-    if len(text) > MAX_NAME_BYTES or len(text.encode()) > MAX_NAME_BYTES:
+    if not isinstance(name, str):
+        kind = type(name).__name__
+        raise TypeError(f"{argument} must be a str, not {short_repr(name)} ({kind})")
+    if not name:
+        raise ValueError(f"{argument} must not be empty, got {name!r}")
+    if found := _UNPRINTABLE.search(name):
         raise ValueError(
-            f"{argument} must be at most {MAX_NAME_BYTES} bytes in UTF-8, "
+            f"{argument} must not contain control characters, got {found.group()!r}"
+            f" in {short_repr(name)}"
+        )
+    text = str.__str__(name)
+    if len(text) > max_bytes or len(text.encode()) > max_bytes:
+        raise ValueError(
+            f"{argument} must be at most {max_bytes} bytes in UTF-8, "
             f"got {len(text.encode())}: {short_repr(text)}"
         )
     return text
-
-
-def _check_text(text: object, argument: str) -> str:
-    if not isinstance(text, str):
-        kind = type(text).__name__
-        raise TypeError(f"{argument} must be a str, not {short_repr(text)} ({kind})")
-    if not text:
-        raise ValueError(f"{argument} must not be empty, got {text!r}")
-    if found := _UNPRINTABLE.search(text):
-        raise ValueError(
-            f"{argument} must not contain control characters, got {found.group()!r}"
-            f" in {short_repr(text)}"
-        )
-    return str.__str__(text)
 
 
 def could_match(pattern: str) -> bool:
@@ -141,7 +139,7 @@ class Template:
     """
 
     def __init__(self, text: str, signature: Signature, argument: str = "name") -> None:
-        self.text = _check_text(text, argument)
+        self.text = check_name(text, argument, max_bytes=math.inf)
         self.argument = argument
         self._signature = signature
         self._parameters = signature.parameters

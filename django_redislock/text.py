@@ -74,7 +74,8 @@ def parse_duration(text: str) -> float:
 
 def age(holding: "Holding") -> float:
     """Return the seconds of the hold at the time of the snapshot, by the clock of Redis."""
-    return max((read_at(holding) - holding.acquired_at).total_seconds(), 0.0)
+    lease = holding.expires_at - holding.acquired_at
+    return max(lease.total_seconds() - holding.ttl, 0.0)
 
 
 def read_at(holding: "Holding") -> datetime:

@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_redislock import locks
-from django_redislock.admin.addresses import quote_name
+from django_redislock.admin.addresses import page_address
 from django_redislock.engine import transport
 
 LIST = "/admin/django_redislock/activelock/"
@@ -36,7 +36,7 @@ def user_with(*codenames: str) -> Client:
 
 
 def lock_page(client: Client, name: str, **query: str):
-    return client.get(f"{LIST}{quote_name(name)}/change/", query)
+    return client.get(page_address("change", "admin", name), query)
 
 
 def text_of(response) -> str:

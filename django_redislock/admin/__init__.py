@@ -6,6 +6,8 @@ for users, permissions and the log of admin actions.
 
 from __future__ import annotations
 
+import inspect
+import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -26,11 +28,8 @@ from django.forms import Media, Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext as djangos  # its own texts: not for our catalogs
 from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
@@ -45,10 +44,10 @@ from ..text import error_text, printable
 from . import columns, dashboard, filters, lock_page, timeline
 from .addresses import URL_PREFIX, page_address, query_string, unquote_name, using_of
 from .aliases import aliases_of
-from .changelist import LockChangeList, LockPaginator, permission_test
+from .changelist import LockChangeList, LockPaginator
 from .queryset import LockQuerySet, LockTest
 from .rows import Link
-from .shown_holders import HolderCheck, ShownHolder, check_holders, lock_row, shown_holders
+from .shown_holders import HolderCheck, ShownHolder, check_holders, shown_holders
 from .tasks import can_be_revoked, result_links, revoke
 from .wording import (
     LOG_DONE,
@@ -110,7 +109,9 @@ def plain_when_redis_is_away(view: View) -> View:
 
 @admin.register(ActiveLock)
 class ActiveLockAdmin(BaseAdmin):
-    list_display = (columns.name, *columns.CHOICES)
+    list_display = (columns.NAME, *columns.CHOICES)
+    sortable_by = list_display  # type: ignore[assignment]  # no second call for the columns
+    action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
     list_filter = filters.ALL
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("name",)
@@ -171,17 +172,23 @@ class ActiveLockAdmin(BaseAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: Any, search_term: str
     ) -> tuple[Any, bool]:
-        return queryset.search(search_term), False
+        if not isinstance(queryset, LockQuerySet):
+            raise self._wrong_queryset(queryset)
+        term = search_term.strip()
+        return queryset.search(term) if term else queryset, False
 
     def view_test(self, request: HttpRequest) -> LockTest | None:
         """Return the test of whether the user may see a lock, or None if the user may see all."""
         queryset = self.get_queryset(request)
         if not isinstance(queryset, LockQuerySet):
-            raise ImproperlyConfigured(
-                f"{type(self).__name__}.get_queryset() must return super().get_queryset(request),"
-                f" narrowed by filter(), exclude() or none(), not {type(queryset).__name__}."
-            )
+            raise self._wrong_queryset(queryset)
         return queryset.matches if queryset.restrictions else None
+
+    def _wrong_queryset(self, queryset: Any) -> ImproperlyConfigured:
+        return ImproperlyConfigured(
+            f"{type(self).__name__}.get_queryset() must return super().get_queryset(request),"
+            f" narrowed by filter(), exclude() or none(), not {type(queryset).__name__}."
+        )
 
     def _release_test(self, request: HttpRequest) -> LockTest | None:
         """Return the test of whether the user may release a lock, or None if the user may release
@@ -199,53 +206,34 @@ class ActiveLockAdmin(BaseAdmin):
         return LockChangeList
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        return [columns.name, *columns.shown(request)]
+        """Return the columns that the user has chosen for the session."""
+        names = request.session.get(columns.SESSION_KEY)
+        if not isinstance(names, list):
+            names = columns.FIRST_SHOWN
+        known = columns.CHOICES if len(aliases_of(request)) > 1 else columns.CHOICES[:-1]
+        return [columns.NAME, *[each for each in known if each.__name__ in names]]
 
     @plain_when_redis_is_away
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if request.method == "POST":
             self._require_release(request)
         elif columns.PARAMETER in request.GET:
-            return self._keep_columns(request)
-        self.view_test(request)  # raises an error if a subclass returns another query set
-        return super().changelist_view(
-            request, self._list_context(request) | (extra_context or {})
-        )
-
-    def _keep_columns(self, request: HttpRequest) -> HttpResponse:
-        columns.keep(request, request.GET.getlist(columns.PARAMETER))
-        rest = request.GET.copy()
-        for name in (columns.PARAMETER, ORDER_VAR):  # an order counts the columns by place
-            rest.pop(name, None)
-        return HttpResponseRedirect(self._list_url(rest))
-
-    def _list_context(self, request: HttpRequest) -> dict[str, Any]:
-        return {
+            names, known = request.GET.getlist(columns.PARAMETER), columns.CHOICES
+            chosen = [each.__name__ for each in known if each.__name__ in names]
+            request.session[columns.SESSION_KEY] = chosen
+            rest = request.GET.copy()
+            for name in (columns.PARAMETER, ORDER_VAR):  # an order counts the columns by place
+                rest.pop(name, None)
+            return HttpResponseRedirect(self._list_url(rest))
+        context = {
             "title": capfirst(self.opts.verbose_name_plural),
             # Django's actions.js knows only the rows that the page began with.
             "media": Media(css={"all": STYLES}) + REFRESH,
-            "columns": columns.form(request),
             "column_parameter": columns.PARAMETER,
             "refresh_choices": REFRESH_SECONDS,
             "may_release": self.has_release_permission(request),
-            "release_url": self._address("release"),
-            "list_query": query_string(request.GET),
-            "dashboard_url": self._address("dashboard"),
         }
-
-    @admin.display(description=SafeString('<input type="checkbox" id="action-toggle">'))
-    def action_checkbox(self, lock: ActiveLock) -> SafeString:
-        """Return a checkbox with the tokens of the holders on the page. Empty without a holder."""
-        if not lock.info.holders:
-            return SafeString()
-        return format_html(
-            '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
-            ACTION_CHECKBOX_NAME,
-            ShownHolder.dump(shown_holders(lock)),
-            djangos("Select this object for an action - {}").format(
-                f"{lock} ({printable(lock.using)})" if lock.elsewhere else lock
-            ),
-        )
+        return super().changelist_view(request, context | (extra_context or {}))
 
     # One lock
 
@@ -258,7 +246,7 @@ class ActiveLockAdmin(BaseAdmin):
             name = check_name(object_id)
         except ValueError as error:  # not every database accepts a text that cannot be a name
             raise Http404 from error
-        lock = lock_row(name, None, _manager_of(request))
+        lock = ActiveLock.of(name, _manager_of(request).alias, None)
         return lock if self.get_queryset(request).matches(lock) else None
 
     @plain_when_redis_is_away
@@ -277,7 +265,9 @@ class ActiveLockAdmin(BaseAdmin):
         except ValueError:  # the address contains an invalid name
             seen = None
         may_view = self.view_test(request)
-        if may_view and not may_view(lock_row(name, seen.info if seen else None, manager)):
+        if may_view and not may_view(
+            ActiveLock.of(name, manager.alias, seen.info if seen else None)
+        ):
             raise PermissionDenied
         if seen is None or seen.is_unknown:
             self._warn(request, [alias_away_text(*each) for each in away])
@@ -296,7 +286,7 @@ class ActiveLockAdmin(BaseAdmin):
     ) -> dict[str, Any]:
         link = self._link(request, seen.task_ids)
         queue, past = lock_page.queue_rows(seen, link), lock_page.past_rows(seen, link)
-        row = self._with_shares(request, lock_row(seen.name, seen.info, manager))
+        row = self._with_shares(request, ActiveLock.of(seen.name, manager.alias, seen.info))
         holders = shown_holders(row) if seen.info else []
         may_release = self.has_release_permission(request)
         if test := self._release_test(request):
@@ -304,7 +294,7 @@ class ActiveLockAdmin(BaseAdmin):
         cards = lock_page.cards(seen, link)
         for card, holder, holding in zip(cards, holders, seen.holders, strict=False):
             if may_release and can_be_revoked(holding.holder.task_id):
-                card.revoke = ShownHolder.dump([holder])  # the form data that revokes the task
+                card.revoke = json.dumps([holder])  # the form data that revokes the task
         return {
             "title": printable(seen.name),
             "original": row,
@@ -312,7 +302,7 @@ class ActiveLockAdmin(BaseAdmin):
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
             "media": self.media + PAGES,
-            "alias": columns.using(row) if len(locks.everywhere()) > 1 else "",
+            "alias": columns.cells(row).using if len(locks.everywhere()) > 1 else "",
             "lock": seen.info,
             "state": lock_page.state_text(seen),
             "verdict": advice(seen.info, partial(timeline.clock, now=seen.now)),
@@ -327,7 +317,7 @@ class ActiveLockAdmin(BaseAdmin):
             "keeps_history": conf.history,
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
             "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
-            "seen": ShownHolder.dump(holders),
+            "seen": json.dumps(holders),
             "may_release": may_release and seen.holders,
         }
 
@@ -338,12 +328,12 @@ class ActiveLockAdmin(BaseAdmin):
         if holding is None:
             return row
         for alias in aliases_of(request):
-            if alias.error or not alias.is_used or alias.name == row.using:
+            if alias.error or alias.name == row.using:
                 continue
             with suppress(RedisError, ImproperlyConfigured):
                 share = alias.manager.get(row.name)
                 if share and any(each.token == holding.token for each in share.holders):
-                    row.shares += (ActiveLock.of(share, using=alias.name),)
+                    row.shares += (ActiveLock.of(row.name, alias.name, share),)
         return row
 
     def _has_log(self, name: str) -> bool:
@@ -373,7 +363,8 @@ class ActiveLockAdmin(BaseAdmin):
         if may_view := self.view_test(request):
             infos = {info.name: info for info in activity.infos}
             activity = dashboard.restricted(
-                activity, lambda name: may_view(lock_row(name, infos.get(name), manager))
+                activity,
+                lambda name: may_view(ActiveLock.of(name, manager.alias, infos.get(name))),
             )
         return self._page(request, "dashboard", **self._dashboard(request, activity, manager))
 
@@ -427,8 +418,8 @@ class ActiveLockAdmin(BaseAdmin):
     def _lock_address(self, using: str, name: str) -> str:
         return self._address("change", name, using=using)
 
-    def _address(self, page: str, *names: str, **query: str | int) -> str:
-        return page_address(page, self.admin_site.name, *names, **query)
+    def _address(self, page: str, name: str = "", **query: str | int) -> str:
+        return page_address(page, self.admin_site.name, name, **query)
 
     # Release
 
@@ -499,7 +490,7 @@ class ActiveLockAdmin(BaseAdmin):
             "shown_count": int(shown_count)
             if shown_count.isdecimal() and len(shown_count) < 10
             else matching,
-            "notes": shown.notes if locks_found.is_filtered else shown.unreachable_notes,
+            "notes": locks_found.notes if locks_found.is_filtered else locks_found.unreachable,
         }
         # Each of those that were not asked for has one holder at least.
         return self._ask(request, seen, more=max(matching - len(found), 0), **context)
@@ -531,7 +522,7 @@ class ActiveLockAdmin(BaseAdmin):
             notes=notes,
             learnt=learnt_text(holding for _seen, holding in held),
             part_of=len(check.held) + more if more or len(check.held) > len(held) else None,
-            seen=ShownHolder.dump(each for each, _holding in held),
+            seen=json.dumps([each for each, _holding in held]),
             query_string=query_string(request.GET),
             **context,
         )
@@ -640,7 +631,7 @@ class ActiveLockAdmin(BaseAdmin):
             title=_("Revoke task"),
             row=confirmation_rows(check.held)[0],
             terminate=not is_queued(holding),
-            seen=ShownHolder.dump([seen]),
+            seen=json.dumps([seen]),
             lock_url=self._lock_address(seen.using, seen.name),
             revoke_url=self._address("revoke"),
         )
@@ -722,6 +713,18 @@ class ActiveLockAdmin(BaseAdmin):
     def _list_url(self, query: QueryDict | None = None) -> str:
         """Return the address of the list with its filters and its order."""
         return self._address("changelist") + query_string(query)
+
+
+def permission_test(method: Callable[..., bool], request: HttpRequest) -> LockTest:
+    """Return the test of a permission method of the admin for one lock.
+
+    If a subclass has written the method without the argument `obj`, it decides for all locks.
+    """
+    try:
+        inspect.signature(method).bind(request, None)
+    except TypeError:
+        return lambda lock: method(request)
+    return lambda lock: method(request, lock)
 
 
 def _look_everywhere(

@@ -12,23 +12,26 @@ from ..manager import LockManager, locks
 URL_PREFIX = "django_redislock_activelock_"
 
 
-def quote_name(name: str) -> str:
-    """Return `name` as part of a URL. A browser would resolve a part of dots alone."""
-    return quote(name) if name.strip(".") else name.replace(".", "_2E")
+def page_address(page: str, site: str, name: str = "", /, **query: str | int) -> str:
+    """Return the address of a page.
+
+    Args:
+        page: The page, such as ``"change"``.
+        site: The name of the admin site.
+        name: The name of the lock, if the page is of one lock.
+        query: The parts of the query. Empty ones are left out.
+    """
+    # A browser would resolve a part of dots alone.
+    quoted = quote(name) if name.strip(".") else name.replace(".", "_2E")
+    args = [quoted] if name else []
+    address = reverse(f"admin:{URL_PREFIX}{page}", args=args, current_app=site)
+    parts = [*filter(itemgetter(1), query.items())]
+    return f"{address}?{urlencode(parts)}" if parts else address
 
 
 def unquote_name(text: str) -> str:
-    # `quote` writes an underscore as _5F, so this one is always from `quote_name`.
+    # `quote` writes an underscore as _5F, so this one is always from `page_address`.
     return unquote(text.replace("_2E", "."))
-
-
-def page_address(page: str, site: str, *names: str, **query: str | int) -> str:
-    """Return the address of a page of the admin site of that name; empty parts of the query are
-    left out."""
-    view = f"admin:{URL_PREFIX}{page}"
-    address = reverse(view, args=[*map(quote_name, names)], current_app=site)
-    parts = [*filter(itemgetter(1), query.items())]
-    return f"{address}?{urlencode(parts)}" if parts else address
 
 
 def query_string(query: QueryDict | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from operator import attrgetter
 
 from django.http import HttpRequest
 from redis.exceptions import TimeoutError
@@ -24,15 +23,15 @@ class Alias:
 
     manager: LockManager
 
-    is_used: bool = True
-    """Whether it has locks now, or had some. Also true if it did not answer."""
-
-    error: Exception | None = None
+    error: BaseException | None = None
     """The error if it did not answer."""
 
 
 def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
-    """Return all cache aliases that can store locks, found once per request.
+    """Return the cache aliases that have or had locks, found once per request.
+
+    ``REDISLOCK_CACHE`` comes first. It, an alias that does not answer, and the alias that the
+    address names are included in any case.
 
     Several are asked in parallel, so one server that does not respond delays a page by a second
     only. One alias is not asked.
@@ -40,28 +39,25 @@ def aliases_of(request: HttpRequest) -> tuple[Alias, ...]:
     found: tuple[Alias, ...] | None = getattr(request, "redislock_aliases", None)
     if found is None:
         managers = locks.everywhere()
-        found = (Alias(managers[0].alias, managers[0]),) if len(managers) == 1 else _ask(managers)
+        if len(managers) == 1:
+            found = (Alias(conf.cache, managers[0]),)
+        else:
+            found = _ask(managers, request.GET.get("using"))
         request.redislock_aliases = found  # type: ignore[attr-defined]
     return found
 
 
-def used_aliases(request: HttpRequest) -> tuple[Alias, ...]:
-    """Return the aliases that have or had locks, and ``REDISLOCK_CACHE``."""
-    first, *others = aliases_of(request)
-    return (first, *filter(attrgetter("is_used"), others))
-
-
-def _ask(managers: tuple[LockManager, ...]) -> tuple[Alias, ...]:
+def _ask(managers: tuple[LockManager, ...], using: str | None) -> tuple[Alias, ...]:
     executor = ThreadPoolExecutor(len(managers), thread_name_prefix="redislock-admin")
     answers = [executor.submit(_has_locks, manager) for manager in managers]
     executor.shutdown(wait=False)
     wait(answers, TIMEOUT_SECONDS)
     late = TimeoutError(f"No response within {TIMEOUT_SECONDS:g} s")
-    found = []
+    found: list[Alias] = []
     for manager, answer in zip(managers, answers, strict=True):
         error = answer.exception() if answer.done() else late
-        is_used = bool(error) or answer.result()
-        found.append(Alias(manager.alias, manager, is_used, error))  # type: ignore[arg-type]
+        if error or not found or manager.alias == using or answer.result():
+            found.append(Alias(manager.alias, manager, error))
     return tuple(found)
 
 

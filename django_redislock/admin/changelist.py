@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
+from django.http import HttpRequest
 
-from ..models import ActiveLock
 from .addresses import page_address
+from .columns import cells
 from .queryset import LockQuerySet
-from .wording import alias_away_text, part_text
 
 if TYPE_CHECKING:
     BasePaginator = Paginator[Any]
@@ -40,18 +38,21 @@ class LockChangeList(ChangeList):
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
         # Without this, an address could have a lookup with a regular expression evaluated.
         found = super().get_filters_params(params)
-        names = map(attrgetter("parameter_name"), self.list_filter)
-        return {name: found[name] for name in names if name in found}
+        known = map(attrgetter("parameter_name"), self.list_filter)
+        for name in found.keys() - set(known):
+            del found[name]
+        return found
 
-    @property
-    def unreachable_notes(self) -> list[str]:
-        return [alias_away_text(*each) for each in self.queryset.unreachable]
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences that say which locks are missing in the list, and why."""
-        part = [part_text(self.queryset)] if self.queryset.is_partial else []
-        return self.unreachable_notes + part
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.notes = self.queryset.notes
+        self.filters = {}
+        for spec in self.filter_specs:
+            self.filters[spec.parameter_name] = spec
+        # The page has the states above the list.
+        self.states = self.filters["state"].choices(self) if "state" in self.filters else ()
+        for row in self.result_list:
+            row.cells = cells(row)
 
     @property
     def active_filters(self) -> str:
@@ -64,29 +65,6 @@ class LockChangeList(ChangeList):
             if choice["selected"]
         )
 
-    @property
-    def state_choices(self) -> list[Any]:
-        """The choices of the filter of states, except for states that no lock is in."""
-        return [
-            choice
-            for spec in self.filter_specs
-            if spec.parameter_name == "state"
-            for choice in spec.choices(self)
-            if choice["selected"] or choice.get("count") != 0
-        ]
-
     def url_for_result(self, result: Any) -> str:
         site = self.model_admin.admin_site.name
         return page_address("change", site, result.name, using=result.elsewhere)
-
-
-def permission_test(method: Callable[..., bool], request: Any) -> Callable[[ActiveLock], bool]:
-    """Return the test of a permission method of the admin for one lock.
-
-    If a subclass has written the method without the argument `obj`, it decides for all locks.
-    """
-    try:
-        inspect.signature(method).bind(request, None)
-    except TypeError:
-        return lambda lock: method(request)
-    return lambda lock: method(request, lock)

@@ -1,23 +1,30 @@
-"""The columns of the list: their content, and which of them a user has chosen."""
+"""The columns of the list: their cells, their order, and which of them a user has chosen."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
-from django.contrib import admin
-from django.http import HttpRequest
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext as djangos  # its own texts: not for our catalogs
 from django.utils.translation import gettext_lazy as _
 
-from ..lock_state import HELD, LATE, STALE
+from ..lock_state import HELD, LATE, SEVERITY, STALE
 from ..models import ActiveLock
-from ..text import age as age_of
-from ..text import holder_text, printable, short_duration, task_text
-from .aliases import used_aliases
+from ..snapshots import Holder, Holding
+from ..text import age, holder_text, printable, short_duration, task_text
+from .shown_holders import shown_holders
+
+Column = Callable[[ActiveLock], Any]
 
 PARAMETER = "columns"
 SESSION_KEY = "redislock_columns"
@@ -30,58 +37,78 @@ SHORT_ID = 8
 
 WORD_ENDS = re.compile(r"(?<=[._])")
 
-Column = Callable[[ActiveLock], Any]
 
+def cells(row: ActiveLock) -> SimpleNamespace:
+    """Return the contents of all columns, and a checkbox that names the holders on the page.
 
-@admin.display(description=_("name"), ordering="name")
-def name(row: ActiveLock) -> Any:
-    text = printable(row.name)
-    if len(text) <= LONG_NAME:
-        return format_html("{}", text)  # of what is not safe Django strips the spaces
-    return format_html('<span class="redislock-long" title="{}">{}</span>', text, text)
-
-
-@admin.display(description=pgettext_lazy("of a lock", "kind"), ordering="kind")
-def kind(row: ActiveLock) -> str:
-    return printable(row.info.kind)
-
-
-@admin.display(description=pgettext_lazy("of a lock", "state"), ordering="state")
-def state(row: ActiveLock) -> str:
-    found, holding, renewed = row.state, row.primary, ""
-    if holding and found in (HELD, LATE, STALE):
-        before, after = gettext("renewed %(time)s ago").split("%(time)s")
-        counted = _counted(holding.since_renewal)
-        renewed = format_html(
-            ' <span class="redislock-renewed">{}{}{}</span>', before, counted, after
-        )
-    return format_html(
-        '<span class="redislock-state is-{}" title="{}">'
-        '<span aria-hidden="true">{}</span> {}</span>{}',
-        found.code,
-        found.meaning,
-        found.mark,
-        found.label,
-        renewed,
+    The script of the page counts the numbers in `data-age` up, and those in `data-left` down.
+    """
+    holding, state, name = row.primary, row.state, printable(row.name)
+    found = SimpleNamespace(
+        checkbox="",
+        name=format_html("{}", name),  # Django strips the spaces of a text that is not safe
+        state=format_html(
+            '<span class="redislock-state is-{}" title="{}"><span aria-hidden="true">{}</span> {}'
+            "</span>",
+            *(state.code, state.meaning, state.mark, state.label),
+        ),
+        waiters=format_html("<strong>{}</strong>", row.info.waiters) if row.info.waiters else 0,
+        kind=row.info.kind,
+        using=", ".join([row.using, *map(attrgetter("using"), row.shares)]),
+        **dict.fromkeys(("lease", "age", "holder", "task", "fencing_token")),
     )
-
-
-@admin.display(description=pgettext_lazy("of a lock", "holder"), ordering="holder")
-def holder(row: ActiveLock) -> str | None:
-    holding, others = row.primary, len(row.info.holders) - 1
+    if len(name) > LONG_NAME:
+        found.name = format_html('<span class="redislock-long" title="{}">{}</span>', name, name)
     if holding is None:
-        return None
-    text = holder_text(holding)
-    return f"{text} (+{others})" if others else text
+        return found
+
+    shown = shown_holders(row)
+    label = djangos("Select this object for an action - {}")
+    found.checkbox = format_html(
+        '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
+        ACTION_CHECKBOX_NAME,
+        json.dumps(shown),
+        label.format(f"{name} ({row.using})" if row.elsewhere else name),
+    )
+    if state in (HELD, LATE, STALE):
+        before, after = gettext("renewed %(time)s ago").split("%(time)s")
+        seconds = holding.since_renewal
+        found.state += format_html(
+            ' <span class="redislock-renewed">{}<span data-age="{}">{}</span>{}</span>',
+            *(before, f"{seconds:.3f}", short_duration(seconds), after),
+        )
+
+    # Numbers as text, so that no locale puts a comma in.
+    left, lease = holding.ttl, short_duration(holding.timeout)
+    found.lease = format_html(
+        '<span data-left="{}">{}</span>', f"{left:.3f}", short_duration(left)
+    )
+    if holding.timeout:  # not in cooldown
+        found.lease = format_html(
+            '<span class="redislock-lease"><meter min="0" max="{lease}" low="{low}"'
+            ' optimum="{lease}" value="{left}" aria-label="{label}"></meter> {text}</span>',
+            lease=f"{holding.timeout:.3f}",
+            low=f"{holding.timeout / 2 if holding.renewed else 0:.3f}",
+            left=f"{min(max(left, 0), holding.timeout):.3f}",
+            label=gettext("Left of a lease of %(lease)s") % {"lease": lease},
+            text=format_html(gettext("{left} of {lease}"), left=found.lease, lease=lease),
+        )
+    seconds = age(holding)
+    found.age = format_html(
+        '<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds)
+    )
+    found.holder = shown[row.info.holders.index(holding)].holder
+    if len(row.info.holders) > 1:
+        found.holder += f" (+{len(row.info.holders) - 1})"
+    if holding.holder.task_name or holding.holder.task_id:
+        found.task = _task(holding.holder)
+    found.fencing_token = str(holding.fence_token)  # a number would get separators
+    return found
 
 
-@admin.display(description=pgettext_lazy("of a lock", "task"), ordering="task")
-def task(row: ActiveLock) -> str | None:
-    holding = row.primary
-    if holding is None or not task_text(holding):
-        return None
-    task_id = printable(holding.holder.task_id or "")
-    words = WORD_ENDS.split(printable(holding.holder.task_name or "?"))
+def _task(holder: Holder) -> SafeString:
+    task_id = printable(holder.task_id or "")
+    words = WORD_ENDS.split(printable(holder.task_name or "?"))
     return format_html(
         '{} <span class="redislock-id" title="{}">{}</span>',
         # A narrow column breaks a dotted name between its words.
@@ -91,104 +118,52 @@ def task(row: ActiveLock) -> str | None:
     )
 
 
-@admin.display(description=pgettext_lazy("of a lock", "age"), ordering="age")
-def age(row: ActiveLock) -> str | None:
-    holding = row.primary
-    return _counted(age_of(holding)) if holding else None
+SORT_KEYS: dict[str, Callable[[ActiveLock], Any]] = {}
+"""The value of each column that the list is sorted by. None comes last in both directions."""
 
 
-def _counted(seconds: float) -> SafeString:
-    """Return a duration that the script of the page keeps counting."""
-    return format_html('<span data-age="{}">{}</span>', f"{seconds:.3f}", short_duration(seconds))
+def _column(
+    name: str, label: str | Promise, sort_key: Callable[[ActiveLock], Any] | None = None
+) -> Column:
+    column: Any = partial(attrgetter(f"cells.{name}"))  # unlike it, a partial can have attributes
+    column.__name__ = column.name = name
+    column.do_not_call_in_templates = True
+    column.short_description = label
+    if sort_key:
+        column.admin_order_field = name
+        SORT_KEYS[name] = sort_key
+    return column  # type: ignore[no-any-return]
 
 
-@admin.display(description=pgettext_lazy("of a lock", "lease"), ordering="lease")
-def lease(row: ActiveLock) -> str | None:
-    holding = row.primary
-    if holding is None:
-        return None
-    # Numbers as text, so that no locale puts a comma in.
-    left = format_html(
-        '<span data-left="{}">{}</span>', f"{holding.ttl:.3f}", short_duration(holding.ttl)
-    )
-    if not holding.timeout:  # in cooldown
-        return left
-    timeout = short_duration(holding.timeout)
-    return format_html(
-        '<span class="redislock-lease"><meter min="0" max="{}" low="{}" optimum="{}" value="{}" '
-        'aria-label="{}"></meter> {}</span>',
-        f"{holding.timeout:.3f}",
-        f"{holding.timeout / 2 if holding.renewed else 0:.3f}",
-        f"{holding.timeout:.3f}",
-        f"{min(max(holding.ttl, 0), holding.timeout):.3f}",
-        gettext("Left of a lease of %(lease)s") % {"lease": timeout},
-        format_html(gettext("{left} of {lease}"), left=left, lease=timeout),
-    )
+def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
+    return lambda row: value(row.primary) if row.primary else None
 
 
-@admin.display(description=pgettext_lazy("of a lock", "waiters"), ordering="waiters")
-def waiters(row: ActiveLock) -> Any:
-    count = row.info.waiters
-    return format_html("<strong>{}</strong>", count) if count else count
+CHECKBOX = _column("checkbox", SafeString('<input type="checkbox" id="action-toggle">'))
 
+NAME = _column("name", _("name"), lambda row: row.name)
 
-@admin.display(description=_("fencing token"), ordering="fence")
-def fencing_token(row: ActiveLock) -> str | None:
-    holding = row.primary
-    return str(holding.fence_token) if holding else None  # a number would get separators
-
-
-@admin.display(description=_("cache alias"), ordering="using")
-def using(row: ActiveLock) -> str:
-    return ", ".join(printable(each.using) for each in (row, *row.shares))
-
-
-CHOICES: tuple[Column, ...] = (
-    state,
-    lease,
-    waiters,
-    age,
-    holder,
-    task,
-    fencing_token,
-    kind,
-    using,
+CHOICES = (
+    _column("state", pgettext_lazy("of a lock", "state"), lambda row: SEVERITY[row.state.code]),
+    _column("lease", pgettext_lazy("of a lock", "lease"), lambda row: row.expires_at),
+    _column("waiters", pgettext_lazy("of a lock", "waiters"), lambda row: row.info.waiters),
+    _column(
+        "age",
+        pgettext_lazy("of a lock", "age"),
+        _of_holder(lambda holding: -holding.acquired_at.timestamp()),
+    ),
+    _column("holder", pgettext_lazy("of a lock", "holder"), _of_holder(holder_text)),
+    _column(
+        "task",
+        pgettext_lazy("of a lock", "task"),
+        _of_holder(lambda holding: task_text(holding) or None),
+    ),
+    _column("fencing_token", _("fencing token"), _of_holder(lambda holding: holding.fence_token)),
+    _column("kind", pgettext_lazy("of a lock", "kind"), lambda row: row.info.kind),
+    _column("using", _("cache alias"), lambda row: row.using),
 )
 """The columns that a user can leave out. The name is always the first column, and columns about
-problems come before columns about identity."""
+problems come before columns about identity. The last exists only if there are several aliases."""
 
-
-AT_FIRST_LEFT_OUT = (kind, fencing_token)
-
-
-def _chosen(request: HttpRequest) -> dict[Column, bool]:
-    """Return the columns that there are, and whether the user has chosen each. Several cache
-    aliases are needed for a column of aliases. The result is kept for the request."""
-    found: dict[Column, bool] | None = getattr(request, "redislock_columns", None)
-    if found is None:
-        names = request.session.get(SESSION_KEY)
-        found = {}
-        for column in CHOICES if len(used_aliases(request)) > 1 else CHOICES[:-1]:
-            is_default = column not in AT_FIRST_LEFT_OUT
-            found[column] = column.__name__ in names if isinstance(names, list) else is_default
-        request.redislock_columns = found  # type: ignore[attr-defined]
-    return found
-
-
-def shown(request: HttpRequest) -> list[Column]:
-    """Return the columns that the user of `request` has chosen."""
-    return [column for column, is_shown in _chosen(request).items() if is_shown]
-
-
-def keep(request: HttpRequest, chosen: Sequence[str]) -> None:
-    """Keep the choice of columns for as long as the session lasts."""
-    names = [column.__name__ for column in _chosen(request) if column.__name__ in chosen]
-    request.session[SESSION_KEY] = names
-
-
-def form(request: HttpRequest) -> list[dict[str, Any]]:
-    """Return the data of the form of columns."""
-    return [
-        {"name": column.__name__, "label": column.short_description, "shown": is_shown}  # type: ignore[attr-defined]
-        for column, is_shown in _chosen(request).items()
-    ]
+FIRST_SHOWN = ("state", "lease", "waiters", "age", "holder", "task", "using")
+"""The columns that are shown until a user chooses some."""

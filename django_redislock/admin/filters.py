@@ -17,7 +17,7 @@ from ..lock_state import STATES
 from ..manager import KINDS
 from ..models import ActiveLock
 from ..text import age, printable
-from .aliases import aliases_of, used_aliases
+from .aliases import aliases_of
 
 if TYPE_CHECKING:
     from .changelist import LockChangeList
@@ -44,23 +44,23 @@ class LockFilter(SimpleListFilter):
 class HolderFilter(LockFilter):
     """A filter by an attribute of the holders. Its choices come from the locks that were read."""
 
+    known = (("", ""),)  # until the locks are read
     attribute: str
-
-    def has_output(self) -> bool:
-        return True
 
     def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
         counts: Counter[str] = Counter()
         value_of = attrgetter(f"holder.{self.attribute}")
         for row in changelist.queryset.read:
             counts.update(set(map(value_of, row.info.holders)))
-        values = {printable(value or "") for value, _count in counts.most_common(MOST_CHOICES)}
+        labels: dict[str, Any] = {}
         if (chosen := self.value()) is not None:
-            values.add(chosen)
-        self.lookup_choices = [
-            (value, Truncator(printable(value)).chars(60) if value else _("(none)"))
-            for value in sorted(values)
-        ]
+            labels[chosen] = Truncator(printable(chosen)).chars(60)
+        for value, _count in counts.most_common(MOST_CHOICES):
+            text = printable(value) if value else ""
+            labels[text] = Truncator(text).chars(60)
+        if "" in labels:
+            labels[""] = _("(none)")
+        self.lookup_choices = sorted(labels.items())
         return super().choices(changelist)
 
     def matches(self, row: ActiveLock) -> bool:
@@ -71,7 +71,7 @@ class HolderFilter(LockFilter):
 class Kind(LockFilter):
     title = pgettext_lazy("of a lock", "kind")
     parameter_name = "kind"
-    known = tuple((kind, kind) for kind in KINDS)
+    known = tuple(zip(KINDS, KINDS, strict=True))
 
     def matches(self, row: ActiveLock) -> bool:
         return row.info.kind == self.value()
@@ -82,16 +82,19 @@ class State(LockFilter):
     parameter_name = "state"
     known = tuple((state.code, state.label) for state in STATES.values())
 
-    def choices(self, changelist: LockChangeList) -> Iterator[Any]:  # type: ignore[override]
-        """Return the choices, with the number of locks in each state if all locks were read."""
-        choices: list[Any] = list(super().choices(changelist))
+    def choices(self, changelist: LockChangeList) -> list[Any]:  # type: ignore[override]
+        """Return the choices that a user needs, with the number of locks in each state if all
+        locks were read."""
         read = changelist.queryset.read
-        if len(read) == changelist.queryset.held:
-            counts = Counter(map(attrgetter("state.code"), read))
-            for code, choice in zip(STATES, choices[1:], strict=True):
-                choice["count"] = counts[code]
+        has_all = len(read) == changelist.queryset.held
+        counts = Counter(map(attrgetter("state.code"), read))
+        choices: list[Any] = []
+        for code, choice in zip((None, *STATES), super().choices(changelist), strict=True):
+            if code and has_all:
                 choice["display"] = f"{choice['display']} ({counts[code]})"
-        return iter(choices)
+            if choice["selected"] or not code or not has_all or counts[code]:
+                choices.append(choice)
+        return choices
 
     def matches(self, row: ActiveLock) -> bool:
         return row.state.code == self.value()
@@ -127,11 +130,9 @@ class Age(LockFilter):
         ("86400", _("Older than 1 day")),
     )
 
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        known = self.value() in dict(self.known)
-        return super().queryset(request, queryset) if known else None
-
     def matches(self, row: ActiveLock) -> bool:
+        if self.value() not in dict(self.known):
+            return True
         first = row.info.first
         return first is not None and age(first) > float(self.value() or 0)
 
@@ -143,9 +144,7 @@ class Using(SimpleListFilter):
     parameter_name = "using"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, Any]]:
-        used = used_aliases(request)
-        asked_for = request.GET.get(self.parameter_name)
-        aliases = [each for each in aliases_of(request) if each in used or each.name == asked_for]
+        aliases = aliases_of(request)
         return [(each.name, each.name) for each in aliases] if len(aliases) > 1 else []
 
     def queryset(self, request: HttpRequest, queryset: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from itertools import repeat
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +13,10 @@ from django.core.exceptions import FieldError, ImproperlyConfigured
 from django.db.models import Q
 from redis.exceptions import RedisError
 
-from ..lock_state import SEVERITY, longest_lease
 from ..models import ActiveLock
-from ..snapshots import Holding
-from ..text import holder_text, task_text
 from .aliases import Alias
+from .columns import SORT_KEYS
+from .wording import alias_away_text, part_text
 
 LockTest = Callable[[ActiveLock], bool]
 
@@ -39,37 +37,12 @@ LOOKUPS: Mapping[str, Callable[[str, Any], bool]] = {
     "iregex": lambda text, value: re.search(value, text, re.IGNORECASE) is not None,
 }
 
-
-def _expiry(row: ActiveLock) -> tuple[float, str]:
-    return longest_lease(row.info.holders), row.name
-
-
-def _trouble(row: ActiveLock) -> tuple[int, int, tuple[float, str]]:
-    """Return a sort key: overdue renewals first, then the locks with the most waiters."""
-    return min(SEVERITY[row.state.code], SEVERITY["late"] + 1), -row.info.waiters, _expiry(row)
-
-
-def _of_holder(value: Callable[[Holding], Any]) -> Callable[[ActiveLock], Any]:
-    return lambda row: value(row.primary) if row.primary else None
-
-
-SORT_KEYS: dict[str, Callable[[ActiveLock], Any]] = {
-    "name": lambda row: row.name,
-    "kind": lambda row: row.info.kind,
-    "state": lambda row: SEVERITY[row.state.code],
-    "holder": _of_holder(holder_text),
-    "task": _of_holder(lambda holding: task_text(holding) or None),
-    "age": _of_holder(lambda holding: -holding.acquired_at.timestamp()),
-    "lease": lambda row: longest_lease(row.info.holders),
-    "waiters": lambda row: row.info.waiters,
-    "fence": _of_holder(lambda holding: holding.fence_token),
-    "using": lambda row: row.using,
-}
-"""The columns that a list can be sorted by. None comes last in both directions."""
-
+ORDERS = {*SORT_KEYS, *map("-{}".format, SORT_KEYS)}
 
 BY_EXPIRY = ("lease",)
 """The order in which a server returns locks, so that one page can be read on its own."""
+
+expiry, urgency = attrgetter("expires_at", "name"), attrgetter("urgency")
 
 
 class LockQuerySet:
@@ -84,6 +57,36 @@ class LockQuerySet:
     totally_ordered = True
     """Names break ties, so Django's list (from 6.1 on) needs no further column."""
 
+    query = SimpleNamespace(select_related=True, order_by=())
+    """For Django's list: no relation needs to be joined, and no order is given."""
+
+    restrictions: tuple[LockTest, ...] = ()
+    """The tests of the locks that exist for the user."""
+
+    conditions: tuple[LockTest, ...] = ()
+    """The tests of the filters."""
+
+    ordering: tuple[str, ...] = ()
+    pattern: str | None = None
+    alias: str | None = None
+
+    # After the locks were read
+
+    held: int
+    """How many locks match the search."""
+
+    read: list[ActiveLock]
+    """The locks that were read to find the rows."""
+
+    is_filtered: bool
+    """Whether the rows are chosen one by one from the locks that were read."""
+
+    unreachable: list[str]
+    """Sentences that say which cache aliases could not be read, and why."""
+
+    notes: list[str]
+    """These, and a sentence on locks that are missing because there are too many."""
+
     def __init__(
         self,
         aliases: Callable[[], Sequence[Alias]],
@@ -97,33 +100,11 @@ class LockQuerySet:
         self.list_max = list_max
         self.page_depth = page_depth
         self.page_size = page_size
-        # For Django's list: no relation needs to be joined, and no order is given.
-        self.query = SimpleNamespace(select_related=True, order_by=())
-        self.restrictions: tuple[LockTest, ...] = ()
-        self.conditions: tuple[LockTest, ...] = ()
-        self.ordering: tuple[str, ...] = ()
-        self.pattern: str | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._start = 0
-        self._rows: list[ActiveLock] | None = None
-        self._total = 0
-        self.held = 0
-        """How many locks match the search."""
-        self.read: list[ActiveLock] = []
-        """The locks that were read to find the rows."""
-        self.unreachable: list[tuple[str, Exception]] = []
-        """The cache aliases that could not be read, and why."""
-
-    def _clone(self) -> list[ActiveLock]:
-        """Return the rows. Django's list calls this if they fit on one page."""
-        return self[0 : self.count()]
+        self._is_read = False
 
     def _changed(self, **changes: Any) -> LockQuerySet:
         clone = copy(self)
-        vars(clone).update(changes)
-        clone._forget()
+        vars(clone).update(changes, _is_read=False)
         return clone
 
     # What a subclass of the admin can use
@@ -168,98 +149,85 @@ class LockQuerySet:
 
     def using(self, alias: str) -> LockQuerySet:
         """Return the locks of one cache alias."""
-        every = self.aliases
-        return self._changed(aliases=lambda: [each for each in every() if each.name == alias])
+        return self._changed(alias=alias)
 
     def search(self, text: str) -> LockQuerySet:
         """Return the locks with the text in their names. `*` is any text, `?` any character."""
-        text = text.strip()
-        if not text:
-            return self
         has_wildcards = "*" in text or "?" in text
         return self._changed(pattern=text if has_wildcards else f"*{text}*")
 
     def order_by(self, *columns: str) -> LockQuerySet:
         """Return the locks in another order. Unknown columns are left out."""
-        known = tuple(each for each in columns if each.removeprefix("-") in SORT_KEYS)
+        known = tuple(filter(ORDERS.__contains__, columns))
         return self._changed(ordering=known) if known != self.ordering else self
 
     def distinct(self) -> LockQuerySet:
         """Return the same locks: none is there twice."""
         return self
 
-    @property
-    def is_filtered(self) -> bool:
-        """Whether the rows are chosen one by one from the locks that were read."""
-        is_sorted = self.ordering not in ((), BY_EXPIRY)
-        return bool(self.restrictions or self.conditions or is_sorted)
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether more locks match the search than the filters see, or than the pages show."""
-        return (len(self.read) if self.is_filtered else self.count()) < self.held
-
     def count(self) -> int:
         """Return how many locks there are to page through."""
-        if self._rows is None:
+        if not self._is_read:
             self._load(0, self.page_size)
         return self._total
-
-    @property
-    def matching(self) -> int:
-        """How many locks match the search and the filters, as far as locks were read."""
-        total = self.count()
-        return total if self.is_filtered else self.held
-
-    def __len__(self) -> int:
-        return len(self[0 : self.count()])
 
     def __iter__(self) -> Iterator[ActiveLock]:
         return iter(self[0 : self.count()])
 
     def __getitem__(self, wanted: slice) -> list[ActiveLock]:
-        start, stop = wanted.start or 0, min(wanted.stop, self.count())
-        rows = self._rows or []
-        if not (self._start <= start and stop <= self._start + len(rows)):
-            rows = self._load(start, stop)
-        return rows[start - self._start : max(stop - self._start, 0)]
+        start, stop = wanted.start or 0, min(wanted.stop, self._total)
+        if not self._start <= start <= stop <= self._start + len(self._rows):
+            self._load(start, stop)
+        return self._rows[start - self._start : stop - self._start]
+
+    def _clone(self) -> list[ActiveLock]:
+        """Return the rows. Django's list calls this if they fit on one page."""
+        return self[0 : self._total]
+
+    @property
+    def matching(self) -> int:
+        """How many locks match the search and the filters, as far as locks were read."""
+        return self._total if self.is_filtered else self.held
 
     # Reading
 
-    def _load(self, start: int, stop: int) -> list[ActiveLock]:
-        """Read the rows from `start` to `stop`, or all if they are filtered.
+    def _load(self, start: int, stop: int) -> None:
+        """Read the rows from `start` to `stop`, or all if they are filtered, or if they are few.
 
         Raises the error of redis-py, or `ImproperlyConfigured`, if no cache alias answers.
         """
+        aliases = self.aliases()
+        if self.alias:
+            aliases = [each for each in aliases if each.name == self.alias]
+        is_sorted = self.ordering not in ((), BY_EXPIRY)
+        self.is_filtered = bool(self.restrictions or self.conditions or is_sorted)
+        several, bound = len(aliases) > 1, self.list_max
         if self.is_filtered:
-            found = self._read(0, self.list_max)
-            fitting = [row for row in found if all(test(row) for test in self.conditions)]
-            self._rows = self._sorted(fitting)
-            self._total = len(self._rows)
-            return self._rows
-        if not self.ordering and self._load_troubles_first():
-            return self._rows or []
-        several = sum(map(attrgetter("is_used"), self.aliases())) > 1
-        bound = self.list_max if several else self.page_depth
-        rows = self._read(0 if several else start, min(stop, bound))
-        self._total = min(self.held, bound)
-        self._start = start
-        self._rows = self.read = sorted(rows, key=_expiry)[start:stop] if several else rows
-        return self._rows
+            rows = self._read(aliases, 0, bound)
+        elif not self.ordering:
+            rows = self._read(aliases, 0, self.page_size)
+            if len(rows) < self.held <= bound:
+                rows = self._read(aliases, 0, bound)
+        if self.is_filtered or (not self.ordering and len(rows) == self.held <= bound):
+            for test in self.conditions:
+                rows = [*filter(test, rows)]
+            rows = self._ordered(rows) if self.ordering else sorted(rows, key=urgency)
+            self._start, self._total, self._rows = 0, len(rows), rows
+            looked = len(self.read)
+        else:
+            bound = bound if several else self.page_depth
+            rows = self._read(aliases, 0 if several else start, min(stop, bound))
+            if several:
+                rows = self.read = sorted(rows, key=expiry)[start:stop]
+            self._start, self._total, self._rows = start, min(self.held, bound), rows
+            looked = self._total
+        self._is_read = True
+        self.notes = self.unreachable
+        if looked < self.held:
+            self.notes = [*self.unreachable, part_text(self)]
 
-    def _load_troubles_first(self) -> bool:
-        """Read all locks and sort them, and return whether there are few enough for that."""
-        rows = self._read(0, self.page_size)
-        if len(rows) < self.held <= self.list_max:
-            rows = self._read(0, self.list_max)
-        if len(rows) < self.held or self.held > self.list_max:
-            return False
-        self._start, self._total = 0, len(rows)
-        self._rows = sorted(rows, key=_trouble)
-        return True
-
-    def _sorted(self, rows: list[ActiveLock]) -> list[ActiveLock]:
-        rows.sort(key=_expiry if self.ordering else _trouble)
+    def _ordered(self, rows: list[ActiveLock]) -> list[ActiveLock]:
+        rows = sorted(rows, key=expiry)
         for column in reversed(self.ordering):
             key = SORT_KEYS[column.removeprefix("-")]
             known = [row for row in rows if key(row) is not None]
@@ -268,23 +236,29 @@ class LockQuerySet:
             rows = known + unknown
         return rows
 
-    def _read(self, start: int, stop: int) -> list[ActiveLock]:
+    def _read(self, aliases: Sequence[Alias], start: int, stop: int) -> list[ActiveLock]:
         rows: list[ActiveLock] = []
-        self.held, self.unreachable = 0, []
-        aliases = [*filter(attrgetter("is_used"), self.aliases())]
+        errors: list[Exception] = []
+        self.held = 0
+        self.read = rows
+        self.unreachable = []
         for alias in aliases:
             try:
                 if alias.error:
                     raise alias.error
                 page = alias.manager.page(self.pattern, start=min(start, stop), stop=stop)
             except (RedisError, ImproperlyConfigured) as error:
-                self.unreachable.append((alias.name, error))
+                errors.append(error)
+                self.unreachable.append(alias_away_text(alias.name, error))
             else:
-                rows += map(ActiveLock.of, page.infos, repeat(alias.name))
+                rows += [ActiveLock.of(info.name, alias.name, info) for info in page.infos]
                 self.held += page.total
-        if self.unreachable and len(self.unreachable) == len(aliases):
-            raise self.unreachable[0][1]
-        self.read = without_shares([*filter(self.matches, rows)] if self.restrictions else rows)
+        if errors and len(errors) == len(aliases):
+            raise errors[0]
+        if self.restrictions:
+            self.read = [*filter(self.matches, rows)]
+        if len(aliases) > 1:
+            self.read = without_shares(self.read)
         self.held -= len(rows) - len(self.read)
         return self.read
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.conf import settings
 from django.core.exceptions import BadRequest, ImproperlyConfigured
@@ -16,7 +16,9 @@ from ..models import ActiveLock
 from ..names import check_name
 from ..snapshots import Holding, LockInfo
 from ..text import holder_text, printable
-from .queryset import LockTest
+
+if TYPE_CHECKING:
+    from .queryset import LockTest
 
 LONGEST_HOLDER = 200
 """The maximum number of characters of a holder in a form."""
@@ -37,7 +39,7 @@ class ShownHolder(NamedTuple):
 
     @classmethod
     def parse(cls, *texts: str) -> list[ShownHolder]:
-        """Read the text of `dump()` from a form. Raise `BadRequest` if it is invalid."""
+        """Read the JSON of a form: lists of holders. Raise `BadRequest` if it is invalid."""
         try:
             seen = [cls._of(*one) for text in texts for one in json.loads(text)]
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -52,38 +54,19 @@ class ShownHolder(NamedTuple):
             raise TypeError("using and holder must be str")
         return cls(check_name(name), int(fence_token), using, printable(holder))
 
-    @staticmethod
-    def dump(seen: Iterable[ShownHolder]) -> str:
-        return json.dumps(list(seen), ensure_ascii=False)
-
     @property
     def manager(self) -> LockManager:
         return locks.using(self.using or None)
 
-    def lock(self, info: LockInfo | None) -> ActiveLock:
-        """Return the lock as a permission method of the admin gets it."""
-        return lock_row(self.name, info, self.manager)
-
-
-def lock_row(name: str, info: LockInfo | None, manager: LockManager) -> ActiveLock:
-    """Return a lock that is held or, without `info`, one that may be free."""
-    row = ActiveLock.of(info) if info else ActiveLock(name=name)
-    row.using = manager.alias
-    return row
-
 
 def shown_holders(lock: ActiveLock) -> list[ShownHolder]:
     """Return the holders of a lock, on each of its servers."""
-    return [
-        ShownHolder(
-            lock.name,
-            holding.fence_token,
-            each.elsewhere,
-            holder_text(holding)[:LONGEST_HOLDER],
-        )
-        for each in (lock, *lock.shares)
-        for holding in each.info.holders
-    ]
+    found = []
+    for each in (lock, *lock.shares):
+        for holding in each.info.holders:
+            text = holder_text(holding)[:LONGEST_HOLDER]
+            found.append(ShownHolder(lock.name, holding.fence_token, each.elsewhere, text))
+    return found
 
 
 @dataclass(slots=True)
@@ -116,14 +99,16 @@ def check_holders(
     check = HolderCheck()
     for using in dict.fromkeys(each.using for each in shown):
         there = [each for each in shown if each.using == using]
+        manager = locks.using(using or None)
+        alias = manager.alias
         try:
-            infos = there[0].manager.get_many({each.name for each in there})
+            infos = manager.get_many({each.name for each in there})
         except (RedisError, ImproperlyConfigured) as error:
-            check.away.append((there[0].manager.alias, error))
+            check.away.append((alias, error))
             continue
         for holder in there:
             info = infos.get(holder.name)
-            if may_release and not may_release(holder.lock(info)):
+            if may_release and not may_release(ActiveLock.of(holder.name, alias, info)):
                 check.denied += 1
                 continue
             holders = info.holders if info else ()

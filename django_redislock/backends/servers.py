@@ -121,26 +121,20 @@ class Server:
     @property
     def address(self) -> str | None:
         """``host:port`` or a path. None if Sentinels or a Cluster know the address."""
-        options = self._connection_options()
-        if options is None:
-            return None
-        if "path" in options:
-            return str(options["path"])
-        host = str(options.get("host") or "localhost").replace("localhost", "127.0.0.1")
-        return f"{host}:{options.get('port') or 6379}"
+        return self.database[0] if self.database else None
 
     @property
     def database(self) -> tuple[str, int] | None:
         """The address and the number of the database. None if the address is not known."""
-        address, options = self.address, self._connection_options()
-        return (address, int(options.get("db") or 0)) if address and options else None
-
-    def _connection_options(self) -> dict[str, Any] | None:
         pool = self.pool
         if pool is None or hasattr(pool, "sentinel_manager"):
             return None
-        options: dict[str, Any] = pool.connection_kwargs
-        return options
+        options = pool.connection_kwargs
+        number = int(options.get("db") or 0)
+        if "path" in options:
+            return str(options["path"]), number
+        host = str(options.get("host") or "localhost").replace("localhost", "127.0.0.1")
+        return f"{host}:{options.get('port') or 6379}", number
 
 
 class ClusterNodeServer(Server):

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from django_redislock import locks
-from django_redislock.admin.addresses import quote_name
+from django_redislock.admin.addresses import page_address
 from django_redislock.management.subcommands.watch import LockWatcher
 from tests.commands import draw
 from tests.pages import DASHBOARD, LIST, text_of
@@ -50,7 +50,7 @@ def ways_to_see_the_past(name: str, client: Client) -> Iterator[tuple[str, Look]
 
 
 def page_of(name: str) -> str:
-    return f"{LIST}{quote_name(name)}/change/"
+    return page_address("change", "admin", name)
 
 
 def page(client: Client, address: str) -> str:
