@@ -1,5 +1,6 @@
 """Helpers for tests of the admin: users, a history, and what a page contains."""
 
+import html
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,15 @@ def text_of(response) -> str:
 def words_of(response) -> str:
     """The page's text without its markup, with single spaces."""
     return " ".join(re.sub(r"<[^>]*>", " ", text_of(response)).split())
+
+
+def rows_of(response, section: str) -> list[list[str]]:
+    """The cells of a section's first table, as a user reads them."""
+    start = f'<section aria-labelledby="redislock-{section}">'
+    table = text_of(response).partition(start)[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    rows = [re.findall(r"<t[hd][ >].*?</t[hd]>", row, re.DOTALL) for row in table.split("</tr>")]
+    plain = [[re.sub(r"<[^>]*>", " ", cell).split() for cell in row] for row in rows if row]
+    return [[html.unescape(" ".join(words)) for words in row] for row in plain]
 
 
 def charts_of(response) -> dict[str, ElementTree.Element]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from itertools import product
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import django
@@ -46,7 +47,6 @@ from .addresses import URL_PREFIX, page_address, query_string, unquote_name, usi
 from .aliases import aliases_of
 from .changelist import LockChangeList, LockPaginator
 from .queryset import LockQuerySet, LockTest
-from .rows import Link
 from .shown_holders import HolderCheck, ShownHolder, check_holders, shown_holders
 from .tasks import can_be_revoked, result_links, revoke
 from .wording import (
@@ -57,7 +57,6 @@ from .wording import (
     alias_away_text,
     away_text,
     change_text,
-    confirmation_rows,
     denied_text,
     gone_text,
     learnt_text,
@@ -284,17 +283,15 @@ class ActiveLockAdmin(BaseAdmin):
     def _detail(
         self, request: HttpRequest, seen: lock_page.LockDetails, manager: LockManager
     ) -> dict[str, Any]:
-        link = self._link(request, seen.task_ids)
-        queue, past = lock_page.queue_rows(seen, link), lock_page.past_rows(seen, link)
         row = self._with_shares(request, ActiveLock.of(seen.name, manager.alias, seen.info))
-        holders = shown_holders(row) if seen.info else []
+        shown = shown_holders(row) if seen.info else []
         may_release = self.has_release_permission(request)
         if test := self._release_test(request):
             may_release = may_release and test(row)
-        cards = lock_page.cards(seen, link)
-        for card, holder, holding in zip(cards, holders, seen.holders, strict=False):
-            if may_release and can_be_revoked(holding.holder.task_id):
-                card.revoke = json.dumps([holder])  # the form data that revokes the task
+        cards = []
+        for holding, holder in list(zip(seen.holders, shown, strict=False))[: lock_page.HOLDERS]:
+            can_revoke = may_release and can_be_revoked(holding.holder.task_id)
+            cards.append((holding, json.dumps([holder]) if can_revoke else ""))
         return {
             "title": printable(seen.name),
             "original": row,
@@ -302,22 +299,24 @@ class ActiveLockAdmin(BaseAdmin):
             # Django before 6.1 draws the object tools inside the content block.
             "tools_in_content": django.VERSION < (6, 1),
             "media": self.media + PAGES,
-            "alias": columns.cells(row).using if len(locks.everywhere()) > 1 else "",
+            "aliases": [each.using for each in (row, *row.shares)],
+            "several_aliases": len(locks.everywhere()) > 1,
             "lock": seen.info,
+            "now": seen.now,
             "state": lock_page.state_text(seen),
             "verdict": advice(seen.info, partial(timeline.clock, now=seen.now)),
+            "links": result_links(self.admin_site, request, seen.task_ids),
             "cards": cards,
-            "revoke_url": self._address("revoke"),
-            "more_holders": max(len(seen.holders) - lock_page.HOLDERS, 0),
-            "queue": queue,
-            "queue_tells": any(each.metadata for each in queue),
-            "past": past,
-            "past_tells": any(each.metadata for each in past),
+            "more_holders": len(seen.holders) - len(cards),
+            "queue": seen.waiters,
+            "queue_has_metadata": any(each.metadata for each in seen.waiters),
+            "past": seen.events,
+            "past_has_metadata": any(each.metadata for each in seen.events),
             "chart": lock_page.chart(seen),
             "keeps_history": conf.history,
             "dashboard_url": self._address("dashboard", using=using_of(manager)),
             "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
-            "seen": json.dumps(holders),
+            "seen": json.dumps(shown),
             "may_release": may_release and seen.holders,
         }
 
@@ -345,10 +344,6 @@ class ActiveLockAdmin(BaseAdmin):
         content_type = ContentType.objects.get_for_model(self.model)
         return LogEntry.objects.filter(content_type=content_type, object_id=name).exists()
 
-    def _link(self, request: HttpRequest, task_ids: Iterable[str]) -> Link:
-        links = result_links(self.admin_site, request, task_ids)
-        return lambda task_id: links.get(task_id or "", "")
-
     # The dashboard
 
     @plain_when_redis_is_away
@@ -372,20 +367,21 @@ class ActiveLockAdmin(BaseAdmin):
         self, request: HttpRequest, activity: dashboard.Activity, manager: LockManager
     ) -> dict[str, Any]:
         using = using_of(manager)
-        address = partial(self._lock_address, using)
-        chart, names = dashboard.chart(activity, address)
-        stale = dashboard.stale_rows(activity, address)
+        busiest = dashboard.busiest(activity)
+        stale = dashboard.stale_holders(activity)
+        contended = dashboard.contended(activity.locks.values())
         troubles = dashboard.troubles(activity)
         listed = troubles[: dashboard.TROUBLES]
-        link = self._link(request, {each.holder.task_id for each in listed if each.holder.task_id})
+        task_ids = {each.holder.task_id for each in listed if each.holder.task_id}
         return {
             "title": _("Lock dashboard"),
             "media": self.media + PAGES + REFRESH,
             "refresh_choices": REFRESH_SECONDS,
             "minutes": activity.minutes,
-            "now": timeline.clock(activity.now, activity.now),
+            "now": activity.now,
             **self._choices(using, activity.minutes),
             "alias": manager.alias,
+            "using": using,
             "total": activity.total,
             "read_count": len(activity.infos),
             "waiting": sum(info.waiters for info in activity.infos),
@@ -394,15 +390,17 @@ class ActiveLockAdmin(BaseAdmin):
             "or_more": "+" if activity.total > len(activity.infos) else "",
             "stale": stale[: dashboard.MAX_STALE_ROWS],
             "stale_count": len(stale),
-            "troubles": dashboard.trouble_rows(listed, activity.now, address, link),
+            "troubles": listed,
             "more_troubles": len(troubles) - len(listed),
-            "chart": chart,
-            "names": names,
-            "more_names": max(len(activity.locks) - len(names), 0),
-            "contention": dashboard.contention(activity, address),
+            "links": result_links(self.admin_site, request, task_ids),
+            "chart": dashboard.chart(activity, busiest),
+            "busiest": busiest,
+            "less_busy": len(activity.locks) - len(busiest),
+            "contended": contended,
+            "top_wait": max((lock.longest_wait for lock in contended), default=0),
             # The counts are of all locks, so a user who may not see all locks does not see them.
             "rates": None if activity.shows else dashboard.rate_chart(activity.rates),
-            "reach": dashboard.reach_text(activity),
+            "recent": activity.recent,
             "kept": conf.history,
         }
 
@@ -515,7 +513,7 @@ class ActiveLockAdmin(BaseAdmin):
             request,
             "release_confirmation",
             title=_("Release locks"),
-            held=confirmation_rows(held),
+            held=self._rows(held),
             states=list(dict.fromkeys(state_of_holding(holding) for _seen, holding in held)),
             several_aliases=len(locks.everywhere()) > 1,
             changes=[change_text(*each) for each in check.gone],
@@ -526,6 +524,14 @@ class ActiveLockAdmin(BaseAdmin):
             query_string=query_string(request.GET),
             **context,
         )
+
+    def _rows(self, held: Sequence[tuple[ShownHolder, Holding]]) -> list[SimpleNamespace]:
+        """Return one row for each holder, even on several servers."""
+        rows: dict[str, SimpleNamespace] = {}
+        for seen, holding in held:
+            row = SimpleNamespace(name=seen.name, holding=holding, aliases=[])
+            rows.setdefault(holding.token, row).aliases.append(seen.manager.alias)
+        return list(rows.values())
 
     def _release(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HttpResponse:
         check = self._check_holders(request, seen)
@@ -629,7 +635,7 @@ class ActiveLockAdmin(BaseAdmin):
             request,
             "revoke_confirmation",
             title=_("Revoke task"),
-            row=confirmation_rows(check.held)[0],
+            row=self._rows(check.held)[0],
             terminate=not is_queued(holding),
             seen=json.dumps([seen]),
             lock_url=self._lock_address(seen.using, seen.name),

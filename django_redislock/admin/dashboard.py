@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
+from operator import attrgetter
 from statistics import median
+from types import SimpleNamespace
 
 from django.utils import timezone
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
@@ -22,12 +23,11 @@ from ..engine.runners import run
 from ..lock_state import STALE, state_of_holding
 from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Rates
-from ..text import printable, read_at, short_duration
+from ..text import printable, read_at
 from . import timeline
 from .charts import Scale, columns, share
-from .outcomes import OUTCOMES, outcome
-from .rows import Cells, Link, event_row
-from .timeline import BELOW, Row, Timeline, clock, listed, who
+from .outcomes import Outcome, legend, outcome
+from .timeline import BELOW, Row, Timeline, listed
 
 WINDOWS = (5, 15, 60)
 """The periods that a user can choose, in minutes."""
@@ -56,36 +56,80 @@ TROUBLES = 10
 PROBLEMS = ("expired", "forced", "lost")
 """The outcomes that are problems."""
 
-Address = Callable[[str], str]
-"""Returns the address of the page of a lock."""
 
-
-@dataclass(slots=True)
+@dataclass
 class LockActivity:
     """The recent events of one lock, and its present state."""
 
     name: str
+    since: datetime
+    now: datetime
     events: list[Event] = field(default_factory=list)
     info: LockInfo | None = None
-
-    @property
-    def holders(self) -> tuple[Holding, ...]:
-        holders = self.info.holders if self.info else ()
-        return tuple(holding for holding in holders if holding.timeout)
 
     @property
     def waiters(self) -> int:
         return self.info.waiters if self.info else 0
 
-    @property
-    def counts(self) -> Counter[str]:
-        return Counter(event.outcome for event in self.events)
+    @cached_property
+    def holders(self) -> list[Holding]:
+        holders = self.info.holders if self.info else ()
+        return [holding for holding in holders if holding.timeout]
+
+    @cached_property
+    def past(self) -> list[Event]:
+        """The events that ended a hold."""
+        return [event for event in self.events if event.acquired_at or event.outcome == "lost"]
 
     @property
+    def holds(self) -> int:
+        return len(self.past) + len(self.holders)
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """The number of events and of present holders, by outcome."""
+        counts = Counter(event.outcome for event in self.events)
+        counts["stale"] = sum(state_of_holding(holding) is STALE for holding in self.holders)
+        counts["held"] = len(self.holders) - counts["stale"]
+        return counts
+
+    @property
+    def outcomes(self) -> list[tuple[Outcome, int]]:
+        return [(each, self.counts[each.what]) for each in legend(+self.counts)]
+
+    @cached_property
+    def held_seconds(self) -> float:
+        """For how long it was held since the start of the period, by all holders together."""
+        spans = [(event.acquired_at or event.at, event.at) for event in self.events]
+        spans += [(holding.acquired_at, self.now) for holding in self.holders]
+        return sum(max((end - max(start, self.since)).total_seconds(), 0) for start, end in spans)
+
+    @property
+    def held_percent(self) -> float:
+        return share(self.held_seconds, (self.now - self.since).total_seconds())
+
+    @cached_property
     def waits(self) -> list[float]:
         """The seconds that each holder waited in the queue, without holders that did not wait."""
         waited = [event.waited for event in self.events] + [h.waited for h in self.holders]
         return [seconds for seconds in waited if seconds > 0]
+
+    @property
+    def longest_wait(self) -> float:
+        return max(self.waits, default=0.0)
+
+    @property
+    def median_wait(self) -> float:
+        return median(self.waits or [0.0])
+
+    @property
+    def total_wait(self) -> float:
+        return sum(self.waits)
+
+    @property
+    def contention(self) -> tuple[int, float, int]:
+        """A sort key: how many wait now, the longest wait, and how many did not acquire it."""
+        return self.waiters, self.longest_wait, self.counts["refused"] + self.counts["skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +138,10 @@ class Activity:
 
     minutes: int
     now: datetime
+
+    since: datetime
+    """The start of the period that the user has chosen."""
+
     total: int
     infos: tuple[LockInfo, ...]
     recent: Recent
@@ -102,15 +150,6 @@ class Activity:
 
     shows: Callable[[str], bool] | None = None
     """Whether the user may see the lock of that name; None if the user may see all."""
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        return self.recent.events
-
-    @property
-    def since(self) -> datetime:
-        """The start of the period that the user has chosen."""
-        return self.now - timedelta(minutes=self.minutes)
 
 
 def read_activity(manager: LockManager, minutes: int) -> Activity:
@@ -130,15 +169,17 @@ def read_activity(manager: LockManager, minutes: int) -> Activity:
     locks: dict[str, LockActivity] = {}
     for event in recent.events:
         if event.at >= since:
-            locks.setdefault(event.name, LockActivity(event.name)).events.append(event)
+            lock = locks.setdefault(event.name, LockActivity(event.name, since, now))
+            lock.events.append(event)
     for info in page.infos:
-        locks.setdefault(info.name, LockActivity(info.name)).info = info
+        locks.setdefault(info.name, LockActivity(info.name, since, now)).info = info
+    activity = Activity(minutes, now, since, page.total, page.infos, recent, rates, locks)
     if page.total > len(page.infos):  # read at least the locks that the page names
-        named = [*_busiest(locks.values(), now, since), *_contended(locks.values())]
+        named = [*busiest(activity), *contended(locks.values())]
         missing = {lock.name for lock in named if lock.info is None}
         for name, found in manager.get_many(missing).items():
-            locks[name].info = found
-    return Activity(minutes, now, page.total, page.infos, recent, rates, locks)
+            locks[name] = replace(locks[name], info=found)
+    return activity
 
 
 def restricted(activity: Activity, may_view: Callable[[str], bool]) -> Activity:
@@ -163,29 +204,15 @@ def minutes_of(text: str | None) -> int:
     return next((each for each in WINDOWS if str(each) == text), WINDOWS[1])
 
 
-def stale_rows(activity: Activity, address: Address) -> list[Cells]:
+def stale_holders(activity: Activity) -> list[tuple[LockInfo, Holding]]:
     """Return the stale holders, first those that have not renewed for the longest time."""
     found = [
-        (holding.since_renewal, info, holding)
+        (info, holding)
         for info in activity.infos
         for holding in info.holders
         if state_of_holding(holding) is STALE
     ]
-    found.sort(key=lambda each: each[0], reverse=True)
-    return [
-        Cells(
-            name=printable(info.name),
-            href=address(info.name),
-            who=who(holding.holder),
-            renewed=_("%(time)s ago") % {"time": short_duration(silent)},
-            left=short_duration(holding.ttl),
-            waiters=info.waiters,
-        )
-        for silent, info, holding in found
-    ]
-
-
-# Problems
+    return sorted(found, key=lambda each: each[1].since_renewal, reverse=True)
 
 
 def troubles(activity: Activity) -> list[Event]:
@@ -193,29 +220,39 @@ def troubles(activity: Activity) -> list[Event]:
     since, shows = activity.rates.minutes[0], activity.shows
     return [
         each
-        for each in activity.events
+        for each in activity.recent.events
         if each.outcome in PROBLEMS and each.at >= since and (not shows or shows(each.name))
     ]
 
 
-def trouble_rows(
-    events: Iterable[Event], now: datetime, address: Address, link: Link
-) -> list[Cells]:
-    return [
-        event_row(event, now, link, name=printable(event.name), href=address(event.name))
-        for event in events
-    ]
+def busiest(activity: Activity) -> list[LockActivity]:
+    """Return the locks that were held and waited for the longest."""
+    return sorted(activity.locks.values(), key=_busy, reverse=True)[:NAMES]
 
 
-# The timeline
+def _busy(lock: LockActivity) -> tuple[float, int]:
+    return lock.held_seconds + lock.total_wait, len(lock.events) + len(lock.holders)
 
 
-def chart(activity: Activity, address: Address) -> tuple[Timeline | None, list[Cells]]:
-    """Return the timeline of the busiest locks, and the same as figures."""
-    locks = _busiest(activity.locks.values(), activity.now, activity.since)
+def contended(locks: Iterable[LockActivity]) -> list[LockActivity]:
+    """Return the locks that were waited for or refused: first those that most wait for now, whose
+    waits are not over yet, then the longest wait."""
+    wanted = [lock for lock in locks if any(lock.contention)]
+    return sorted(wanted, key=attrgetter("contention"), reverse=True)[:CONTENDED]
+
+
+def chart(activity: Activity, locks: Sequence[LockActivity]) -> Timeline | None:
+    """Return the timeline of some locks."""
     if not locks:
-        return None, []
-    rows = [_row(lock, activity, address) for lock in locks]
+        return None
+    rows = []
+    for lock in locks:
+        waits = [timeline.wait_of_event(event) for event in lock.events]
+        waits += [timeline.wait_of_holding(holding) for holding in lock.holders]
+        held = [timeline.span_of_event(event) for event in lock.past]
+        held += [timeline.span_of_holding(holding, activity.now) for holding in lock.holders]
+        label = printable(lock.name)
+        rows.append(Row(label, label, held, [wait for wait in waits if wait], lock=lock.name))
     reach = activity.recent.complete_since
     starts = [span.start for row in rows for span in (*row.held, *row.waited)]
     if reach and reach > activity.since:  # what is missing is drawn, too
@@ -226,97 +263,7 @@ def chart(activity: Activity, address: Address) -> tuple[Timeline | None, list[C
     drawn = timeline.draw(rows, scale, waits=BELOW)
     if reach and reach > activity.since:
         drawn.unknown = scale.x(reach)
-    return drawn, [_name_row(lock, activity, address) for lock in locks]
-
-
-def _busiest(locks: Iterable[LockActivity], now: datetime, since: datetime) -> list[LockActivity]:
-    ranked = sorted(locks, key=lambda lock: _busy(lock, now, since), reverse=True)
-    return ranked[:NAMES]
-
-
-def _busy(lock: LockActivity, now: datetime, since: datetime) -> tuple[float, int]:
-    seconds = _held_seconds(lock, now, since) + sum(lock.waits)
-    return seconds, len(lock.events) + len(lock.holders)
-
-
-def _held_seconds(lock: LockActivity, now: datetime, since: datetime) -> float:
-    over = (_within(event.acquired_at, event.at, since) for event in lock.events)
-    running = (_within(holding.acquired_at, now, since) for holding in lock.holders)
-    return sum(over) + sum(running)
-
-
-def _within(start: datetime | None, end: datetime, since: datetime) -> float:
-    if start is None:
-        return 0.0
-    return max((end - max(start, since)).total_seconds(), 0.0)
-
-
-def _row(lock: LockActivity, activity: Activity, address: Address) -> Row:
-    waits = [timeline.wait_of_event(event) for event in lock.events]
-    waits += [timeline.wait_of_holding(holding) for holding in lock.holders]
-    held = [timeline.span_of_event(event) for event in lock.events if _was_held(event)]
-    held += [timeline.span_of_holding(holding, activity.now) for holding in lock.holders]
-    name, waited = printable(lock.name), [wait for wait in waits if wait]
-    return Row(name, name, held, waited, href=address(lock.name))
-
-
-def _was_held(event: Event) -> bool:
-    return event.acquired_at is not None or event.outcome == "lost"
-
-
-def _name_row(lock: LockActivity, activity: Activity, address: Address) -> Cells:
-    held = _held_seconds(lock, activity.now, activity.since)
-    part = share(held, activity.minutes * 60)
-    counts = lock.counts
-    counts["stale"] = sum(state_of_holding(holding) is STALE for holding in lock.holders)
-    counts["held"] = len(lock.holders) - counts["stale"]
-    return Cells(
-        name=printable(lock.name),
-        href=address(lock.name),
-        holds=sum(map(_was_held, lock.events)) + len(lock.holders),
-        held=short_duration(held),
-        part=_("%(percent)s %%") % {"percent": number_format(part, 1)},
-        waited=short_duration(sum(lock.waits)) if lock.waits else "",
-        outcomes=[(each, counts[each.what]) for each in OUTCOMES.values() if counts[each.what]],
-    )
-
-
-# Contention
-
-
-def contention(activity: Activity, address: Address) -> list[Cells]:
-    """Return the locks that were waited for or refused: first those that most wait for now, whose
-    waits are not over yet, then the longest wait."""
-    locks = _contended(activity.locks.values())
-    top = max((max(lock.waits, default=0.0) for lock in locks), default=0.0)
-    return [_contention_row(lock, top, address) for lock in locks]
-
-
-def _contended(locks: Iterable[LockActivity]) -> list[LockActivity]:
-    wanted = [lock for lock in locks if any(_contention(lock))]
-    return sorted(wanted, key=_contention, reverse=True)[:CONTENDED]
-
-
-def _contention(lock: LockActivity) -> tuple[int, float, int]:
-    counts = lock.counts
-    return lock.waiters, max(lock.waits, default=0.0), counts["refused"] + counts["skipped"]
-
-
-def _contention_row(lock: LockActivity, top: float, address: Address) -> Cells:
-    waits, counts = lock.waits, lock.counts
-    return Cells(
-        name=printable(lock.name),
-        href=address(lock.name),
-        longest=short_duration(max(waits)) if waits else "",
-        median=short_duration(median(waits)) if waits else "",
-        total=short_duration(sum(waits)) if waits else "",
-        waits=len(waits),
-        waiters=lock.waiters,
-        refused=counts["refused"],
-        skipped=counts["skipped"],
-        # The longest wait as a percentage of the longest wait of all locks.
-        bar=share(max(waits, default=0.0), top),
-    )
+    return drawn
 
 
 # Rates
@@ -328,77 +275,42 @@ BAND = 64
 RATE_HEAD = 24
 
 
-def rate_chart(rates: Rates) -> Cells:
+def rate_chart(rates: Rates) -> SimpleNamespace:
     """Return the rates, each drawn on a scale of its own, without events that did not happen."""
-    words = rate_words()
-    there = [what for what in words if sum(rates.counts.get(what, ()))]
+    words = {"acquired": pgettext("of a lock", "acquired")}
+    words |= {what: str(outcome(what).word) for what in ("refused", *PROBLEMS)}
+    counts = {what: rates.counts[what] for what in words if any(rates.counts.get(what, ()))}
     series = [
-        Cells(
+        SimpleNamespace(
             what=what,
             word=words[what],
-            total=sum(rates.counts[what]),
-            most=max(rates.counts[what]),
-            path=columns(rates.counts[what]),
+            total=sum(found),
+            most=max(found),
+            path=columns(found),
             y=RATE_HEAD + BAND * place,
             went_wrong=what in PROBLEMS,
         )
-        for place, what in enumerate(there)
+        for place, (what, found) in enumerate(counts.items())
     ]
-    figures = [
-        (
-            timezone.localtime(minute).strftime("%H:%M"),
-            [rates.counts[what][place] for what in there],
-        )
-        for place, minute in enumerate(rates.minutes)
-    ]
-    return Cells(
+    minutes = []
+    for place, start in enumerate(rates.minutes):
+        numbers = [found[place] for found in counts.values()]
+        parts = [
+            _("%(what)s %(count)d") % {"what": words[what], "count": number}
+            for what, number in zip(counts, numbers, strict=True)
+            if number
+        ]
+        if parts:
+            time = timezone.localtime(start).strftime("%H:%M")
+            text = _("%(time)s: %(counts)s") % {"time": time, "counts": listed(parts)}
+            x = round(place * 100 / len(rates.minutes), 3)
+            minutes.append(SimpleNamespace(x=x, time=time, counts=numbers, text=text))
+    return SimpleNamespace(
         series=series,
-        absent=listed(words[what] for what in words if what not in there),
+        absent=listed(words[what] for what in words if what not in counts),
         times=timeline.times(Scale(rates.minutes[0], rates.minutes[-1] + timedelta(minutes=1))),
-        # The position of each minute with events in percent, and its figures.
-        columns=[
-            (round(place * 100 / len(figures), 3), _figures_text(minute, counts, there))
-            for place, (minute, counts) in enumerate(figures)
-            if any(counts)
-        ],
+        minutes=minutes,
         height=RATE_HEAD + BAND * len(series),
-        rows=[each for each in reversed(figures) if any(each[1])],
         # A loss may also be counted as an expired or force-released hold.
-        counts_losses_twice="lost" in there and not {"expired", "forced"}.isdisjoint(there),
+        counts_losses_twice="lost" in counts and not {"expired", "forced"}.isdisjoint(counts),
     )
-
-
-def rate_words() -> dict[str, str]:
-    return {"acquired": pgettext("of a lock", "acquired")} | {
-        what: str(outcome(what).word) for what in ("refused", *PROBLEMS)
-    }
-
-
-def _figures_text(minute: str, counts: Sequence[int], there: Sequence[str]) -> str:
-    words = rate_words()
-    parts = [
-        _("%(what)s %(count)d") % {"what": words[what], "count": count}
-        for what, count in zip(there, counts, strict=True)
-        if count
-    ]
-    return _("%(time)s: %(counts)s") % {"time": minute, "counts": listed(parts)}
-
-
-# How far back
-
-
-def reach_text(activity: Activity) -> str:
-    """Return a sentence with the start of the history, or an empty string without a history."""
-    if not conf.history:
-        return ""
-    if activity.recent.oldest is None:
-        return _("No events are kept yet.")
-    reach = activity.recent.complete_since
-    since = clock(reach or activity.recent.oldest, activity.now)
-    if reach is None:
-        return _("The history is complete. It begins at %(time)s.") % {"time": since}
-    text = _(
-        "The history is complete since %(time)s. Older events may be missing "
-        "(REDISLOCK_HISTORY = %(kept)s)."
-    )
-    return text % {"time": since, "kept": conf.history}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
@@ -20,14 +17,12 @@ from ..lock_state import (
     is_overdue,
     queued_task,
     state_of,
-    state_of_holding,
 )
 from ..manager import LockManager
 from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
-from ..text import age, printable, read_at, redacted_metadata, short_duration
+from ..text import age, printable, read_at, short_duration
 from . import timeline
 from .charts import Span
-from .rows import Cells, Link, event_row, party
 from .timeline import BEFORE, Row, Timeline, clock, who
 
 WAITERS = 100
@@ -41,9 +36,6 @@ DRAWN = 20
 
 HOLDERS = 50
 """The maximum number of holders that are shown."""
-
-READ_WRITE = "readwrite"
-"""The kind of lock whose readers weigh 1, and whose writers weigh the whole capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,107 +136,6 @@ def _waiting_text(lock: LockDetails) -> str:
         count,
     )
     return text % {"count": count, "time": short_duration(lock.waiters[0].waited)}
-
-
-# Holders, the queue, the past
-
-
-def cards(lock: LockDetails, link: Link) -> list[Cells]:
-    return [_card(holding, lock, link) for holding in lock.holders[:HOLDERS]]
-
-
-def _card(holding: Holding, lock: LockDetails, link: Link) -> Cells:
-    state, lease = state_of_holding(holding), holding.timeout or holding.ttl
-    left = {"left": short_duration(holding.ttl), "lease": short_duration(lease)}
-    return Cells(
-        level=state.code,
-        word=state.label,
-        mark={"late": "stale"}.get(state.code, state.code) if holding.renewed else "",
-        left=round(min(max(holding.ttl, 0.0), lease), 3),
-        timeout=round(lease, 3),
-        left_text=_("%(left)s of %(lease)s left") % left if holding.timeout else left["left"],
-        # Each is a label, a value, and the address that the value links to, if there is one.
-        facts=[fact for fact in _facts(holding, lock, link) if fact[1]],
-        metadata=metadata_text(holding.metadata),
-    )
-
-
-def _facts(holding: Holding, lock: LockDetails, link: Link) -> list[tuple[str, str, str]]:
-    holder = holding.holder
-    times = {"acquired": clock(holding.acquired_at, lock.now), "age": short_duration(age(holding))}
-    queued = queued_task(holding)
-    return [
-        (
-            pgettext("of a lock", "Sender") if queued else pgettext("of a lock", "Holder"),
-            process_text(holder),
-            "",
-        ),
-        (pgettext("of a lock", "Thread"), printable(holder.thread), ""),
-        (pgettext("of a lock", "Task"), printable(holder.task_name or ""), ""),
-        (pgettext("of a lock", "Task id"), printable(holder.task_id or ""), link(holder.task_id)),
-        _acquired(holding, times),
-        (_("Starts at"), clock(queued.eta, lock.now) if queued and queued.eta else "", ""),
-        (_("Broker queue"), printable(queued.broker_queue) if queued else "", ""),
-        (_("Waited before"), short_duration(holding.waited) if holding.waited else "", ""),
-        (pgettext("of a lock", "Renewed"), _ago_text(holding), ""),
-        (pgettext("of a lock", "Lease ends"), clock(holding.expires_at, lock.now), ""),
-        (_("Fencing token"), str(holding.fence_token), ""),
-        (_weight_label(lock.info), _weight_text(holding.weight, lock.info), ""),
-    ]
-
-
-def _acquired(holding: Holding, times: Mapping[str, str]) -> tuple[str, str, str]:
-    if not holding.timeout:  # the history has the duration of the hold
-        return pgettext("of a lock", "Acquired"), times["acquired"], ""
-    return pgettext("of a lock", "Held since"), _("%(acquired)s, for %(age)s") % times, ""
-
-
-def _weight_label(info: LockInfo | None) -> str:
-    reads = info and info.kind == READ_WRITE
-    return pgettext("of a lock", "Access") if reads else pgettext("of a lock", "Weight")
-
-
-def _weight_text(weight: int, info: LockInfo | None) -> str:
-    if not info or info.capacity == 1:
-        return ""
-    if info.kind == READ_WRITE:
-        reads = weight < info.capacity
-        return pgettext("of a lock", "reads") if reads else pgettext("of a lock", "writes")
-    return str(weight)
-
-
-def _ago_text(holding: Holding) -> str:
-    if not holding.renewed or not holding.timeout:
-        return ""
-    return _("%(time)s ago") % {"time": short_duration(holding.since_renewal)}
-
-
-def metadata_text(metadata: Mapping[str, Any]) -> str:
-    if not metadata:
-        return ""
-    text = json.dumps(redacted_metadata(metadata), ensure_ascii=False, indent=2, default=str)
-    return "\n".join(printable(line) for line in text.split("\n"))
-
-
-def queue_rows(lock: LockDetails, link: Link) -> list[Cells]:
-    return [
-        Cells(
-            place=place,
-            party=party(waiter.holder, link),
-            since=clock(waiter.since, lock.now),
-            waited=short_duration(waiter.waited),
-            weight=_weight_text(waiter.weight, lock.info),
-            metadata=metadata_text(waiter.metadata),
-        )
-        for place, waiter in enumerate(lock.waiters, 1)
-    ]
-
-
-def past_rows(lock: LockDetails, link: Link) -> list[Cells]:
-    return [
-        event_row(event, lock.now, link, metadata=metadata_text(event.metadata))
-        for event in lock.events
-    ]
 
 
 # The timeline

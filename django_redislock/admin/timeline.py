@@ -48,8 +48,9 @@ class Row:
     title: str = ""
     held: Sequence[Span] = ()
     waited: Sequence[Span] = ()
-    href: str = ""
     note: str = ""
+    lock: str = ""
+    """The lock whose page the label leads to."""
 
 
 @dataclass(slots=True)

@@ -9,11 +9,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..advice import sentences
-from ..lock_state import is_overdue, renewal_interval, state_of_holding
+from ..lock_state import renewal_interval
 from ..manager import locks
 from ..snapshots import Holding, LockInfo
 from ..text import age, error_text, holder_text, printable, short_duration, task_text
-from .rows import Cells
 from .timeline import listed
 
 if TYPE_CHECKING:
@@ -32,39 +31,6 @@ LOG_REVOKED = "Revoked the task of the holder"
 
 Released = Sequence[tuple["ShownHolder", Holding]]
 """The holders that were released."""
-
-
-def confirmation_rows(held: Released) -> list[Cells]:
-    """Return the rows of a confirmation: one for each holder, even on several servers."""
-    rows: dict[str, Cells] = {}
-    for seen, holding in held:
-        using = printable(seen.manager.alias)
-        if row := rows.get(holding.token):
-            row.using = f"{row.using}, {using}"
-            continue
-        rows[holding.token] = Cells(
-            name=printable(seen.name),
-            using=using,
-            state=state_of_holding(holding),
-            holder=holder_text(holding),
-            task=task_text(holding),
-            age=short_duration(age(holding)),
-            left=short_duration(holding.ttl),
-            fence=str(holding.fence_token),
-            learns=_learns_text(holding),
-        )
-    return list(rows.values())
-
-
-def _learns_text(holding: Holding) -> str:
-    """Return when a holder that lives learns that its lock was taken away."""
-    if not holding.timeout:
-        return _("already released")
-    if not holding.renewed:
-        return _("on its next release or check")
-    if is_overdue(holding):
-        return _("not known: its renewal is overdue")
-    return _("within %(seconds)s") % {"seconds": short_duration(renewal_interval(holding))}
 
 
 def change_text(seen: ShownHolder, info: LockInfo | None) -> str:

@@ -1,0 +1,51 @@
+"""The filters of the admin's templates: what they return is safe to show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django import template
+
+from ..admin.addresses import page_address
+from ..admin.outcomes import outcome
+from ..admin.timeline import clock, who
+from ..advice import process_text
+from ..lock_state import queued_task, renewal_interval, state_of_holding
+from ..text import age, holder_text, printable, redacted_metadata, short_duration, task_text
+
+register = template.Library()
+
+register.filter("age", age)
+register.filter("clock", clock)
+register.filter("duration", short_duration)
+register.filter("holder", holder_text)
+register.filter("outcome", outcome)
+register.filter("printable", printable)
+register.filter("process", process_text)
+register.filter("queued", queued_task)
+register.filter("renewal_interval", renewal_interval)
+register.filter("state", state_of_holding)
+register.filter("task", task_text)
+register.filter("who", who)
+
+
+@register.filter
+def metadata(values: Mapping[str, Any]) -> str:
+    """Return metadata as JSON, without the values that ``REDISLOCK_REDACT`` hides."""
+    text = json.dumps(redacted_metadata(values), ensure_ascii=False, indent=2, default=str)
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+@register.simple_tag(takes_context=True)
+def lock_url(context: template.Context, name: str) -> str:
+    """Return the address of the page of a lock on the cache alias of this page."""
+    site = context.request.current_app  # type: ignore[attr-defined]  # it has a request
+    return page_address("change", site, name, using=context["using"])
+
+
+@register.filter
+def get(mapping: Mapping[str, str], key: str | None) -> str:
+    """Return the value of a key, or an empty string."""
+    return mapping.get(key or "", "")
