@@ -34,7 +34,7 @@ class ActiveLock(models.Model):
     info: LockInfo
     """The snapshot. A free lock has none, and no state."""
 
-    primary: Holding | None
+    primary: Holding | None = None
     """The holder that a line about the lock shows."""
 
     state: LockState

@@ -58,6 +58,12 @@ def rows_of(response, section: str) -> list[list[str]]:
     return [[html.unescape(" ".join(words)) for words in row] for row in plain]
 
 
+def link_to(response, text: str) -> str:
+    """The address of the link with that text."""
+    [href] = re.findall(rf'<a href="([^"]*)"[^>]*>{re.escape(text)}</a>', text_of(response))
+    return html.unescape(href)
+
+
 def charts_of(response) -> dict[str, ElementTree.Element]:
     """The drawings by their titles; they must be well-formed."""
     found = re.findall(

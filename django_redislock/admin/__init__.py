@@ -43,7 +43,7 @@ from ..names import check_name
 from ..snapshots import Holding
 from ..text import error_text, printable
 from . import columns, dashboard, filters, lock_page, timeline
-from .addresses import URL_PREFIX, page_address, query_string, unquote_name, using_of
+from .addresses import URL_PREFIX, page_address, unquote_name
 from .aliases import aliases_of
 from .changelist import LockChangeList, LockPaginator
 from .queryset import LockQuerySet, LockTest
@@ -176,12 +176,11 @@ class ActiveLockAdmin(BaseAdmin):
         term = search_term.strip()
         return queryset.search(term) if term else queryset, False
 
-    def view_test(self, request: HttpRequest) -> LockTest | None:
-        """Return the test of whether the user may see a lock, or None if the user may see all."""
+    def _locks(self, request: HttpRequest) -> LockQuerySet:
         queryset = self.get_queryset(request)
         if not isinstance(queryset, LockQuerySet):
             raise self._wrong_queryset(queryset)
-        return queryset.matches if queryset.restrictions else None
+        return queryset
 
     def _wrong_queryset(self, queryset: Any) -> ImproperlyConfigured:
         return ImproperlyConfigured(
@@ -189,15 +188,10 @@ class ActiveLockAdmin(BaseAdmin):
             f" narrowed by filter(), exclude() or none(), not {type(queryset).__name__}."
         )
 
-    def _release_test(self, request: HttpRequest) -> LockTest | None:
-        """Return the test of whether the user may release a lock, or None if the user may release
-        all."""
-        may_view = self.view_test(request)
-        is_plain = type(self).has_release_permission is ActiveLockAdmin.has_release_permission
-        if is_plain and may_view is None:
-            return None
-        may_release = permission_test(self.has_release_permission, request)
-        return lambda lock: (may_view is None or may_view(lock)) and may_release(lock)
+    def _releasable(self, request: HttpRequest) -> LockQuerySet:
+        """Return the locks that the user may see and release."""
+        test = permission_test(self.has_release_permission, request)
+        return self._locks(request).restrict(test)
 
     # The list
 
@@ -246,7 +240,7 @@ class ActiveLockAdmin(BaseAdmin):
         except ValueError as error:  # not every database accepts a text that cannot be a name
             raise Http404 from error
         lock = ActiveLock.of(name, _manager_of(request).alias, None)
-        return lock if self.get_queryset(request).matches(lock) else None
+        return lock if self._locks(request).matches(lock) else None
 
     @plain_when_redis_is_away
     def change_view(
@@ -257,22 +251,18 @@ class ActiveLockAdmin(BaseAdmin):
         name, manager = unquote_name(object_id), _manager_of(request)
         away: list[tuple[str, Exception]] = []
         try:
-            if "using" in request.GET:
-                seen: lock_page.LockDetails | None = lock_page.read_lock(manager, name)
-            else:
-                seen, manager = _look_everywhere(away, manager, name)
+            managers = (manager,) if "using" in request.GET else locks.everywhere()
+            details = lock_page.find_lock(managers, name, away)
         except ValueError:  # the address contains an invalid name
-            seen = None
-        may_view = self.view_test(request)
-        if may_view and not may_view(
-            ActiveLock.of(name, manager.alias, seen.info if seen else None)
-        ):
+            details = lock_page.LockDetails(name, manager.alias)
+        row = ActiveLock.of(name, details.alias, details.info)
+        if not self._locks(request).matches(row):
             raise PermissionDenied
-        if seen is None or seen.is_unknown:
+        if details.is_unknown:
             self._warn(request, [alias_away_text(*each) for each in away])
-            text = _("“%(name)s” is not locked now.") % {"name": printable(name)}
-            return self._back_to_list(request, text, messages.WARNING)
-        context = self._detail(request, seen, manager) | (extra_context or {})
+            self._warn(request, [_("“%(name)s” is not locked now.") % {"name": printable(name)}])
+            return HttpResponseRedirect(self._address("changelist"))
+        context = self._detail(request, details, row) | (extra_context or {})
         return self._page(request, "detail", **context)
 
     def history_view(
@@ -281,13 +271,11 @@ class ActiveLockAdmin(BaseAdmin):
         return super().history_view(request, quote(unquote_name(object_id)), extra_context)
 
     def _detail(
-        self, request: HttpRequest, seen: lock_page.LockDetails, manager: LockManager
+        self, request: HttpRequest, seen: lock_page.LockDetails, row: ActiveLock
     ) -> dict[str, Any]:
-        row = self._with_shares(request, ActiveLock.of(seen.name, manager.alias, seen.info))
+        self._add_shares(request, row)
         shown = shown_holders(row) if seen.info else []
-        may_release = self.has_release_permission(request)
-        if test := self._release_test(request):
-            may_release = may_release and test(row)
+        may_release = self._releasable(request).matches(row)
         cards = []
         for holding, holder in list(zip(seen.holders, shown, strict=False))[: lock_page.HOLDERS]:
             can_revoke = may_release and can_be_revoked(holding.holder.task_id)
@@ -314,26 +302,20 @@ class ActiveLockAdmin(BaseAdmin):
             "past_has_metadata": any(each.metadata for each in seen.events),
             "chart": lock_page.chart(seen),
             "keeps_history": conf.history,
-            "dashboard_url": self._address("dashboard", using=using_of(manager)),
+            "dashboard_url": self._address("dashboard", using=row.elsewhere),
             "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
-            "seen": json.dumps(shown),
-            "may_release": may_release and seen.holders,
+            "seen": json.dumps(shown) if may_release and shown else "",
         }
 
-    def _with_shares(self, request: HttpRequest, row: ActiveLock) -> ActiveLock:
+    def _add_shares(self, request: HttpRequest, row: ActiveLock) -> None:
         """Add the other servers of a quorum lock, as far as they can be read."""
-        info = getattr(row, "info", None)
-        holding = row.primary if info and info.kind == "quorum" else None
-        if holding is None:
-            return row
-        for alias in aliases_of(request):
-            if alias.error or alias.name == row.using:
-                continue
+        token = row.primary.token if row.primary and row.info.kind == "quorum" else None
+        for alias in aliases_of(request) if token else ():
             with suppress(RedisError, ImproperlyConfigured):
-                share = alias.manager.get(row.name)
-                if share and any(each.token == holding.token for each in share.holders):
+                is_other = alias.name != row.using and not alias.error
+                share = alias.manager.get(row.name) if is_other else None
+                if share and any(each.token == token for each in share.holders):
                     row.shares += (ActiveLock.of(row.name, alias.name, share),)
-        return row
 
     def _has_log(self, name: str) -> bool:
         """Return whether the log of admin actions has an entry for a lock."""
@@ -355,18 +337,18 @@ class ActiveLockAdmin(BaseAdmin):
         activity = dashboard.read_activity(
             manager, dashboard.minutes_of(request.GET.get("minutes"))
         )
-        if may_view := self.view_test(request):
+        visible = self._locks(request)
+        if visible.restrictions:
             infos = {info.name: info for info in activity.infos}
             activity = dashboard.restricted(
                 activity,
-                lambda name: may_view(ActiveLock.of(name, manager.alias, infos.get(name))),
+                lambda name: visible.matches(ActiveLock.of(name, manager.alias, infos.get(name))),
             )
         return self._page(request, "dashboard", **self._dashboard(request, activity, manager))
 
     def _dashboard(
         self, request: HttpRequest, activity: dashboard.Activity, manager: LockManager
     ) -> dict[str, Any]:
-        using = using_of(manager)
         busiest = dashboard.busiest(activity)
         stale = dashboard.stale_holders(activity)
         contended = dashboard.contended(activity.locks.values())
@@ -378,10 +360,11 @@ class ActiveLockAdmin(BaseAdmin):
             "media": self.media + PAGES + REFRESH,
             "refresh_choices": REFRESH_SECONDS,
             "minutes": activity.minutes,
+            "windows": dashboard.WINDOWS,
             "now": activity.now,
-            **self._choices(using, activity.minutes),
+            "aliases": [each.alias for each in locks.everywhere()],
             "alias": manager.alias,
-            "using": using,
+            "using": "" if manager.alias == locks.alias else manager.alias,
             "total": activity.total,
             "read_count": len(activity.infos),
             "waiting": sum(info.waiters for info in activity.infos),
@@ -403,18 +386,6 @@ class ActiveLockAdmin(BaseAdmin):
             "recent": activity.recent,
             "kept": conf.history,
         }
-
-    def _choices(self, using: str, minutes: int) -> dict[str, Any]:
-        """Return the links to other periods and to other cache aliases."""
-        to = partial(self._address, "dashboard")
-        aliases = [(each.alias, using_of(each)) for each in locks.everywhere()]
-        return {
-            "windows": [(each, to(using=using, minutes=each)) for each in dashboard.WINDOWS],
-            "aliases": [(alias, to(using=each, minutes=minutes)) for alias, each in aliases],
-        }
-
-    def _lock_address(self, using: str, name: str) -> str:
-        return self._address("change", name, using=using)
 
     def _address(self, page: str, name: str = "", **query: str | int) -> str:
         return page_address(page, self.admin_site.name, name, **query)
@@ -448,7 +419,7 @@ class ActiveLockAdmin(BaseAdmin):
         """Confirm (POST), then release (POST with `confirmed`) the holders that were seen."""
         self._require_release(request)
         if request.method != "POST":
-            return HttpResponseRedirect(self._list_url())
+            return HttpResponseRedirect(self._address("changelist"))
         if "all" in request.POST:
             return self._ask_for_all(request)
         seen = self._seen_in(request.POST.get("seen", ""))
@@ -521,7 +492,6 @@ class ActiveLockAdmin(BaseAdmin):
             learnt=learnt_text(holding for _seen, holding in held),
             part_of=len(check.held) + more if more or len(check.held) > len(held) else None,
             seen=json.dumps([each for each, _holding in held]),
-            query_string=query_string(request.GET),
             **context,
         )
 
@@ -560,7 +530,7 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _check_holders(self, request: HttpRequest, seen: Sequence[ShownHolder]) -> HolderCheck:
         """Return the state of the holders. Raise `PermissionDenied` if none may be released."""
-        check = check_holders(seen, self._release_test(request))
+        check = check_holders(seen, self._releasable(request).matches)
         if check.denied and not (check.held or check.gone or check.away):
             raise PermissionDenied
         return check
@@ -619,7 +589,7 @@ class ActiveLockAdmin(BaseAdmin):
         seen."""
         self._require_release(request)
         if request.method != "POST":
-            return HttpResponseRedirect(self._list_url())
+            return HttpResponseRedirect(self._address("changelist"))
         check = self._check_holders(request, self._seen_in(request.POST.get("seen", ""))[:1])
         for each in check.away:
             raise each[1]
@@ -638,8 +608,7 @@ class ActiveLockAdmin(BaseAdmin):
             row=self._rows(check.held)[0],
             terminate=not is_queued(holding),
             seen=json.dumps([seen]),
-            lock_url=self._lock_address(seen.using, seen.name),
-            revoke_url=self._address("revoke"),
+            lock_url=self._address("change", seen.name, using=seen.using),
         )
 
     def _revoke(
@@ -663,7 +632,7 @@ class ActiveLockAdmin(BaseAdmin):
         else:
             level = messages.SUCCESS if workers else messages.WARNING
             self.message_user(request, revoked_text(printable(task_id), workers), level)
-        return HttpResponseRedirect(self._lock_address(seen.using, seen.name))
+        return HttpResponseRedirect(self._address("change", seen.name, using=seen.using))
 
     def _back(self, request: HttpRequest, check: HolderCheck) -> HttpResponse:
         """Return to the list, with a message about each holder that was left out."""
@@ -682,19 +651,15 @@ class ActiveLockAdmin(BaseAdmin):
 
     def unavailable(self, request: HttpRequest, error: Exception) -> HttpResponse:
         """Return the page that says that the locks cannot be read now, and why."""
-        context = {"title": _("Locks are not available"), "error": away_text(error)}
+        context: dict[str, Any] = {"error": away_text(error)}
         with suppress(ImproperlyConfigured):
-            context |= self._which_alias(request, error)
-        return self._page(request, "unavailable", status=503, **context)
-
-    def _which_alias(self, request: HttpRequest, error: Exception) -> dict[str, Any]:
-        """Return which of several cache aliases is unreachable, and links to the others."""
-        alias = request.GET.get("using") or locks.alias
-        minutes = dashboard.minutes_of(request.GET.get("minutes"))
-        aliases = self._choices(alias, minutes)["aliases"]
-        if len(aliases) < 2:
-            return {}
-        return {"error": alias_away_text(alias, error), "alias": alias, "aliases": aliases}
+            aliases = [each.alias for each in locks.everywhere()]
+            if len(aliases) > 1:
+                alias = request.GET.get("using") or locks.alias
+                error_text = alias_away_text(alias, error)
+                context = {"error": error_text, "alias": alias, "aliases": aliases}
+        title = _("Locks are not available")
+        return self._page(request, "unavailable", status=503, title=title, **context)
 
     def _page(
         self, request: HttpRequest, template: str, status: int = 200, **context: Any
@@ -705,20 +670,15 @@ class ActiveLockAdmin(BaseAdmin):
             "opts": self.opts,
             "media": self.media,
             "has_view_permission": True,
-            "list_url": self._list_url(),
-            "release_url": self._address("release"),
         }
         return TemplateResponse(
             request, f"{TEMPLATES}/{template}.html", {**common, **context}, status=status
         )
 
-    def _back_to_list(self, request: HttpRequest, text: str, level: int) -> HttpResponse:
-        self.message_user(request, text, level)
-        return HttpResponseRedirect(self._list_url())
-
-    def _list_url(self, query: QueryDict | None = None) -> str:
+    def _list_url(self, query: QueryDict) -> str:
         """Return the address of the list with its filters and its order."""
-        return self._address("changelist") + query_string(query)
+        address = self._address("changelist")
+        return f"{address}?{query.urlencode()}" if query else address
 
 
 def permission_test(method: Callable[..., bool], request: HttpRequest) -> LockTest:
@@ -731,36 +691,6 @@ def permission_test(method: Callable[..., bool], request: HttpRequest) -> LockTe
     except TypeError:
         return lambda lock: method(request)
     return lambda lock: method(request, lock)
-
-
-def _look_everywhere(
-    away: list[tuple[str, Exception]], manager: LockManager, name: str
-) -> tuple[lock_page.LockDetails, LockManager]:
-    """Read a lock from the first alias that has it, or from the alias of `manager`.
-
-    A link in Django's log of actions has no alias. Aliases that cannot be read are added to
-    `away`."""
-    try:
-        seen = lock_page.read_lock(manager, name)
-    except (RedisError, ImproperlyConfigured):
-        if found := _on_another_alias(away, name):
-            return found
-        raise
-    return (_on_another_alias(away, name) if seen.is_unknown else None) or (seen, manager)
-
-
-def _on_another_alias(
-    away: list[tuple[str, Exception]], name: str
-) -> tuple[lock_page.LockDetails, LockManager] | None:
-    for other in locks.everywhere()[1:]:
-        try:
-            found = lock_page.read_lock(other, name)
-        except (RedisError, ImproperlyConfigured) as error:
-            away.append((other.alias, error))
-            continue
-        if not found.is_unknown:
-            return found, other
-    return None
 
 
 def _manager_of(request: HttpRequest) -> LockManager:

@@ -3,11 +3,8 @@
 from operator import itemgetter
 
 from django.contrib.admin.utils import quote, unquote
-from django.http import QueryDict
 from django.urls import reverse
 from django.utils.http import urlencode
-
-from ..manager import LockManager, locks
 
 URL_PREFIX = "django_redislock_activelock_"
 
@@ -32,13 +29,3 @@ def page_address(page: str, site: str, name: str = "", /, **query: str | int) ->
 def unquote_name(text: str) -> str:
     # `quote` writes an underscore as _5F, so this one is always from `page_address`.
     return unquote(text.replace("_2E", "."))
-
-
-def query_string(query: QueryDict | None) -> str:
-    """Return the query with its question mark, or an empty string without a query."""
-    return f"?{query.urlencode()}" if query else ""
-
-
-def using_of(manager: LockManager) -> str:
-    """Return the ``using`` of a URL for a manager, an empty string for ``REDISLOCK_CACHE``."""
-    return "" if manager.alias == locks.alias else manager.alias

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
+from redis.exceptions import RedisError
 
 from ..advice import process_text
 from ..conf import conf
@@ -43,10 +47,11 @@ class LockDetails:
     """The state, the waiters and the history of one lock."""
 
     name: str
-    info: LockInfo | None
-    waiters: tuple[Waiter, ...]
-    events: tuple[Event, ...]
-    now: datetime
+    alias: str
+    info: LockInfo | None = None
+    waiters: tuple[Waiter, ...] = ()
+    events: tuple[Event, ...] = ()
+    now: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
     def holders(self) -> tuple[Holding, ...]:
@@ -73,7 +78,30 @@ def read_lock(manager: LockManager, name: str) -> LockDetails:
         now = read_at(info.first)
     else:
         now = max([datetime.now(UTC), *(event.at for event in events)])
-    return LockDetails(name, info, waiters, events, now)
+    return LockDetails(name, manager.alias, info, waiters, events, now)
+
+
+def find_lock(
+    managers: Sequence[LockManager], name: str, away: list[tuple[str, Exception]]
+) -> LockDetails:
+    """Read a lock from the first alias that has it. A link in Django's log of actions names none.
+
+    Aliases that cannot be read are added to `away`. If the first one is among them, and no other
+    has the lock, the error is raised.
+    """
+    unknown = None
+    for manager in managers:
+        try:
+            found = read_lock(manager, name)
+        except (RedisError, ImproperlyConfigured) as error:
+            away.append((manager.alias, error))
+            continue
+        if not found.is_unknown:
+            return found
+        unknown = unknown or found
+    if unknown is None or unknown.alias != managers[0].alias:
+        raise away[0][1]
+    return unknown
 
 
 def state_text(lock: LockDetails) -> str:

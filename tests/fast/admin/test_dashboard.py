@@ -13,6 +13,7 @@ from tests.pages import (
     DASHBOARD,
     LIST,
     charts_of,
+    link_to,
     make_past,
     marks,
     minutes_ago,
@@ -299,8 +300,8 @@ def test_the_dashboard_shows_one_alias(hold, viewer, other):
 
     assert labels(here) == ["mine"]
     assert labels(there) == ["theirs"]
-    aliases = [alias for alias, _ in here.context["aliases"]]
-    assert aliases == ["default", "other"]
+    assert link_to(here, "default") == "?using=default"
+    assert link_to(here, "other") == "?using=other"
     assert f'href="{LIST}theirs/change/?using=other"' in text_of(there)
     assert "?using=other&amp;minutes=60" in text_of(there)
 
@@ -311,7 +312,7 @@ def test_unreachable_alias(viewer, unusable):
 
     assert response.status_code == 503
     assert "The locks of “away” cannot be read: " in html.unescape(text_of(response))
-    assert viewer.get(dict(response.context["aliases"])["default"]).status_code == 200
+    assert viewer.get(link_to(response, "default")).status_code == 200
 
 
 def test_losses_that_may_be_counted_twice_are_explained(hold, viewer):
