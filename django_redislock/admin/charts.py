@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from operator import attrgetter
+
+from ..snapshots import Holder
 
 ROW = 26
 """The height of a row of a timeline, in pixels."""
@@ -48,10 +50,6 @@ class Scale:
         part = (at - self.start) / (self.end - self.start)
         return round(min(max(part, 0.0), 1.0) * 100, 2)
 
-    def shows(self, span: Span) -> bool:
-        """Return whether any part of the span is on the scale."""
-        return span.end >= self.start and span.start <= self.end
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -63,11 +61,12 @@ class Span:
     what: str
     """The outcome or the state: a class in the style sheet."""
 
-    text: Callable[[], str] = str
-    """Returns the text of the span. It is called only for a span that has a bar of its own."""
+    holder: Holder
 
     weight: int = 0
     """How much it matters: of spans that are drawn as one, the weightiest is marked."""
+
+    is_wait: bool = False
 
     is_running: bool = False
     """Whether it is not over yet. It is then drawn as one with its like only."""
@@ -82,14 +81,6 @@ class Bar:
     spans: tuple[Span, ...]
 
     @property
-    def first(self) -> Span:
-        return self.spans[0]
-
-    @property
-    def is_many(self) -> bool:
-        return len(self.spans) > 1
-
-    @property
     def weightiest(self) -> Span:
         """Of several that weigh the same, the last."""
         return max(reversed(self.spans), key=attrgetter("weight"))
@@ -99,25 +90,6 @@ class Bar:
         """The most frequent outcome, which gives the bar its colour."""
         return Counter(span.what for span in self.spans).most_common(1)[0][0]
 
-    @property
-    def end(self) -> float:
-        return round(self.x + self.width, 2)
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A time that is written above the chart."""
-
-    x: float
-    at: datetime
-
-    @property
-    def anchor(self) -> str:
-        """The anchor of the text, chosen so that no text is cut off at the edges."""
-        if self.x < 4:
-            return "start"
-        return "end" if self.x > 96 else "middle"
-
 
 def bars(spans: Iterable[Span], scale: Scale, gap: float = 0.0) -> list[Bar]:
     """Return the bars of `spans`. Spans nearer than `gap` percent are one bar.
@@ -126,14 +98,16 @@ def bars(spans: Iterable[Span], scale: Scale, gap: float = 0.0) -> list[Bar]:
     spans come last, so that they are drawn on top.
     """
     groups: dict[str, list[Bar]] = {"": []}
-    for span in sorted(filter(scale.shows, spans), key=attrgetter("start")):
+    for span in sorted(spans, key=attrgetter("start")):
+        if span.end < scale.start or span.start > scale.end:
+            continue
         found = groups.setdefault(span.what if span.is_running else "", [])
         x = scale.x(span.start)
         width = max(round(scale.x(span.end) - x - GUTTER, 2), THINNEST)
         bar = Bar(round(min(x, 100 - width), 2), width, (span,))
-        if found and bar.x - found[-1].end < gap - 0.005:
-            last = found[-1]
-            width = round(max(last.end, bar.end) - last.x, 2)
+        last = found[-1] if found else None
+        if last and bar.x - round(last.x + last.width, 2) < gap - 0.005:
+            width = round(max(last.x + last.width, bar.x + bar.width) - last.x, 2)
             found[-1] = Bar(last.x, width, last.spans + bar.spans)
         else:
             found.append(bar)
@@ -158,34 +132,18 @@ def fitted(rows: Sequence[Sequence[Span]], scale: Scale, most: int) -> list[list
     return drawn
 
 
-def ticks(scale: Scale, zone: tzinfo, most: int = 7) -> list[Tick]:
+def ticks(scale: Scale, zone: tzinfo, most: int = 7) -> list[datetime]:
     """Return the times that are round in a time zone, `most` of them at most."""
-    step = next(
+    seconds = next(
         (step for step in (*_STEPS, *_LONG_STEPS) if scale.seconds / step <= most - 1),
         math.ceil(scale.seconds / (most - 1)),
     )
-    # Steps are counted in local time without a zone, so no hour is skipped or repeated. If the
-    # offset from UTC changes on the way, the offsets at both ends give different steps: try both.
-    wall = _wall(scale.start, zone)
+    step, wall = timedelta(seconds=seconds), scale.start.astimezone(zone).replace(tzinfo=None)
     midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
-    found = set()
-    for begin in {wall, _wall(scale.end, zone) - (scale.end - scale.start)}:
-        before = math.ceil((begin - midnight).total_seconds() / step)
-        for number in range(before, before + most * 2):
-            found |= _moments(midnight + timedelta(seconds=step * number), zone)
-    inside = sorted(at for at in found if scale.start <= at <= scale.end)
-    return [Tick(scale.x(at), at.astimezone(zone)) for at in inside]
-
-
-def _wall(at: datetime, zone: tzinfo) -> datetime:
-    return at.astimezone(zone).replace(tzinfo=None)
-
-
-def _moments(wall: datetime, zone: tzinfo) -> set[datetime]:
-    """Return when the clock shows that: twice in the hour by which it is put back. An hour that
-    it skips is the same as the next one."""
-    first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-    return {first, max(first, second)}
+    found = [scale.start + (midnight - wall) % step]
+    while found[-1] + step <= scale.end:
+        found.append(found[-1] + step)
+    return [at for at in found if at <= scale.end]
 
 
 def columns(counts: Sequence[int]) -> str:
@@ -194,8 +152,3 @@ def columns(counts: Sequence[int]) -> str:
     # A count of one in a thousand must be visible, too.
     tall = [max(round(100 * count / top, 1), 4.0) if count else 0 for count in counts]
     return "".join(f"M{x} 100v{-each:g}h.8V100z" for x, each in enumerate(tall) if each)
-
-
-def share(part: float, whole: float) -> float:
-    """Return `part` as a percentage of `whole`, for the width of a bar."""
-    return round(100 * part / whole, 1) if whole else 0.0

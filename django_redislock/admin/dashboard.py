@@ -25,9 +25,9 @@ from ..manager import LockManager
 from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at
 from . import timeline
-from .charts import Scale, columns, share
+from .charts import Scale, columns
 from .outcomes import Outcome, legend, outcome
-from .timeline import BELOW, Row, Timeline, listed
+from .timeline import BELOW, Row, Timeline, listed, was_held
 
 WINDOWS = (5, 15, 60)
 """The periods that a user can choose, in minutes."""
@@ -79,7 +79,7 @@ class LockActivity:
     @cached_property
     def past(self) -> list[Event]:
         """The events that ended a hold."""
-        return [event for event in self.events if event.acquired_at or event.outcome == "lost"]
+        return [event for event in self.events if was_held(event)]
 
     @property
     def holds(self) -> int:
@@ -106,7 +106,7 @@ class LockActivity:
 
     @property
     def held_percent(self) -> float:
-        return share(self.held_seconds, (self.now - self.since).total_seconds())
+        return 100 * self.held_seconds / (self.now - self.since).total_seconds()
 
     @cached_property
     def waits(self) -> list[float]:

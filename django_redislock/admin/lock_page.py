@@ -171,37 +171,23 @@ def _waiting_text(lock: LockDetails) -> str:
 
 def chart(lock: LockDetails) -> Timeline | None:
     """Return a timeline with a row for each recent holder, each holder and each waiter."""
-    rows = [
-        *(_past_row(event, lock.now) for event in reversed(lock.events[:DRAWN])),
-        *(_held_row(holding, lock.now) for holding in lock.holders[:DRAWN]),
-        *(_queue_row(waiter, lock.now) for waiter in lock.waiters[: DRAWN // 2]),
-    ]
+    now, rows = lock.now, []
+    for event in reversed(lock.events[:DRAWN]):
+        held = timeline.span_of_event(event) if timeline.was_held(event) else None
+        wait = timeline.wait_of_event(event)
+        rows.append(_row(event.holder, clock(event.at, now), held, wait))
+    for holding in lock.holders[:DRAWN]:
+        held, wait = timeline.span_of_holding(holding, now), timeline.wait_of_holding(holding)
+        rows.append(_row(holding.holder, pgettext("of a lock", "now"), held, wait))
+    for waiter in lock.waiters[: DRAWN // 2]:
+        wait = timeline.wait_of_waiter(waiter, now)
+        rows.append(_row(waiter.holder, pgettext("of a lock", "waits"), None, wait))
     spans = [span for row in rows for span in (*row.held, *row.waited)]
     if not spans:
         return None
-    return timeline.draw(rows, timeline.scale_of(spans, lock.now), waits=BEFORE, mark_all=True)
+    return timeline.draw(rows, timeline.scale_of(spans, now), waits=BEFORE, mark_all=True)
 
 
-def _past_row(event: Event, now: datetime) -> Row:
-    wait = timeline.wait_of_event(event)
-    never = event.acquired_at is None and event.outcome != "lost"
-    held = () if never else (timeline.span_of_event(event),)
-    return _row(event.holder, clock(event.at, now), held, wait)
-
-
-def _held_row(holding: Holding, now: datetime) -> Row:
-    held = (timeline.span_of_holding(holding, now),)
-    return _row(
-        holding.holder, pgettext("of a lock", "now"), held, timeline.wait_of_holding(holding)
-    )
-
-
-def _queue_row(waiter: Waiter, now: datetime) -> Row:
-    return _row(
-        waiter.holder, pgettext("of a lock", "waits"), (), timeline.wait_of_waiter(waiter, now)
-    )
-
-
-def _row(holder: Holder, note: str, held: tuple[Span, ...], wait: Span | None) -> Row:
-    waited = (wait,) if wait else ()
-    return Row(process_text(holder), who(holder), held, waited, note=note)
+def _row(holder: Holder, note: str, held: Span | None, wait: Span | None) -> Row:
+    spans = [held] if held else [], [wait] if wait else []
+    return Row(process_text(holder), who(holder), *spans, note=note)

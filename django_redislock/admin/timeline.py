@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from types import SimpleNamespace
 
 from django.utils import timezone
@@ -17,7 +16,7 @@ from ..advice import process_text
 from ..lock_state import STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
-from .charts import HEAD, ROW, Bar, Scale, Span, fitted, ticks
+from .charts import HEAD, ROW, Scale, Span, fitted, ticks
 from .outcomes import Outcome, legend, outcome
 
 MOST_BARS = 120
@@ -79,59 +78,68 @@ def draw(
     height = HEAD + ROW * len(rows)
     chart = Timeline(rows, scale, height, times(scale), mark_all=mark_all)
     whats: set[str] = set()
-    for lane, spans, most in (
+    for (lane, high), spans, most in (
         (waits, [row.waited for row in rows], MOST_WAITS),
         (BAR, [row.held for row in rows], MOST_BARS),
     ):
-        for number, found in enumerate(fitted(spans, scale, most)):
-            top = HEAD + ROW * number + lane[0]
-            for bar in found:
+        for number, bars in enumerate(fitted(spans, scale, most)):
+            y = HEAD + ROW * number + lane
+            for bar in bars:
+                # Several holders at the same time are not drawn as several short holds.
+                is_many = len(bar.spans) > 1 and not bar.spans[0].is_running
                 chart.rects.append(
                     Shape(
                         x=bar.x,
-                        y=top,
+                        y=y,
                         width=bar.width,
-                        height=lane[1],
+                        height=high,
                         what=bar.what,
-                        # Several holders at the same time are not drawn as several short holds.
-                        is_many=bar.is_many and not bar.first.is_running,
-                        title=_title(bar),
+                        is_many=is_many,
+                        title=_title(bar.spans),
                     )
                 )
+                chart.has_many = chart.has_many or is_many
                 last = bar.weightiest
-                end = outcome(last.what)
-                if end.weight or (mark_all and end.is_end):
-                    middle = top + lane[1] // 2
-                    chart.marks.append(Shape(x=scale.x(last.end), y=middle, what=last.what))
-            whats.update(span.what for bar in found for span in bar.spans)
+                if last.weight or (mark_all and outcome(last.what).is_end):
+                    chart.marks.append(Shape(x=scale.x(last.end), y=y + high // 2, what=last.what))
+                whats.update(span.what for span in bar.spans)
     chart.legend = legend(whats)
-    chart.has_many = any(rect.is_many for rect in chart.rects)
     return chart
 
 
-def _title(bar: Bar) -> str:
-    if not bar.is_many:
-        return bar.first.text()
-    counts = Counter(span.what for span in bar.spans)
-    parts = [
-        _("%(count)d %(outcome)s") % {"count": counts[each.what], "outcome": each.word}
-        for each in legend(counts)
-    ]
-    last = max(span.end for span in bar.spans)
-    time = f"{clock(bar.first.start)} - {clock(last)}"
-    return _("%(time)s: %(counts)s") % {"time": time, "counts": listed(parts)}
+def _title(spans: Sequence[Span]) -> str:
+    first, last = spans[0], max(span.end for span in spans)
+    time = f"{clock(first.start)} - {clock(last)}"
+    if len(spans) > 1:
+        counts = Counter(span.what for span in spans)
+        parts = [
+            _("%(count)d %(outcome)s") % {"count": counts[each.what], "outcome": each.word}
+            for each in legend(counts)
+        ]
+        return _("%(time)s: %(counts)s") % {"time": time, "counts": listed(parts)}
+    lasted = short_duration((first.end - first.start).total_seconds())
+    text = f"{time} ({lasted})"
+    if first.is_wait:
+        text = _("waited %(time)s from %(since)s on")
+        text %= {"time": lasted, "since": clock(first.start)}
+    return f"{who(first.holder)} · {text} · {outcome(first.what).word}"
 
 
 def times(scale: Scale) -> list[Shape]:
-    """Return the times above a chart."""
+    """Return the times above a chart, with the part of each text that is at its time."""
     zone = timezone.get_current_timezone()
     found = ticks(scale, zone)
-    exact = any(timezone.localtime(tick.at).second for tick in found)
+    exact = any(at.second for at in found)
     if exact:  # a time with seconds is wider
         found = ticks(scale, zone, most=5)
     days = scale.seconds > 86400
     form = "%m-%d %H:%M" if days else "%H:%M:%S" if exact else "%H:%M"
-    return [Shape(tick=tick, text=timezone.localtime(tick.at).strftime(form)) for tick in found]
+    shapes = []
+    for at in found:
+        x = scale.x(at)
+        anchor = "start" if x < 4 else "end" if x > 96 else "middle"  # no text is cut off
+        shapes.append(Shape(x=x, anchor=anchor, text=timezone.localtime(at).strftime(form)))
+    return shapes
 
 
 def scale_of(spans: Sequence[Span], now: datetime) -> Scale:
@@ -147,55 +155,42 @@ def scale_of(spans: Sequence[Span], now: datetime) -> Scale:
 # Spans of events, holders and waiters
 
 
+def was_held(event: Event) -> bool:
+    return event.acquired_at is not None or event.outcome == "lost"
+
+
 def span_of_event(event: Event) -> Span:
     """Return the hold. It has no length if the lock was not acquired."""
     start = event.acquired_at or event.at
-    text = partial(_held_text, event.holder, start, event.at, event.outcome)
-    return Span(start, event.at, event.outcome, text, outcome(event.outcome).weight)
+    return Span(start, event.at, event.outcome, event.holder, outcome(event.outcome).weight)
 
 
 def span_of_holding(holding: Holding, now: datetime) -> Span:
     what = "stale" if state_of_holding(holding) is STALE else "held"
-    start = min(holding.acquired_at, now)
-    text = partial(_held_text, holding.holder, start, now, what)
-    return Span(start, now, what, text, outcome(what).weight, is_running=True)
+    start, weight = min(holding.acquired_at, now), outcome(what).weight
+    return Span(start, now, what, holding.holder, weight, is_running=True)
 
 
 def wait_of_event(event: Event) -> Span | None:
     """Return the time in the queue, or None without a wait. A refusal always has one."""
-    was_held = event.acquired_at is not None or event.outcome == "lost"
-    if was_held and event.waited <= 0:
-        return None
-    what = "waiting" if was_held else event.outcome
-    return _wait(event.holder, event.acquired_at or event.at, event.waited, what)
+    if not was_held(event):
+        return _wait(event.holder, event.at, event.waited, event.outcome)
+    return _wait(event.holder, event.acquired_at or event.at, event.waited)
 
 
 def wait_of_holding(holding: Holding) -> Span | None:
-    if holding.waited <= 0:
-        return None
-    return _wait(holding.holder, holding.acquired_at, holding.waited, "waiting")
+    return _wait(holding.holder, holding.acquired_at, holding.waited)
 
 
 def wait_of_waiter(waiter: Waiter, now: datetime) -> Span:
-    text = partial(_waited_text, waiter.holder, waiter.since, waiter.waited, "waiting")
-    return Span(min(waiter.since, now), now, "waiting", text)
+    return Span(min(waiter.since, now), now, "waiting", waiter.holder, is_wait=True)
 
 
-def _wait(holder: Holder, end: datetime, seconds: float, what: str) -> Span:
+def _wait(holder: Holder, end: datetime, seconds: float, what: str = "waiting") -> Span | None:
+    if seconds <= 0 and what == "waiting":
+        return None
     start = end - timedelta(seconds=seconds)
-    text = partial(_waited_text, holder, start, seconds, what)
-    return Span(start, end, what, text, outcome(what).weight)
-
-
-def _held_text(holder: Holder, start: datetime, end: datetime, what: str) -> str:
-    lasted = short_duration((end - start).total_seconds())
-    return f"{who(holder)} · {clock(start)} - {clock(end)} ({lasted}) · {outcome(what).word}"
-
-
-def _waited_text(holder: Holder, start: datetime, seconds: float, what: str) -> str:
-    parts = {"time": short_duration(seconds), "since": clock(start)}
-    waited = _("waited %(time)s from %(since)s on") % parts
-    return f"{who(holder)} · {waited} · {outcome(what).word}"
+    return Span(start, end, what, holder, outcome(what).weight, is_wait=True)
 
 
 def listed(words: Iterable[str]) -> str:
