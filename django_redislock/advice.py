@@ -19,6 +19,7 @@ from .lock_state import (
     LATE,
     QUEUED,
     STALE,
+    UNRENEWED,
     QueuedTask,
     is_overdue,
     overdue_for,
@@ -30,7 +31,7 @@ from .lock_state import (
     was_extended,
 )
 from .snapshots import Holder, Holding, LockInfo
-from .text import printable, short_duration, task_text
+from .text import printable, short_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +83,13 @@ def _next_step(holding: Holding) -> str:
         )
     if state is COOLDOWN or not (holder.host and holder.pid):
         return ""
-    if state in (LATE, STALE):
+    if state in (LATE, STALE, UNRENEWED):
         text = _("To see whether the process exists, run on %(host)s: ps -p %(pid)s")
-    elif holder.task_id:
-        text = _("To see what task %(task)s does, run on %(host)s: py-spy dump --pid %(pid)s")
     else:
         text = _("To see what the process does, run on %(host)s: py-spy dump --pid %(pid)s")
     return text % {
         "host": printable(holder.host),
         "pid": str(holder.pid),
-        "task": task_text(holding),
     }
 
 
@@ -118,8 +116,8 @@ def _advice(info: LockInfo | None, clock: Callable[[datetime], str]) -> Advice:
 
 def _cooling(holding: Holding) -> Advice:
     text = _(
-        "The holder has released the lock. It stays locked for another %(left)s. A release ends "
-        "the cooldown early; this is safe."
+        "The holder has released the lock, which stays locked for another %(left)s. Nobody works "
+        "under it. A release is safe, but lets the next holder start earlier than planned."
     )
     values = {"left": short_duration(holding.ttl)}
     return Advice("cooldown", pgettext("of a lock", "In cooldown."), text % values)
@@ -193,17 +191,18 @@ def _some_overdue(overdue: list[Holding], info: LockInfo) -> Advice:
 
 def _in_use(renewed: list[Holding]) -> Advice:
     text = ngettext(
-        "The process of the holder is running: it renewed the lease %(ago)s ago. It may still "
-        "hang, so check the process. If you release the lock, the holder is notified within "
-        "%(interval)s, and runs alongside the next one until then.",
-        "The processes of %(count)d holders are running: one renewed its lease %(ago)s ago. They "
-        "may still hang, so check the processes. If you release the lock, these holders are "
-        "notified within %(interval)s, and run alongside the next ones until then.",
+        "The process of the holder is running: it renewed the lease %(ago)s ago. Its work may "
+        "hang all the same, so check the process. If you release the lock, the holder learns of "
+        "it within %(interval)s, and runs alongside the next one until then.",
+        "The processes of %(count)d holders are running: each renewed its lease in the last "
+        "%(ago)s. Their work may hang all the same, so check the processes. If you release the "
+        "lock, these holders learn of it within %(interval)s, and run alongside the next ones "
+        "until then.",
         len(renewed),
     )
     values = {
         "count": len(renewed),
-        "ago": short_duration(min(holding.since_renewal for holding in renewed)),
+        "ago": short_duration(max(holding.since_renewal for holding in renewed)),
         "interval": short_duration(max(map(renewal_interval, renewed))),
     }
     return Advice("held", _("In use: releasing is not safe."), text % values)

@@ -278,7 +278,7 @@ class ActiveLockAdmin(BaseAdmin):
         may_release = self._releasable(request).matches(row)
         cards = []
         for holding, holder in list(zip(seen.holders, shown, strict=False))[: lock_page.HOLDERS]:
-            can_revoke = may_release and can_be_revoked(holding.holder.task_id)
+            can_revoke = may_release and holding.timeout and can_be_revoked(holding.holder.task_id)
             cards.append((holding, json.dumps([holder]) if can_revoke else ""))
         return {
             "title": printable(seen.name),

@@ -176,7 +176,7 @@ def chart(lock: LockDetails) -> Timeline | None:
         held = timeline.span_of_event(event) if timeline.was_held(event) else None
         wait = timeline.wait_of_event(event)
         rows.append(_row(event.holder, clock(event.at, now), held, wait))
-    for holding in lock.holders[:DRAWN]:
+    for holding in [each for each in lock.holders if each.timeout][:DRAWN]:
         held, wait = timeline.span_of_holding(holding, now), timeline.wait_of_holding(holding)
         rows.append(_row(holding.holder, pgettext("of a lock", "now"), held, wait))
     for waiter in lock.waiters[: DRAWN // 2]:

@@ -117,7 +117,7 @@ def learnt_text(holdings: Iterable[Holding]) -> str:
     renewed = [renewal_interval(each) for each in held if each.renewed]
     texts = []
     if renewed:
-        text = _("The holder is notified within %(seconds)s, and may keep writing until then.")
+        text = _("The holder learns of it within %(seconds)s, and may keep writing until then.")
         texts += [text % {"seconds": short_duration(max(renewed))}]
     if len(renewed) < len(held):
         text = _("Holders without automatic renewal notice only at their next release or check.")

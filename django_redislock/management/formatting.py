@@ -116,7 +116,7 @@ def write_events(command: BaseCommand, events: Iterable[Event]) -> None:
             printable(event.outcome),
             printable(event.name),
             short_duration(event.held) if event.acquired_at else "-",
-            short_duration(event.waited),
+            short_duration(event.waited) if event.waited else "-",
             holder_text(event),
             task_text(event) or "-",
             str(event.fence_token or "-"),

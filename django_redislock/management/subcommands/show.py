@@ -77,7 +77,7 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         if waiters:
             longest = short_duration(max(waiter.waited for waiter in waiters))
             count = "1 waiter" if info.waiters == 1 else f"{info.waiters} waiters"
-            write(command, f"{count}, the longest for {longest}.", paint)
+            write(command, f"{count}, the first for {longest}.", paint)
         for holding in info.holders:
             write_holding(command, info, holding)
         if waiters:
@@ -98,7 +98,7 @@ def headline(info: LockInfo) -> str:
     if held is None:
         return f"{lock} is being handed over."
     if state is COOLDOWN:
-        return f"{lock} is in cooldown."
+        return f"{lock} was released."
     if state is QUEUED:
         return f"{lock} is queued: {task_text(held)} was sent {short_duration(age(held))} ago."
     holders = holder_text(held) if len(info.holders) == 1 else f"{len(info.holders)} holders"
@@ -134,7 +134,8 @@ def release_command(manager: LockManager, info: LockInfo) -> str:
 
 
 def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> None:
-    role = "Sender" if state_of_holding(holding) is QUEUED else "Holder"
+    roles = {QUEUED: "Sender", COOLDOWN: "Last holder"}
+    role = roles.get(state_of_holding(holding), "Holder")
     write(command, f"\n{role} {holder_text(holding)}", command.style.MIGRATE_HEADING)
     waited = f" (waited {short_duration(holding.waited)})" if holding.waited else ""
     left = short_duration(holding.ttl)
@@ -159,6 +160,7 @@ def write_holding(command: BaseCommand, info: LockInfo, holding: Holding) -> Non
 def write_waiters(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, ...]) -> None:
     write(command, "\nWaiters", command.style.MIGRATE_HEADING)
     has_access = info.kind == "readwrite"
+    share = ["ACCESS"] if has_access else ["WEIGHT"] if info.capacity > 1 else []
     rows = [
         (
             plain,
@@ -166,14 +168,13 @@ def write_waiters(command: BaseCommand, info: LockInfo, waiters: tuple[Waiter, .
                 short_duration(waiter.waited),
                 holder_text(waiter),
                 task_text(waiter) or "-",
-                access_text(waiter) if has_access else str(waiter.weight),
+                *([access_text(waiter) if has_access else str(waiter.weight)] if share else []),
                 metadata_text(waiter.metadata) or "-",
             ),
         )
         for waiter in waiters
     ]
-    share = "ACCESS" if has_access else "WEIGHT"
-    write_table(command, ("WAITS FOR", "HOLDER", "TASK", share, "METADATA"), rows)
+    write_table(command, ("WAITS FOR", "WAITER", "TASK", *share, "METADATA"), rows)
 
 
 def access_text(record: Holding | Waiter) -> str:

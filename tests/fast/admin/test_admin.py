@@ -166,7 +166,7 @@ def test_release_of_one_asks_then_releases_then_logs(hold, releaser, caplog):
     assert locks.get("invoice:42") is None
     assert messages_of(done) == [
         "Released “invoice:42”. "
-        "The holder is notified within 10s, and may keep writing until then."
+        "The holder learns of it within 10s, and may keep writing until then."
     ]
     (entry,) = LogEntry.objects.all()
     assert (entry.object_id, entry.object_repr) == ("invoice:42", "invoice:42")
@@ -207,7 +207,7 @@ def test_new_holder_is_not_released(hold, releaser):
     assert new.owned()
     assert locks.get("stays") is None
     released, left_alone = messages_of(done)
-    assert released.startswith("Released “stays”. The holder is notified within 10s")
+    assert released.startswith("Released “stays”. The holder learns of it within 10s")
     assert left_alone.startswith(
         "Skipped 1 lock that changed after you opened the page: “changes” changed hands: it was "
         "held by "

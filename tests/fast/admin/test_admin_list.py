@@ -517,7 +517,7 @@ def test_confirmation_says_what_it_cannot_do(hold, releaser):
 
     both, one = ask_for_all(releaser), ask_for_all(releaser, q="x")
 
-    assert "The holder is notified within 20s, and may keep writing until then." in text_of(one)
+    assert "The holder learns of it within 20s, and may keep writing until then." in text_of(one)
     assert "until then. Holders without automatic renewal notice only at" in text_of(both)
     for notified in ("within 20s", "on its next release or check"):
         assert text_of(both).count(f"<td>{notified}</td>") == 1

@@ -324,7 +324,7 @@ def test_losses_that_may_be_counted_twice_are_explained(hold, viewer):
     after = words_of(viewer.get(DASHBOARD))
 
     assert "it is also counted there" not in before
-    assert "“Lost” counts holders that came back after their hold had ended." in after
+    assert "One hold can count twice: as expired or forced, and as lost" in after
 
 
 @pytest.mark.parametrize("alias", ["nonsense", "\x00"])

@@ -49,9 +49,9 @@ def test_a_holder_that_renews_and_its_waiters(hold, wait, viewer):
     )
     assert response.context["verdict"].level == "held"
     assert "In use: releasing is not safe." in words
-    assert "It may still hang, so check the process." in words
+    assert "Its work may hang all the same, so check the process." in words
     assert f"run on {holder.host}: py-spy dump --pid {holder.pid}" in words
-    assert "the holder is notified within 10s" in words
+    assert "the holder learns of it within 10s" in words
 
 
 def test_a_stale_holder(redis_server, hold, viewer):
@@ -182,8 +182,11 @@ def test_a_cooldown(hold, viewer):
     locks.force_release("often")
 
     assert response.context["verdict"].level == "cooldown"
-    assert "It stays locked for another" in words_of(response)
+    assert "which stays locked for another" in words_of(response)
+    assert "Last holder" in words_of(response)
+    assert "Cooldown ends" in words_of(response)
     assert "Held since" not in words_of(response)
+    assert "held now" not in words_of(response)
     assert "<progress" not in text_of(response)
 
 
