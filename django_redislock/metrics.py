@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import RLock
 from typing import Any, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from django.core.cache import caches
 from django.dispatch import Signal
@@ -113,7 +113,7 @@ def install(
         raise TypeError(f"registry must be a CollectorRegistry, got {registry!r}")
     aliases, labels = _aliases(using), _labels(labels)
     with _installing:
-        found = next((each for each in _installed if each.registry is registry), None)
+        found = next((each for each in _installed if each.registry() is registry), None)
         if found is None:
             _installed.add(_Metrics(registry, aliases, labels))
         elif (found.using, found.labels) != (aliases, labels):
@@ -189,7 +189,7 @@ class _Metrics(Servers):
         self, registry: CollectorRegistry, using: Values | None, labels: dict[str, Any]
     ) -> None:
         super().__init__(using)
-        self.registry = registry
+        self.registry = ref(registry)  # A cycle would keep both alive.
         self.labels = labels
         registry.register(self)  # First, because its collect() updates the gauges.
 

@@ -73,11 +73,12 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     if info:
         paint = command.style.ERROR if info.is_stale else command.style.SUCCESS
         write(command, headline(info), paint)
-        write(command, f"{found.head} {found.reason}", paint)
+        write(command, found.head, paint)
+        write(command, found.reason)
         if waiters:
             longest = short_duration(max(waiter.waited for waiter in waiters))
             count = "1 waiter" if info.waiters == 1 else f"{info.waiters} waiters"
-            write(command, f"{count}, the first for {longest}.", paint)
+            write(command, f"{count}, the first for {longest}.")
         for holding in info.holders:
             write_holding(command, info, holding)
         if waiters:

@@ -27,9 +27,8 @@ def test_show_of_a_renewed_lock(hold):
         rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+\.",
         first,
     )
-    assert lines[0].startswith(
-        "In use: releasing is not safe. The process of the holder is running"
-    )
+    assert lines[0] == "In use: releasing is not safe."
+    assert lines[1].startswith("The process of the holder is running: it renewed the lease ")
     assert f"  fence     {lock.fence_token}" in lines
     assert '  metadata  {"customer": "c-1"}' in lines
     assert lock.token not in done.stdout
@@ -43,7 +42,7 @@ def test_show_says_in_english_that_a_renewal_is_overdue(redis_server, hold, sett
 
     late, stuck = call("show", "late"), call("show", "stuck")
 
-    assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\. ", late, re.M)
+    assert re.search(r"^Renewal overdue for 5\.\ds: check the process first\.$", late, re.M)
     assert "last renewed 35s ago, and its renewal was due every 30s. The holder may be" in late
     assert "left, renewal overdue, last renewed 35s ago\n" in late
     assert re.search("^late +late ", call("list"), re.M)
@@ -57,10 +56,10 @@ def test_show_of_leases_without_renewal_and_cooldowns(hold):
     lock = hold("daily", at_least_for=20)
     lock.release()
 
-    assert "Not known whether releasing is safe. Automatic renewal is off" in call("show", "once")
+    assert "Not known whether releasing is safe.\nAutomatic renewal is off" in call("show", "once")
     cooling = call("show", "daily")
     assert (
-        "daily (mutex) was released.\nIn cooldown. The holder has released the lock, " in cooling
+        "daily (mutex) was released.\nIn cooldown.\nThe holder has released the lock, " in cooling
     )
     assert re.search(r"which stays locked for another (19|20)s\.", cooling)
     assert "held for" not in cooling
@@ -137,7 +136,7 @@ def test_show_of_a_queued_task(hold):
         shown = call("show", "sync:7")
 
     assert re.match(r"sync:7 \(mutex\) is queued: sync \[id-1\] was sent \S+ ago\.\n", shown)
-    assert "\nQueued: the task has not started. The task was sent by " in shown
+    assert "\nQueued: the task has not started.\nThe task was sent by " in shown
     assert "It is in the broker queue “slow”. The queue lock expires in 1m " in shown
     assert "\nNext: Check that the message of the task is still in the broker, and" in shown
     assert shown.endswith("\nIf the message is gone, run: manage.py locks release sync:7\n")
@@ -185,7 +184,7 @@ def test_the_next_step_spares_holders_that_may_be_running(redis_server, nothing_
             assert run_release_of(shown).returncode == 0
             assert alive.owned()
 
-    assert "Some renewals are overdue. 1 of 2 holders has not renewed its lease" in shown
+    assert "Some renewals are overdue.\n1 of 2 holders has not renewed its lease" in shown
 
 
 def test_unknown_name_suggests_similar_ones(empty_history, hold):
