@@ -23,7 +23,7 @@ def test_history_shows_the_latest_first():
     locks.force_release("b")
 
     header, *lines = call("history").splitlines()
-    told = json.loads(call("history", "--format", "json"))
+    events = json.loads(call("history", "--format", "json"))
 
     assert header.split() == ["AT", "OUTCOME", "NAME", "HELD", "WAITED", "HOLDER", "TASK", "FENCE"]
     assert [line.split()[2:4] for line in lines] == [
@@ -31,9 +31,9 @@ def test_history_shows_the_latest_first():
         ["released", "a"],
         ["refused", "a"],
     ]
-    assert [event["outcome"] for event in told] == ["forced", "released", "refused"]
-    assert told[0]["fence_token"] == forced.fence_token
-    assert told[2]["acquired_at"] is None
+    assert [event["outcome"] for event in events] == ["forced", "released", "refused"]
+    assert events[0]["fence_token"] == forced.fence_token
+    assert events[2]["acquired_at"] is None
 
 
 def test_history_of_one_lock_or_of_some_outcomes_or_of_a_few():

@@ -259,7 +259,7 @@ async def coroutine(name):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "told"),
+    ("options", "error", "message"),
     [
         ({"registry": None}, TypeError, "registry must be a CollectorRegistry, got None"),
         ({"using": "default"}, TypeError, "using must be a list of .* got 'default'"),
@@ -275,10 +275,10 @@ async def coroutine(name):
         ({"labels": {"area": coroutine}}, TypeError, "labels.'area'. must be a synchronous "),
     ],
 )
-def test_a_bad_argument_is_named(settings, options, error, told):
+def test_a_bad_argument_is_named(settings, options, error, message):
     backend = "django.core.cache.backends.locmem.LocMemCache"
     settings.CACHES = {**settings.CACHES, "memory": {"BACKEND": backend}}
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         metrics.install(**{"registry": CollectorRegistry()} | options)
 
 

@@ -23,10 +23,7 @@ def test_show_of_a_renewed_lock(hold):
 
     assert (done.returncode, done.stderr) == (0, "")
     first, *lines = done.stdout.splitlines()
-    assert re.fullmatch(
-        rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+\.",
-        first,
-    )
+    assert re.fullmatch(rf"invoice:42 \(mutex\) is held by \S+:{os.getpid()}, for \S+\.", first)
     assert lines[0] == "In use: releasing is not safe."
     assert lines[1].startswith("The process of the holder is running: it renewed the lease ")
     assert f"  fence     {lock.fence_token}" in lines

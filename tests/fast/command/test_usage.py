@@ -48,8 +48,7 @@ def test_wrong_use_is_exit_2(line):
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["list", "list --format=json", "show x", "history", "release x --yes"],
+    "line", ["list", "list --format=json", "show x", "history", "release x --yes"]
 )
 def test_redis_away_is_one_line(redis_away, line):
     done = run(*line.split())

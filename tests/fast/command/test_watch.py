@@ -1,4 +1,4 @@
-"""`manage.py locks watch`, without a terminal and on a full screen, one look after the other."""
+"""`manage.py locks watch`, without a terminal and on a full screen, one read after the other."""
 
 import asyncio
 import re

@@ -9,12 +9,7 @@ from functools import partial
 
 import pytest
 import redis
-from redis.exceptions import (
-    ConnectionError,
-    OutOfMemoryError,
-    ResponseError,
-    TimeoutError,
-)
+from redis.exceptions import ConnectionError, OutOfMemoryError, ResponseError, TimeoutError
 
 from django_redislock import LockLost, locks
 from django_redislock.backends import servers
@@ -360,10 +355,10 @@ def test_a_primary_and_its_replica(alias_on, own_locks, own_redis, replica):
     found = own_locks.health().get("replication")
     assert found.status == "warning"
     assert "failover can lose" in found.summary
-    [told] = found.facts["replicas"]
-    assert told["state"] == "online"
-    assert told["lag"] >= 0
-    assert told["bytes_behind"] >= 0
+    [replica_facts] = found.facts["replicas"]
+    assert replica_facts["state"] == "online"
+    assert replica_facts["lag"] >= 0
+    assert replica_facts["bytes_behind"] >= 0
     own_redis.config_set("min-replicas-to-write", 1)
     found = own_locks.health().get("replication")
     assert found.status == "ok"
@@ -415,10 +410,10 @@ def test_client(alias_on, own_server):
 
     assert found(socket_timeout=None).status == "warning"
     assert found(socket_timeout=3, max_connections=7).status == "ok"
-    told = found(socket_timeout=3, max_connections=7).facts
-    assert told["max_connections"] == 7
-    assert told["socket_timeout"] == 3
-    assert told["redis_py"] == redis.__version__
+    facts = found(socket_timeout=3, max_connections=7).facts
+    assert facts["max_connections"] == 7
+    assert facts["socket_timeout"] == 3
+    assert facts["redis_py"] == redis.__version__
     for mistake in ({"nonsense": 1}, {"socket_timeout": "5"}, {"retry": 3}):
         wrong = alias_on(own_server.url, **mistake).health()
         assert wrong.get("client").status == wrong.get("connection").status == "failed"
@@ -455,7 +450,7 @@ def test_what_may_not_be_asked_is_unknown(alias_on, own_server, own_redis, rule)
 
 
 @pytest.mark.parametrize(
-    ("rules", "status", "told"),
+    ("rules", "status", "expected"),
     [
         (["-evalsha"], "failed", {"refused": ["EVALSHA"], "needs": "+evalsha"}),
         (["-@scripting"], "failed", {"refused": ["EVALSHA", "EVAL"]}),
@@ -467,12 +462,12 @@ def test_what_may_not_be_asked_is_unknown(alias_on, own_server, own_redis, rule)
         (["-hincrby", "-xadd"], "ok", {}),
     ],
 )
-def test_scripts(own_locks, alias_on, own_server, own_redis, rules, status, told):
+def test_scripts(own_locks, alias_on, own_server, own_redis, rules, status, expected):
     own_locks.health()  # the server knows the scripts
     own = as_user(alias_on, own_server, own_redis, *rules)
     scripts = own.health().get("scripts")
     assert scripts.status == status
-    assert {name: scripts.facts[name] for name in told} == told
+    assert {name: scripts.facts[name] for name in expected} == expected
     own_redis.execute_command("ACL", "SETUSER", "app", "+@all")
     wait_until(lambda: own.count() == 0 and leftovers(own_redis) == [])
 

@@ -1,4 +1,4 @@
-"""All ways to look at locks, each of which must tell of them whatever stands in Redis."""
+"""All ways to see locks. Each must show the valid ones, even if Redis has invalid records."""
 
 import asyncio
 import json
