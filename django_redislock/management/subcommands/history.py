@@ -18,6 +18,9 @@ HELP = "List the recorded events of locks, the latest first."
 
 DEFAULT_EVENTS = 100
 
+MAX_AGE_SECONDS = 100 * 365 * 86400.0
+"""No event is older. A much longer age would be before the first possible date."""
+
 
 def add_arguments(parser: CommandParser) -> None:
     add_pattern(parser)
@@ -60,13 +63,12 @@ def matching_events(manager: LockManager, options: dict[str, Any]) -> list[Event
     pattern, outcomes, limit = options["pattern"], options["outcome"], options["limit"]
     is_name = pattern is not None and not {"*", "?"} & set(pattern)
     matches = any_of((pattern or "*",)).match
-    # A longer age would be before the first possible date.
-    age = min(options["since"] or 0.0, timedelta(days=36500).total_seconds())
-    since = None if options["since"] is None else timezone.now() - timedelta(seconds=age)
+    age = MAX_AGE_SECONDS if options["since"] is None else options["since"]
+    since = timezone.now() - timedelta(seconds=min(age, MAX_AGE_SECONDS))
     count = limit
     while True:
         events = manager.history(pattern if is_name else None, count)
-        recent = [event for event in events if since is None or event.at >= since]
+        recent = [event for event in events if event.at >= since]
         found = [
             event
             for event in recent

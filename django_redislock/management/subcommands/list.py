@@ -44,5 +44,4 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
         if more := next(read) - len(found):
             command.stdout.write(f"and {more:,} more. Give a PATTERN, or use --format json.")
     else:
-        matching = " matches" if pattern else ""
-        command.stdout.write(f"No active lock{matching}." if pattern else "No active locks.")
+        command.stdout.write("No active lock matches." if pattern else "No active locks.")

@@ -100,8 +100,6 @@ def run(command: BaseCommand, manager: LockManager, options: dict[str, Any]) -> 
     argv = options["argv"] = tuple(options["argv"])
     if not argv or not argv[0]:
         fail(command, "give the command after --, as in: NAME -- ls -l", USAGE)
-    if any("\0" in argument for argument in argv):
-        fail(command, "the command contains a NUL character", USAGE)
     try:
         with SignalQueue() as signals:
             status = LockedCommand(command, manager, options, signals).run()
