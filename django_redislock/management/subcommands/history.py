@@ -1,10 +1,9 @@
 """`locks history`: the recorded events."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
-from django.utils import timezone
 
 from ...conf import conf
 from ...manager import LockManager
@@ -64,7 +63,7 @@ def matching_events(manager: LockManager, options: dict[str, Any]) -> list[Event
     is_name = pattern is not None and not {"*", "?"} & set(pattern)
     matches = any_of((pattern or "*",)).match
     age = MAX_AGE_SECONDS if options["since"] is None else options["since"]
-    since = timezone.now() - timedelta(seconds=min(age, MAX_AGE_SECONDS))
+    since = datetime.now(UTC) - timedelta(seconds=min(age, MAX_AGE_SECONDS))
     count = limit
     while True:
         events = manager.history(pattern if is_name else None, count)

@@ -25,7 +25,9 @@ def test_every_page(hold, held):
         assert viewer.get(page).status_code == 200, page
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["show", "x"], ["history"], ["check"]])
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["show", "x"], ["history", "--since=1h"], ["check"]]
+)
 @pytest.mark.parametrize("held", [True, False])
 def test_every_subcommand(hold, arguments, held):
     lock = hold("x")
