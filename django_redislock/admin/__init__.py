@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
@@ -69,10 +70,6 @@ from .wording import (
 if TYPE_CHECKING:
     from django.contrib.admin.models import LogEntry
 
-    BaseAdmin = admin.ModelAdmin[ActiveLock]
-else:
-    BaseAdmin = admin.ModelAdmin
-
 logger = logging.getLogger("django_redislock")
 
 TEMPLATES = "admin/django_redislock/activelock"
@@ -107,7 +104,7 @@ def plain_when_redis_is_away(view: View) -> View:
 
 
 @admin.register(ActiveLock)
-class ActiveLockAdmin(BaseAdmin):
+class ActiveLockAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = (columns.NAME, *columns.CHOICES)
     sortable_by = list_display  # type: ignore[assignment]  # no second call for the columns
     action_checkbox = staticmethod(columns.CHECKBOX)  # type: ignore[assignment]
@@ -271,17 +268,17 @@ class ActiveLockAdmin(BaseAdmin):
         return super().history_view(request, quote(unquote_name(object_id)), extra_context)
 
     def _detail(
-        self, request: HttpRequest, seen: lock_page.LockDetails, row: ActiveLock
+        self, request: HttpRequest, details: lock_page.LockDetails, row: ActiveLock
     ) -> dict[str, Any]:
         self._add_shares(request, row)
-        shown = shown_holders(row) if seen.info else []
+        shown = shown_holders(row) if details.info else []
         may_release = self._releasable(request).matches(row)
         cards = []
-        for holding, holder in list(zip(seen.holders, shown, strict=False))[: lock_page.HOLDERS]:
+        for holding, holder in zip(details.holders[: lock_page.HOLDERS], shown, strict=False):
             can_revoke = may_release and holding.timeout and can_be_revoked(holding.holder.task_id)
             cards.append((holding, json.dumps([holder]) if can_revoke else ""))
         return {
-            "title": printable(seen.name),
+            "title": printable(row.name),
             "original": row,
             "change": True,
             # Django before 6.1 draws the object tools inside the content block.
@@ -289,21 +286,20 @@ class ActiveLockAdmin(BaseAdmin):
             "media": self.media + PAGES,
             "aliases": [each.using for each in (row, *row.shares)],
             "several_aliases": len(locks.everywhere()) > 1,
-            "lock": seen.info,
-            "now": seen.now,
-            "state": lock_page.state_text(seen),
-            "verdict": advice(seen.info, partial(timeline.clock, now=seen.now)),
-            "links": result_links(self.admin_site, request, seen.task_ids),
+            "lock": details.info,
+            "now": details.now,
+            "state": lock_page.state_text(details),
+            "verdict": advice(details.info, partial(timeline.clock, now=details.now)),
+            "links": result_links(self.admin_site, request, details.task_ids),
             "cards": cards,
-            "more_holders": len(seen.holders) - len(cards),
-            "queue": seen.waiters,
-            "queue_has_metadata": any(each.metadata for each in seen.waiters),
-            "past": seen.events,
-            "past_has_metadata": any(each.metadata for each in seen.events),
-            "chart": lock_page.chart(seen),
+            "more_holders": len(details.holders) - len(cards),
+            "waiters": details.waiters,
+            "waiters_have_metadata": any(each.metadata for each in details.waiters),
+            "events": details.events,
+            "events_have_metadata": any(each.metadata for each in details.events),
+            "chart": lock_page.chart(details),
             "keeps_history": conf.history,
-            "dashboard_url": self._address("dashboard", using=row.elsewhere),
-            "history_url": self._address("history", seen.name) if self._has_log(seen.name) else "",
+            "history_url": self._address("history", row.name) if self._has_log(row.name) else "",
             "seen": json.dumps(shown) if may_release and shown else "",
         }
 
@@ -334,28 +330,17 @@ class ActiveLockAdmin(BaseAdmin):
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         manager = _manager_of(request)
-        activity = dashboard.read_activity(
-            manager, dashboard.minutes_of(request.GET.get("minutes"))
-        )
+        minutes = dashboard.minutes_of(request.GET.get("minutes"))
         visible = self._locks(request)
-        if visible.restrictions:
-            infos = {info.name: info for info in activity.infos}
-            activity = dashboard.restricted(
-                activity,
-                lambda name: visible.matches(ActiveLock.of(name, manager.alias, infos.get(name))),
-            )
-        return self._page(request, "dashboard", **self._dashboard(request, activity, manager))
-
-    def _dashboard(
-        self, request: HttpRequest, activity: dashboard.Activity, manager: LockManager
-    ) -> dict[str, Any]:
-        busiest = dashboard.busiest(activity)
+        sees_all = not visible.restrictions
+        activity = dashboard.read_activity(manager, minutes, None if sees_all else visible)
+        busiest = dashboard.busiest(activity.locks.values())
         stale = dashboard.stale_holders(activity)
         contended = dashboard.contended(activity.locks.values())
         troubles = dashboard.troubles(activity)
         listed = troubles[: dashboard.TROUBLES]
         task_ids = {each.holder.task_id for each in listed if each.holder.task_id}
-        return {
+        context: dict[str, Any] = {
             "title": _("Lock dashboard"),
             "media": self.media + PAGES + REFRESH,
             "refresh_choices": REFRESH_SECONDS,
@@ -382,10 +367,11 @@ class ActiveLockAdmin(BaseAdmin):
             "contended": contended,
             "top_wait": max((lock.longest_wait for lock in contended), default=0),
             # The counts are of all locks, so a user who may not see all locks does not see them.
-            "rates": None if activity.shows else dashboard.rate_chart(activity.rates),
+            "rates": dashboard.rate_chart(activity.rates) if sees_all else None,
             "recent": activity.recent,
             "kept": conf.history,
         }
+        return self._page(request, "dashboard", **context)
 
     def _address(self, page: str, name: str = "", **query: str | int) -> str:
         return page_address(page, self.admin_site.name, name, **query)
@@ -449,23 +435,27 @@ class ActiveLockAdmin(BaseAdmin):
 
     def _ask_for_all(self, request: HttpRequest) -> HttpResponse:
         """Ask for confirmation to release all locks that match the search and the filters now."""
-        shown: LockChangeList = self.get_changelist_instance(request)  # type: ignore[assignment]
-        locks_found, matching = shown.queryset, shown.queryset.matching
-        found = locks_found[0 : self.list_max if locks_found.is_filtered else self.release_max]
-        seen = [one for row in found for one in shown_holders(row)]
-        shown_count = request.POST.get("told", "")
-        context = {
-            "matching": matching,
-            "shown_count": int(shown_count)
-            if shown_count.isdecimal() and len(shown_count) < 10
-            else matching,
-            "notes": locks_found.notes if locks_found.is_filtered else locks_found.unreachable,
-        }
-        # Each of those that were not asked for has one holder at least.
-        return self._ask(request, seen, more=max(matching - len(found), 0), **context)
+        queryset: Any = self.get_changelist_instance(request).queryset
+        rows = queryset[0 : self.list_max if queryset.is_filtered else self.release_max]
+        told = request.POST.get("told", "")
+        return self._ask(
+            request,
+            [holder for row in rows for holder in shown_holders(row)],
+            # Each of those that were not asked for has one holder at least.
+            more=max(queryset.matching - len(rows), 0),
+            notes=queryset.notes if queryset.is_filtered else queryset.unreachable,
+            matching=queryset.matching,
+            shown_count=int(told) if re.fullmatch("[0-9]{1,9}", told) else queryset.matching,
+        )
 
     def _ask(
-        self, request: HttpRequest, seen: Sequence[ShownHolder], *, more: int = 0, **context: Any
+        self,
+        request: HttpRequest,
+        seen: Sequence[ShownHolder],
+        *,
+        more: int = 0,
+        notes: Sequence[str] = (),
+        **context: Any,
     ) -> HttpResponse:
         """Show the holders to release, and the changes since the page was opened. `more` is the
         number of holders that match, too, but are not listed."""
@@ -473,7 +463,7 @@ class ActiveLockAdmin(BaseAdmin):
         if check.away and not (check.held or check.gone):
             raise check.away[0][1]
         held = check.held[: self.release_max]
-        notes = context.pop("notes", []) + [alias_away_text(*each) for each in check.away]
+        notes = [*notes, *(alias_away_text(*each) for each in check.away)]
         notes += [quorum_text()] if check.has_quorum else []
         if not held:
             self._warn(request, notes)
@@ -656,8 +646,8 @@ class ActiveLockAdmin(BaseAdmin):
             aliases = [each.alias for each in locks.everywhere()]
             if len(aliases) > 1:
                 alias = request.GET.get("using") or locks.alias
-                error_text = alias_away_text(alias, error)
-                context = {"error": error_text, "alias": alias, "aliases": aliases}
+                away = alias_away_text(alias, error)
+                context = {"error": away, "alias": alias, "aliases": aliases}
         title = _("Locks are not available")
         return self._page(request, "unavailable", status=503, title=title, **context)
 

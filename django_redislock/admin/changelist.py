@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
@@ -13,13 +13,8 @@ from .addresses import page_address
 from .columns import cells
 from .queryset import LockQuerySet
 
-if TYPE_CHECKING:
-    BasePaginator = Paginator[Any]
-else:
-    BasePaginator = Paginator
 
-
-class LockPaginator(BasePaginator):
+class LockPaginator(Paginator):  # type: ignore[type-arg]
     """A paginator that shows the nearest page if a page does not exist.
 
     The list becomes shorter by itself, so its last page can disappear between two requests.

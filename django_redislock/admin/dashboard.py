@@ -22,12 +22,14 @@ from ..engine.history import Recent
 from ..engine.runners import run
 from ..lock_state import STALE, state_of_holding
 from ..manager import LockManager
+from ..models import ActiveLock
 from ..snapshots import Event, Holding, LockInfo, Rates
 from ..text import printable, read_at
 from . import timeline
 from .charts import Scale, columns
 from .outcomes import Outcome, legend, outcome
-from .timeline import BELOW, Row, Timeline, listed, was_held
+from .queryset import LockQuerySet
+from .timeline import BELOW, Row, listed, was_held
 
 WINDOWS = (5, 15, 60)
 """The periods that a user can choose, in minutes."""
@@ -134,25 +136,29 @@ class LockActivity:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The data of the page."""
+    """The data of the page: of all locks, or of those that the user may see."""
 
     minutes: int
-    now: datetime
 
     since: datetime
     """The start of the period that the user has chosen."""
 
+    now: datetime
     total: int
-    infos: tuple[LockInfo, ...]
-    recent: Recent
-    rates: Rates
+    infos: Sequence[LockInfo]
     locks: dict[str, LockActivity]
 
-    shows: Callable[[str], bool] | None = None
-    """Whether the user may see the lock of that name; None if the user may see all."""
+    recent: Recent
+    """The events of all locks. The start of the complete history depends on all of them."""
+
+    rates: Rates
+    shows: Callable[[str], bool]
+    """Whether the user may see the lock of that name."""
 
 
-def read_activity(manager: LockManager, minutes: int) -> Activity:
+def read_activity(
+    manager: LockManager, minutes: int, visible: LockQuerySet | None = None
+) -> Activity:
     """Read the data of the page. The events go back to the start of the period, and problems for
     an hour."""
     page = manager.page(stop=LOCKS)
@@ -166,37 +172,25 @@ def read_activity(manager: LockManager, minutes: int) -> Activity:
     latest = [event.at for event in recent.events[:1]]
     now = next(read, None) or max([datetime.now(UTC), *latest])
     since = now - timedelta(minutes=minutes)
-    locks: dict[str, LockActivity] = {}
+    held = {info.name: info for info in page.infos}
+
+    @cache
+    def shows(name: str) -> bool:
+        return not visible or visible.matches(ActiveLock.of(name, manager.alias, held.get(name)))
+
+    infos = [info for info in page.infos if shows(info.name)]
+    locks = {info.name: LockActivity(info.name, since, now, info=info) for info in infos}
     for event in recent.events:
-        if event.at >= since:
+        if event.at >= since and shows(event.name):
             lock = locks.setdefault(event.name, LockActivity(event.name, since, now))
             lock.events.append(event)
-    for info in page.infos:
-        locks.setdefault(info.name, LockActivity(info.name, since, now)).info = info
-    activity = Activity(minutes, now, since, page.total, page.infos, recent, rates, locks)
-    if page.total > len(page.infos):  # read at least the locks that the page names
-        named = [*busiest(activity), *contended(locks.values())]
+    total = page.total - len(page.infos) + len(infos)
+    if total > len(infos):  # read at least the locks that the page names
+        named = [*busiest(locks.values()), *contended(locks.values())]
         missing = {lock.name for lock in named if lock.info is None}
         for name, found in manager.get_many(missing).items():
             locks[name] = replace(locks[name], info=found)
-    return activity
-
-
-def restricted(activity: Activity, may_view: Callable[[str], bool]) -> Activity:
-    """Return the part that a user may see who may not see all locks.
-
-    All events are kept, because the start of the complete history depends on all of them.
-    """
-    names = {*activity.locks, *(info.name for info in activity.infos)}
-    shows = {name: may_view(name) for name in names}
-    infos = tuple(info for info in activity.infos if shows[info.name])
-    return replace(
-        activity,
-        total=activity.total - (len(activity.infos) - len(infos)),
-        infos=infos,
-        locks={name: lock for name, lock in activity.locks.items() if shows[name]},
-        shows=cache(may_view),
-    )
+    return Activity(minutes, since, now, total, infos, locks, recent, rates, shows)
 
 
 def minutes_of(text: str | None) -> int:
@@ -217,17 +211,17 @@ def stale_holders(activity: Activity) -> list[tuple[LockInfo, Holding]]:
 
 def troubles(activity: Activity) -> list[Event]:
     """Return the problems of the last hour, the latest first."""
-    since, shows = activity.rates.minutes[0], activity.shows
+    since = activity.rates.minutes[0]
     return [
         each
         for each in activity.recent.events
-        if each.outcome in PROBLEMS and each.at >= since and (not shows or shows(each.name))
+        if each.outcome in PROBLEMS and each.at >= since and activity.shows(each.name)
     ]
 
 
-def busiest(activity: Activity) -> list[LockActivity]:
+def busiest(locks: Iterable[LockActivity]) -> list[LockActivity]:
     """Return the locks that were held and waited for the longest."""
-    return sorted(activity.locks.values(), key=_busy, reverse=True)[:NAMES]
+    return sorted(locks, key=_busy, reverse=True)[:NAMES]
 
 
 def _busy(lock: LockActivity) -> tuple[float, int]:
@@ -241,7 +235,7 @@ def contended(locks: Iterable[LockActivity]) -> list[LockActivity]:
     return sorted(wanted, key=attrgetter("contention"), reverse=True)[:CONTENDED]
 
 
-def chart(activity: Activity, locks: Sequence[LockActivity]) -> Timeline | None:
+def chart(activity: Activity, locks: Sequence[LockActivity]) -> SimpleNamespace | None:
     """Return the timeline of some locks."""
     if not locks:
         return None
@@ -260,10 +254,8 @@ def chart(activity: Activity, locks: Sequence[LockActivity]) -> Timeline | None:
     # The axis begins at the first event, but is never shorter than a minute.
     first = min(min(starts, default=activity.since), activity.now - SHORTEST_AXIS)
     scale = Scale(max(first, activity.since), activity.now)
-    drawn = timeline.draw(rows, scale, waits=BELOW)
-    if reach and reach > activity.since:
-        drawn.unknown = scale.x(reach)
-    return drawn
+    unknown = scale.x(reach) if reach and reach > activity.since else 0.0
+    return timeline.draw(rows, scale, waits=BELOW, unknown=unknown)
 
 
 # Rates

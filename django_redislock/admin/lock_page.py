@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from types import SimpleNamespace
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext as _
@@ -27,7 +28,7 @@ from ..snapshots import Event, Holder, Holding, LockInfo, Waiter
 from ..text import age, printable, read_at, short_duration
 from . import timeline
 from .charts import Span
-from .timeline import BEFORE, Row, Timeline, clock, who
+from .timeline import BEFORE, Row, clock, who
 
 WAITERS = 100
 """The maximum number of waiters that are listed."""
@@ -169,7 +170,7 @@ def _waiting_text(lock: LockDetails) -> str:
 # The timeline
 
 
-def chart(lock: LockDetails) -> Timeline | None:
+def chart(lock: LockDetails) -> SimpleNamespace | None:
     """Return a timeline with a row for each recent holder, each holder and each waiter."""
     now, rows = lock.now, []
     for event in reversed(lock.events[:DRAWN]):

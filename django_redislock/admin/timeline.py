@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from ..lock_state import STALE, state_of_holding
 from ..snapshots import Event, Holder, Holding, Waiter
 from ..text import printable, short_duration
 from .charts import HEAD, ROW, Scale, Span, fitted, ticks
-from .outcomes import Outcome, legend, outcome
+from .outcomes import legend, outcome
 
 MOST_BARS = 120
 """The maximum number of bars of holds in one chart, in addition to one in each row."""
@@ -35,10 +35,6 @@ BEFORE = (9, 4)
 """The same for a wait that is drawn before the hold that followed."""
 
 
-Shape = SimpleNamespace
-"""A bar, a mark or a time of a drawn timeline."""
-
-
 @dataclass(slots=True)
 class Row:
     """The history of one lock or one holder."""
@@ -52,31 +48,24 @@ class Row:
     """The lock whose page the label leads to."""
 
 
-@dataclass(slots=True)
-class Timeline:
-    rows: Sequence[Row]
-    scale: Scale
-    height: int
-    times: Sequence[Shape]
-    rects: list[Shape] = field(default_factory=list)
-    marks: list[Shape] = field(default_factory=list)
-    legend: Sequence[Outcome] = ()
-    has_many: bool = False
-    """Whether some bars are several spans that are too near to each other."""
-
-    mark_all: bool = False
-    """Whether usual ends are marked, too."""
-
-    unknown: float = 0.0
-    """The part on the left without a complete history, in percent of the axis."""
-
-
 def draw(
-    rows: Sequence[Row], scale: Scale, *, waits: tuple[int, int], mark_all: bool = False
-) -> Timeline:
-    """Return the timeline of some rows; `waits` is `BELOW` or `BEFORE`."""
-    height = HEAD + ROW * len(rows)
-    chart = Timeline(rows, scale, height, times(scale), mark_all=mark_all)
+    rows: Sequence[Row],
+    scale: Scale,
+    *,
+    waits: tuple[int, int],
+    mark_all: bool = False,
+    unknown: float = 0.0,
+) -> SimpleNamespace:
+    """Return the timeline of some rows, as its template reads it.
+
+    Args:
+        rows: The rows.
+        scale: The time that is drawn.
+        waits: Where waits are drawn: `BELOW` or `BEFORE`.
+        mark_all: Whether usual ends are marked, too.
+        unknown: The part on the left without a complete history, in percent of the axis.
+    """
+    rects, marks, has_many = [], [], False
     whats: set[str] = set()
     for (lane, high), spans, most in (
         (waits, [row.waited for row in rows], MOST_WAITS),
@@ -87,8 +76,8 @@ def draw(
             for bar in bars:
                 # Several holders at the same time are not drawn as several short holds.
                 is_many = len(bar.spans) > 1 and not bar.spans[0].is_running
-                chart.rects.append(
-                    Shape(
+                rects.append(
+                    SimpleNamespace(
                         x=bar.x,
                         y=y,
                         width=bar.width,
@@ -98,13 +87,24 @@ def draw(
                         title=_title(bar.spans),
                     )
                 )
-                chart.has_many = chart.has_many or is_many
+                has_many = has_many or is_many
                 last = bar.weightiest
                 if last.weight or (mark_all and outcome(last.what).is_end):
-                    chart.marks.append(Shape(x=scale.x(last.end), y=y + high // 2, what=last.what))
+                    marks.append(
+                        SimpleNamespace(x=scale.x(last.end), y=y + high // 2, what=last.what)
+                    )
                 whats.update(span.what for span in bar.spans)
-    chart.legend = legend(whats)
-    return chart
+    return SimpleNamespace(
+        rows=rows,
+        height=HEAD + ROW * len(rows),
+        times=times(scale),
+        rects=rects,
+        marks=marks,
+        legend=legend(whats),
+        has_many=has_many,
+        mark_all=mark_all,
+        unknown=unknown,
+    )
 
 
 def _title(spans: Sequence[Span]) -> str:
@@ -125,7 +125,7 @@ def _title(spans: Sequence[Span]) -> str:
     return f"{who(first.holder)} · {text} · {outcome(first.what).word}"
 
 
-def times(scale: Scale) -> list[Shape]:
+def times(scale: Scale) -> list[SimpleNamespace]:
     """Return the times above a chart, with the part of each text that is at its time."""
     zone = timezone.get_current_timezone()
     found = ticks(scale, zone)
@@ -138,7 +138,9 @@ def times(scale: Scale) -> list[Shape]:
     for at in found:
         x = scale.x(at)
         anchor = "start" if x < 4 else "end" if x > 96 else "middle"  # no text is cut off
-        shapes.append(Shape(x=x, anchor=anchor, text=timezone.localtime(at).strftime(form)))
+        shapes.append(
+            SimpleNamespace(x=x, anchor=anchor, text=timezone.localtime(at).strftime(form))
+        )
     return shapes
 
 
