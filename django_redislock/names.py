@@ -119,8 +119,9 @@ def arguments(
         TypeError: The arguments do not fit the signature.
     """
     bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return dict(bound.arguments)
+    if len(bound.arguments) < len(signature.parameters):
+        bound.apply_defaults()
+    return bound.arguments
 
 
 class Template:

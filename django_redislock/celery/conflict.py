@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery.exceptions import Reject, Retry
@@ -17,18 +16,17 @@ from .message import AGAIN, CONFLICTS
 if TYPE_CHECKING:
     from celery import Task
 
-    from .delivery import TaskCall
+    from .call import TaskCall
 
 MAX_BACK_OFF_SECONDS = 60
 
 
-@dataclass
 class TaskConflict(Conflict):
     """A Celery task whose lock is not free."""
 
     call: TaskCall
 
-    must_run: bool = False
+    must_run = False
     """Whether the task runs later, whatever `on_conflict` says."""
 
     @property
@@ -62,7 +60,9 @@ class TaskConflict(Conflict):
         met_before = call.message.conflicts
         wanted = validators.wait("countdown", self.single.options.countdown)
         countdown = deliverable(task, back_off(met_before) if wanted is None else wanted)
-        has_begun = call.may_have_run or (self.is_with_itself and not call.is_fresh_retry)
+        has_begun = call.message.may_have_run or (
+            self.is_with_itself and not call.message.is_fresh_retry
+        )
         headers = {CONFLICTS: met_before + 1, AGAIN: has_begun}
         # Not task.retry(): that counts against the task's own max_retries.
         message = task.signature_from_request(task.request, countdown=countdown)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,8 +15,8 @@ from django_redislock.introspection import reject_deferred_result
 from django_redislock.tasks.call import Call, runs_under
 from django_redislock.tasks.execution import Execution
 
+from .call import TaskCall, call_of
 from .conflict import TaskConflict
-from .delivery import Delivery, TaskCall, call_of
 from .message import Message, seconds_until
 
 if TYPE_CHECKING:
@@ -26,12 +25,10 @@ if TYPE_CHECKING:
     from celery import Task
 
     from django_redislock.lock_types import BaseLock, QueueLock
-    from django_redislock.tasks.single import Single
 
 logger = logging.getLogger("django_redislock")
 
 
-@dataclass(slots=True)
 class TaskExecution(Execution):
     """One call of the function of a Celery task."""
 
@@ -39,53 +36,51 @@ class TaskExecution(Execution):
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
-        delivery = self.call.delivery
-        if delivery is None:
-            return self._run()
-        delivery.has_started = delivery.is_running = True
+        message = self.call.message
+        message.has_started = message.is_running = True
         try:
             return self._run()
         finally:
-            delivery.is_running = False
+            message.is_running = False
 
     def _run(self) -> Any:
-        locking, message = self.single.options.locking, self.call.message
-        name = self._name
-        queue_lock_name = self.single.queue_lock_name(name)
-        if locking.when_sent and message.queue_lock:
-            self._refuse_if_replaced()
-            if message.queue_lock != queue_lock_name:  # the arguments have changed since
-                self._release_queue_lock(self.single.lock(message.queue_lock))
-        # Another task can pass its headers on to a task that takes no queue lock.
-        if locking.when_sent and message.is_duplicate:
-            return self._conflict(queue_lock_name).end_duplicate()
-        if not locking.while_running:
-            return self._run_after_queue(name)
+        locking, message, name = self.single.options.locking, self.call.message, self._name
+        body, queue_lock_name = self._call_function, name
+        if locking.when_sent:
+            queue_lock_name = self.single.queue_lock_name(name)
+            if message.queue_lock:
+                self._refuse_if_replaced()
+                if message.queue_lock != queue_lock_name:  # the arguments have changed since
+                    self._release_queue_lock(self.single.lock(message.queue_lock))
+            if message.is_duplicate:
+                return self._conflict(queue_lock_name).end_duplicate()
+            if not locking.while_running:
+                return self._run_after_queue(name)
         conflict = self._conflict(name)
-        if not locking.separate:
-            conflict.must_run = self._must_run
-            return self._run_under_lock(conflict, self._call_function)
-        conflict.must_run = True  # the queued task runs after the running one
-        return self._run_under_lock(conflict, partial(self._run_after_queue, queue_lock_name))
+        conflict.must_run = self._must_run
+        if locking.separate:
+            conflict.must_run = True  # the queued task runs after the running one
+            body = partial(self._run_after_queue, queue_lock_name)
+        return self._run_under_lock(conflict, body)
 
     @property
     def _must_run(self) -> bool:
         """Whether the task had a queue lock and was not replaced, or began before and its process
         was killed. It then runs later instead of being skipped."""
-        options = self.single.options
-        keeps_queue_lock = options.locking.when_sent and options.on_conflict != "replace"
-        return self.call.may_have_run or bool(keeps_queue_lock and self.call.message.queue_lock)
+        message, options = self.call.message, self.single.options
+        if options.locking.when_sent and options.on_conflict != "replace" and message.queue_lock:
+            return True
+        return message.may_have_run
 
     def _call_function(self) -> Any:
-        if self.call.may_have_run and self._has_ended(SUCCESS):
-            logger.info("Redelivered task ignored, it has already succeeded: task=%s", self.call)
+        call, function = self.call, self.single.function
+        if call.message.may_have_run and self._has_ended(SUCCESS):
+            logger.info("Redelivered task ignored, it has already succeeded: task=%s", call)
             raise Ignore("The task has already succeeded")
-        function = self.function
         # An eager retry runs at once, so it must come after the release.
-        if self.single.options.holds_on_retry and self.call.message.has_queue:
-            function = with_autoretry(self.call.task, function)
-        result = function(*self.call.args, **self.call.kwargs)
-        return reject_deferred_result(self.function, result)
+        if self.single.options.holds_on_retry and call.message.has_queue:
+            function = with_autoretry(call.task, function)
+        return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
     # The queue lock
 
@@ -100,8 +95,13 @@ class TaskExecution(Execution):
     def _queue_lock(self, lock: BaseLock) -> QueueLock:
         return self.single.queue_lock(lock, self.call, expected=self.call.message.is_expected)
 
+    @property
+    def _may_have_queue_lock(self) -> bool:
+        options = self.single.options
+        return options.may_have_queue_lock or self.call.message.queue_lock is not None
+
     def _conflict(self, name: str) -> TaskConflict:
-        return TaskConflict(self.call, name, self.single, runs_under(self.alias, name))
+        return TaskConflict(self.call, name, runs_under(self.single.manager.alias, name))
 
     def _meets_itself(self, lock: BaseLock, conflict: TaskConflict) -> bool:  # type: ignore[override]
         """Return whether an earlier execution of the same message still runs.
@@ -110,22 +110,23 @@ class TaskExecution(Execution):
         other is known. With ``"skip"`` the history would show it as skipped.
         """
         message = self.call.message
+        may_be_early = message.is_redelivered or message.is_resent or message.retries
+        if not may_be_early:
+            return False
         may_overlap = lock.capacity > 1 or self.single.options.on_conflict == "wait"
-        if message.is_redelivered or message.is_resent or (message.retries and not may_overlap):
-            return conflict.look_for_itself()
-        return False
+        return not (message.is_fresh_retry and may_overlap) and conflict.look_for_itself()
 
     # Release
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
-        options, delivery = self.single.options, self.call.delivery
-        if delivery is None or not options.holds_on_retry:
+        options, message = self.single.options, self.call.message
+        if not options.holds_on_retry:
             return 0.0
         if error is None:
             # With a limit, the message that the task sent again may run already.
-            return delivery.resent_for_seconds if lock.capacity == 1 else 0.0
+            return message.resent_for_seconds if lock.capacity == 1 else 0.0
         try:
-            delay = runs_again_in(delivery, error)
+            delay = runs_again_in(message, error)
             if delay is None or self.single.name_of(self._next_call(error)) != lock.name:
                 return 0.0
         except Exception:  # it must not hide what the task raised
@@ -136,67 +137,54 @@ class TaskExecution(Execution):
     def _next_call(self, error: BaseException) -> Call:
         """Return the next execution's call. It can have been sent with other arguments."""
         call, sent = self.call, getattr(error, "sig", None)
-        if sent is None or call.message.has_arguments_of(sent):
+        message = call.message
+        if sent is None or (message.args, message.kwargs) == (tuple(sent.args), dict(sent.kwargs)):
             return call
         return call_of(self.single, call.task, call.task_id, sent.args, sent.kwargs)
 
     # Earlier executions of the same message
 
     def _refuse_if_replaced(self) -> None:
-        if is_replaceable(self.single, self.call.message) and self._has_ended(REVOKED):
+        if is_replaceable(self.call.message) and self._has_ended(REVOKED):
             logger.info("Replaced task ignored: task=%s", self.call)
             raise Ignore("A newer task has replaced this one")
 
     def _has_ended(self, state: str) -> bool:
         """Return whether the message has ended with a state, if the result backend knows it."""
-        delivery, task_id = self.call.delivery, self.call.task_id
-        if delivery is None or not task_id:
+        message = self.call.message
+        if not message.task_id:
             return False
-        ended = delivery.earlier_result
+        ended = message.earlier_result
         if ended is not None and ended.state == state:
             with suppress(Exception):  # Celery has recorded STARTED since, or cannot now
                 ended.backend.store_result(
-                    ended.id, ended.result, ended.state, request=delivery.task.request
+                    ended.id, ended.result, ended.state, request=message.task.request
                 )
             return True
         try:
-            return bool(delivery.task.AsyncResult(task_id).state == state)
+            return bool(message.task.AsyncResult(message.task_id).state == state)
         except Exception:  # no result backend, or it is unreachable
             return False
 
 
-def runs_again_in(delivery: Delivery, error: object) -> float | None:
+def runs_again_in(message: Message, error: object) -> float | None:
     """Return the seconds until a task that ended with `error` runs again. None if never."""
     if isinstance(error, Retry):  # the retry was sent before it was raised
-        if not delivery.message.has_queue:
+        if not message.has_queue:
             return None
-        return max(0.0, seconds_until(error.when, delivery.task.app) or 0.0)
+        return max(0.0, seconds_until(error.when, message.task.app) or 0.0)
     if isinstance(error, Reject):
         # A message that was acknowledged before the task ran cannot return to its queue.
-        can_return = error.requeue and delivery.task.acks_late  # type: ignore[attr-defined]
+        can_return = error.requeue and message.task.acks_late  # type: ignore[attr-defined]
         return 0.0 if can_return else None
     if isinstance(error, Ignore):  # of ``self.replace()``, by the same task
-        return 0.0 if delivery.resent_for_seconds else None
+        return 0.0 if message.resent_for_seconds else None
     return None
 
 
-def is_replaceable(single: Single, message: Message) -> bool:
+def is_replaceable(message: Message) -> bool:
     """Return whether a newer task can have replaced the message."""
-    return single.options.on_conflict == "replace" and message.queue_lock is not None
-
-
-def look_back(single: Single, delivery: Delivery) -> None:
-    """Note how the message ended before, as long as the result backend knows it.
-
-    Celery records next that the task has started, and a result backend can forget the rest.
-    """
-    task, message = delivery.task, delivery.message
-    if not task.track_started or not message.task_id:
-        return
-    if delivery.may_have_run or is_replaceable(single, message):
-        result = task.AsyncResult(message.task_id)
-        with suppress(Exception):  # no result backend, or it is unreachable
-            delivery.earlier_result = result if result.ready() else None
+    return message.single.options.on_conflict == "replace" and message.queue_lock is not None
 
 
 class _PublicPart:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,15 +11,15 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock.tasks.framework import wrap
 
-from .delivery import call_now, single_of
+from .call import TaskCall, single_of
 from .execution import TaskExecution, with_autoretry
+from .message import NO_REQUEST, Message, message_for
 from .position import is_task, when_made
 from .sending import take_queue_lock_when_sent
 
 if TYPE_CHECKING:
     from celery import Task
 
-    from django_redislock.tasks.call import Call
     from django_redislock.tasks.options import Options
     from django_redislock.tasks.single import Single
 
@@ -36,22 +35,29 @@ class CeleryTasks:
 
     def decorate(self, options: Options, task: Any) -> Any:
         """Install the lock as soon as Celery has made the task."""
-        when_made(task, partial(_install_or_disable, options))
+        when_made(task, partial(_install_or_disable, self, options))
         return task
 
     def execution(
-        self, single: Single, function: Callable[..., Any], call: Call
+        self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> TaskExecution | None:
-        """Return the execution of a call that is made for the task that runs."""
-        task: Task[..., Any] | None = get_current_task()
-        if task is None or single_of(task) is not single:
-            return None
-        return TaskExecution(single, function, call_now(task, call))
+        """Return the execution of a call for a message, or of a direct call of a task."""
+        message = message_for(single)
+        if message is None:
+            task: Task[..., Any] | None = get_current_task()
+            if task is None or single_of(task) is not single:
+                return None
+            message = Message(single, task, NO_REQUEST)
+        added_args = 1 if args and args[0] is message.task else 0
+        name, task_id = message.task.name, message.task_id
+        return TaskExecution(
+            TaskCall(single, args, kwargs, name, task_id, added_args, message=message)
+        )
 
 
-def _install_or_disable(options: Options, task: Task[..., Any]) -> None:
+def _install_or_disable(framework: CeleryTasks, options: Options, task: Task[..., Any]) -> None:
     try:
-        _install(options, task)
+        _install(framework, options, task)
     except Exception as error:
         _disable(task, error)
         raise
@@ -66,7 +72,7 @@ def _disable(task: Task[..., Any], error: Exception) -> None:
     task.run = task.apply_async = refuse  # type: ignore[method-assign]
 
 
-def _install(options: Options, task: Task[..., Any]) -> None:
+def _install(framework: CeleryTasks, options: Options, task: Task[..., Any]) -> None:
     if single_of(task):
         raise ImproperlyConfigured(
             f"Task {task.name} has single_instance more than once: above and below its task"
@@ -75,7 +81,7 @@ def _install(options: Options, task: Task[..., Any]) -> None:
     run = task.run
     if getattr(task, "autoretry_for", ()):  # Celery has put a wrapper of its own on the instance
         run = getattr_static(type(task), "run").__get__(task)
-    alone = wrap(options, run, above=True)
+    alone = wrap(options, run, framework)
     task.run = with_autoretry(task, alone)  # type: ignore[method-assign]
     single = single_of(task)
     if single and options.locking.when_sent:

@@ -1,19 +1,24 @@
-"""The record of a Celery message: everything that is read from one is validated here.
+"""The messages of Celery tasks: what is read from one is validated here, and nowhere else.
 
-A sender chooses the id, the headers and even the attributes of `task.request`. No other module
-reads them.
+A sender chooses the id, the headers and even the attributes of `task.request`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Self
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
+from celery.app.task import Context
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.identity import complete_id
 from django_redislock.names import check_name
+
+if TYPE_CHECKING:
+    from celery import Task
+    from celery.result import AsyncResult
+
+    from django_redislock.tasks.single import Single
 
 CONFLICTS = "redislock_conflicts"
 """How often the task was sent again because of a conflict."""
@@ -36,83 +41,138 @@ OURS = (CONFLICTS, AGAIN, PLACE, EXPECTED, DUPLICATE)
 MAX_CONFLICTS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
 class Message:
-    """The content of a message. A forged value counts as absent."""
+    """A message of a task, and what is known about its execution. A forged value counts as absent.
 
-    task_id: str | None = None
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    Args:
+        single: How the task runs as a single instance.
+        task: The task.
+        request: `task.request`, or the request of a worker's pool.
+        headers: The headers, if `request` does not have them.
+    """
 
-    headers: Mapping[str, Any] = field(default_factory=dict)
-    """All headers, unchecked, to be passed on if the task is sent again."""
+    has_started = False
+    """Whether the decorated function was called, if only to find that it must not run."""
 
-    conflicts: int = 0
-    is_resent: bool = False
-    queue_lock: str | None = None
+    is_running = False
 
-    is_duplicate: bool = False
-    duplicate_of: str | None = None
-    """The id of the task that made the message a duplicate. None if unknown."""
+    resent_for_seconds = 0.0
+    """The lease of the queue lock of the message that the execution sent in its own place."""
 
-    is_expected: bool = False
-    is_redelivered: bool = False
-    retries: int = 0
+    earlier_result: AsyncResult[Any] | None = None
+    """The result of an earlier execution of the same message, if it has ended."""
 
-    has_queue: bool = False
-    """Whether a worker received the message, so that the task can run again later."""
+    def __init__(
+        self,
+        single: Single,
+        task: Task[..., Any],
+        request: Any,
+        headers: dict[str, Any] | None = None,
+    ) -> None:
+        self.single, self.task = single, task
+        self.headers = headers = _headers_of(request) if headers is None else headers
+        """All headers, unchecked, to be passed on if the task is sent again."""
 
-    @classmethod
-    def of(cls, request: Any, headers: Any = None) -> Self:
-        """Return the record of a request: `task.request`, or the request of a worker's pool.
+        task_id, args, kwargs = request.id, request.args, request.kwargs
+        self.task_id = None if task_id is None else str(task_id)  # it can be a UUID
+        self.args = tuple(args) if isinstance(args, list | tuple) else ()
+        self.kwargs = dict(kwargs) if isinstance(kwargs, dict) else {}
+        delivery = getattr(request, "delivery_info", None)
+        self.is_redelivered = isinstance(delivery, dict) and bool(delivery.get("redelivered"))
+        self.retries = _count(getattr(request, "retries", 0))
 
-        Args:
-            request: The request.
-            headers: The headers, if `request` does not have them.
+        self.has_queue = not (
+            getattr(request, "called_directly", False) or getattr(request, "is_eager", False)
+        )
+        """Whether a worker received the message, so that the task can run again later."""
+
+        self.conflicts = _count(headers.get(CONFLICTS))
+        self.is_resent = bool(headers.get(AGAIN))
+        self.queue_lock = _name(headers[PLACE]) if PLACE in headers else None
+        self.is_duplicate = DUPLICATE in headers
+
+        # Celery itself reports only these followers.
+        self.is_expected = bool(
+            headers.get(EXPECTED)
+            or getattr(request, "chord", None)
+            or getattr(request, "group", None)
+            or getattr(request, "chain", None)
+            or getattr(request, "callbacks", None)
+            or getattr(request, "errbacks", None)
+        )
+
+    @property
+    def duplicate_of(self) -> str | None:
+        """The id of the task that made the message a duplicate. None if unknown."""
+        found = self.headers.get(DUPLICATE)
+        return complete_id(found) if isinstance(found, str) else None
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether an earlier execution of the message may have begun.
+
+        A redelivered message that is acknowledged early was only fetched by another worker.
         """
-        headers = headers_of(request) if headers is None else headers
-        headers = headers if isinstance(headers, dict) else {}
-        delivery, args, kwargs = (
-            getattr(request, "delivery_info", None),
-            getattr(request, "args", None),
-            getattr(request, "kwargs", None),
-        )
-        return cls(
-            task_id=id_of(request),
-            args=tuple(args) if isinstance(args, list | tuple) else (),
-            kwargs=dict(kwargs) if isinstance(kwargs, dict) else {},
-            headers=headers,
-            conflicts=_count(headers.get(CONFLICTS)),
-            is_resent=bool(headers.get(AGAIN)),
-            queue_lock=_name(headers.get(PLACE)) if PLACE in headers else None,
-            is_duplicate=DUPLICATE in headers,
-            duplicate_of=_id(headers.get(DUPLICATE)),
-            # Celery itself reports only these followers.
-            is_expected=bool(
-                headers.get(EXPECTED)
-                or getattr(request, "chord", None)
-                or getattr(request, "group", None)
-                or getattr(request, "chain", None)
-                or getattr(request, "callbacks", None)
-                or getattr(request, "errbacks", None)
-            ),
-            is_redelivered=isinstance(delivery, dict) and bool(delivery.get("redelivered")),
-            retries=_count(getattr(request, "retries", 0)),
-            has_queue=not (
-                getattr(request, "called_directly", False) or getattr(request, "is_eager", False)
-            ),
-        )
+        return self.is_resent or (self.is_redelivered and bool(self.task.acks_late))
 
-    def has_arguments_of(self, signature: Any) -> bool:
-        """Return whether a signature has the arguments of this message."""
-        return (self.args, self.kwargs) == (tuple(signature.args), dict(signature.kwargs))
+    @property
+    def is_fresh_retry(self) -> bool:
+        """Whether an execution, which may still run, has sent the message in its own place."""
+        return bool(self.retries) and not (self.is_redelivered or self.is_resent)
 
 
-NO_MESSAGE = Message()
-"""The record of a direct call."""
+NO_REQUEST = Context()
+"""The request of a direct call, which has no message."""
+
+_under_way: ContextVar[tuple[Message, ...]] = ContextVar("django_redislock_messages", default=())
+"""The messages that are executed in this thread or greenlet, the innermost last.
+
+Each is there from Celery's `task_prerun` to its `task_postrun`. A header can forge an attribute of
+`task.request`, but not this.
+"""
 
 
-def headers_of(request: Any) -> dict[str, Any]:
+def begin_execution(message: Message) -> None:
+    """Note that Celery executes a message."""
+    _under_way.set((*_under_way.get(), message))
+
+
+def end_execution(task: Task[..., Any]) -> Message | None:
+    """End the innermost execution of a task, and those inside it that Celery did not end."""
+    messages = _under_way.get()
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].task is task:
+            _under_way.set(messages[:index])
+            return messages[index]
+    return None
+
+
+def message_for(single: Single) -> Message | None:
+    """Return the message that a call of a task's function is for.
+
+    A call that the function makes of its own task is for none.
+    """
+    messages = _under_way.get()
+    if not messages or messages[-1].single is not single or messages[-1].is_running:
+        return None
+    return messages[-1]
+
+
+def message_with(task_id: str) -> Message | None:
+    """Return the innermost message under way that has a task id."""
+    messages = reversed(_under_way.get())
+    return next((each for each in messages if each.task_id == task_id), None)
+
+
+def seconds_until(moment: Any, app: Any) -> float | None:
+    """Return the seconds until a moment, as Celery reads it. A number is the seconds already."""
+    if moment is None or isinstance(moment, int | float):
+        return moment
+    then: Any = maybe_iso8601(moment)
+    return float((maybe_make_aware(then, app.timezone) - app.now()).total_seconds())
+
+
+def _headers_of(request: Any) -> dict[str, Any]:
     """Return the headers of a request's message.
 
     Software that traces tasks can add a header with the name "headers". Celery's `headers` are
@@ -126,26 +186,8 @@ def headers_of(request: Any) -> dict[str, Any]:
     return found
 
 
-def id_of(request: Any) -> str | None:
-    """Return the id of a request's message as text. A sender can have chosen a UUID."""
-    found = getattr(request, "id", None)
-    return None if found is None else str(found)
-
-
-def seconds_until(moment: Any, app: Any) -> float | None:
-    """Return the seconds until a moment, as Celery reads it. A number is the seconds already."""
-    if moment is None or isinstance(moment, int | float):
-        return moment
-    then: Any = maybe_iso8601(moment)
-    return float((maybe_make_aware(then, app.timezone) - app.now()).total_seconds())
-
-
 def _count(value: object) -> int:
     return min(max(value, 0), MAX_CONFLICTS) if isinstance(value, int) else 0
-
-
-def _id(value: object) -> str | None:
-    return complete_id(value) if isinstance(value, str) else None
 
 
 def _name(value: object) -> str | None:

@@ -22,8 +22,17 @@ from django_redislock.tasks.conflict import MAX_LOOKS, Conflict
 from django_redislock.tasks.single import Single, is_signed, queue_lock_token
 from django_redislock.text import error_text, printable
 
-from .delivery import Delivery, call_of, delivery_of
-from .message import AGAIN, CONFLICTS, DUPLICATE, EXPECTED, PLACE, seconds_until
+from .call import call_of
+from .message import (
+    AGAIN,
+    CONFLICTS,
+    DUPLICATE,
+    EXPECTED,
+    PLACE,
+    Message,
+    message_with,
+    seconds_until,
+)
 
 if TYPE_CHECKING:
     from celery import Task
@@ -82,14 +91,14 @@ class Sending:
         # The execution of the same id that sends the message: of this task, or of a task that it
         # replaces and that runs under the same lock.
         self.runs_under_lock = runs_under(single.manager.alias, self.lock_name)
-        earlier = delivery_of(self.task_id)
+        earlier = message_with(self.task_id)
         is_own = earlier is not None and (earlier.task is task or self.runs_under_lock)
-        self.earlier: Delivery | None = earlier if is_own else None
+        self.earlier: Message | None = earlier if is_own else None
         # Whether other tasks or a caller depend on the result of just this message.
         self.is_expected = (
             self.has_own_id or any(map(options.get, FOLLOWERS))
             if self.earlier is None
-            else self.earlier.message.is_expected
+            else self.earlier.is_expected
         )
         self.queue_lock = single.queue_lock(self.lock, self.call, expected=self.is_expected)
         self.queue_lock.metadata |= self._schedule()
@@ -118,11 +127,11 @@ class Sending:
 
     @cached_property
     def conflict(self) -> Conflict:
-        return Conflict(self.call, self.name, self.single)
+        return Conflict(self.call, self.name)
 
     # A task that sends itself again
 
-    def _send_again(self, earlier: Delivery) -> Any:
+    def _send_again(self, earlier: Message) -> Any:
         headers = self.options.get("headers") or {}
         if DUPLICATE in headers:
             return self._publish_without_duplicate()
@@ -131,7 +140,7 @@ class Sending:
         if not has_lock and self._take():
             result = self._publish_with_queue_lock()
         else:
-            met_before = earlier.message.headers.get(CONFLICTS)
+            met_before = earlier.headers.get(CONFLICTS)
             is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
             # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
             result = self._publish({} if is_by_conflict else self._queue_lock_headers)

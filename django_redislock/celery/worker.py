@@ -32,8 +32,8 @@ from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.tasks.single import Single, queue_lock_token
 from django_redislock.text import error_text, printable
 
-from .delivery import call_of, single_of
-from .ends import release_queue_lock_of
+from .call import call_of, single_of
+from .ends import release_queue_lock
 from .message import Message
 
 logger = logging.getLogger("django_redislock")
@@ -223,7 +223,7 @@ class Monitor:
             if request is None or task_id in revoked:
                 self._waiting.pop(task_id, None)
             if request is not None and task_id in revoked:
-                release_queue_lock_of(request.task, Message.of(request, request.request_dict))
+                release_queue_lock(request.task, request, request.request_dict)
 
 
 @dataclass(slots=True)
@@ -276,9 +276,8 @@ class DeadExecution:
                 )
 
     def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
-        message = Message.of(self.request)
-        task, args, kwargs = self.request.task, message.args, message.kwargs
-        call = call_of(single, task, message.task_id, args, kwargs)
+        message = Message(single, self.request.task, self.request)
+        call = call_of(single, message.task, message.task_id, message.args, message.kwargs)
         try:
             name = single.name_of(call)
         except Exception:  # a decorator gives the function other arguments

@@ -101,8 +101,8 @@ class QueueLocks:
         single = marked(task.func)
         if single is None or not single.options.locking.when_sent:
             return enqueue()
-        call = TaskCall.of(task, args, kwargs)
-        conflict = TaskConflict(call, single.queue_lock_name(single.name_of(call)), single)
+        call = TaskCall.of(single, task, args, kwargs)
+        conflict = TaskConflict(call, single.queue_lock_name(single.name_of(call)))
         sending = _temporary(conflict)
         while not _acquired(sending):
             while (is_held := conflict.look()) and conflict.is_with_unknown:

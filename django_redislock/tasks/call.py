@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,17 +11,18 @@ from django_redislock.text import printable
 if TYPE_CHECKING:
     from django_redislock.lock_types import BaseLock
 
+    from .single import Single
+
 _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Call:
     """A call of a single-instance function."""
 
-    function: Callable[..., Any]
-    """The function as its users see it, decorated."""
+    single: Single
 
     args: tuple[Any, ...]
     """The positional arguments, also those that the task framework adds."""
@@ -46,12 +45,15 @@ class Call:
     @property
     def sender(self) -> Any:
         """The sender of `task_skipped`."""
-        return self.function
+        return self.single.decorated
 
     @property
     def name(self) -> str:
         """The task's name, or the module and qualified name of the function."""
-        return self.task_name or f"{self.function.__module__}.{self.function.__qualname__}"
+        if self.task_name:
+            return self.task_name
+        function = self.single.function
+        return f"{function.__module__}.{function.__qualname__}"
 
     def __str__(self) -> str:
         # A sender can choose the id.
@@ -77,11 +79,14 @@ def runs_under(alias: str, name: str) -> bool:
     return bool(held) and any(lock.name == name for its_alias, lock in held if its_alias == alias)
 
 
-@contextmanager
-def held(alias: str, lock: BaseLock) -> Iterator[None]:
-    """Make `lock` the current lock in the block."""
-    before = _held.set((*_held.get(), (alias, lock)))
-    try:
-        yield
-    finally:
-        _held.reset(before)
+class Held:
+    """Makes `lock` the current lock in a ``with`` block."""
+
+    def __init__(self, alias: str, lock: BaseLock) -> None:
+        self._held = alias, lock
+
+    def __enter__(self) -> None:
+        self._before = _held.set((*_held.get(), self._held))
+
+    def __exit__(self, *error: object) -> None:
+        _held.reset(self._before)

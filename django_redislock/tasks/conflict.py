@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from django_redislock.snapshots import Holding, LockInfo
 
     from .call import Call
-    from .single import Single
 
 logger = logging.getLogger("django_redislock")
 
@@ -26,16 +24,18 @@ MAX_LOOKS = 3
 """How often the lock can be released before its holder is read."""
 
 
-@dataclass
 class Conflict:
-    """A call whose lock is not free."""
+    """A call whose lock is not free.
 
-    call: Call
-    name: str
-    single: Single
+    Args:
+        call: The call.
+        name: The name of the lock.
+        inside: Whether the call is made inside the instance that holds the lock.
+    """
 
-    inside: bool = False
-    """Whether the call is made inside the instance that holds the lock."""
+    def __init__(self, call: Call, name: str, inside: bool = False) -> None:
+        self.call, self.single = call, call.single
+        self.name, self.inside = name, inside
 
     @cached_property
     def error(self) -> AlreadyRunning:

@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 from django.core.checks import Error, register
@@ -106,7 +105,8 @@ def release_queue_lock_of(task_result: Any) -> None:
     task = task_result.task
     single = marked(task.func)
     if single is not None and single.options.locking.when_sent:
-        call = TaskCall.of(task, task_result.args, task_result.kwargs, str(task_result.id))
+        args, kwargs = task_result.args, task_result.kwargs
+        call = TaskCall.of(single, task, args, kwargs, str(task_result.id))
         single.release_queue_locks(call, lambda: [single.name_of(call)])
 
 
@@ -132,18 +132,20 @@ def is_being_sent(holding: Holding, task_id: str | None = None) -> bool:
     return bool(holding.metadata.get(SENDING)) and holding.holder.task_id in (None, task_id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class TaskCall(Call):
     """The call of the function of a task."""
 
     task: Any = field(kw_only=True)
 
     @classmethod
-    def of(cls, task: Any, args: Any, kwargs: Any, task_id: str | None = None) -> TaskCall:
+    def of(
+        cls, single: Single, task: Any, args: Any, kwargs: Any, task_id: str | None = None
+    ) -> TaskCall:
         """Return the call of a task that is enqueued with these arguments."""
         added = (None,) if task.takes_context else ()
         name = task.module_path
-        return cls(task.func, (*added, *args), kwargs, name, task_id, len(added), task=task)
+        return cls(single, (*added, *args), kwargs, name, task_id, len(added), task=task)
 
     @property
     def sender(self) -> Any:
@@ -221,7 +223,7 @@ class TaskExecution(Execution):
 
     def _conflict(self, name: str) -> Conflict:
         kind = TaskConflict if self.call.task_id else Conflict
-        return kind(self.call, name, self.single, runs_under(self.alias, name))
+        return kind(self.call, name, runs_under(self.single.manager.alias, name))
 
     def _queue_lock(self, lock: BaseLock) -> QueueLock:
         return self.other_queue_lock or super()._queue_lock(lock)
@@ -238,10 +240,6 @@ class DjangoTasks:
 
     awaits = True
 
-    def __init__(self) -> None:
-        self._added_args: WeakKeyDictionary[Callable[..., Any], int] = WeakKeyDictionary()
-        """The functions below ``@task``, and how many arguments it adds to a call."""
-
     def is_task(self, target: Any) -> bool:
         """Return whether `target` is a task."""
         return issubclass(type(target), TASK_CLASSES)
@@ -257,29 +255,23 @@ class DjangoTasks:
                 " 'django_redislock.tasks.SingleInstanceBackend', around"
                 f" {type(backend).__module__}.{type(backend).__qualname__}"
             )
-        function = wrap(options, task.func, above=True)
-        self._added_args[function] = int(task.takes_context)
-        return replace(task, func=function)
+        return replace(task, func=wrap(options, task.func, self, int(task.takes_context)))
 
     def execution(
-        self, single: Single, function: Callable[..., Any], call: Call
+        self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> TaskExecution | None:
         """Return the execution of a call that a backend makes for the task that it runs."""
-        run = _runs.get()[-1:]
-        if not run or run[0].has_begun or marked(run[0].result.task.func) is not single:
-            added_args = self._added_args.get(call.function)
-            if added_args is None:
+        runs = _runs.get()
+        if not runs or runs[-1].has_begun or marked(runs[-1].result.task.func) is not single:
+            if single.framework is not self:
                 return None
-            return TaskExecution(single, function, replace(call, added_args=added_args))
+            return TaskExecution(Call(single, args, kwargs, added_args=single.added_args))
         check_options(single.options)
-        run[0].has_begun = True
-        result, task = run[0].result, run[0].result.task
+        runs[-1].has_begun = True
+        result, task = runs[-1].result, runs[-1].result.task
         task_id, added_args = str(result.id), int(task.takes_context)
-        call = TaskCall(
-            *(call.function, call.args, call.kwargs, task.module_path, task_id, added_args),
-            task=task,
-        )
-        execution = TaskExecution(single, function, call)
+        call = TaskCall(single, args, kwargs, task.module_path, task_id, added_args, task=task)
+        execution = TaskExecution(call)
         if single.options.locking.when_sent:
             execution.other_queue_lock = being_sent.get()
         return execution

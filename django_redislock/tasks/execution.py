@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
@@ -15,27 +14,23 @@ from django_redislock.introspection import reject_deferred_result
 from django_redislock.text import error_text
 
 from .abort import Abort
-from .call import Call, held, runs_under
+from .call import Call, Held, runs_under
 from .conflict import MAX_LOOKS, Conflict
-from .single import Single, queue_lock_token
+from .single import queue_lock_token
 
 if TYPE_CHECKING:
     from django_redislock.lock_types import BaseLock, QueueLock
 
 logger = logging.getLogger("django_redislock")
 
+NO_ABORT = nullcontext()
 
-@dataclass(slots=True)
+
 class Execution:
     """One call of a single-instance function."""
 
-    single: Single
-    function: Callable[..., Any]
-    call: Call
-    alias: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.alias = self.single.manager.alias
+    def __init__(self, call: Call) -> None:
+        self.call, self.single = call, call.single
 
     def run(self) -> Any:
         """Run the function under its lock, or do what `on_conflict` says."""
@@ -48,23 +43,26 @@ class Execution:
         if await self._arefused(lock, conflict):
             return conflict.settle()
         try:
-            with held(self.alias, lock):
+            with Held(self.single.manager.alias, lock):
                 return await self._acall_function()
         finally:
-            with self._release_errors_logged(lock.name):
+            try:
                 await lock.arelease()
+            except RedisError as error:
+                self._log_release_error(lock.name, error)
 
     @property
     def _name(self) -> str:
         return self.single.name_of(self.call)
 
     def _call_function(self) -> Any:
-        result = self.function(*self.call.args, **self.call.kwargs)
-        return reject_deferred_result(self.function, result)
+        function = self.single.function
+        return reject_deferred_result(function, function(*self.call.args, **self.call.kwargs))
 
     async def _acall_function(self) -> Any:
-        result = await self.function(*self.call.args, **self.call.kwargs)
-        return reject_deferred_result(self.function, result)
+        function = self.single.function
+        result = await function(*self.call.args, **self.call.kwargs)
+        return reject_deferred_result(function, result)
 
     # The lock
 
@@ -74,10 +72,12 @@ class Execution:
         lock = self.single.lock(conflict.name, self.call, abort or on_lost)
         kept = 0.0
         # A soft time limit can interrupt between any two lines.
+        refused: bool | None = None
         try:
-            if self._refused(lock, conflict):
+            refused = self._refused(lock, conflict)
+            if refused:
                 return conflict.settle()
-            with held(self.alias, lock), abort or nullcontext():
+            with Held(self.single.manager.alias, lock), abort or NO_ABORT:
                 if abort:
                     lock.assert_held()  # a loss before this line was not reported to `abort`
                 result = body()
@@ -87,15 +87,14 @@ class Execution:
             kept = self._seconds_kept(lock, error)
             raise
         finally:
-            if lock.token is not None:
+            if refused is False or lock.token is not None:
                 self._release(lock, kept)
 
     def _refused(self, lock: BaseLock, conflict: Conflict) -> bool:
         """Acquire the lock, or find out who holds it and return True."""
         if self._meets_itself(lock, conflict):
             return True
-        lock.predecessor = self._queue_lock_token
-        lock.on_conflict = conflict.policy  # for the history
+        self._prepare(lock, conflict)
         if self._acquires(lock, blocking=self._waits(conflict)):
             return False
         for _ in range(MAX_LOOKS):
@@ -106,8 +105,7 @@ class Execution:
         return True
 
     async def _arefused(self, lock: BaseLock, conflict: Conflict) -> bool:
-        lock.predecessor = self._queue_lock_token
-        lock.on_conflict = conflict.policy
+        self._prepare(lock, conflict)
         if await lock.aacquire(blocking=self._waits(conflict)):
             return False
         for _ in range(MAX_LOOKS):
@@ -116,6 +114,11 @@ class Execution:
             if await lock.aacquire(blocking=False):
                 return False
         return True
+
+    def _prepare(self, lock: BaseLock, conflict: Conflict) -> None:
+        if self._may_have_queue_lock:
+            lock.predecessor = self._queue_lock_token
+        lock.on_conflict = conflict.policy  # for the history
 
     def _waits(self, conflict: Conflict) -> bool:
         return self.single.options.on_conflict == "wait" and not conflict.inside
@@ -138,7 +141,7 @@ class Execution:
             return self._release_queue_lock(lock) and self._acquires(lock, blocking=blocking)
 
     def _conflict(self, name: str) -> Conflict:
-        return Conflict(self.call, name, self.single, runs_under(self.alias, name))
+        return Conflict(self.call, name, runs_under(self.single.manager.alias, name))
 
     # The queue lock
 
@@ -147,6 +150,10 @@ class Execution:
 
     def _release_queue_lock(self, lock: BaseLock) -> bool:
         return bool(self._queue_lock_token) and self._queue_lock(lock).release()
+
+    @property
+    def _may_have_queue_lock(self) -> bool:
+        return self.single.options.may_have_queue_lock
 
     @property
     def _queue_lock_token(self) -> str:
@@ -179,23 +186,22 @@ class Execution:
 
     def _release(self, lock: BaseLock, kept: float) -> None:
         """Release the lock, or pass it on to the queue lock of the task's next execution."""
-        with self._release_errors_logged(lock.name):
+        try:
             if kept and self.call.task_id:
                 self._queue_lock(lock).inherit(kept)
             else:
                 lock.release()
+        except RedisError as error:
+            self._log_release_error(lock.name, error)
 
-    @contextmanager
-    def _release_errors_logged(self, name: str) -> Iterator[None]:
-        """Log errors of a release. They must not hide what the function did."""
-        try:
-            yield
-        except LockNotOwnedError:
+    def _log_release_error(self, name: str, error: RedisError) -> None:
+        """Log an error of a release. It must not hide what the function did."""
+        if isinstance(error, LockNotOwnedError):
             logger.error(
                 "Lock lost while the task ran, another instance may have run: task=%s name=%r",
                 *(self.call, name),
             )
-        except RedisError as error:
+        else:
             logger.warning(
                 "Lock not released, will retry until it expires: task=%s name=%r error=%s",
                 *(self.call, name, error_text(error)),

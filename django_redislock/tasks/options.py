@@ -70,6 +70,9 @@ class Options:
     holds_on_retry: bool = field(init=False)
     """Whether the lock is kept for the task's own retry."""
 
+    may_have_queue_lock: bool = field(init=False)
+    """Whether a task can have a queue lock, from when it was sent or from its last retry."""
+
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, tuple(MODES))
         locking, keeps = MODES[self.mode], self.hold_on_retry
@@ -77,6 +80,7 @@ class Options:
             keeps = locking.when_sent and locking.while_running and not locking.separate
         object.__setattr__(self, "locking", locking)
         object.__setattr__(self, "holds_on_retry", keeps)
+        object.__setattr__(self, "may_have_queue_lock", locking.when_sent or keeps)
         self._check_conflict()
         self._check_kept()
         self._check_name()
@@ -123,7 +127,7 @@ class Options:
                 f"hold_on_retry=True has no effect with mode={self.mode!r}, which holds no lock"
                 " while the task runs"
             )
-        if self.queue_timeout is not None and not (self.locking.when_sent or self.holds_on_retry):
+        if self.queue_timeout is not None and not self.may_have_queue_lock:
             raise ValueError(
                 f"queue_timeout={self.queue_timeout!r} has no effect with mode={self.mode!r}. It"
                 " requires hold_on_retry=True or a mode that locks when the task is sent."

@@ -5,34 +5,33 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from inspect import unwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
 from redis.exceptions import RedisError
 
 from django_redislock import validators
+from django_redislock.introspection import signature_of
 from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import fit_name, short_repr
 from django_redislock.text import error_text
 
+from .key import key_maker
 from .options import QUEUE_LOCK_SUFFIX
 
 if TYPE_CHECKING:
-    from inspect import Signature
-
     from django_redislock.lock_types import BaseLock, Mutex, Semaphore
     from django_redislock.lock_types import Options as LockOptions
     from django_redislock.manager import LockManager
     from django_redislock.snapshots import Holding
 
     from .call import Call
-    from .key import KeyOf
+    from .framework import Framework
     from .options import Options
 
 logger = logging.getLogger("django_redislock")
@@ -40,18 +39,30 @@ logger = logging.getLogger("django_redislock")
 MARK = "django_redislock_single_instance"
 
 
-@dataclass(frozen=True)
 class Single:
-    """The definition of one task or function."""
+    """The definition of one task or function.
 
-    options: Options
-    name_of: KeyOf
+    Args:
+        options: The options.
+        function: The function that runs under the lock.
+        framework: The task framework whose decorator is below `single_instance`, if any.
+        added_args: The number of positional arguments that this framework puts first.
+    """
 
-    signature: Signature
-    """The signature of the decorated task or function."""
+    decorated: Callable[..., Any]
+    """The function as its users see it."""
 
-    above: bool
-    """Whether the decorator is above a task decorator."""
+    def __init__(
+        self,
+        options: Options,
+        function: Callable[..., Any],
+        framework: Framework | None = None,
+        added_args: int = 0,
+    ) -> None:
+        self.options, self.function = options, function
+        self.framework, self.added_args = framework, added_args
+        self.signature = signature_of(function)
+        self.name_of = key_maker(options, self.signature)
 
     @cached_property
     def manager(self) -> LockManager:
@@ -66,22 +77,31 @@ class Single:
 
     def lock(self, name: str, call: Call | None = None, on_lost: Any = None) -> Mutex | Semaphore:
         """Return the lock for a call. Without a call, it can only release a queue lock."""
-        options = self.options
-        limit = options.limit and (1 if call is None else self.limit_for(call))
-        more: LockOptions = {
-            "timeout": options.timeout,
-            "blocking_timeout": options.blocking_timeout,
-            "at_least_for": options.at_least_for,
-            "max_hold": options.max_hold,
-            "on_lost": on_lost,
-        }
+        limit = self.options.limit and (1 if call is None else self.limit_for(call))
+        more = self._lock_options
+        if on_lost:
+            more = {**more, "on_lost": on_lost}
         lock = (
             self.manager.lock(name, **more)
             if limit is None
             else self.manager.semaphore(name, limit, **more)
         )
-        lock.on_conflict = options.on_conflict
+        lock.on_conflict = self.options.on_conflict
+        if call is not None and call.task_id:
+            lock.task = call.task_name, call.task_id
         return lock
+
+    @cached_property
+    def _lock_options(self) -> LockOptions:
+        """The options that are set. A lock validates each of them again."""
+        options = {
+            "timeout": self.options.timeout,
+            "blocking_timeout": self.options.blocking_timeout,
+            "at_least_for": self.options.at_least_for or None,
+            "max_hold": self.options.max_hold,
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        return cast("LockOptions", given)
 
     def queue_lock_name(self, name: str) -> str:
         """Return the name of the queue lock that belongs to the lock `name`.

@@ -81,13 +81,13 @@ def _is_of_django(task: Any) -> bool:
 
 def _call(task: Any, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     if _is_of_celery(task):
-        from ..celery.delivery import call_of
+        from ..celery.call import call_of
 
         return call_of(single, task, None, args, kwargs)
     if _is_of_django(task):
-        return TaskCall.of(task, args, kwargs)
+        return TaskCall.of(single, task, args, kwargs)
     first = (task.__self__,) if inspect.ismethod(task) else ()
-    return Call(task, (*first, *args), kwargs, added_args=len(first))
+    return Call(single, (*first, *args), kwargs, added_args=len(first))
 
 
 def _get_in_the_way(stack: ExitStack, single: Single, call: Call) -> Other:

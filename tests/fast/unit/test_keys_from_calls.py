@@ -7,7 +7,6 @@ from dataclasses import fields
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, StrEnum
-from inspect import signature
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -19,8 +18,8 @@ from hypothesis import strategies as st
 from django_redislock.celery import single_instance
 from django_redislock.tasks.call import Call
 from django_redislock.tasks.canonical import text_of
-from django_redislock.tasks.key import key_maker
 from django_redislock.tasks.options import Options
+from django_redislock.tasks.single import Single
 
 UNSET = {each.name: None for each in fields(Options) if each.init} | {"at_least_for": 0}
 DEFAULTS = UNSET | {"mode": "while_executing", "on_conflict": "skip"}
@@ -60,7 +59,8 @@ def anything(first, *args, **kwargs): ...
 
 def name_of(function, *args, unique_on=None, key=None, **kwargs):
     options = Options(**DEFAULTS | {"unique_on": unique_on, "key": key})
-    return key_maker(options, signature(function))(Call(function, args, kwargs))
+    single = Single(options, function)
+    return single.name_of(Call(single, args, kwargs))
 
 
 def saved(model, **fields):
