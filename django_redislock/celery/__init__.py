@@ -8,9 +8,9 @@ except ImportError as error:
     ) from error
 
 from django_redislock.tasks import current_lock, single_instance
-from django_redislock.tasks.framework import frameworks
+from django_redislock.tasks.decorator import frameworks
 
-from . import ends, worker  # noqa: F401  they connect to signals
+from . import execution, worker  # noqa: F401  they connect to signals
 from .framework import CeleryTasks
 
 __all__ = ["current_lock", "single_instance"]

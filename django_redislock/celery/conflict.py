@@ -16,7 +16,7 @@ from .message import AGAIN, CONFLICTS
 if TYPE_CHECKING:
     from celery import Task
 
-    from .call import TaskCall
+    from .message import TaskCall
 
 MAX_BACK_OFF_SECONDS = 60
 

@@ -1,4 +1,8 @@
-"""One execution of a Celery task under its lock."""
+"""The execution of a Celery task under its lock, from `task_prerun` to `task_postrun`.
+
+If a task ends without running, because it was revoked, has expired, or failed before its function
+was called, the process that learns of it releases the queue lock.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from celery.app.autoretry import add_autoretry_behaviour
+from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
-from celery.states import REVOKED, SUCCESS
+from celery.signals import task_failure, task_postrun, task_prerun, task_revoked
+from celery.states import RETRY, REVOKED, SUCCESS
 
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.tasks.call import Call, runs_under
 from django_redislock.tasks.execution import Execution
 
-from .call import TaskCall, call_of
 from .conflict import TaskConflict
-from .message import Message, seconds_until
+from .message import (
+    Message,
+    TaskCall,
+    begin_execution,
+    call_of,
+    end_execution,
+    seconds_until,
+    single_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +40,65 @@ if TYPE_CHECKING:
     from django_redislock.lock_types import BaseLock, QueueLock
 
 logger = logging.getLogger("django_redislock")
+
+
+@task_prerun.connect
+def begin(sender: Any, **_: Any) -> None:
+    if single := single_of(sender):
+        message = Message(single, sender, sender.request)
+        begin_execution(message)
+        # Celery records next that the task has started, and a result backend can forget the rest.
+        may_have_ended = message.may_have_run or message.is_replaceable
+        if may_have_ended and sender.track_started and message.task_id:
+            result = sender.AsyncResult(message.task_id)
+            with suppress(Exception):  # no result backend, or it is unreachable
+                message.earlier_result = result if result.ready() else None
+
+
+@task_postrun.connect
+def end(sender: Any, retval: Any, state: str, **_: Any) -> None:
+    message = end_execution(sender)
+    if message is None or message.has_started or state == RETRY:
+        return
+    # The task's class did not call the function, or Celery could not.
+    if runs_again_in(message, retval) is None:
+        _release_queue_lock_of(message)
+
+
+@task_revoked.connect
+def revoked(sender: Any, request: Any, **_: Any) -> None:
+    release_queue_lock(sender, request)
+
+
+@task_failure.connect
+def failed(sender: Any, task_id: str, args: Any, kwargs: Any, **_: Any) -> None:
+    request = sender.request
+    if str(request.id) != task_id:  # Celery reports a hard time limit without its request
+        request = Context(id=task_id, args=args, kwargs=kwargs)
+    release_queue_lock(sender, request)
+
+
+def release_queue_lock(task: Any, request: Any, headers: dict[str, Any] | None = None) -> None:
+    """Release what the message of a request still holds; see `Message` for the arguments."""
+    if single := single_of(task):
+        _release_queue_lock_of(Message(single, task, request, headers))
+
+
+def _release_queue_lock_of(message: Message) -> None:
+    single, options = message.single, message.single.options
+    if not options.may_have_queue_lock:
+        return
+    call = call_of(single, message.task, message.task_id, message.args, message.kwargs)
+
+    def names() -> set[str]:
+        """Return the names of all locks that the message can hold."""
+        taken = message.queue_lock if options.locking.when_sent else None
+        if taken and not (options.locking.separate and options.holds_on_retry):
+            return {taken}
+        name = single.name_of(call)
+        return {name, taken or single.queue_lock_name(name)}
+
+    single.release_queue_locks(call, names)
 
 
 class TaskExecution(Execution):
@@ -48,10 +120,12 @@ class TaskExecution(Execution):
         body, queue_lock_name = self._call_function, name
         if locking.when_sent:
             queue_lock_name = self.single.queue_lock_name(name)
-            if message.queue_lock:
-                self._refuse_if_replaced()
-                if message.queue_lock != queue_lock_name:  # the arguments have changed since
-                    self._release_queue_lock(self.single.lock(message.queue_lock))
+            if message.is_replaceable and self._has_ended(REVOKED):
+                logger.info("Replaced task ignored: task=%s", self.call)
+                raise Ignore("A newer task has replaced this one")
+            # The arguments can have changed since it was sent.
+            if message.queue_lock and message.queue_lock != queue_lock_name:
+                self._release_queue_lock(self.single.lock(message.queue_lock))
             if message.is_duplicate:
                 return self._conflict(queue_lock_name).end_duplicate()
             if not locking.while_running:
@@ -82,8 +156,6 @@ class TaskExecution(Execution):
             function = with_autoretry(call.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
-    # The queue lock
-
     def _run_after_queue(self, name: str) -> Any:
         """Release the queue lock and call the function."""
         if self._must_run:
@@ -110,13 +182,10 @@ class TaskExecution(Execution):
         other is known. With ``"skip"`` the history would show it as skipped.
         """
         message = self.call.message
-        may_be_early = message.is_redelivered or message.is_resent or message.retries
-        if not may_be_early:
-            return False
         may_overlap = lock.capacity > 1 or self.single.options.on_conflict == "wait"
-        return not (message.is_fresh_retry and may_overlap) and conflict.look_for_itself()
-
-    # Release
+        if message.is_redelivered or message.is_resent or (message.retries and not may_overlap):
+            return conflict.look_for_itself()
+        return False
 
     def _seconds_kept(self, lock: BaseLock, error: BaseException | None) -> float:
         options, message = self.single.options, self.call.message
@@ -136,21 +205,14 @@ class TaskExecution(Execution):
 
     def _next_call(self, error: BaseException) -> Call:
         """Return the next execution's call. It can have been sent with other arguments."""
-        call, sent = self.call, getattr(error, "sig", None)
-        message = call.message
+        message, sent = self.call.message, getattr(error, "sig", None)
         if sent is None or (message.args, message.kwargs) == (tuple(sent.args), dict(sent.kwargs)):
-            return call
-        return call_of(self.single, call.task, call.task_id, sent.args, sent.kwargs)
-
-    # Earlier executions of the same message
-
-    def _refuse_if_replaced(self) -> None:
-        if is_replaceable(self.call.message) and self._has_ended(REVOKED):
-            logger.info("Replaced task ignored: task=%s", self.call)
-            raise Ignore("A newer task has replaced this one")
+            return self.call
+        return call_of(self.single, message.task, message.task_id, sent.args, sent.kwargs)
 
     def _has_ended(self, state: str) -> bool:
-        """Return whether the message has ended with a state, if the result backend knows it."""
+        """Return whether an earlier execution of the message has ended with a state, if the result
+        backend knows it."""
         message = self.call.message
         if not message.task_id:
             return False
@@ -180,11 +242,6 @@ def runs_again_in(message: Message, error: object) -> float | None:
     if isinstance(error, Ignore):  # of ``self.replace()``, by the same task
         return 0.0 if message.resent_for_seconds else None
     return None
-
-
-def is_replaceable(message: Message) -> bool:
-    """Return whether a newer task can have replaced the message."""
-    return message.single.options.on_conflict == "replace" and message.queue_lock is not None
 
 
 class _PublicPart:

@@ -1,4 +1,9 @@
-"""Celery as a task framework."""
+"""Celery as a task framework.
+
+If the decorator is above a task decorator, Celery has not made the task yet. It makes the task
+when its app is finalized, and makes a `shared_task` once for each app. Until then, a proxy stands
+for the task.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +11,29 @@ from functools import partial
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from celery._state import get_current_task
+import celery._state
+from celery import Task
+from celery.local import PromiseProxy, Proxy
 from django.core.exceptions import ImproperlyConfigured
 
-from django_redislock.tasks.framework import wrap
+from django_redislock.tasks.decorator import wrap
 
-from .call import TaskCall, single_of
 from .execution import TaskExecution, with_autoretry
-from .message import NO_REQUEST, Message, message_for
-from .position import is_task, when_made
+from .message import NO_REQUEST, Message, TaskCall, message_for, single_of
 from .sending import take_queue_lock_when_sent
 
 if TYPE_CHECKING:
-    from celery import Task
+    from collections.abc import Callable
+
+    from celery import Celery
 
     from django_redislock.tasks.options import Options
     from django_redislock.tasks.single import Single
+
+    Install = Callable[[Task[..., Any]], None]
+
+state: Any = celery._state
+"""Celery's apps. Its type stubs do not describe this module."""
 
 
 class CeleryTasks:
@@ -31,11 +43,18 @@ class CeleryTasks:
 
     def is_task(self, target: Any) -> bool:
         """Return whether `target` is a task or its proxy."""
-        return is_task(target)
+        # An attribute of the proxy would create the task.
+        return issubclass(type(target), (Task, Proxy))
 
     def decorate(self, options: Options, task: Any) -> Any:
         """Install the lock as soon as Celery has made the task."""
-        when_made(task, partial(_install_or_disable, self, options))
+        install = partial(self._install_or_disable, options)
+        if issubclass(type(task), PromiseProxy):
+            task.__then__(lambda: install(task._get_current_object()))
+        elif issubclass(type(task), Proxy):
+            _install_in_each_app(install, task)
+        else:
+            install(task)
         return task
 
     def execution(
@@ -44,45 +63,82 @@ class CeleryTasks:
         """Return the execution of a call for a message, or of a direct call of a task."""
         message = message_for(single)
         if message is None:
-            task: Task[..., Any] | None = get_current_task()
-            if task is None or single_of(task) is not single:
+            running: Task[..., Any] | None = state.get_current_task()
+            if running is None or single_of(running) is not single:
                 return None
-            message = Message(single, task, NO_REQUEST)
-        added_args = 1 if args and args[0] is message.task else 0
-        name, task_id = message.task.name, message.task_id
+            message = Message(single, running, NO_REQUEST)
+        task = message.task
+        added_args = 1 if args and args[0] is task else 0
         return TaskExecution(
-            TaskCall(single, args, kwargs, name, task_id, added_args, message=message)
+            TaskCall(single, args, kwargs, task.name, message.task_id, added_args, message=message)
         )
 
+    def _install_or_disable(self, options: Options, task: Task[..., Any]) -> None:
+        """Install the lock. Celery can ignore an error, and the task must not run without it."""
 
-def _install_or_disable(framework: CeleryTasks, options: Options, task: Task[..., Any]) -> None:
-    try:
-        _install(framework, options, task)
-    except Exception as error:
-        _disable(task, error)
-        raise
+        def refuse(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:
+            raise error
+
+        try:
+            self._install(options, task)
+        except Exception as error:
+            task.run = task.apply_async = partial(refuse, error)  # type: ignore[method-assign]
+            raise
+
+    def _install(self, options: Options, task: Task[..., Any]) -> None:
+        if single_of(task):
+            raise ImproperlyConfigured(
+                f"Task {task.name} has single_instance more than once: above and below its task"
+                f" decorator (mode={options.mode!r}), or on two tasks with this name"
+            )
+        run = task.run
+        if getattr(task, "autoretry_for", ()):  # Celery has put its wrapper on the instance
+            run = getattr_static(type(task), "run").__get__(task)
+        task.run = with_autoretry(task, wrap(options, run, self))  # type: ignore[method-assign]
+        single = single_of(task)
+        if single and options.locking.when_sent:
+            take_queue_lock_when_sent(task, single)
 
 
-def _disable(task: Task[..., Any], error: Exception) -> None:
-    """Disable the task. Celery ignores the error, and the task must not run without its lock."""
+def _install_in_each_app(install: Install, proxy: Any) -> None:
+    """Install a lock in each app's copy of a shared task, also in future apps."""
+    state.connect_on_app_finalize(partial(_install_later, install, proxy))
+    errors = []
+    for app in [app for app in list(state._get_active_apps()) if app.finalized]:
+        try:
+            install(_task_of(proxy, app))
+        except Exception as error:  # the other apps must not miss the lock
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+
+def _install_later(install: Install, proxy: Any, app: Celery) -> None:
+    """Install a lock after the functions that are connected to the end of an app's setup.
+
+    Celery calls these in no certain order, so the task may not exist yet. It evaluates `_pending`
+    afterwards, and stops at the first error. So an error comes last, or other tasks would have no
+    lock.
+    """
+    pending: Any = app._pending  # type: ignore[attr-defined]  # not in its stubs
+
+    def fail(error: Exception) -> NoReturn:
         raise error
 
-    task.run = task.apply_async = refuse  # type: ignore[method-assign]
+    def install_now() -> None:
+        try:
+            install(_task_of(proxy, app))
+        except Exception as error:
+            pending.append(PromiseProxy(partial(fail, error)))
+
+    pending.appendleft(PromiseProxy(install_now))
 
 
-def _install(framework: CeleryTasks, options: Options, task: Task[..., Any]) -> None:
-    if single_of(task):
-        raise ImproperlyConfigured(
-            f"Task {task.name} has single_instance more than once: above and below its task"
-            f" decorator (mode={options.mode!r}), or on two tasks with this name"
-        )
-    run = task.run
-    if getattr(task, "autoretry_for", ()):  # Celery has put a wrapper of its own on the instance
-        run = getattr_static(type(task), "run").__get__(task)
-    alone = wrap(options, run, framework)
-    task.run = with_autoretry(task, alone)  # type: ignore[method-assign]
-    single = single_of(task)
-    if single and options.locking.when_sent:
-        take_queue_lock_when_sent(task, single)
+def _task_of(proxy: Any, app: Celery) -> Any:
+    """Return the task in an app. The proxy returns the task of the current app."""
+    before = state._tls.current_app
+    state._set_current_app(app)
+    try:
+        return proxy._get_current_object()
+    finally:
+        state._set_current_app(before)

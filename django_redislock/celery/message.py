@@ -1,24 +1,27 @@
-"""The messages of Celery tasks: what is read from one is validated here, and nowhere else.
+"""The messages of Celery tasks, and the calls that they are for.
 
-A sender chooses the id, the headers and even the attributes of `task.request`.
+A sender chooses the id, the headers and even the attributes of `task.request`. All that is read
+from them is validated here.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
+from celery import Task
 from celery.app.task import Context
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.identity import complete_id
 from django_redislock.names import check_name
+from django_redislock.tasks.call import Call
+from django_redislock.tasks.single import Single, marked
 
 if TYPE_CHECKING:
-    from celery import Task
     from celery.result import AsyncResult
-
-    from django_redislock.tasks.single import Single
 
 CONFLICTS = "redislock_conflicts"
 """How often the task was sent again because of a conflict."""
@@ -39,6 +42,11 @@ whose result is expected ends without running."""
 OURS = (CONFLICTS, AGAIN, PLACE, EXPECTED, DUPLICATE)
 
 MAX_CONFLICTS = 1_000_000
+
+
+def single_of(task: Task[..., Any]) -> Single | None:
+    """Return how a task runs as a single instance, or None if it does not."""
+    return marked(task.run)
 
 
 class Message:
@@ -116,6 +124,11 @@ class Message:
         return self.is_resent or (self.is_redelivered and bool(self.task.acks_late))
 
     @property
+    def is_replaceable(self) -> bool:
+        """Whether a newer task can have replaced the message."""
+        return self.single.options.on_conflict == "replace" and self.queue_lock is not None
+
+    @property
     def is_fresh_retry(self) -> bool:
         """Whether an execution, which may still run, has sent the message in its own place."""
         return bool(self.retries) and not (self.is_redelivered or self.is_resent)
@@ -162,6 +175,46 @@ def message_with(task_id: str) -> Message | None:
     """Return the innermost message under way that has a task id."""
     messages = reversed(_under_way.get())
     return next((each for each in messages if each.task_id == task_id), None)
+
+
+@dataclass(eq=False, slots=True)
+class TaskCall(Call):
+    """A call of the function of a Celery task."""
+
+    message: Message = field(kw_only=True)
+    """The message that the call is for. That of a direct call is empty."""
+
+    @property
+    def task(self) -> Task[..., Any]:
+        return self.message.task
+
+    @property
+    def sender(self) -> Any:
+        return self.message.task
+
+
+def call_of(
+    single: Single, task: Task[..., Any], task_id: str | None, args: Any, kwargs: Any
+) -> TaskCall:
+    """Return the call of a task that is sent.
+
+    It leaves out keyword arguments that a task class adds to its messages, and removes before it
+    calls the function.
+    """
+    # Software that traces tasks can have wrapped the task's method.
+    body = unwrap(task.run, stop=ismethod)
+    sees_itself = not single.framework and isinstance(getattr(body, "__self__", None), Task)
+    first = (task,) if sees_itself else ()
+    parameters = single.signature.parameters
+    takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+    known = {
+        name: value for name, value in (kwargs or {}).items() if takes_any or name in parameters
+    }
+    all_args = (*first, *(args or ()))
+    return TaskCall(
+        *(single, all_args, known, task.name, task_id or "", len(first)),
+        message=Message(single, task, NO_REQUEST),
+    )
 
 
 def seconds_until(moment: Any, app: Any) -> float | None:

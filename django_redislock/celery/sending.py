@@ -22,7 +22,6 @@ from django_redislock.tasks.conflict import MAX_LOOKS, Conflict
 from django_redislock.tasks.single import Single, is_signed, queue_lock_token
 from django_redislock.text import error_text, printable
 
-from .call import call_of
 from .message import (
     AGAIN,
     CONFLICTS,
@@ -30,6 +29,7 @@ from .message import (
     EXPECTED,
     PLACE,
     Message,
+    call_of,
     message_with,
     seconds_until,
 )

@@ -32,9 +32,8 @@ from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.tasks.single import Single, queue_lock_token
 from django_redislock.text import error_text, printable
 
-from .call import call_of, single_of
-from .ends import release_queue_lock
-from .message import Message
+from .execution import release_queue_lock
+from .message import Message, call_of, single_of
 
 logger = logging.getLogger("django_redislock")
 

@@ -33,6 +33,9 @@ class Conflict:
         inside: Whether the call is made inside the instance that holds the lock.
     """
 
+    holding: Holding | None = None
+    """The hold that was read last."""
+
     def __init__(self, call: Call, name: str, inside: bool = False) -> None:
         self.call, self.single = call, call.single
         self.name, self.inside = name, inside
@@ -44,6 +47,7 @@ class Conflict:
 
     def look(self) -> bool:
         """Read who holds the lock, and return whether anybody does."""
+        self.holding = None
         try:
             return self._read(self.single.manager.get(self.name))
         except RedisError:
@@ -60,8 +64,7 @@ class Conflict:
         """Return whether an earlier execution of the same message still runs."""
         info = self.single.manager.get(self.name)
         for holding in info.holders if info else ():
-            runs = holding.timeout and not holding.metadata.get("queued")
-            if runs and self._is_itself(holding):
+            if self._is_itself(holding) and holding.timeout and not holding.metadata.get("queued"):
                 self._set_holder(holding)
                 return True
         return False
@@ -74,10 +77,13 @@ class Conflict:
         return info is not None
 
     def _set_holder(self, holding: Holding) -> None:
-        task_id = holding.holder.task_id
+        task_id = self.call.task_id
+        if not self._is_itself(holding):
+            task_id = complete_id(holding.holder.task_id)
+        self.holding = holding
         self.error = AlreadyRunning(
             self.name,
-            self.call.task_id if self._is_itself(holding) else complete_id(task_id),
+            task_id,
             holding.ttl,
             held_by=holder_text(holding) if holding.holder.host else None,
             in_cooldown=not holding.timeout,
@@ -116,7 +122,11 @@ class Conflict:
         """Log a warning and send `task_skipped`. The task then completes without running."""
         call, error = self.call, self.error
         event = "Task skipped" if call.task_name else "Call skipped"
-        logger.warning("%s: task=%s name=%r %s", event, call, self.name, _reason(error))
+        if error.in_cooldown and error.expires_in is not None:
+            reason = f"cooldown={short_duration(error.expires_in)}"
+        else:
+            reason = f"holder={error.task_id or error.held_by or 'unknown'!r}"
+        logger.warning("%s: task=%s name=%r %s", event, call, self.name, reason)
         task_skipped.send_robust(
             sender=call.sender,
             name=self.name,
@@ -125,10 +135,3 @@ class Conflict:
             args=call.sent_args,
             kwargs=call.kwargs,
         )
-
-
-def _reason(error: AlreadyRunning) -> str:
-    """Return why the lock is not free, as ``key=value``."""
-    if error.in_cooldown and error.expires_in is not None:
-        return f"cooldown={short_duration(error.expires_in)}"
-    return f"holder={error.task_id or error.held_by or 'unknown'!r}"

@@ -1,20 +1,47 @@
-"""The decorator `single_instance`."""
+"""The decorator `single_instance`, and the task frameworks whose tasks it decorates."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+from weakref import WeakSet
 
-from django_redislock.introspection import is_generator
+from django_redislock.introspection import is_async, is_generator
 from django_redislock.names import short_repr
 
-from . import django  # noqa: F401  it connects to signals
-from .framework import frameworks, wrap
+from .call import Call
+from .execution import Execution
 from .options import Options
+from .single import MARK, Single
 
 if TYPE_CHECKING:
     from django_redislock.validators import Seconds
+
+
+class Framework(Protocol):
+    """A task framework, such as Celery."""
+
+    awaits: bool
+    """Whether it awaits coroutine functions."""
+
+    def is_task(self, target: Any) -> bool:
+        """Return whether the decorator is above this framework's task decorator."""
+
+    def decorate(self, options: Options, task: Any) -> Any:
+        """Return the task that runs as a single instance."""
+
+    def execution(
+        self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Execution | None:
+        """Return the execution of a call, or None if it is not for a task."""
+
+
+frameworks: list[Framework] = []
+"""Those that are installed."""
+
+decorated: WeakSet[Callable[..., Any]] = WeakSet()
+"""All functions with `single_instance`."""
 
 
 class EnqueuedTask(Protocol):
@@ -185,7 +212,7 @@ def single_instance(
         using=using,
     )
     if function is None:
-        return partial(_decorate, options)
+        return functools.partial(_decorate, options)
     return _decorate(options, function)
 
 
@@ -193,30 +220,62 @@ def _decorate(options: Options, target: Any) -> Any:
     for framework in frameworks:
         if framework.is_task(target):
             return framework.decorate(options, target)
-    _check_function(target)
-    _check_below(options)
-    return wrap(options, target)
-
-
-def _check_below(options: Options) -> None:
+    is_function = callable(target) and hasattr(target, "__qualname__")
+    if not is_function or isinstance(target, (type, staticmethod, classmethod)):
+        raise TypeError(
+            f"single_instance decorates a function, not {short_repr(target)}"
+            f" ({type(target).__name__}). Pass its options by keyword, for example"
+            " @single_instance(unique_on=['account_id'])."
+        )
+    if is_generator(target):
+        raise TypeError(
+            "single_instance cannot decorate the generator function"
+            f" {target.__module__}.{target.__qualname__}: its body runs after the lock is"
+            " released"
+        )
     if options.locking.when_sent:
         raise TypeError(
             f"single_instance with mode={options.mode!r} locks when the task is sent, so it goes"
             " above the task decorator: put @shared_task or @app.task below it"
         )
+    return wrap(options, target)
 
 
-def _check_function(function: Any) -> None:
-    named = callable(function) and hasattr(function, "__qualname__")
-    if not named or isinstance(function, (type, staticmethod, classmethod)):
-        raise TypeError(
-            f"single_instance decorates a function, not {short_repr(function)}"
-            f" ({type(function).__name__}). Pass its options by keyword, for example"
-            " @single_instance(unique_on=['account_id'])."
+def wrap(
+    options: Options,
+    function: Callable[..., Any],
+    framework: Framework | None = None,
+    added_args: int = 0,
+) -> Callable[..., Any]:
+    """Return the function that holds its lock while it runs; see `Single` for the arguments."""
+    single = Single(options, function, framework, added_args)
+    alone: Any
+    if not is_async(function):
+
+        @functools.wraps(function)
+        def alone(*args: Any, **kwargs: Any) -> Any:
+            for framework in frameworks:
+                if execution := framework.execution(single, args, kwargs):
+                    return execution.run()
+            return Execution(Call(single, args, kwargs)).run()
+
+    elif options.on_lost == "abort":
+        raise ValueError(
+            "on_lost='abort' cannot interrupt a coroutine function. Check current_lock().lost, or"
+            " pass a function."
         )
-    if is_generator(function):
-        raise TypeError(
-            "single_instance cannot decorate the generator function"
-            f" {function.__module__}.{function.__qualname__}: its body runs after the lock is"
-            " released"
-        )
+    else:
+
+        @functools.wraps(function)
+        async def alone(*args: Any, **kwargs: Any) -> Any:
+            for framework in frameworks:
+                if framework.awaits and (execution := framework.execution(single, args, kwargs)):
+                    return await execution.arun()
+            return await Execution(Call(single, args, kwargs)).arun()
+
+    single.decorated = alone
+    setattr(alone, MARK, single)
+    decorated.add(alone)
+    # Celery reads the signature of the outermost function alone.
+    alone.__signature__ = single.signature
+    return single.decorated

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -22,8 +21,8 @@ from django_redislock.lock_types import QueueLock
 
 from .call import Call, runs_under
 from .conflict import Conflict
+from .decorator import decorated, frameworks, wrap
 from .execution import Execution
-from .framework import decorated, frameworks, wrap
 from .options import Options
 from .single import Single, marked
 
@@ -96,14 +95,9 @@ def end_run(task_result: Any, **_: Any) -> None:
         if runs[index].result.id == task_result.id:
             _set_runs(runs[:index])
             break
-    if task_result.status == "FAILED":  # perhaps before the function was called
-        release_queue_lock_of(task_result)
-
-
-def release_queue_lock_of(task_result: Any) -> None:
-    """Release the queue lock of a task that has ended, if it still has one."""
     task = task_result.task
-    single = marked(task.func)
+    single = marked(task.func) if task_result.status == "FAILED" else None
+    # Perhaps it failed before its function was called.
     if single is not None and single.options.locking.when_sent:
         args, kwargs = task_result.args, task_result.kwargs
         call = TaskCall.of(single, task, args, kwargs, str(task_result.id))
@@ -158,16 +152,10 @@ class TaskConflict(Conflict):
 
     call: TaskCall
 
-    is_with_unknown = False
-    """Whether the holder is a task that is being sent, so that its id is not known yet."""
-
-    def look(self) -> bool:
-        self.is_with_unknown = False
-        return super().look()
-
-    def _set_holder(self, holding: Holding) -> None:
-        super()._set_holder(holding)
-        self.is_with_unknown = is_being_sent(holding)
+    @property
+    def is_with_unknown(self) -> bool:
+        """Whether the holder is a task that is being sent, so that its id is not known yet."""
+        return self.holding is not None and is_being_sent(self.holding)
 
     def skip(self) -> dict[str, str]:
         """Skip the task, and return the record of that, which becomes its return value."""
@@ -283,11 +271,6 @@ def check_options(options: Options) -> None:
     Raises:
         ImproperlyConfigured: It cannot.
     """
-    if problem := _problem(options):
-        raise ImproperlyConfigured(problem)
-
-
-def _problem(options: Options) -> str:
     if options.on_conflict in ("retry", "replace"):
         wanted = f"on_conflict={options.on_conflict!r}"
     elif options.locking.separate:
@@ -295,8 +278,8 @@ def _problem(options: Options) -> str:
     elif options.hold_on_retry:
         wanted = "hold_on_retry=True"
     else:
-        return ""
-    return (
+        return
+    raise ImproperlyConfigured(
         f"single_instance with {wanted} does not work with django.tasks, which cannot send a task"
         " again or revoke it. Use on_conflict='skip', 'raise' or 'wait', or use Celery."
     )
@@ -308,21 +291,16 @@ def check_tasks(**_: Any) -> list[Error]:
 
     ``@task`` above `single_instance` cannot refuse them.
     """
-    problems = {
-        function: _problem(single.options)
-        for function in decorated
-        if _is_task_of_module(function) and (single := marked(function))
-    }
-    return [
-        Error(f"{function.__module__}.{function.__qualname__}: {problem}", id="redislock.E004")
-        for function, problem in problems.items()
-        if problem
-    ]
-
-
-def _is_task_of_module(function: Callable[..., Any]) -> bool:
-    module = sys.modules.get(function.__module__)
-    return issubclass(type(getattr(module, function.__name__, None)), TASK_CLASSES)
+    errors = []
+    for function in decorated:
+        module, single = sys.modules.get(function.__module__), marked(function)
+        if single and isinstance(getattr(module, function.__name__, None), TASK_CLASSES):
+            try:
+                check_options(single.options)
+            except ImproperlyConfigured as error:
+                name = f"{function.__module__}.{function.__qualname__}"
+                errors.append(Error(f"{name}: {error}", id="redislock.E004"))
+    return errors
 
 
 frameworks.append(DjangoTasks())

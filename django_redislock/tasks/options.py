@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from django.conf import settings
@@ -45,7 +46,26 @@ WHEN_SENT = ("skip", "raise", "replace")
 """The policies for a conflict of queue locks."""
 
 
-@dataclass(frozen=True, slots=True)
+def _limit(option: str, value: object) -> object:
+    validate = validators.callback if callable(value) else validators.count
+    return validate(option, value)
+
+
+VALIDATORS: dict[str, Callable[[str, Any], object]] = {
+    "timeout": validators.lease,
+    "blocking_timeout": validators.wait,
+    "countdown": validators.wait,
+    "max_retries": partial(validators.count, least=0),
+    "limit": _limit,
+    "at_least_for": validators.at_least,
+    "queue_timeout": validators.lease,
+    "hold_on_retry": validators.flag,
+    "on_lost": validators.on_lost,
+}
+"""The validators of the options that are not None."""
+
+
+@dataclass(eq=False, slots=True)
 class Options:
     """The options of `single_instance`, which documents them."""
 
@@ -73,99 +93,97 @@ class Options:
     may_have_queue_lock: bool = field(init=False)
     """Whether a task can have a queue lock, from when it was sent or from its last retry."""
 
+    max_queue_seconds: float = field(init=False)
+    """The lease of a queue lock."""
+
     def __post_init__(self) -> None:
         _check_choice("mode", self.mode, tuple(MODES))
-        locking, keeps = MODES[self.mode], self.hold_on_retry
-        if keeps is None:
-            keeps = locking.when_sent and locking.while_running and not locking.separate
-        object.__setattr__(self, "locking", locking)
-        object.__setattr__(self, "holds_on_retry", keeps)
-        object.__setattr__(self, "may_have_queue_lock", locking.when_sent or keeps)
-        self._check_conflict()
-        self._check_kept()
-        self._check_name()
-        if self.timeout is not None:
-            validators.lease("timeout", self.timeout)
-        validators.wait("blocking_timeout", self.blocking_timeout)
-        validators.wait("countdown", self.countdown)
-        validators.at_least("at_least_for", self.at_least_for)
-        _check_max_hold(self.max_hold, self.timeout, self.at_least_for)
-        if callable(self.limit):
-            validators.callback("limit", self.limit)
-        elif self.limit is not None:
-            validators.count("limit", self.limit)
-        if self.max_retries is not None:
-            validators.count("max_retries", self.max_retries, least=0)
-        _check_using(self.using)
-        validators.on_lost("on_lost", self.on_lost)
-
-    def _check_conflict(self) -> None:
         _check_choice("on_conflict", self.on_conflict, POLICIES)
-        if self.on_conflict == "replace" and not self.locking.when_sent:
-            raise ValueError(
-                f"on_conflict={self.on_conflict!r} requires a mode that locks when the task is"
-                f" sent ({', '.join(repr(mode) for mode in MODES if MODES[mode].when_sent)}), not"
-                f" mode={self.mode!r}"
-            )
-        if self.locking.when_sent and self.on_conflict not in WHEN_SENT:
-            raise ValueError(
-                f"on_conflict={self.on_conflict!r} requires mode='while_executing'. With"
-                f" mode={self.mode!r} use one of {', '.join(map(repr, WHEN_SENT))}."
-            )
-        self._check_belongs("blocking_timeout", "wait")
-        if not self.locking.separate:
-            self._check_belongs("countdown", "retry")
-        self._check_belongs("max_retries", "retry")
+        for option, validate in VALIDATORS.items():
+            if getattr(self, option) is not None:
+                validate(option, getattr(self, option))
+        self.locking = locking = MODES[self.mode]
+        self.holds_on_retry = (
+            locking.when_sent and locking.while_running and not locking.separate
+            if self.hold_on_retry is None
+            else self.hold_on_retry
+        )
+        self.may_have_queue_lock = locking.when_sent or self.holds_on_retry
+        self.max_queue_seconds = (
+            QUEUE_TIMEOUT_SECONDS
+            if self.queue_timeout is None
+            else validators.lease("queue_timeout", self.queue_timeout)
+        )
+        self._check_combination()
+        self._check_max_hold()
+        self._check_name()
+        _check_using(self.using)
 
-    def _check_kept(self) -> None:
-        if self.queue_timeout is not None:
-            validators.lease("queue_timeout", self.queue_timeout)
-        if self.hold_on_retry is not None:
-            validators.flag("hold_on_retry", self.hold_on_retry)
-        if self.hold_on_retry and not self.locking.while_running:
+    def _check_combination(self) -> None:
+        mode, locking, on_conflict = f"mode={self.mode!r}", self.locking, self.on_conflict
+        if on_conflict == "replace" and not locking.when_sent:
             raise ValueError(
-                f"hold_on_retry=True has no effect with mode={self.mode!r}, which holds no lock"
-                " while the task runs"
+                "on_conflict='replace' requires a mode that locks when the task is sent"
+                f" ({', '.join(repr(name) for name in MODES if MODES[name].when_sent)}),"
+                f" not {mode}"
+            )
+        if locking.when_sent and on_conflict not in WHEN_SENT:
+            raise ValueError(
+                f"on_conflict={on_conflict!r} requires mode='while_executing'. With {mode} use one"
+                f" of {', '.join(map(repr, WHEN_SENT))}."
+            )
+        required = {"blocking_timeout": "wait", "max_retries": "retry"}
+        if not locking.separate:
+            required["countdown"] = "retry"
+        for option, policy in required.items():
+            value = getattr(self, option)
+            if value is not None and on_conflict != policy:
+                raise ValueError(
+                    f"{option}={value!r} requires on_conflict={policy!r},"
+                    f" not on_conflict={on_conflict!r}"
+                )
+        if self.hold_on_retry and not locking.while_running:
+            raise ValueError(
+                f"hold_on_retry=True has no effect with {mode}, which holds no lock while the task"
+                " runs"
             )
         if self.queue_timeout is not None and not self.may_have_queue_lock:
             raise ValueError(
-                f"queue_timeout={self.queue_timeout!r} has no effect with mode={self.mode!r}. It"
-                " requires hold_on_retry=True or a mode that locks when the task is sent."
+                f"queue_timeout={self.queue_timeout!r} has no effect with {mode}. It requires"
+                " hold_on_retry=True or a mode that locks when the task is sent."
             )
 
-    @property
-    def max_queue_seconds(self) -> float:
-        if self.queue_timeout is None:
-            return QUEUE_TIMEOUT_SECONDS
-        return validators.lease("queue_timeout", self.queue_timeout)
-
-    def _check_belongs(self, option: str, policy: str) -> None:
-        value = getattr(self, option)
-        if value is not None and self.on_conflict != policy:
-            raise ValueError(
-                f"{option}={value!r} requires on_conflict={policy!r},"
-                f" not on_conflict={self.on_conflict!r}"
-            )
+    def _check_max_hold(self) -> None:
+        if self.max_hold is None:
+            return
+        timeout = self.timeout
+        if timeout is None and settings.configured:
+            timeout = conf.timeout
+        if timeout is None:
+            validators.lease("max_hold", self.max_hold)
+        else:
+            validators.max_hold("max_hold", self.max_hold, timeout, self.at_least_for)
 
     def _check_name(self) -> None:
-        if self.unique_on is not None and self.key is not None:
+        key, unique_on = self.key, self.unique_on
+        if unique_on is not None and key is not None:
             raise ValueError(
-                f"unique_on={short_repr(self.unique_on)} and key={short_repr(self.key)}"
-                " cannot be combined: use one of them"
+                f"unique_on={short_repr(unique_on)} and key={short_repr(key)} cannot be combined:"
+                " use one of them"
             )
-        if self.key is not None and not (isinstance(self.key, str) or callable(self.key)):
+        if key is not None and not (isinstance(key, str) or callable(key)):
             raise TypeError(
-                f"key must be a template (str) or a callable, not {short_repr(self.key)}"
-                f" ({type(self.key).__name__})"
+                f"key must be a template (str) or a callable, not {short_repr(key)}"
+                f" ({type(key).__name__})"
             )
-        is_reserved = isinstance(self.key, str) and self.key.endswith(QUEUE_LOCK_SUFFIX)
+        is_reserved = isinstance(key, str) and key.endswith(QUEUE_LOCK_SUFFIX)
         if self.locking.separate and is_reserved:
             raise ValueError(
-                f"key={short_repr(self.key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
+                f"key={short_repr(key)} must not end with {QUEUE_LOCK_SUFFIX!r}, which"
                 f" mode={self.mode!r} reserves for its queue locks"
             )
-        if self.unique_on is not None and self.unique_on != "*":
-            _check_names("unique_on", self.unique_on)
+        if unique_on is not None and unique_on != "*":
+            _check_names(unique_on)
 
 
 def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
@@ -175,43 +193,29 @@ def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
         )
 
 
-def _check_max_hold(
-    max_hold: Seconds | None, timeout: Seconds | None, at_least_for: Seconds
-) -> None:
-    if max_hold is None:
-        return
-    if timeout is None and settings.configured:
-        timeout = conf.timeout
-    if timeout is None:
-        validators.lease("max_hold", max_hold)
-    else:
-        validators.max_hold("max_hold", max_hold, timeout, at_least_for)
-
-
 def _check_using(alias: object) -> None:
-    _check_type("using", alias, str)
-    if alias is None or not settings.configured or alias in settings.CACHES:
+    if alias is None:
         return
-    known = ", ".join(map(repr, settings.CACHES))
-    raise ValueError(
-        f"using={without_secrets(short_repr(alias))} is not a cache alias. CACHES has: {known}"
-    )
+    _check_str("using", alias)
+    if settings.configured and alias not in settings.CACHES:
+        known = ", ".join(map(repr, settings.CACHES))
+        raise ValueError(
+            f"using={without_secrets(short_repr(alias))} is not a cache alias. CACHES has: {known}"
+        )
 
 
-def _check_names(option: str, value: object) -> None:
-    wanted = f"{option} must be a list of argument names, or '*' for all, not {short_repr(value)}"
-    if isinstance(value, str):
+def _check_names(names: object) -> None:
+    wanted = f"unique_on must be a list of argument names, or '*' for all, not {short_repr(names)}"
+    if not isinstance(names, (str, list, tuple, set, frozenset)):
+        raise TypeError(f"{wanted} ({type(names).__name__})")
+    if isinstance(names, str) or not names:
         raise ValueError(wanted)
-    if not isinstance(value, (list, tuple, set, frozenset)):
-        raise TypeError(f"{wanted} ({type(value).__name__})")
-    if not value:
-        raise ValueError(wanted)
-    for name in value:
-        _check_type(f"each name in {option}", name, str)
+    for name in names:
+        _check_str("each name in unique_on", name)
 
 
-def _check_type(option: str, value: object, kind: type) -> None:
-    if value is not None and not isinstance(value, kind):
+def _check_str(option: str, value: object) -> None:
+    if not isinstance(value, str):
         raise TypeError(
-            f"{option} must be a {kind.__name__}, not {short_repr(value)} ({type(value).__name__})"
+            f"{option} must be a str, not {short_repr(value)} ({type(value).__name__})"
         )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from django_redislock.snapshots import Holding
 
     from .call import Call
-    from .framework import Framework
+    from .decorator import Framework
     from .options import Options
 
 logger = logging.getLogger("django_redislock")

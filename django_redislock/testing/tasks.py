@@ -81,7 +81,7 @@ def _is_of_django(task: Any) -> bool:
 
 def _call(task: Any, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     if _is_of_celery(task):
-        from ..celery.call import call_of
+        from ..celery.message import call_of
 
         return call_of(single, task, None, args, kwargs)
     if _is_of_django(task):

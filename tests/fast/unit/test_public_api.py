@@ -15,11 +15,11 @@ NO_PUBLIC_WAY = {
     "_out": "management/output.py",
     "_wrapped": "testing/embedded.py",
     # Celery's pools, proxies and wrapped functions.
-    "_get_active_apps": "celery/position.py",
-    "_get_current_object": "celery/position.py",
-    "_pending": "celery/position.py",
-    "_set_current_app": "celery/position.py",
-    "_tls": "celery/position.py",
+    "_get_active_apps": "celery/framework.py",
+    "_get_current_object": "celery/framework.py",
+    "_pending": "celery/framework.py",
+    "_set_current_app": "celery/framework.py",
+    "_tls": "celery/framework.py",
 }
 """Private attributes that have no public replacement, and where they are used."""
 
