@@ -6,7 +6,6 @@ import functools
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery import states
@@ -80,17 +79,16 @@ class Sending:
         options: dict[str, Any],
     ) -> None:
         self.task, self.single, self.args, self.kwargs = task, single, args, kwargs
-        self.options = options
+        self.options, self.headers = options, options.get("headers") or {}
         self.has_own_id = bool(task_id)
         self.task_id = str(task_id) if task_id else uuid()
-        self.call = call_of(single, task, self.task_id, args, kwargs)
-        self.lock_name = single.name_of(self.call)
-        self.name = single.queue_lock_name(self.lock_name)
-        self.lock = single.lock(self.name, self.call)
-        self.lock.on_conflict = ""  # a task that sends itself again is not skipped
+        call = call_of(single, task, self.task_id, args, kwargs)
+        lock_name = single.name_of(call)
+        self.name = single.queue_lock_name(lock_name)
+        self.conflict = Conflict(call, self.name)
         # The execution of the same id that sends the message: of this task, or of a task that it
         # replaces and that runs under the same lock.
-        self.runs_under_lock = runs_under(single.manager.alias, self.lock_name)
+        self.runs_under_lock = runs_under(single.manager.alias, lock_name)
         earlier = message_with(self.task_id)
         is_own = earlier is not None and (earlier.task is task or self.runs_under_lock)
         self.earlier: Message | None = earlier if is_own else None
@@ -100,65 +98,51 @@ class Sending:
             if self.earlier is None
             else self.earlier.is_expected
         )
-        self.queue_lock = single.queue_lock(self.lock, self.call, expected=self.is_expected)
+        lock = single.lock(self.name, call)
+        lock.on_conflict = ""  # a task that sends itself again is not skipped
+        self.queue_lock = single.queue_lock(lock, call, expected=self.is_expected)
         self.queue_lock.metadata |= self._schedule()
-        self.replaces = single.options.on_conflict == "replace"
 
     def send(self) -> Any:
         """Publish the message, or do what `on_conflict` says if the queue lock is not free."""
-        if self.earlier is not None:
+        is_of_dead_process = self.has_own_id and self.options.get("retries")
+        if self.earlier is not None or is_of_dead_process:
             return self._send_again(self.earlier)
-        if self.has_own_id and self.options.get("retries"):
-            return self._send_for_dead_process()
         if self.has_own_id and self._is_queued():
             self.conflict.look()
             return self._give_way()
-        self.lock.on_conflict = self.conflict.policy  # for the history
+        self.queue_lock.lock.on_conflict = self.conflict.policy  # for the history
         for _ in range(MAX_LOOKS):
-            # Before _take(): the history would show a refusal as skipped.
-            if replaced := self._take_from_queued():
-                return self._publish_instead_of(replaced)
+            # Before the queue lock is acquired: the history would show a refusal as skipped.
+            for holding in self._replaceable():
+                if self._take(holding.token):
+                    return self._publish_instead_of(holding)
             if self._take():
                 return self._publish_with_queue_lock()
             # Otherwise the lock was released since, or another task was queued.
-            if self.conflict.look() and not (self.replaces and self._replaceable()):
+            if self.conflict.look() and not self._replaceable():
                 break
         return self._give_way()
 
-    @cached_property
-    def conflict(self) -> Conflict:
-        return Conflict(self.call, self.name)
-
-    # A task that sends itself again
-
-    def _send_again(self, earlier: Message) -> Any:
-        headers = self.options.get("headers") or {}
-        if DUPLICATE in headers:
-            return self._publish_without_duplicate()
+    def _send_again(self, earlier: Message | None) -> Any:
+        """Publish a message that the task sends itself, or the worker for a dead pool process."""
+        if DUPLICATE in self.headers:  # it has not run, and its next execution is a normal one
+            self.headers = {key: self.headers[key] for key in self.headers if key != DUPLICATE}
+            return self._publish({})
         # If the task runs under the lock with this name, the lock becomes the queue lock.
-        has_lock = self.runs_under_lock and self.name == self.lock_name
-        if not has_lock and self._take():
+        keeps_lock = self.runs_under_lock and not self.single.options.locking.separate
+        if not keeps_lock and self._take():
             result = self._publish_with_queue_lock()
+        elif earlier is None:  # the dead process can still hold the lock
+            result = self._publish({AGAIN: True})
         else:
             met_before = earlier.headers.get(CONFLICTS)
-            is_by_conflict = headers.get(CONFLICTS) not in (None, met_before)
+            is_by_conflict = self.headers.get(CONFLICTS) not in (None, met_before)
             # After ``self.retry()`` or ``self.replace()``, the task has run, and must run again.
             result = self._publish({} if is_by_conflict else self._queue_lock_headers)
-        if self.runs_under_lock:
+        if earlier is not None and self.runs_under_lock:
             earlier.resent_for_seconds = float(self._lease())
         return result
-
-    def _send_for_dead_process(self) -> Any:
-        """Publish the retry of an execution whose process was killed. It can still hold a lock."""
-        if DUPLICATE in (self.options.get("headers") or {}):
-            return self._publish_without_duplicate()
-        return self._publish_with_queue_lock() if self._take() else self._publish({AGAIN: True})
-
-    def _publish_without_duplicate(self) -> Any:
-        """Publish a duplicate that has not run. The next execution is a normal one."""
-        headers = self.options["headers"]
-        self.options["headers"] = {key: headers[key] for key in headers if key != DUPLICATE}
-        return self._publish({})
 
     # The queue lock
 
@@ -211,35 +195,29 @@ class Sending:
         return {PLACE: self.name} | ({EXPECTED: True} if self.is_expected else {})
 
     def _publish_with_queue_lock(self) -> Any:
+        was_sent = False
         try:
             result = self._publish(self._queue_lock_headers)
-        except BaseException:
-            self._release()
-            raise
-        if isinstance(result, EagerResult):
-            self._release()  # the task has run, or could not
-        return result
-
-    def _release(self) -> None:
-        with suppress(RedisError):  # it expires
-            self.queue_lock.release()
+            # An eager task has run, or could not.
+            was_sent = not isinstance(result, EagerResult)
+            return result
+        finally:
+            if not was_sent:
+                with suppress(RedisError):  # it expires
+                    self.queue_lock.release()
 
     def _publish(self, more_headers: dict[str, Any]) -> Any:
-        headers = {**(self.options.get("headers") or {}), **more_headers}
+        headers = {**self.headers, **more_headers}
         options = {**self.options, "headers": headers, "task_id": self.task_id}
         return type(self.task).apply_async(self.task, self.args, self.kwargs, **options)
 
     # A queue lock that is not free
 
-    def _take_from_queued(self) -> Holding | None:
-        """Take the queue lock of a queued task with ``"replace"``, and return which."""
-        for holding in self._replaceable() if self.replaces else ():
-            if self._take(holding.token):
-                return holding
-        return None
-
     def _replaceable(self) -> list[Holding]:
-        """Return the queue locks of other tasks, if they use the whole `limit`."""
+        """Return the queue locks of other tasks that this one replaces with ``"replace"``, if they
+        use the whole `limit`."""
+        if self.single.options.on_conflict != "replace":
+            return []
         info = self.single.manager.get(self.name)
         if info is None or sum(each.weight for each in info.holders) < info.capacity:
             return []
@@ -248,8 +226,9 @@ class Sending:
 
     def _publish_instead_of(self, replaced: Holding) -> Any:
         result, task_id = self._publish_with_queue_lock(), replaced.holder.task_id
-        logger.info("Queued task replaced: task=%s by=%s", printable(task_id), self.call)
-        if not is_signed(replaced, self.name, self.call.name):
+        call = self.conflict.call
+        logger.info("Queued task replaced: task=%s by=%s", printable(task_id), call)
+        if not is_signed(replaced, self.name, call.name):
             self._log_not_revoked(task_id, "no valid signature in the queue lock")
         elif not replaced.metadata.get("expected"):  # else it must end, but does not run
             self._revoke(task_id or "")
@@ -264,14 +243,13 @@ class Sending:
             self.task.app.control.revoke(task_id)
         except Exception as error:
             self._log_not_revoked(task_id, error_text(error))
-        # Without a request, a backend uses the request of the task that runs here. Then rpc://
-        # reports the revocation to the wrong caller.
-        replaced = Context(id=task_id, task=self.task.name)
         try:
             self.task.backend.mark_as_revoked(
                 task_id,
                 "replaced by a newer one",
-                request=replaced,
+                # Without a request, a backend uses the request of the task that runs here. Then
+                # rpc:// reports the revocation to the wrong caller.
+                request=Context(id=task_id, task=self.task.name),
                 store_result=not self.task.ignore_result,
             )
         except Exception as error:

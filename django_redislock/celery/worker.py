@@ -154,7 +154,7 @@ class Monitor:
         """Start the monitor, if it does not run yet."""
         if self._thread is None:
             self._pool = pool
-            self._add_pids()
+            self._take_dead_processes()
             self._thread = threading.Thread(target=self._run, name="redislock-watch", daemon=True)
             self._thread.start()
             # A cold shutdown ends as soon as the last pool process is dead.
@@ -177,13 +177,15 @@ class Monitor:
     def _check(self) -> None:
         with self._check_guard:
             now = clock.now()
-            for pid in [pid for pid in list(self._requests) if _is_dead(pid)]:
-                request, process = self._requests.pop(pid), child_id(process_id(), pid)
-                self._dead.append(DeadExecution(request, {process}, now, searches=True))
+            for pid in filter(_is_dead, list(self._requests)):
+                process = child_id(process_id(), pid)
+                dead = DeadExecution(self._requests.pop(pid), {process}, now, searches=True)
+                self._dead.append(dead)
             # Before the pids are read: a request that starts now is in a live process.
+            waiting = [reference() for reference in list(self._waiting.values())]
             suspects: list[WatchedRequest | StartedRequest] = [
-                *self._waiting_in_pool(),
-                *self._take_just_started(),
+                *(each for each in waiting if each is not None and each.is_in_pool),
+                *(self._just_started.popleft() for _ in range(len(self._just_started))),
             ]
             if processes := self._take_dead_processes():
                 self._dead += [
@@ -193,25 +195,15 @@ class Monitor:
             self._dead = [each for each in self._dead if not each.is_settled()]
             self._release_revoked()
 
-    def _waiting_in_pool(self) -> list[WatchedRequest]:
-        waiting = [request() for request in list(self._waiting.values())]
-        return [each for each in waiting if each is not None and each.is_in_pool]
-
-    def _take_just_started(self) -> list[StartedRequest]:
-        return [self._just_started.popleft() for _ in range(len(self._just_started))]
-
     def _take_dead_processes(self) -> set[str]:
         """Return the ids of the pool processes that have died since the last check."""
-        self._add_pids()
-        dead = {pid for pid in self._pids if _is_dead(pid)}
-        self._pids -= dead
-        return {child_id(process_id(), pid) for pid in dead}
-
-    def _add_pids(self) -> None:
         with suppress(AttributeError):  # the pool has ended
             pids = self._pool.info.get("processes", ())
             # A pool process that is being forked has none. A pool without processes has its own.
             self._pids.update(pid for pid in pids if pid and pid != os.getpid())
+        dead = set(filter(_is_dead, self._pids))
+        self._pids -= dead
+        return {child_id(process_id(), pid) for pid in dead}
 
     def _release_revoked(self) -> None:
         """Release the queue locks of revoked tasks. Celery revokes a task only when it is due."""
@@ -266,12 +258,12 @@ class DeadExecution:
 
     def _release(self, single: Single) -> None:
         manager, at_least_for = single.manager, single.options.at_least_for
-        for name, each in self._under_its_name(single) or self._under_other_names(single):
-            if manager.release_for(name, each.token, at_least_for=at_least_for):
-                self.released.add(each.token)
+        for name, holding in self._under_its_name(single) or self._under_other_names(single):
+            if manager.release_for(name, holding.token, at_least_for=at_least_for):
+                self.released.add(holding.token)
                 logger.warning(
                     "Lock released for dead process: name=%r task=%s pid=%s",
-                    *(name, self, each.holder.pid),
+                    *(name, self, holding.holder.pid),
                 )
 
     def _under_its_name(self, single: Single) -> list[tuple[str, Holding]]:
@@ -292,24 +284,27 @@ class DeadExecution:
         if not self.searches or waits or self.request.has_ended:
             return []
         until = clock.now() + MAX_SEARCH_SECONDS
-        infos = takewhile(lambda _: clock.now() < until, single.manager.active())
-        # A lock without renewal must last until its lease expires.
-        found = [(name, each) for name, each in self._held_of(infos) if each.renewed]
+        found = self._held_of(takewhile(lambda _: clock.now() < until, single.manager.active()))
         self.searches = False
-        return found
+        # A lock without renewal must last until its lease expires.
+        return [(name, holding) for name, holding in found if holding.renewed]
 
     def _held_of(self, infos: Iterable[LockInfo]) -> list[tuple[str, Holding]]:
-        return [(info.name, each) for info in infos for each in info.holders if self._held(each)]
-
-    def _held(self, holding: Holding) -> bool:
-        """Return whether the dead process holds a lock for the execution.
+        """Return what the dead process holds for the execution, with the name of each lock.
 
         The queue lock of a message that the execution sent again stays. So does a cooldown.
         """
-        holder, task_id = holding.holder, str(self.request.id)
-        is_its_own = holder.process in self.processes and holder.task_id == recorded_id(task_id)
-        stays = not holding.timeout or holding.token in (queue_lock_token(task_id), *self.released)
-        return is_its_own and not stays
+        task_id = str(self.request.id)
+        keep = {queue_lock_token(task_id), *self.released}
+        return [
+            (info.name, holding)
+            for info in infos
+            for holding in info.holders
+            if holding.holder.process in self.processes
+            and holding.holder.task_id == recorded_id(task_id)
+            and holding.timeout
+            and holding.token not in keep
+        ]
 
     def __str__(self) -> str:
         return f"{self.request.task.name}[{printable(self.request.id)}]"
@@ -319,19 +314,11 @@ _monitor = Monitor()
 
 
 def _is_dead(pid: int) -> bool:
-    if not hasattr(
-        os, "waitid"
-    ):  # macOS before Python 3.13: dead after the pool has waited for it
-        return not _exists(pid)
-    try:  # without WNOWAIT, the pool could not wait for it
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
-
-
-def _exists(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        if hasattr(os, "waitid"):  # without WNOWAIT, the pool could not wait for it
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, pid, flags) is not None
+        os.kill(pid, 0)  # macOS before Python 3.13: dead after the pool has waited for it
+    except (ChildProcessError, ProcessLookupError):
+        return True
+    return False

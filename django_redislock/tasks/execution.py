@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from django_redislock.exceptions import LockError, LockNotOwnedError
+from django_redislock.exceptions import LockError, LockLost, LockNotOwnedError
 from django_redislock.introspection import reject_deferred_result
 from django_redislock.text import error_text
 
@@ -70,9 +70,8 @@ class Execution:
         on_lost = self.single.options.on_lost
         abort = Abort() if on_lost == "abort" else None
         lock = self.single.lock(conflict.name, self.call, abort or on_lost)
-        kept = 0.0
+        kept, refused = 0.0, False
         # A soft time limit can interrupt between any two lines.
-        refused: bool | None = None
         try:
             refused = self._refused(lock, conflict)
             if refused:
@@ -87,7 +86,7 @@ class Execution:
             kept = self._seconds_kept(lock, error)
             raise
         finally:
-            if refused is False or lock.token is not None:
+            if not refused:
                 self._release(lock, kept)
 
     def _refused(self, lock: BaseLock, conflict: Conflict) -> bool:
@@ -196,12 +195,12 @@ class Execution:
 
     def _log_release_error(self, name: str, error: RedisError) -> None:
         """Log an error of a release. It must not hide what the function did."""
-        if isinstance(error, LockNotOwnedError):
+        if isinstance(error, LockLost):
             logger.error(
                 "Lock lost while the task ran, another instance may have run: task=%s name=%r",
                 *(self.call, name),
             )
-        else:
+        elif not isinstance(error, LockNotOwnedError):  # it was not acquired, or is released
             logger.warning(
                 "Lock not released, will retry until it expires: task=%s name=%r error=%s",
                 *(self.call, name, error_text(error)),
