@@ -116,7 +116,8 @@ class TaskExecution(Execution):
             message.is_running = False
 
     def _run(self) -> Any:
-        locking, message, name = self.single.options.locking, self.call.message, self._name
+        locking, message = self.single.options.locking, self.call.message
+        name = self.single.name_of(self.call)
         body, queue_lock_name = self._call_function, name
         if locking.when_sent:
             queue_lock_name = self.single.queue_lock_name(name)
@@ -156,14 +157,6 @@ class TaskExecution(Execution):
             function = with_autoretry(call.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
-    def _run_after_queue(self, name: str) -> Any:
-        """Release the queue lock and call the function."""
-        if self._must_run:
-            self._end_queue(name)
-        elif conflict := self._after_queue(name):
-            return conflict.settle()
-        return self._call_function()
-
     def _queue_lock(self, lock: BaseLock) -> QueueLock:
         return self.single.queue_lock(lock, self.call, expected=self.call.message.is_expected)
 
@@ -173,7 +166,7 @@ class TaskExecution(Execution):
         return options.may_have_queue_lock or self.call.message.queue_lock is not None
 
     def _conflict(self, name: str) -> TaskConflict:
-        return TaskConflict(self.call, name, runs_under(self.single.manager.alias, name))
+        return TaskConflict(self.call, name, runs_under(self.alias, name))
 
     def _meets_itself(self, lock: BaseLock, conflict: TaskConflict) -> bool:  # type: ignore[override]
         """Return whether an earlier execution of the same message still runs.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
@@ -38,9 +38,6 @@ from .django import (
     check_options,
 )
 from .single import marked
-
-if TYPE_CHECKING:
-    from .call import Call
 
 logger = logging.getLogger("django_redislock")
 
@@ -103,19 +100,25 @@ class QueueLocks:
             return enqueue()
         call = TaskCall.of(single, task, args, kwargs)
         conflict = TaskConflict(call, single.queue_lock_name(single.name_of(call)))
-        sending = _temporary(conflict)
-        while not _acquired(sending):
+        sending = _temporary_lock(conflict.name, call)
+        while True:
+            try:
+                is_acquired = sending.acquire(SENDING_SECONDS)
+            except BaseException:
+                sending.release_later()  # Redis may have executed it
+                raise
+            if is_acquired:
+                return _enqueue_with(sending, call, enqueue)
             while (is_held := conflict.look()) and conflict.is_with_unknown:
                 time.sleep(POLL_SECONDS)
-            if not is_held:  # it was released in the meantime
-                continue
-            if conflict.error.task_id is None:  # only a task has a result
-                return enqueue()
-            if single.options.on_conflict == "raise":
-                raise conflict.error
-            conflict.skip()
-            return self._result_of(conflict)
-        return _enqueue_with(sending, conflict, enqueue)
+            if is_held:  # else it was released in the meantime
+                break
+        if conflict.error.task_id is None:  # only a task has a result
+            return enqueue()
+        if single.options.on_conflict == "raise":
+            raise conflict.error
+        conflict.skip()
+        return self._result_of(conflict)
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Async version of `enqueue()`."""
@@ -147,51 +150,35 @@ class QueueLocks:
             )
 
 
-def _temporary(conflict: TaskConflict, call: Call | None = None) -> QueueLock:
+def _temporary_lock(name: str, call: TaskCall) -> QueueLock:
     """Return a queue lock whose token only this process knows."""
-    call = call or conflict.call
-    lock = conflict.single.lock(conflict.name, call)
-    return QueueLock(lock, f"queued-{token_hex(16)}", (call.name, call.task_id), **{SENDING: True})
+    lock, task = call.single.lock(name, call), (call.name, call.task_id)
+    return QueueLock(lock, f"queued-{token_hex(16)}", task, **{SENDING: True})
 
 
-def _acquired(sending: QueueLock) -> bool:
-    try:
-        return sending.acquire(SENDING_SECONDS)
-    except BaseException:
-        sending.release_later()  # Redis may have executed it
-        raise
-
-
-def _enqueue_with(sending: QueueLock, conflict: TaskConflict, enqueue: Callable[[], Any]) -> Any:
-    before = being_sent.set(sending)
+def _enqueue_with(sending: QueueLock, call: TaskCall, enqueue: Callable[[], Any]) -> Any:
+    """Enqueue a task under its temporary queue lock, and keep the lock until the task starts."""
+    before, is_queued = being_sent.set(sending), False
     try:
         result = enqueue()
-    except BaseException:
-        _release(sending)
-        raise
+        is_queued = not result.is_finished  # the immediate backend has run it
     finally:
         being_sent.reset(before)
-    if result.is_finished:  # the immediate backend has run it
-        _release(sending)
-    else:
-        _keep(sending, conflict, result)
+        if not is_queued:
+            with suppress(RedisError):  # it expires
+                sending.release()
+    if is_queued:
+        _keep(sending, replace(call, task_id=str(result.id)))
     return result
 
 
-def _release(sending: QueueLock) -> None:
-    with suppress(RedisError):  # it expires
-        sending.release()
-
-
-def _keep(sending: QueueLock, conflict: TaskConflict, result: Any) -> None:
-    """Keep the queue lock until the task starts."""
-    single, call = conflict.single, replace(conflict.call, task_id=str(result.id))
-    queue_lock = single.queue_lock(sending.lock, call)
-    seconds = single.options.max_queue_seconds
+def _keep(sending: QueueLock, call: TaskCall) -> None:
+    queue_lock = call.single.queue_lock(sending.lock, call)
+    seconds = call.single.options.max_queue_seconds
     if run_after := call.task.run_after:
         seconds += max(0.0, (run_after - timezone.now()).total_seconds())
     if transaction.get_connection().in_atomic_block:  # a rollback can make the task disappear
-        uncommitted = _temporary(conflict, call)
+        uncommitted = _temporary_lock(sending.lock.name, call)
         _pass_on(sending, uncommitted, TRANSACTION_SECONDS)
         transaction.on_commit(partial(_pass_on, uncommitted, queue_lock, seconds))
     else:

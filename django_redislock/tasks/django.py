@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import sync_to_async
 from django.core.checks import Error, register
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
@@ -169,49 +168,27 @@ class TaskExecution(Execution):
     other_queue_lock: QueueLock | None = None
     """The queue lock, if it is not the one that belongs to the id of the task."""
 
-    def run(self) -> Any:
-        """Run the function under its locks, or do what `on_conflict` says."""
-        if not self.single.options.locking.when_sent:
-            return super().run()
-        self._find_queue_lock()
-        if self.single.options.locking.while_running:
-            return super().run()
-        if conflict := self._after_queue(self._name):
-            return conflict.settle()
-        return self._call_function()
-
-    async def arun(self) -> Any:
-        """Async version of `run()`."""
-        if not self.single.options.locking.when_sent:
-            return await super().arun()
-        await sync_to_async(self._find_queue_lock)()
-        if self.single.options.locking.while_running:
-            return await super().arun()
-        if conflict := await sync_to_async(self._after_queue)(self._name):
-            return conflict.settle()
-        return await self._acall_function()
-
-    def _find_queue_lock(self) -> None:
+    def _find_queue_lock(self, name: str) -> None:
         """Wait until the sender of the task knows its id. Without an id, use any queue lock.
 
         The call is then direct, or the backend does not send the signal `task_started`.
         """
         until = clock.now() + TRANSACTION_SECONDS
         while not self.other_queue_lock and clock.now() < until:
-            info = self.single.manager.get(self._name)
+            info = self.single.manager.get(name)
             holders = info.holders if info else ()
             if any(is_being_sent(each, self.call.task_id) for each in holders):
                 time.sleep(POLL_SECONDS)
                 continue
             queued = [each for each in holders if each.metadata.get("queued")]
             if queued and not self.call.task_id:
-                lock = self.single.lock(self._name, self.call)
+                lock = self.single.lock(name, self.call)
                 self.other_queue_lock = QueueLock(lock, queued[0].token, (None, None))
             break
 
     def _conflict(self, name: str) -> Conflict:
         kind = TaskConflict if self.call.task_id else Conflict
-        return kind(self.call, name, runs_under(self.single.manager.alias, name))
+        return kind(self.call, name, runs_under(self.alias, name))
 
     def _queue_lock(self, lock: BaseLock) -> QueueLock:
         return self.other_queue_lock or super()._queue_lock(lock)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError, LockLost, LockNotOwnedError
@@ -31,29 +32,37 @@ class Execution:
 
     def __init__(self, call: Call) -> None:
         self.call, self.single = call, call.single
+        self.alias = call.single.manager.alias
 
     def run(self) -> Any:
-        """Run the function under its lock, or do what `on_conflict` says."""
-        return self._run_under_lock(self._conflict(self._name), self._call_function)
+        """Run the function under its locks, or do what `on_conflict` says."""
+        locking, name = self.single.options.locking, self.single.name_of(self.call)
+        if locking.when_sent:
+            self._find_queue_lock(name)
+        if locking.while_running:
+            return self._run_under_lock(self._conflict(name), self._call_function)
+        return self._run_after_queue(name)
 
     async def arun(self) -> Any:
         """Async version of `run()`."""
-        conflict = self._conflict(self._name)
-        lock = self.single.lock(conflict.name, self.call, self.single.options.on_lost)
+        locking, name = self.single.options.locking, self.single.name_of(self.call)
+        if locking.when_sent:
+            await sync_to_async(self._find_queue_lock)(name)
+        if not locking.while_running:
+            after_queue = await sync_to_async(self._after_queue)(name)
+            return after_queue.settle() if after_queue else await self._acall_function()
+        conflict = self._conflict(name)
+        lock = self.single.lock(name, self.call, self.single.options.on_lost)
         if await self._arefused(lock, conflict):
             return conflict.settle()
         try:
-            with Held(self.single.manager.alias, lock):
+            with Held(self.alias, lock):
                 return await self._acall_function()
         finally:
             try:
                 await lock.arelease()
             except RedisError as error:
-                self._log_release_error(lock.name, error)
-
-    @property
-    def _name(self) -> str:
-        return self.single.name_of(self.call)
+                self._log_release_error(name, error)
 
     def _call_function(self) -> Any:
         function = self.single.function
@@ -76,7 +85,7 @@ class Execution:
             refused = self._refused(lock, conflict)
             if refused:
                 return conflict.settle()
-            with Held(self.single.manager.alias, lock), abort or NO_ABORT:
+            with Held(self.alias, lock), abort or NO_ABORT:
                 if abort:
                     lock.assert_held()  # a loss before this line was not reported to `abort`
                 result = body()
@@ -140,9 +149,17 @@ class Execution:
             return self._release_queue_lock(lock) and self._acquires(lock, blocking=blocking)
 
     def _conflict(self, name: str) -> Conflict:
-        return Conflict(self.call, name, runs_under(self.single.manager.alias, name))
+        return Conflict(self.call, name, runs_under(self.alias, name))
 
     # The queue lock
+
+    def _find_queue_lock(self, name: str) -> None:
+        """Find the queue lock of the task, if it is not the one that belongs to its id."""
+
+    @property
+    def _must_run(self) -> bool:
+        """Whether the task runs also if it has lost its queue lock to another task."""
+        return False
 
     def _queue_lock(self, lock: BaseLock) -> QueueLock:
         return self.single.queue_lock(lock, self.call)
@@ -158,9 +175,14 @@ class Execution:
     def _queue_lock_token(self) -> str:
         return queue_lock_token(self.call.task_id) if self.call.task_id else ""
 
+    def _run_after_queue(self, name: str) -> Any:
+        """Release the queue lock when the task starts, and call the function."""
+        conflict = self._after_queue(name)
+        return conflict.settle() if conflict else self._call_function()
+
     def _after_queue(self, name: str) -> Conflict | None:
-        """Release the queue lock when the task starts, or return the conflict with its holder."""
-        if self._end_queue(name):
+        """Release the queue lock, or return the conflict with its holder."""
+        if self._end_queue(name) or self._must_run:
             return None
         conflict = self._conflict(name)
         return conflict if conflict.look() else None
