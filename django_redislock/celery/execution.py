@@ -18,8 +18,8 @@ from celery.signals import task_failure, task_postrun, task_prerun, task_revoked
 from celery.states import RETRY, REVOKED, SUCCESS
 
 from django_redislock.introspection import reject_deferred_result
-from django_redislock.tasks.call import Call, runs_under
-from django_redislock.tasks.execution import Execution
+from django_redislock.tasks.execution import Execution, runs_under
+from django_redislock.tasks.single import Call
 
 from .conflict import TaskConflict
 from .message import (

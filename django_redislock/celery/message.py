@@ -17,8 +17,7 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.identity import complete_id
 from django_redislock.names import check_name
-from django_redislock.tasks.call import Call
-from django_redislock.tasks.single import Single, marked
+from django_redislock.tasks.single import Call, Single, marked
 
 if TYPE_CHECKING:
     from celery.result import AsyncResult

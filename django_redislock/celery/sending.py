@@ -16,8 +16,8 @@ from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError
 from django_redislock.signals import task_replaced
-from django_redislock.tasks.call import runs_under
 from django_redislock.tasks.conflict import MAX_LOOKS, Conflict
+from django_redislock.tasks.execution import runs_under
 from django_redislock.tasks.single import Single, is_signed, queue_lock_token
 from django_redislock.text import error_text, printable
 

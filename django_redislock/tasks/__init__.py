@@ -4,9 +4,9 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from .backend import SingleInstanceBackend
-from .call import current_lock
 from .decorator import single_instance
 from .django import SKIPPED, was_skipped
+from .execution import current_lock
 
 __all__ = ["SKIPPED", "SingleInstanceBackend", "current_lock", "single_instance", "was_skipped"]
 

@@ -16,7 +16,7 @@ from django_redislock.text import holder_text, short_duration
 if TYPE_CHECKING:
     from django_redislock.snapshots import Holding, LockInfo
 
-    from .call import Call
+    from .single import Call
 
 logger = logging.getLogger("django_redislock")
 

@@ -10,10 +10,9 @@ from weakref import WeakSet
 from django_redislock.introspection import is_async, is_generator
 from django_redislock.names import short_repr
 
-from .call import Call
 from .execution import Execution
 from .options import Options
-from .single import MARK, Single
+from .single import MARK, Call, Single
 
 if TYPE_CHECKING:
     from django_redislock.validators import Seconds

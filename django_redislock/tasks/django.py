@@ -18,12 +18,11 @@ from django_redislock import clock
 from django_redislock.identity import running_task
 from django_redislock.lock_types import QueueLock
 
-from .call import Call, runs_under
 from .conflict import Conflict
 from .decorator import decorated, frameworks, wrap
-from .execution import Execution
+from .execution import Execution, runs_under
 from .options import Options
-from .single import Single, marked
+from .single import Call, Single, marked
 
 if TYPE_CHECKING:
     from django_redislock.lock_types import BaseLock

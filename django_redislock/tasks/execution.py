@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -15,9 +16,8 @@ from django_redislock.introspection import reject_deferred_result
 from django_redislock.text import error_text
 
 from .abort import Abort
-from .call import Call, Held, runs_under
 from .conflict import MAX_LOOKS, Conflict
-from .single import queue_lock_token
+from .single import Call, queue_lock_token
 
 if TYPE_CHECKING:
     from django_redislock.lock_types import BaseLock, QueueLock
@@ -25,6 +25,43 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_redislock")
 
 NO_ABORT = nullcontext()
+
+_held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
+    "django_redislock_held", default=()
+)
+"""The locks that a single-instance function holds here, and their cache aliases."""
+
+
+def current_lock() -> BaseLock | None:
+    """Return the lock of the innermost single-instance function that runs in this thread, greenlet
+    or asyncio task.
+
+    A long task can check `lost`, and can store `fence_token` together with its data.
+
+    Returns:
+        The lock, or None outside a single-instance function.
+    """
+    held = _held.get()
+    return held[-1][1] if held else None
+
+
+def runs_under(alias: str, name: str) -> bool:
+    """Return whether this call is made inside a function that runs under a lock."""
+    held = _held.get()
+    return bool(held) and any(lock.name == name for its_alias, lock in held if its_alias == alias)
+
+
+class Held:
+    """Makes `lock` the current lock in a ``with`` block."""
+
+    def __init__(self, alias: str, lock: BaseLock) -> None:
+        self._held = alias, lock
+
+    def __enter__(self) -> None:
+        self._before = _held.set((*_held.get(), self._held))
+
+    def __exit__(self, *error: object) -> None:
+        _held.reset(self._before)
 
 
 class Execution:

@@ -1,10 +1,11 @@
-"""The definition of a single-instance task or function: its options and the names of its locks."""
+"""The definition of a single-instance task or function, and a call of it."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from inspect import unwrap
@@ -19,7 +20,7 @@ from django_redislock.introspection import signature_of
 from django_redislock.lock_types import QueueLock
 from django_redislock.manager import locks
 from django_redislock.names import fit_name, short_repr
-from django_redislock.text import error_text
+from django_redislock.text import error_text, printable
 
 from .key import key_maker
 from .options import QUEUE_LOCK_SUFFIX
@@ -30,13 +31,54 @@ if TYPE_CHECKING:
     from django_redislock.manager import LockManager
     from django_redislock.snapshots import Holding
 
-    from .call import Call
     from .decorator import Framework
     from .options import Options
 
 logger = logging.getLogger("django_redislock")
 
 MARK = "django_redislock_single_instance"
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call of a single-instance function."""
+
+    single: Single
+
+    args: tuple[Any, ...]
+    """The positional arguments, also those that the task framework adds."""
+
+    kwargs: dict[str, Any]
+
+    task_name: str | None = None
+    """None for a call outside a task."""
+
+    task_id: str | None = None
+
+    added_args: int = 0
+    """The number of positional arguments that the task framework puts first."""
+
+    @property
+    def sent_args(self) -> tuple[Any, ...]:
+        """The positional arguments that the caller or sender gave."""
+        return self.args[self.added_args :]
+
+    @property
+    def sender(self) -> Any:
+        """The sender of `task_skipped`."""
+        return self.single.decorated
+
+    @property
+    def name(self) -> str:
+        """The task's name, or the module and qualified name of the function."""
+        if self.task_name:
+            return self.task_name
+        function = self.single.function
+        return f"{function.__module__}.{function.__qualname__}"
+
+    def __str__(self) -> str:
+        # A sender can choose the id.
+        return f"{self.name}[{printable(self.task_id)}]" if self.task_id else self.name
 
 
 class Single:

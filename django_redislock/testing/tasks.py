@@ -12,9 +12,8 @@ from .. import validators
 from ..exceptions import AlreadyRunning
 from ..names import short_repr
 from ..signals import task_skipped
-from ..tasks.call import Call
 from ..tasks.django import TaskCall
-from ..tasks.single import Single, marked
+from ..tasks.single import Call, Single, marked
 from ..text import printable
 from ..validators import Seconds
 from .holding import held, not_free, of_another

@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_redislock.celery import single_instance
-from django_redislock.tasks.call import Call
-from django_redislock.tasks.canonical import text_of
+from django_redislock.tasks.key import text_of
 from django_redislock.tasks.options import Options
-from django_redislock.tasks.single import Single
+from django_redislock.tasks.single import Call, Single
 
 UNSET = {each.name: None for each in fields(Options) if each.init} | {"at_least_for": 0}
 DEFAULTS = UNSET | {"mode": "while_executing", "on_conflict": "skip"}
