@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from celery import Task
 
-    from django_redislock.lock_types import BaseLock, QueueLock
+    from django_redislock.lock_types import BaseLock
 
 logger = logging.getLogger("django_redislock")
 
@@ -105,6 +105,7 @@ class TaskExecution(Execution):
     """One call of the function of a Celery task."""
 
     call: TaskCall
+    conflict_class = TaskConflict
 
     def run(self) -> Any:
         """Run the function under its locks, or do what `on_conflict` says."""
@@ -128,10 +129,10 @@ class TaskExecution(Execution):
             if message.queue_lock and message.queue_lock != queue_lock_name:
                 self._release_queue_lock(self.single.lock(message.queue_lock))
             if message.is_duplicate:
-                return self._conflict(queue_lock_name).end_duplicate()
+                return TaskConflict(self.call, queue_lock_name).end_duplicate()
             if not locking.while_running:
                 return self._run_after_queue(name)
-        conflict = self._conflict(name)
+        conflict = TaskConflict(self.call, name, runs_under(self.alias, name))
         conflict.must_run = self._must_run
         if locking.separate:
             conflict.must_run = True  # the queued task runs after the running one
@@ -157,16 +158,10 @@ class TaskExecution(Execution):
             function = with_autoretry(call.task, function)
         return reject_deferred_result(self.single.function, function(*call.args, **call.kwargs))
 
-    def _queue_lock(self, lock: BaseLock) -> QueueLock:
-        return self.single.queue_lock(lock, self.call, expected=self.call.message.is_expected)
-
     @property
     def _may_have_queue_lock(self) -> bool:
         options = self.single.options
         return options.may_have_queue_lock or self.call.message.queue_lock is not None
-
-    def _conflict(self, name: str) -> TaskConflict:
-        return TaskConflict(self.call, name, runs_under(self.alias, name))
 
     def _meets_itself(self, lock: BaseLock, conflict: TaskConflict) -> bool:  # type: ignore[override]
         """Return whether an earlier execution of the same message still runs.

@@ -68,10 +68,10 @@ class CeleryTasks:
                 return None
             message = Message(single, running, NO_REQUEST)
         task = message.task
-        added_args = 1 if args and args[0] is task else 0
-        return TaskExecution(
-            TaskCall(single, args, kwargs, task.name, message.task_id, added_args, message=message)
-        )
+        call = TaskCall(single, args, kwargs, task.name, message.task_id, message=message)
+        call.added_args = 1 if args and args[0] is task else 0
+        call.is_expected = message.is_expected
+        return TaskExecution(call)
 
     def _install_or_disable(self, options: Options, task: Task[..., Any]) -> None:
         """Install the lock. Celery can ignore an error, and the task must not run without it."""

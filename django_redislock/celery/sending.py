@@ -93,14 +93,14 @@ class Sending:
         is_own = earlier is not None and (earlier.task is task or self.runs_under_lock)
         self.earlier: Message | None = earlier if is_own else None
         # Whether other tasks or a caller depend on the result of just this message.
-        self.is_expected = (
+        self.is_expected = call.is_expected = (
             self.has_own_id or any(map(options.get, FOLLOWERS))
             if self.earlier is None
             else self.earlier.is_expected
         )
         lock = single.lock(self.name, call)
         lock.on_conflict = ""  # a task that sends itself again is not skipped
-        self.queue_lock = single.queue_lock(lock, call, expected=self.is_expected)
+        self.queue_lock = single.queue_lock(lock, call)
         self.queue_lock.metadata |= self._schedule()
 
     def send(self) -> Any:

@@ -20,12 +20,11 @@ from django_redislock.lock_types import QueueLock
 
 from .conflict import Conflict
 from .decorator import decorated, frameworks, wrap
-from .execution import Execution, runs_under
+from .execution import Execution
 from .options import Options
 from .single import Call, Single, marked
 
 if TYPE_CHECKING:
-    from django_redislock.lock_types import BaseLock
     from django_redislock.snapshots import Holding
 
 PACKAGES: list[Any] = []
@@ -155,17 +154,16 @@ class TaskConflict(Conflict):
         """Whether the holder is a task that is being sent, so that its id is not known yet."""
         return self.holding is not None and is_being_sent(self.holding)
 
-    def skip(self) -> dict[str, str]:
+    def skip(self) -> dict[str, str] | None:
         """Skip the task, and return the record of that, which becomes its return value."""
         super().skip()
-        return {SKIPPED: str(self.error)}
+        return {SKIPPED: str(self.error)} if self.call.task_name else None  # a direct call
 
 
 class TaskExecution(Execution):
     """The execution of a task by a backend."""
 
-    other_queue_lock: QueueLock | None = None
-    """The queue lock, if it is not the one that belongs to the id of the task."""
+    conflict_class = TaskConflict
 
     def _find_queue_lock(self, name: str) -> None:
         """Wait until the sender of the task knows its id. Without an id, use any queue lock.
@@ -173,7 +171,7 @@ class TaskExecution(Execution):
         The call is then direct, or the backend does not send the signal `task_started`.
         """
         until = clock.now() + TRANSACTION_SECONDS
-        while not self.other_queue_lock and clock.now() < until:
+        while not self.call.other_queue_token and clock.now() < until:
             info = self.single.manager.get(name)
             holders = info.holders if info else ()
             if any(is_being_sent(each, self.call.task_id) for each in holders):
@@ -181,22 +179,8 @@ class TaskExecution(Execution):
                 continue
             queued = [each for each in holders if each.metadata.get("queued")]
             if queued and not self.call.task_id:
-                lock = self.single.lock(name, self.call)
-                self.other_queue_lock = QueueLock(lock, queued[0].token, (None, None))
+                self.call.other_queue_token = queued[0].token
             break
-
-    def _conflict(self, name: str) -> Conflict:
-        kind = TaskConflict if self.call.task_id else Conflict
-        return kind(self.call, name, runs_under(self.alias, name))
-
-    def _queue_lock(self, lock: BaseLock) -> QueueLock:
-        return self.other_queue_lock or super()._queue_lock(lock)
-
-    @property
-    def _queue_lock_token(self) -> str:
-        if self.other_queue_lock:
-            return self.other_queue_lock.token
-        return super()._queue_lock_token
 
 
 class DjangoTasks:
@@ -225,20 +209,20 @@ class DjangoTasks:
         self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> TaskExecution | None:
         """Return the execution of a call that a backend makes for the task that it runs."""
-        runs = _runs.get()
-        if not runs or runs[-1].has_begun or marked(runs[-1].result.task.func) is not single:
+        run = (_runs.get() or (None,))[-1]
+        if run is None or run.has_begun or marked(run.result.task.func) is not single:
             if single.framework is not self:
                 return None
             return TaskExecution(Call(single, args, kwargs, added_args=single.added_args))
         check_options(single.options)
-        runs[-1].has_begun = True
-        result, task = runs[-1].result, runs[-1].result.task
-        task_id, added_args = str(result.id), int(task.takes_context)
-        call = TaskCall(single, args, kwargs, task.module_path, task_id, added_args, task=task)
-        execution = TaskExecution(call)
-        if single.options.locking.when_sent:
-            execution.other_queue_lock = being_sent.get()
-        return execution
+        run.has_begun = True
+        task, task_id = run.result.task, str(run.result.id)
+        call = TaskCall(single, args, kwargs, task.module_path, task_id, task=task)
+        call.added_args = int(task.takes_context)
+        sending = being_sent.get() if single.options.locking.when_sent else None
+        if sending is not None:
+            call.other_queue_token = sending.token
+        return TaskExecution(call)
 
 
 def check_options(options: Options) -> None:

@@ -17,10 +17,10 @@ from django_redislock.text import error_text
 
 from .abort import Abort
 from .conflict import MAX_LOOKS, Conflict
-from .single import Call, queue_lock_token
+from .single import Call
 
 if TYPE_CHECKING:
-    from django_redislock.lock_types import BaseLock, QueueLock
+    from django_redislock.lock_types import BaseLock
 
 logger = logging.getLogger("django_redislock")
 
@@ -66,6 +66,8 @@ class Held:
 
 class Execution:
     """One call of a single-instance function."""
+
+    conflict_class: type[Conflict] = Conflict
 
     def __init__(self, call: Call) -> None:
         self.call, self.single = call, call.single
@@ -162,7 +164,7 @@ class Execution:
 
     def _prepare(self, lock: BaseLock, conflict: Conflict) -> None:
         if self._may_have_queue_lock:
-            lock.predecessor = self._queue_lock_token
+            lock.predecessor = self.call.queue_token
         lock.on_conflict = conflict.policy  # for the history
 
     def _waits(self, conflict: Conflict) -> bool:
@@ -186,7 +188,7 @@ class Execution:
             return self._release_queue_lock(lock) and self._acquires(lock, blocking=blocking)
 
     def _conflict(self, name: str) -> Conflict:
-        return Conflict(self.call, name, runs_under(self.alias, name))
+        return self.conflict_class(self.call, name, runs_under(self.alias, name))
 
     # The queue lock
 
@@ -198,19 +200,12 @@ class Execution:
         """Whether the task runs also if it has lost its queue lock to another task."""
         return False
 
-    def _queue_lock(self, lock: BaseLock) -> QueueLock:
-        return self.single.queue_lock(lock, self.call)
-
     def _release_queue_lock(self, lock: BaseLock) -> bool:
-        return bool(self._queue_lock_token) and self._queue_lock(lock).release()
+        return bool(self.call.queue_token) and self.single.queue_lock(lock, self.call).release()
 
     @property
     def _may_have_queue_lock(self) -> bool:
         return self.single.options.may_have_queue_lock
-
-    @property
-    def _queue_lock_token(self) -> str:
-        return queue_lock_token(self.call.task_id) if self.call.task_id else ""
 
     def _run_after_queue(self, name: str) -> Any:
         """Release the queue lock when the task starts, and call the function."""
@@ -230,7 +225,7 @@ class Execution:
         if not options.at_least_for or options.locking.separate:
             return self._release_queue_lock(lock)
         # The cooldown counts from the start of the task.
-        lock.predecessor = self._queue_lock_token
+        lock.predecessor = self.call.queue_token
         acquired = self._acquires(lock)
         if acquired:
             lock.release()
@@ -246,7 +241,7 @@ class Execution:
         """Release the lock, or pass it on to the queue lock of the task's next execution."""
         try:
             if kept and self.call.task_id:
-                self._queue_lock(lock).inherit(kept)
+                self.single.queue_lock(lock, self.call).inherit(kept)
             else:
                 lock.release()
         except RedisError as error:

@@ -58,6 +58,17 @@ class Call:
     added_args: int = 0
     """The number of positional arguments that the task framework puts first."""
 
+    other_queue_token: str = ""
+    """The token of its queue lock, if that does not follow from the id of the task."""
+
+    is_expected: bool = False
+    """Whether other tasks or a caller depend on the result."""
+
+    @property
+    def queue_token(self) -> str:
+        """The token of the queue lock that the task can have, or ""."""
+        return self.other_queue_token or (queue_lock_token(self.task_id) if self.task_id else "")
+
     @property
     def sent_args(self) -> tuple[Any, ...]:
         """The positional arguments that the caller or sender gave."""
@@ -160,12 +171,16 @@ class Single:
             )
         return fit_name(name + QUEUE_LOCK_SUFFIX)
 
-    def queue_lock(self, lock: BaseLock, call: Call, *, expected: bool = False) -> QueueLock:
-        """Return the queue lock of a task. `expected` is whether others depend on its result."""
-        task = call.name, call.task_id
-        token = queue_lock_token(call.task_id or "")
-        signature = queue_signature(lock.name, call.name, call.task_id or "")
-        return QueueLock(lock, token, task, expected=expected, signature=signature)
+    def queue_lock(self, lock: BaseLock, call: Call) -> QueueLock:
+        """Return the queue lock of a task."""
+        task_id = call.task_id or ""
+        return QueueLock(
+            lock,
+            call.queue_token or queue_lock_token(task_id),
+            (call.name, call.task_id),
+            expected=call.is_expected,
+            signature=queue_signature(lock.name, call.name, task_id),
+        )
 
     def release_queue_locks(self, call: Call, names: Callable[[], Iterable[str]]) -> None:
         """Release what a task that has ended still has under some names."""
