@@ -25,11 +25,10 @@ from .conflict import TaskConflict
 from .message import (
     Message,
     TaskCall,
-    begin_execution,
     call_of,
-    end_execution,
     seconds_until,
     single_of,
+    under_way,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ logger = logging.getLogger("django_redislock")
 def begin(sender: Any, **_: Any) -> None:
     if single := single_of(sender):
         message = Message(single, sender, sender.request)
-        begin_execution(message)
+        under_way.push(message)
         # Celery records next that the task has started, and a result backend can forget the rest.
         may_have_ended = message.may_have_run or message.is_replaceable
         if may_have_ended and sender.track_started and message.task_id:
@@ -57,7 +56,7 @@ def begin(sender: Any, **_: Any) -> None:
 
 @task_postrun.connect
 def end(sender: Any, retval: Any, state: str, **_: Any) -> None:
-    message = end_execution(sender)
+    message = under_way.pop(lambda each: each.task is sender)
     if message is None or message.has_started or state == RETRY:
         return
     # The task's class did not call the function, or Celery could not.

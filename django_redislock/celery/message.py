@@ -6,7 +6,6 @@ from them is validated here.
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import Parameter, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.identity import complete_id
 from django_redislock.names import check_name
+from django_redislock.tasks.execution import Stack
 from django_redislock.tasks.single import Call, Single, marked
 
 if TYPE_CHECKING:
@@ -136,27 +136,11 @@ class Message:
 NO_REQUEST = Context()
 """The request of a direct call, which has no message."""
 
-_under_way: ContextVar[tuple[Message, ...]] = ContextVar("django_redislock_messages", default=())
-"""The messages that are executed in this thread or greenlet, the innermost last.
+under_way: Stack[Message] = Stack("django_redislock_messages")
+"""The messages that are executed, each from Celery's `task_prerun` to its `task_postrun`.
 
-Each is there from Celery's `task_prerun` to its `task_postrun`. A header can forge an attribute of
-`task.request`, but not this.
+A header can forge an attribute of `task.request`, but not this.
 """
-
-
-def begin_execution(message: Message) -> None:
-    """Note that Celery executes a message."""
-    _under_way.set((*_under_way.get(), message))
-
-
-def end_execution(task: Task[..., Any]) -> Message | None:
-    """End the innermost execution of a task, and those inside it that Celery did not end."""
-    messages = _under_way.get()
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index].task is task:
-            _under_way.set(messages[:index])
-            return messages[index]
-    return None
 
 
 def message_for(single: Single) -> Message | None:
@@ -164,7 +148,7 @@ def message_for(single: Single) -> Message | None:
 
     A call that the function makes of its own task is for none.
     """
-    messages = _under_way.get()
+    messages = under_way.items
     if not messages or messages[-1].single is not single or messages[-1].is_running:
         return None
     return messages[-1]
@@ -172,7 +156,7 @@ def message_for(single: Single) -> Message | None:
 
 def message_with(task_id: str) -> Message | None:
     """Return the innermost message under way that has a task id."""
-    messages = reversed(_under_way.get())
+    messages = reversed(under_way.items)
     return next((each for each in messages if each.task_id == task_id), None)
 
 

@@ -20,7 +20,7 @@ from django_redislock.lock_types import QueueLock
 
 from .conflict import Conflict
 from .decorator import decorated, frameworks, wrap
-from .execution import Execution
+from .execution import Execution, Stack
 from .options import Options
 from .single import Call, Single, marked
 
@@ -37,9 +37,6 @@ for name in ("django.tasks", "django_tasks"):
         PACKAGES.append(import_module(name))
 
 TASK_CLASSES = tuple(package.base.Task for package in PACKAGES)
-
-MAX_NESTED_RUNS = 32
-"""A backend that does not report the end of its tasks must not fill the memory."""
 
 SKIPPED = "redislock_skipped"
 """The key in the return value of a skipped task. Its value is the reason."""
@@ -70,28 +67,21 @@ class Run:
     """Whether the function was called. A call that it makes of itself is an ordinary call."""
 
 
-_runs: ContextVar[tuple[Run, ...]] = ContextVar("django_redislock_runs", default=())
-"""Those under way in this thread, the innermost last. The immediate backend nests them."""
-
-
-def _set_runs(runs: tuple[Run, ...]) -> None:
-    _runs.set(runs[-MAX_NESTED_RUNS:])
-    result = runs[-1].result if runs else None
-    running_task.set((result.task.module_path, result.id) if result else None)
+runs: Stack[Run] = Stack("django_redislock_runs")
+"""The tasks that are run. The immediate backend nests them."""
 
 
 def begin_run(task_result: Any, **_: Any) -> None:
     """Note that a backend runs a task."""
-    _set_runs((*_runs.get(), Run(task_result)))
+    runs.push(Run(task_result))
+    running_task.set((task_result.task.module_path, task_result.id))
 
 
 def end_run(task_result: Any, **_: Any) -> None:
-    """Note that a task has ended, and those inside it that the backend did not end."""
-    runs = _runs.get()
-    for index in range(len(runs) - 1, -1, -1):
-        if runs[index].result.id == task_result.id:
-            _set_runs(runs[:index])
-            break
+    """Note that a task has ended."""
+    runs.pop(lambda run: run.result.id == task_result.id)
+    outer = runs.items[-1].result if runs.items else None
+    running_task.set((outer.task.module_path, outer.id) if outer else None)
     task = task_result.task
     single = marked(task.func) if task_result.status == "FAILED" else None
     # Perhaps it failed before its function was called.
@@ -209,7 +199,7 @@ class DjangoTasks:
         self, single: Single, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> TaskExecution | None:
         """Return the execution of a call that a backend makes for the task that it runs."""
-        run = (_runs.get() or (None,))[-1]
+        run = runs.items[-1] if runs.items else None
         if run is None or run.has_begun or marked(run.result.task.func) is not single:
             if single.framework is not self:
                 return None

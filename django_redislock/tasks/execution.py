@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 from redis.exceptions import RedisError
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_redislock")
 
 NO_ABORT = nullcontext()
+
+MAX_DEPTH = 1000
+"""The depth of a stack. Python's recursion limit is about that."""
+
+T = TypeVar("T")
 
 _held: ContextVar[tuple[tuple[str, BaseLock], ...]] = ContextVar(
     "django_redislock_held", default=()
@@ -62,6 +67,30 @@ class Held:
 
     def __exit__(self, *error: object) -> None:
         _held.reset(self._before)
+
+
+class Stack(Generic[T]):
+    """What is under way in this thread, greenlet or asyncio task, the innermost last."""
+
+    def __init__(self, name: str) -> None:
+        self._items: ContextVar[tuple[T, ...]] = ContextVar(name, default=())
+
+    @property
+    def items(self) -> tuple[T, ...]:
+        return self._items.get()
+
+    def push(self, item: T) -> None:
+        # What never ends, because a framework does not report it, must not fill the memory.
+        self._items.set((*self._items.get(), item)[-MAX_DEPTH:])
+
+    def pop(self, is_it: Callable[[T], bool]) -> T | None:
+        """Remove the innermost item that `is_it`, and what began inside it and did not end."""
+        items = self._items.get()
+        for index in range(len(items) - 1, -1, -1):
+            if is_it(items[index]):
+                self._items.set(items[:index])
+                return items[index]
+        return None
 
 
 class Execution:
