@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from celery import Task
 from celery.exceptions import Reject, Retry
 
 from django_redislock import validators
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.tasks.conflict import Conflict
 
-from .message import AGAIN, CONFLICTS
-
-if TYPE_CHECKING:
-    from celery import Task
-
-    from .message import TaskCall
+from .message import AGAIN, CONFLICTS, TaskCall
 
 MAX_BACK_OFF_SECONDS = 60
 

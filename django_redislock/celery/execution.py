@@ -7,10 +7,12 @@ was called, the process that learns of it releases the queue lock.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from celery import Task
 from celery.app.autoretry import add_autoretry_behaviour
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
@@ -18,6 +20,7 @@ from celery.signals import task_failure, task_postrun, task_prerun, task_revoked
 from celery.states import RETRY, REVOKED, SUCCESS
 
 from django_redislock.introspection import reject_deferred_result
+from django_redislock.lock_types import BaseLock
 from django_redislock.tasks.execution import Execution, runs_under
 from django_redislock.tasks.single import Call
 
@@ -30,13 +33,6 @@ from .message import (
     single_of,
     under_way,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from celery import Task
-
-    from django_redislock.lock_types import BaseLock
 
 logger = logging.getLogger("django_redislock")
 

@@ -7,30 +7,25 @@ for the task.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from inspect import getattr_static
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import celery._state
-from celery import Task
+from celery import Celery, Task
 from celery.local import PromiseProxy, Proxy
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redislock.tasks.decorator import wrap
+from django_redislock.tasks.options import Options
+from django_redislock.tasks.single import Single
 
 from .execution import TaskExecution, with_autoretry
 from .message import NO_REQUEST, Message, TaskCall, message_for, single_of
 from .sending import take_queue_lock_when_sent
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from celery import Celery
-
-    from django_redislock.tasks.options import Options
-    from django_redislock.tasks.single import Single
-
-    Install = Callable[[Task[..., Any]], None]
+Install = Callable[["Task[..., Any]"], None]
 
 state: Any = celery._state
 """Celery's apps. Its type stubs do not describe this module."""

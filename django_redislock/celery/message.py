@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from inspect import Parameter, ismethod, unwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import Task
 from celery.app.task import Context
+from celery.result import AsyncResult
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from django_redislock.identity import complete_id
 from django_redislock.names import check_name
 from django_redislock.tasks.execution import Stack
 from django_redislock.tasks.single import Call, Single, marked
-
-if TYPE_CHECKING:
-    from celery.result import AsyncResult
 
 CONFLICTS = "redislock_conflicts"
 """How often the task was sent again because of a conflict."""

@@ -6,9 +6,9 @@ import functools
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from celery import states
+from celery import Task, states
 from celery.app.task import Context
 from celery.result import EagerResult
 from celery.utils import uuid
@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError
 from django_redislock.signals import task_replaced
+from django_redislock.snapshots import Holding
 from django_redislock.tasks.conflict import MAX_LOOKS, Conflict
 from django_redislock.tasks.execution import runs_under
 from django_redislock.tasks.single import Single, is_signed, queue_lock_token
@@ -32,12 +33,6 @@ from .message import (
     message_with,
     seconds_until,
 )
-
-if TYPE_CHECKING:
-    from celery import Task
-
-    from django_redislock.snapshots import Holding
-
 
 logger = logging.getLogger("django_redislock")
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import AlreadyRunning
 from django_redislock.identity import complete_id, recorded_id
 from django_redislock.signals import task_skipped
+from django_redislock.snapshots import Holding, LockInfo
 from django_redislock.text import holder_text, short_duration
 
-if TYPE_CHECKING:
-    from django_redislock.snapshots import Holding, LockInfo
-
-    from .single import Call
+from .single import Call
 
 logger = logging.getLogger("django_redislock")
 

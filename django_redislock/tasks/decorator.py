@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 from weakref import WeakSet
 
 from django_redislock.introspection import is_async, is_generator
 from django_redislock.names import short_repr
+from django_redislock.validators import Seconds
 
 from .execution import Execution
 from .options import Options
 from .single import MARK, Call, Single
-
-if TYPE_CHECKING:
-    from django_redislock.validators import Seconds
 
 
 class Framework(Protocol):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.checks import Error, register
 from django.core.exceptions import ImproperlyConfigured
@@ -17,15 +17,13 @@ from django.utils.module_loading import import_string
 from django_redislock import clock
 from django_redislock.identity import running_task
 from django_redislock.lock_types import QueueLock
+from django_redislock.snapshots import Holding
 
 from .conflict import Conflict
 from .decorator import decorated, frameworks, wrap
 from .execution import Execution, Stack
 from .options import Options
 from .single import Call, Single, marked
-
-if TYPE_CHECKING:
-    from django_redislock.snapshots import Holding
 
 PACKAGES: list[Any] = []
 """Django's framework (since Django 6.0), and its backport, which some backends are made with."""

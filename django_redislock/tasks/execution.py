@@ -6,21 +6,19 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 from redis.exceptions import RedisError
 
 from django_redislock.exceptions import LockError, LockLost, LockNotOwnedError
 from django_redislock.introspection import reject_deferred_result
+from django_redislock.lock_types import BaseLock
 from django_redislock.text import error_text
 
 from .abort import Abort
 from .conflict import MAX_LOOKS, Conflict
 from .single import Call
-
-if TYPE_CHECKING:
-    from django_redislock.lock_types import BaseLock
 
 logger = logging.getLogger("django_redislock")
 

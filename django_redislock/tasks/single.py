@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from inspect import unwrap
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import constant_time_compare, salted_hmac
@@ -17,22 +17,15 @@ from redis.exceptions import RedisError
 
 from django_redislock import validators
 from django_redislock.introspection import signature_of
-from django_redislock.lock_types import QueueLock
-from django_redislock.manager import locks
+from django_redislock.lock_types import BaseLock, Mutex, QueueLock, Semaphore
+from django_redislock.lock_types import Options as LockOptions
+from django_redislock.manager import LockManager, locks
 from django_redislock.names import fit_name, short_repr
+from django_redislock.snapshots import Holding
 from django_redislock.text import error_text, printable
 
 from .key import key_maker
-from .options import QUEUE_LOCK_SUFFIX
-
-if TYPE_CHECKING:
-    from django_redislock.lock_types import BaseLock, Mutex, Semaphore
-    from django_redislock.lock_types import Options as LockOptions
-    from django_redislock.manager import LockManager
-    from django_redislock.snapshots import Holding
-
-    from .decorator import Framework
-    from .options import Options
+from .options import QUEUE_LOCK_SUFFIX, Options
 
 logger = logging.getLogger("django_redislock")
 
@@ -109,7 +102,7 @@ class Single:
         self,
         options: Options,
         function: Callable[..., Any],
-        framework: Framework | None = None,
+        framework: object | None = None,
         added_args: int = 0,
     ) -> None:
         self.options, self.function = options, function
