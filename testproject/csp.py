@@ -1,6 +1,6 @@
-"""The Content-Security-Policy that `settings.SECURE_CSP` says, on Django 5.2.
+"""Send `settings.SECURE_CSP` as Content-Security-Policy header on Django 5.2.
 
-Django 6.0 has a middleware for it, ``django.middleware.csp``, and the settings name that one.
+On Django 6.0 the settings name Django's own middleware, ``django.middleware.csp``, instead.
 """
 
 from collections.abc import Callable

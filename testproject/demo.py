@@ -1,7 +1,7 @@
-"""``python -m testproject.demo``: the whole story on a real site, in about half a minute.
+"""``python -m testproject.demo``: a tour of the package on a real site, in about half a minute.
 
-In a terminal the site then stays up until Ctrl-C; without one, or with
-``DEMO_ONCE=1``, it ends: with 0, or with 1 if a figure is not as it must be.
+In a terminal, the site then stays up until you press Ctrl-C. Without a terminal, or with
+``DEMO_ONCE=1``, the demo exits: with 0, or with 1 if a result is not as expected.
 """
 
 import contextlib
@@ -11,17 +11,17 @@ import sys
 import urllib.request
 from dataclasses import dataclass, field
 
-from .stage import Failed, Stage, free_port, set_up
+from .stage import DemoError, Stage, free_port, set_up
 
-CHILDREN = 4
-"""The processes of each Celery worker."""
+POOL_PROCESSES = 4
+"""Number of pool processes of each Celery worker."""
 
 
 def main() -> int:
     try:
         with set_up() as stage:
             return play(stage)
-    except Failed as error:
+    except DemoError as error:
         print(f"The demo failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -32,9 +32,9 @@ def play(stage: Stage) -> int:
     start_site(stage)
     wrong = perform(stage)
     for each in wrong:
-        print(f"Not as it must be: {each}", file=sys.stderr)
+        print(f"Not as expected: {each}", file=sys.stderr)
     if stays_up():
-        # Ctrl-C is here the ordinary end.
+        # The user ends the demo with Ctrl-C.
         with contextlib.suppress(KeyboardInterrupt):
             keep_site_up(stage)
     return 1 if wrong else 0
@@ -52,13 +52,13 @@ def start_site(stage: Stage) -> None:
     call_command("migrate", verbosity=0)
     stage.wait_for("two workers", lambda: len(workers()) == 2)
     port = stage.server.port
-    print(f"Valkey on port {port}, SQLite, two Celery workers of {CHILDREN} processes each")
+    print(f"Valkey on port {port}, SQLite, two Celery workers of {POOL_PROCESSES} processes each")
 
 
 def start_worker(stage: Stage, name: str) -> None:
-    # What keeps many workers informed of each other only makes two start slowly.
+    # Two workers do not need gossip, mingle and heartbeats, and start faster without them.
     quick = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    size = f"--concurrency={CHILDREN}"
+    size = f"--concurrency={POOL_PROCESSES}"
     worker = ["-m", "celery", "-A", "testproject", "worker", "-n", f"{name}@%h", size, "-lINFO"]
     stage.start(name, *worker, *quick)
 
@@ -71,34 +71,35 @@ def workers() -> set[str]:
 
 
 def perform(stage: Stage) -> list[str]:
-    from . import acts
+    from . import parts
 
     return [
-        *acts.oversell_act(stage),
-        *acts.report_act(stage),
-        *acts.command_act(stage),
+        *parts.show_oversell(stage),
+        *parts.show_reports(stage),
+        *parts.show_command(stage),
     ]
 
 
-# What follows is for a reader with a terminal.
+# The rest runs only in a terminal.
 
 
 @dataclass
 class Login:
     name: str
-    may: str
+    permission: str
     password: str = field(default_factory=lambda: secrets.token_urlsafe(6))
 
 
 def keep_site_up(stage: Stage) -> None:
-    logins = [Login("admin", "may release locks"), Login("staff", "may only look at them")]
+    logins = [Login("admin", "can release locks"), Login("staff", "can only view locks")]
     make_users(*logins)
     address = start_web(stage)
     print(f"\nThe admin is up:  {address}")
     for login in logins:
-        print(f"  log in as {login.name} / {login.password}   ({login.may})")
+        print(f"  log in as {login.name} / {login.password}   ({login.permission})")
     print(
-        "Some tasks go on working, so that there are locks to see. Ctrl-C ends it all.", flush=True
+        "Some tasks keep running, so that there are locks to see. Press Ctrl-C to exit.",
+        flush=True,
     )
     stay_busy(stage)
 
@@ -107,8 +108,8 @@ def make_users(admin: Login, staff: Login) -> None:
     from django.contrib.auth.models import Permission, User
 
     User.objects.create_superuser(admin.name, password=admin.password)
-    looker = User.objects.create_user(staff.name, password=staff.password, is_staff=True)
-    looker.user_permissions.set(Permission.objects.filter(codename="view_activelock"))
+    viewer = User.objects.create_user(staff.name, password=staff.password, is_staff=True)
+    viewer.user_permissions.set(Permission.objects.filter(codename="view_activelock"))
 
 
 def start_web(stage: Stage) -> str:
@@ -129,19 +130,19 @@ def answers(address: str) -> bool:
 
 
 BUSY = [("products", 40.0), ("products", 20.0), ("customers", 25.0), ("prices", 60.0)]
-"""The indexes that are being rebuilt, and for how many seconds: two want the same one."""
+"""The indexes to rebuild, and the seconds that each takes. Two tasks compete for one index."""
 
 
 def stay_busy(stage: Stage) -> None:
-    from .outcome import Sent
+    from .sent_task import SentTask
     from .shop.tasks import rebuild
 
-    running = {job: Sent(rebuild, *job) for job in BUSY}
+    running = {job: SentTask(rebuild, *job) for job in BUSY}
     while True:
         stage.pause(1)
         for job, sent in running.items():
             if sent.has_ended():
-                running[job] = Sent(rebuild, *job)
+                running[job] = SentTask(rebuild, *job)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Where things are comes from the environment:
+"""Settings of the test project.
 
-``REDIS_URL`` (caches in its database 0, Celery in 1 and 2) and
-``TESTPROJECT_DB`` (the path of the SQLite file).
+Environment variables: ``REDIS_URL`` (caches use database 0, Celery uses databases 1 and 2)
+and ``TESTPROJECT_DB`` (the path of the SQLite file).
 """
 
 import os
@@ -56,7 +56,7 @@ MIDDLEWARE = [
     else "testproject.csp.ContentSecurityPolicyMiddleware",
 ]
 
-# As strict as one can be: no page may have a script or a style of its own in it.
+# The strictest policy: pages cannot contain inline scripts or styles.
 SECURE_CSP = {
     "default-src": ["'self'"],
     "script-src": ["'self'"],

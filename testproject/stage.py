@@ -1,4 +1,4 @@
-"""What the demo runs on: an embedded Valkey, a SQLite file, and processes that end with it."""
+"""The demo's environment: an embedded Valkey, a SQLite file, and processes that end with it."""
 
 import contextlib
 import os
@@ -15,17 +15,17 @@ from typing import NoReturn, TypeVar
 
 from django_redislock.testing import EmbeddedServer
 
-from . import keeper
+from . import supervisor
 
 T = TypeVar("T")
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 60
-"""Seconds to wait for anything at all; a busy machine is no reason to fail."""
+TIMEOUT_SECONDS = 60
+"""Limit of each wait. Generous, so that the demo does not fail on a busy machine."""
 
 
-class Failed(Exception):
-    """The demo can't go on."""
+class DemoError(Exception):
+    """The demo cannot continue."""
 
 
 class Stage:
@@ -40,12 +40,12 @@ class Stage:
         """Start a Python program (``-m module ...`` or a file) whose output goes to a log."""
         with (self.folder / f"{name}.log").open("wb") as log:
             self.running[name] = subprocess.Popen(  # noqa: S603  our own commands
-                [sys.executable, "-P", keeper.__file__, sys.executable, *command],
+                [sys.executable, "-P", supervisor.__file__, sys.executable, *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=HERE.parent,
-                # What a killed worker leaves in the temporary folder goes with ours.
+                # Files that a killed worker leaves behind are deleted with our folder.
                 env=os.environ | {"TMPDIR": str(self.folder)},
                 start_new_session=True,
             )
@@ -55,29 +55,29 @@ class Stage:
         time.sleep(seconds)
 
     def check(self) -> None:
-        """Raise `Failed` if a process has ended."""
+        """Raise `DemoError` if a process has ended."""
         for name, process in self.running.items():
             if process.poll() is not None:
-                raise Failed(f"{name} ended with {process.returncode}\n{self.log_of(name)}")
+                raise DemoError(f"{name} ended with {process.returncode}\n{self.log_of(name)}")
 
     def log_of(self, name: str) -> str:
-        """The end of what it said, with a heading."""
+        """Return the end of the log of `name`, with a heading."""
         text = (self.folder / f"{name}.log").read_text(errors="replace")
         return f"--- {name}\n{text[-2000:]}"
 
     def wait_for(self, what: str, probe: Callable[[], T | None]) -> T:
-        """Ask again until the answer is true, and return it."""
-        deadline = time.monotonic() + PATIENCE
+        """Call `probe` until its answer is true, and return the answer."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             if answer := probe():
                 return answer
             self.pause(0.05)
         logs = "\n".join(map(self.log_of, self.running))
-        raise Failed(f"waited {PATIENCE} s in vain for {what}\n{logs}")
+        raise DemoError(f"timed out after {TIMEOUT_SECONDS} s waiting for {what}\n{logs}")
 
     @contextlib.contextmanager
     def crew(self, module: str, *options: str, size: int) -> "Iterator[Crew]":
-        """Processes of one module that begin together."""
+        """Processes of one module that start their work together."""
         crew = Crew()
         try:
             crew.gather([sys.executable, "-m", module, *options], size)
@@ -95,7 +95,7 @@ class Stage:
 
 
 class Crew:
-    """Programs that say when they are ready, and begin when they are told."""
+    """Programs that print ``ready``, and start their work when they read a line."""
 
     def __init__(self) -> None:
         self.members: list[subprocess.Popen[str]] = []
@@ -105,7 +105,7 @@ class Crew:
             self.members.append(_start_member(command))
         for member in self.members:
             if not member.stdout or member.stdout.readline() != "ready\n":
-                raise Failed(f"{' '.join(command[1:])} ended with {member.wait()}")
+                raise DemoError(f"{' '.join(command[1:])} ended with {member.wait()}")
 
     def go(self) -> None:
         for member in self.members:
@@ -116,11 +116,11 @@ class Crew:
     def join(self) -> None:
         for member in self.members:
             try:
-                status = member.wait(PATIENCE)
+                status = member.wait(TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired as error:
-                raise Failed(str(error)) from error
+                raise DemoError(str(error)) from error
             if status:
-                raise Failed(f"{member.args!r} ended with {status}")
+                raise DemoError(f"{member.args!r} ended with {status}")
 
     def dismiss(self) -> None:
         for member in self.members:
@@ -141,7 +141,7 @@ def _start_member(command: list[str]) -> subprocess.Popen[str]:
 
 def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(2 * keeper.GRACE)
+        process.wait(2 * supervisor.GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -149,14 +149,14 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def set_up() -> Iterator[Stage]:
-    """A stage, the environment that points at it, and Django set up on it."""
+    """Yield a stage, with the environment variables and Django set up for it."""
     with interruptible(), contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="testproject-"))
         server = stack.enter_context(EmbeddedServer())
         stage = Stage(server, Path(folder))
         stack.callback(stage.clear)
-        # Called first when the stack unwinds: nothing may interrupt the clearing.
-        stack.callback(_deaf)
+        # Runs first when the stack unwinds, so that no signal interrupts the cleanup.
+        stack.callback(_ignore_signals)
         _point_at(stage)
         yield stage
 
@@ -171,13 +171,13 @@ def _point_at(stage: Stage) -> None:
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-AGAIN = 0.3
-"""Seconds until an interrupt is repeated: Python swallows one that comes amid a finalizer."""
+REPEAT_SECONDS = 0.3
+"""Time until an interrupt is repeated. Python discards one that arrives during a finalizer."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let a closed terminal and a polite kill do what Ctrl-C does."""
+    """Treat a closed terminal and SIGTERM like Ctrl-C."""
     before = {each: signal.signal(each, _interrupt) for each in SIGNALS}
     try:
         yield
@@ -188,11 +188,11 @@ def interruptible() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    signal.setitimer(signal.ITIMER_REAL, AGAIN)
+    signal.setitimer(signal.ITIMER_REAL, REPEAT_SECONDS)
     raise KeyboardInterrupt
 
 
-def _deaf() -> None:
+def _ignore_signals() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)

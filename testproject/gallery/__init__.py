@@ -1,2 +1,2 @@
-"""How locks go wrong: algorithms that articles teach, each beside ours in the situation that
-breaks it. ``manage.py gallery`` lets them happen; an exhibit is a file in `exhibits`."""
+"""How locks go wrong: common lock algorithms and ours, in the situation that breaks the common
+one. ``manage.py gallery`` runs them. Each exhibit is a file in `exhibits`."""

@@ -1,5 +1,4 @@
-"""Processes that play a part: each has a lock, does what it is told, and can be made to stand
-still right before it sends a command to the server."""
+"""Processes that execute orders on a lock, and can be halted right before they send a command."""
 
 import os
 import signal
@@ -8,98 +7,103 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Client
 from typing import Any
 
-from testproject.stage import PATIENCE, Failed, Stage
+from testproject.stage import TIMEOUT_SECONDS, DemoError, Stage
 
-from .playing import DONE, HALTED
+from .actor_process import DONE, HALTED
 
 
-class Home:
-    """Where actors come from: a process that has imported all that they need, and forks them.
+class ActorServer:
+    """A process that has imported everything that actors need, and forks them.
 
-    None of them outlives it, not even one that stands still: its keeper sees to that.
+    Its supervisor kills every actor that is left when it ends, including paused ones.
     """
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.address = str(stage.folder / "home.socket")
+        self.address = str(stage.folder / "actors.socket")
 
 
 @contextmanager
-def home_on(stage: Stage) -> Iterator[Home]:
-    home = Home(stage)
-    stage.start("home", "-m", f"{__package__}.home", home.address)
-    stage.wait_for("the actors' home", lambda: "ready" in stage.log_of("home"))
-    yield home
+def actor_server_on(stage: Stage) -> Iterator[ActorServer]:
+    actor_server = ActorServer(stage)
+    stage.start("actors", "-m", f"{__package__}.actor_server", actor_server.address)
+    stage.wait_for("the actor server", lambda: "ready" in stage.log_of("actors"))
+    yield actor_server
 
 
 class Actor:
-    """A process that plays `part`: `what` it is told to do are the part's methods.
+    """A process that calls methods of the object that `factory` returns.
 
-    `ahead` are the seconds by which its wall clock is ahead of the others'.
+    `ahead` is the number of seconds by which its wall clock is ahead of the others.
     """
 
-    def __init__(self, home: Home, part: Callable[[], object], *, ahead: float = 0.0) -> None:
-        self.home = home
-        self._heard: str | None = None
-        self._told: Any = None
-        self._line = Client(home.address)
-        self._line.send((part, ahead))
+    def __init__(
+        self, actor_server: ActorServer, factory: Callable[[], object], *, ahead: float = 0.0
+    ) -> None:
+        self.actor_server = actor_server
+        self._status: str | None = None
+        self._result: Any = None
+        self._line = Client(actor_server.address)
+        self._line.send((factory, ahead))
         self._pid: int = self._receive()
 
-    def do(self, what: str, *args: Any) -> Any:
-        self.begin(what, *args)
+    def do(self, method: str, *args: Any) -> Any:
+        self.begin(method, *args)
         return self.end()
 
-    def begin(self, what: str, *args: Any, halt_before: Iterable[str] = ()) -> None:
-        """Let it do that, and stand still before the first of these commands that it sends; of
-        one that is named twice, before the second."""
-        self._line.send((what, args, tuple(halt_before)))
+    def begin(self, method: str, *args: Any, halt_before: Iterable[str] = ()) -> None:
+        """Start a method, and halt before it sends one of the given commands. If a command is
+        named twice, halt before its second use."""
+        self._line.send((method, args, tuple(halt_before)))
 
     def halts(self) -> bool:
-        """Wait until it stands still, and say so; False if it has come to the end without."""
-        return self._hear(peek=True) == HALTED
+        """Wait until the method halts or ends, and return whether it halted."""
+        return self._next_status(peek=True) == HALTED
 
-    def go_on(self) -> None:
-        self._hear()
+    def resume(self) -> None:
+        self._next_status()
         self._line.send(None)
 
     def has_ended(self) -> bool:
-        """Whether it stands still, or has come to the end."""
-        return self._heard is not None or self._line.poll()
+        """Return whether the method has halted or ended."""
+        return self._status is not None or self._line.poll()
 
     def end(self) -> Any:
-        """What the method answered."""
-        word = self._hear()
-        if word != DONE:
-            raise Failed(f"An actor was to come to the end, and {word}: {self._told}")
-        return self._told
+        """Wait until the method ends, and return its result."""
+        status = self._next_status()
+        if status != DONE:
+            raise DemoError(f"An actor did not finish, but {status}: {self._result}")
+        return self._result
 
-    def _hear(self, *, peek: bool = False) -> str | None:
-        if self._heard is None:
-            self._heard, self._told = self._receive()
-        word, self._heard = self._heard, self._heard if peek else None
-        return word
+    def _next_status(self, *, peek: bool = False) -> str | None:
+        if self._status is None:
+            self._status, self._result = self._receive()
+        status = self._status
+        if not peek:
+            self._status = None
+        return status
 
     def _receive(self) -> Any:
-        if not self._line.poll(PATIENCE):
-            raise Failed(f"An actor said nothing for {PATIENCE} s")
+        if not self._line.poll(TIMEOUT_SECONDS):
+            raise DemoError(f"An actor did not respond for {TIMEOUT_SECONDS} s")
         try:
             return self._line.recv()
         except EOFError:
-            raise Failed(f"An actor died\n{self.home.stage.log_of('home')}") from None
+            log = self.actor_server.stage.log_of("actors")
+            raise DemoError(f"An actor died\n{log}") from None
 
     def freeze(self) -> None:
-        """SIGSTOP: all its threads stand still, as in a pause of its machine."""
+        """Pause all threads with SIGSTOP, as if the machine was suspended."""
         os.kill(self._pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         os.kill(self._pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL: it has no chance to give anything back. Once killed, does nothing."""
+        """Kill the process with SIGKILL, so that it releases nothing. Can be called twice."""
         if self._line.closed:
             return
-        with suppress(EOFError, OSError):  # what it said last, and then that it is dead
+        with suppress(EOFError, OSError):  # read its last message, until the line ends
             os.kill(self._pid, signal.SIGKILL)
             while True:
                 self._line.recv()

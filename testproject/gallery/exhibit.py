@@ -1,4 +1,4 @@
-"""What an exhibit is, and what was found of it."""
+"""Exhibits and their results."""
 
 import statistics
 import time
@@ -8,38 +8,38 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from .actors import Home
-from .scene import Part, Scene
+from .actors import ActorServer
+from .trial import ActorFactory, Trial
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one trial."""
+    """The outcome of one trial."""
 
     failed: bool
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What was measured, by the names that the exhibit has for it."""
+    """Measurements, by label."""
 
 
-Happens: TypeAlias = Callable[[Scene, Part], Outcome]
-Plays: TypeAlias = Callable[[Any, Part, int], list[Outcome]]
+RunTrial: TypeAlias = Callable[[Trial, ActorFactory], Outcome]
+RunTrials: TypeAlias = Callable[[Any, ActorFactory, int], list[Outcome]]
 
 
-def each_apart(happens: Happens, *, at_once: int) -> Plays:
-    """Trials that have nothing in common, some at the same time."""
+def independent_trials(run_trial: RunTrial, *, at_once: int) -> RunTrials:
+    """Return a function that runs independent trials, up to `at_once` at the same time."""
 
-    def one(home: Home, lock: Part) -> Outcome:
-        with Scene(home) as scene:
-            return happens(scene, lock)
+    def one(actor_server: ActorServer, lock: ActorFactory) -> Outcome:
+        with Trial(actor_server) as trial:
+            return run_trial(trial, lock)
 
-    def play(home: Home, lock: Part, trials: int) -> list[Outcome]:
+    def run_all(actor_server: ActorServer, lock: ActorFactory, trials: int) -> list[Outcome]:
         pool = ThreadPoolExecutor(min(at_once, trials))
         try:
-            return list(pool.map(lambda _: one(home, lock), range(trials)))
+            return list(pool.map(lambda _: one(actor_server, lock), range(trials)))
         finally:
             pool.shutdown(cancel_futures=True)
 
-    return play
+    return run_all
 
 
 def typical(values: Sequence[float]) -> float:
@@ -59,22 +59,22 @@ class Exhibit:
     name: str
     title: str
     algorithm: str
-    """What is taught, in a sentence."""
+    """The common algorithm, in one sentence."""
 
     failure: str
-    """What is counted: so often in so many trials..."""
+    """The failure that is counted."""
 
-    taught: Part
-    ours: Part
+    taught: ActorFactory
+    ours: ActorFactory
 
-    plays: Plays
-    """So many trials of one of them, in what `setting` gives."""
+    run_trials: RunTrials
+    """Runs the given number of trials of one algorithm, in the environment from `setting`."""
 
     figures: Mapping[str, Callable[[Sequence[float]], float]] = field(default_factory=dict)
-    """What else is measured, and what is told of all trials."""
+    """Other measurements, by label, each with the function that combines all trials."""
 
-    setting: Callable[[Home], AbstractContextManager[Any]] = nullcontext
-    """What both need, beside the server: what `plays` is given."""
+    setting: Callable[[ActorServer], AbstractContextManager[Any]] = nullcontext
+    """Makes the environment that both algorithms need in addition to the server."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Found:
+class Result:
     exhibit: Exhibit
     number: int
     trials: int
@@ -93,25 +93,25 @@ class Found:
     seconds: float
 
     @property
-    def is_as_told(self) -> bool:
+    def is_as_expected(self) -> bool:
         return self.taught.failed == self.trials and not self.ours.failed
 
 
-def find(home: Home, number: int, exhibit: Exhibit, trials: int) -> Found:
+def run_exhibit(actor_server: ActorServer, number: int, exhibit: Exhibit, trials: int) -> Result:
     began = time.monotonic()
-    with exhibit.setting(home) as setting:
+    with exhibit.setting(actor_server) as setting:
         taught, ours = (
-            _side(exhibit, exhibit.plays(setting, lock, trials))
+            _side(exhibit, exhibit.run_trials(setting, lock, trials))
             for lock in (exhibit.taught, exhibit.ours)
         )
-    return Found(exhibit, number, trials, taught, ours, time.monotonic() - began)
+    return Result(exhibit, number, trials, taught, ours, time.monotonic() - began)
 
 
 def _side(exhibit: Exhibit, outcomes: Sequence[Outcome]) -> Side:
     return Side(
         sum(outcome.failed for outcome in outcomes),
         {
-            label: tell([outcome.figures[label] for outcome in outcomes])
-            for label, tell in exhibit.figures.items()
+            label: combine([outcome.figures[label] for outcome in outcomes])
+            for label, combine in exhibit.figures.items()
         },
     )

@@ -4,7 +4,7 @@ from django_redislock.fencing import FenceField
 
 
 class Invoice(models.Model):
-    """What is guarded, where a lock guards a row."""
+    """A row that a lock protects."""
 
     state = models.CharField(max_length=20, default="open")
     fence = FenceField()

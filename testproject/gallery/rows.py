@@ -1,17 +1,17 @@
-"""The rows that locks guard, for exhibits that need a database."""
+"""Rows that locks protect, for exhibits that need a database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.core.management import call_command
 
-from .actors import Actor, Home
+from .actors import Actor, ActorServer
 from .models import Invoice
-from .scene import Scene
+from .trial import Trial
 
 
 class Clerk:
-    """Makes invoices, and looks at them."""
+    """Creates and reads invoices."""
 
     def migrate(self) -> None:
         call_command("migrate", "gallery", verbosity=0)
@@ -24,9 +24,9 @@ class Clerk:
 
 
 @contextmanager
-def clerk_of(home: Home) -> Iterator[Actor]:
-    """Who has the tables made."""
-    with Scene(home) as scene:
-        clerk = scene.cast(Clerk)
+def clerk_of(actor_server: ActorServer) -> Iterator[Actor]:
+    """Yield an actor that has created the tables."""
+    with Trial(actor_server) as trial:
+        clerk = trial.start(Clerk)
         clerk.do("migrate")
         yield clerk

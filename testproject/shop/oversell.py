@@ -1,7 +1,7 @@
-"""Buyers who sell from one stock: read the number, sell one, write back one less.
+"""Buyers share one stock: read the number, write an order, and write the number minus one.
 
-``python -m testproject.shop.oversell [--lock]`` is one process of four buyers.
-It says when it is ready, and begins when it is told.
+``python -m testproject.shop.oversell [--lock]`` is one process with four buyers. It prints
+``ready``, and starts when it reads a line.
 """
 
 import argparse
@@ -26,13 +26,13 @@ def fill(items: int) -> None:
 
 
 def sold() -> int:
-    """The orders written; the ledger is a Redis list, which loses none."""
+    """Return the number of orders written. The ledger is a Redis list, which loses no order."""
     with ledger() as orders:
         return int(orders.llen(ORDERS))
 
 
 def left() -> int:
-    """What the stock says of itself."""
+    """Return the number of items in stock."""
     return int(cache.get(STOCK))
 
 

@@ -7,7 +7,7 @@ from celery import Task, shared_task
 
 from django_redislock import LockLost, locks, single_instance
 
-REPORT_TAKES = 1.0
+REPORT_SECONDS = 1.0
 
 
 @shared_task(name="shop.report")
@@ -23,14 +23,14 @@ def report_once(self: "Task[..., Any]", report_id: int) -> dict[str, Any]:
 
 def make_report() -> dict[str, Any]:
     started = time.time()
-    time.sleep(REPORT_TAKES)
+    time.sleep(REPORT_SECONDS)
     place = f"{socket.gethostname()}:{os.getpid()}"
     return {"started": started, "ended": time.time(), "place": place}
 
 
 @shared_task(name="shop.rebuild")
 def rebuild(index: str, seconds: float) -> str:
-    """Hold the lock of an index for a while, or until somebody takes it away."""
+    """Hold the lock of an index for `seconds`, or until an operator releases it."""
     try:
         with locks.lock(f"rebuild:{index}", timeout=3) as lock:
             end = time.monotonic() + seconds

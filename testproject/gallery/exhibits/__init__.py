@@ -1,4 +1,4 @@
-"""One idea a file: an algorithm as it is taught, and the situation that breaks it."""
+"""One file for each exhibit: a common algorithm, and the situation that breaks it."""
 
 from . import (
     dead_waiters,

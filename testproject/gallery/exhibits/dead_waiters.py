@@ -1,4 +1,4 @@
-"""Waiters die in the queue, and the living behind them wait for each in turn."""
+"""Waiters die in the queue, and the live waiters behind them wait for each dead one in turn."""
 
 import threading
 import time
@@ -6,16 +6,16 @@ from typing import Any
 from uuid import uuid4
 
 from django_redislock import locks
-from testproject.gallery import parts
-from testproject.gallery.exhibit import Exhibit, Outcome, each_apart, worst
-from testproject.gallery.scene import Part, Scene, hold
+from testproject.gallery import lock_pairs
+from testproject.gallery.exhibit import Exhibit, Outcome, independent_trials, worst
+from testproject.gallery.trial import ActorFactory, Trial, require
 
-PATIENCE = 0.75
-"""Seconds that each waiter is waited for. Redisson's default is 5."""
+PATIENCE_SECONDS = 0.75
+"""Time that the queue gives each waiter. Redisson's default is 5."""
 
 DEAD = 8
-BOUND = 4.0
-STOOD = "seconds until the next live waiter held the lock, at worst"
+MAX_DELAY_SECONDS = 4.0
+DELAY = "seconds until the next live waiter held the lock, at worst"
 
 ENTER = """
 local lock, queue, deadlines = KEYS[1], KEYS[2], KEYS[3]
@@ -45,15 +45,16 @@ return 0
 """
 
 
-class FairQueue(parts.Taught):
-    """Each waiter has a deadline, a while after that of the one before it. Who stands first when
-    its deadline has passed counts as dead."""
+class FairQueue(lock_pairs.TaughtLock):
+    """Each waiter has a deadline, which is later than the deadline of the waiter before it. The
+    first waiter counts as dead once its deadline has passed."""
 
     def enter(self) -> None:
         queue, deadlines = f"{self.name}:queue", f"{self.name}:deadlines"
         who = uuid4().hex
         ask = self.client.register_script(ENTER)
-        keys, args = [self.name, queue, deadlines], [who, self.lease_ms, int(PATIENCE * 1000)]
+        patience_ms = int(PATIENCE_SECONDS * 1000)
+        keys, args = [self.name, queue, deadlines], [who, self.lease_ms, patience_ms]
         while not ask(keys, args):
             time.sleep(0.02)
 
@@ -64,16 +65,16 @@ class FairQueue(parts.Taught):
         return int(self.client.llen(f"{self.name}:queue"))
 
 
-class Ours(parts.Ours):
+class OurLock(lock_pairs.OurLock):
     def waiting(self) -> int:
         info = locks.get(self.lock.name)
         return info.waiters if info else 0
 
 
 class Queuer:
-    """Holds one of them, waits for it, or has many threads that do."""
+    """Holds or waits for a lock, in this thread or in many threads."""
 
-    def __init__(self, name: str, lease: float, lock: Part) -> None:
+    def __init__(self, name: str, lease: float, lock: ActorFactory) -> None:
         self.lock: Any = lock(name, lease)
 
     def enter(self) -> float:
@@ -94,28 +95,28 @@ class Queuer:
         return waiting
 
 
-def happens(scene: Scene, lock: Part) -> Outcome:
-    holder, machine, living = (scene.actor(Queuer, lock) for _ in range(3))
+def run_trial(trial: Trial, lock: ActorFactory) -> Outcome:
+    holder, machine, living = (trial.actor(Queuer, lock) for _ in range(3))
     holder.do("enter")
     machine.do("crowd", DEAD)
-    scene.until("the crowd waits", lambda: holder.do("waiting") == DEAD)
+    trial.wait_until("the crowd waits", lambda: holder.do("waiting") == DEAD)
     living.begin("enter")
-    scene.until("one more waits", lambda: holder.do("waiting") == DEAD + 1)
+    trial.wait_until("one more waits", lambda: holder.do("waiting") == DEAD + 1)
     machine.kill()
-    hold(not living.has_ended(), "the living one waits")
+    require(not living.has_ended(), "the live waiter waits")
     released = holder.do("release")
-    stood = living.end() - released
-    return Outcome(failed=stood > BOUND, figures={STOOD: stood})
+    delay = living.end() - released
+    return Outcome(failed=delay > MAX_DELAY_SECONDS, figures={DELAY: delay})
 
 
 EXHIBIT = Exhibit(
     name="dead-waiters",
     title="A fair queue with dead waiters",
     algorithm="Waiters queue, and the queue waits some time for each one that does not respond.",
-    failure=f"behind {DEAD} dead waiters, the next live one waited for over {BOUND:.0f} s "
-    "for a free lock",
+    failure=f"behind {DEAD} dead waiters, the next live one waited for over "
+    f"{MAX_DELAY_SECONDS:.0f} s for a free lock",
     taught=FairQueue,
-    ours=Ours,
-    plays=each_apart(happens, at_once=20),
-    figures={STOOD: worst},
+    ours=OurLock,
+    run_trials=independent_trials(run_trial, at_once=20),
+    figures={DELAY: worst},
 )

@@ -1,4 +1,4 @@
-"""The lock is released, and then the transaction around it is committed."""
+"""The lock is released before the transaction around it commits."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -7,18 +7,18 @@ from django.db import OperationalError, transaction
 from redis.exceptions import LockError
 
 from django_redislock import locks
+from testproject.gallery.actor_process import reach
 from testproject.gallery.actors import Actor
 from testproject.gallery.exhibit import Exhibit, Outcome
+from testproject.gallery.lock_pairs import TaughtLock
 from testproject.gallery.models import Invoice
-from testproject.gallery.parts import Taught
-from testproject.gallery.playing import reach
 from testproject.gallery.rows import clerk_of
-from testproject.gallery.scene import Part, Scene, hold
+from testproject.gallery.trial import ActorFactory, Trial, require
 
 RESPONSE = "the response is made"
 
 
-class LockInside(Taught):
+class LockInside(TaughtLock):
     def pay(self, pk: int) -> None:
         with transaction.atomic():  # as ATOMIC_REQUESTS does for each view
             with self.lock():
@@ -36,7 +36,7 @@ class LockInside(Taught):
         return lock
 
     def charge(self) -> None:
-        """The bank knows nothing of our transaction."""
+        """Charge at once, because the bank is not part of the transaction."""
         self.client.incr(f"{self.name}:charged")
 
     def try_to_pay(self, pk: int) -> None:
@@ -54,22 +54,22 @@ class OurLockInside(LockInside):
         return locks.lock(self.name, timeout=self.lease, blocking=False, release_on_commit=True)
 
 
-def plays(clerk: Actor, lock: Part, trials: int) -> list[Outcome]:
-    """One after the other: SQLite has one writer at a time."""
+def run_trials(clerk: Actor, lock: ActorFactory, trials: int) -> list[Outcome]:
+    """Run the trials one after another, because SQLite has one writer at a time."""
     return [_trial(clerk, lock) for _ in range(trials)]
 
 
-def _trial(clerk: Actor, lock: Part) -> Outcome:
+def _trial(clerk: Actor, lock: ActorFactory) -> Outcome:
     invoice = clerk.do("new")
-    with Scene(clerk.home) as scene:
-        first, second = scene.actor(lock), scene.actor(lock)
+    with Trial(clerk.actor_server) as trial:
+        first, second = trial.actor(lock), trial.actor(lock)
         first.begin("try_to_pay", invoice, halt_before={RESPONSE})
-        hold(first.halts(), "it is paid, and not committed")
+        require(first.halts(), "the invoice is paid, and the transaction is not committed")
         second.do("try_to_pay", invoice)
-        first.go_on()
+        first.resume()
         first.end()
         second.do("try_to_pay", invoice)
-        hold(clerk.do("state", invoice) == "paid", "it is committed")
+        require(clerk.do("state", invoice) == "paid", "the transaction is committed")
         return Outcome(failed=second.do("charged") > 1)
 
 
@@ -80,6 +80,6 @@ EXHIBIT = Exhibit(
     failure="the next holder did not see that the invoice was paid: charged twice",
     taught=LockInside,
     ours=OurLockInside,
-    plays=plays,
+    run_trials=run_trials,
     setting=clerk_of,
 )

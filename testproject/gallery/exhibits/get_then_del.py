@@ -1,16 +1,16 @@
-"""The lock changes hands between the look at its owner and the deletion."""
+"""Another client acquires the lock between GET and DEL."""
 
-from testproject.gallery.exhibit import Exhibit, Outcome, each_apart
-from testproject.gallery.parts import Ours, Taught
-from testproject.gallery.scene import Part, Scene, hold, let_pass
+from testproject.gallery.exhibit import Exhibit, Outcome, independent_trials
+from testproject.gallery.lock_pairs import OurLock, TaughtLock
+from testproject.gallery.trial import ActorFactory, Trial, require, wait_for_expiry
 
 LEASE = 0.3
 
 DELETES = {"DEL", "EVALSHA"}
-"""What takes the lock away: of theirs one command, of ours one script, which also compares."""
+"""The commands that delete the lock: DEL here, a script that also compares in this package."""
 
 
-class GetThenDel(Taught):
+class GetThenDel(TaughtLock):
     def acquire(self) -> bool:
         return bool(self.client.set(self.name, self.token, nx=True, px=self.lease_ms))
 
@@ -19,16 +19,16 @@ class GetThenDel(Taught):
             self.client.delete(self.name)
 
 
-def happens(scene: Scene, lock: Part) -> Outcome:
-    late, second, third = scene.actor(lock, lease=LEASE), scene.actor(lock), scene.actor(lock)
-    hold(late.do("acquire"), "the lock was free")
+def run_trial(trial: Trial, lock: ActorFactory) -> Outcome:
+    late, second, third = trial.actor(lock, lease=LEASE), trial.actor(lock), trial.actor(lock)
+    require(late.do("acquire"), "the lock was free")
     late.begin("release", halt_before=DELETES)
-    hold(late.halts(), "it was still its own when it looked")
+    require(late.halts(), "the lock was still its own when it read the token")
     late.freeze()
-    let_pass(LEASE)
-    hold(second.do("acquire"), "the lease had ended")
+    wait_for_expiry(LEASE)
+    require(second.do("acquire"), "the lease had expired")
     late.thaw()
-    late.go_on()
+    late.resume()
     late.end()
     return Outcome(failed=third.do("acquire"))
 
@@ -39,6 +39,6 @@ EXHIBIT = Exhibit(
     algorithm="The client reads the lock's token, and deletes the lock if the token is its own.",
     failure="a holder that was paused in between deleted the next holder's lock: two held it",
     taught=GetThenDel,
-    ours=Ours,
-    plays=each_apart(happens, at_once=5),
+    ours=OurLock,
+    run_trials=independent_trials(run_trial, at_once=5),
 )

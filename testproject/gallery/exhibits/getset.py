@@ -2,18 +2,24 @@
 
 import time
 
-from testproject.gallery.exhibit import Exhibit, Outcome, each_apart
-from testproject.gallery.parts import Ours, Taught
-from testproject.gallery.scene import LONG, Part, Scene, hold, let_pass
+from testproject.gallery.exhibit import Exhibit, Outcome, independent_trials
+from testproject.gallery.lock_pairs import OurLock, TaughtLock
+from testproject.gallery.trial import (
+    LONG_LEASE_SECONDS,
+    ActorFactory,
+    Trial,
+    require,
+    wait_for_expiry,
+)
 
 LEASE = 0.2
-AHEAD = 2 * LONG
+AHEAD = 2 * LONG_LEASE_SECONDS
 """Seconds by which one client's clock is wrong."""
 
 TAKES = {"GETSET", "EVALSHA"}
 
 
-class Getset(Taught):
+class Getset(TaughtLock):
     def acquire(self) -> bool:
         if self.client.setnx(self.name, time.time() + self.lease):
             return True
@@ -25,19 +31,19 @@ class Getset(Taught):
         return before <= time.time()
 
 
-def happens(scene: Scene, lock: Part) -> Outcome:
-    dead = scene.actor(lock, lease=LEASE)
-    right, wrong = scene.actor(lock), scene.actor(lock, ahead=AHEAD)
-    hold(dead.do("acquire"), "the lock was free")
+def run_trial(trial: Trial, lock: ActorFactory) -> Outcome:
+    dead = trial.actor(lock, lease=LEASE)
+    right, wrong = trial.actor(lock), trial.actor(lock, ahead=AHEAD)
+    require(dead.do("acquire"), "the lock was free")
     dead.kill()
-    let_pass(LEASE)
+    wait_for_expiry(LEASE)
     for each in (right, wrong):
         each.begin("acquire", halt_before=TAKES)
-        hold(each.halts(), "both found that the lock had expired")
+        require(each.halts(), "both found that the lock had expired")
     for each in (right, wrong):
-        each.go_on()
+        each.resume()
         each.halts()
-    hold(right.end(), "the first of them got it")
+    require(right.end(), "the first client acquired the lock")
     return Outcome(failed=wrong.end())
 
 
@@ -47,6 +53,6 @@ EXHIBIT = Exhibit(
     algorithm="The value is the time at which the lock expires, by the holder's clock.",
     failure="the clock of one client was ahead, and both took over an expired lock: two held it",
     taught=Getset,
-    ours=Ours,
-    plays=each_apart(happens, at_once=5),
+    ours=OurLock,
+    run_trials=independent_trials(run_trial, at_once=5),
 )

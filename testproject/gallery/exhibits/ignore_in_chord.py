@@ -15,14 +15,14 @@ from redis import Redis
 
 from django_redislock import single_instance
 from testproject import celery_app
-from testproject.gallery.actors import Home
+from testproject.gallery.actors import ActorServer
 from testproject.gallery.exhibit import Exhibit, Outcome
-from testproject.gallery.scene import Part, Scene
-from testproject.stage import PATIENCE, Stage
+from testproject.gallery.trial import ActorFactory, Trial
+from testproject.stage import TIMEOUT_SECONDS, Stage
 
 THREADS = 4
-GRACE = 1.0
-"""Seconds that a callback may yet come, after one that was sent later has run."""
+GRACE_SECONDS = 1.0
+"""Time to wait for a callback after one that was sent later has run."""
 
 
 @shared_task(bind=True, name="gallery.sync_or_ignore")
@@ -48,8 +48,8 @@ def collect(results: list[str], trial: str) -> None:
 
 
 def work(trial: str) -> str:
-    """It takes until the duplicate has come and gone."""
-    client().blpop([f"gallery:go:{trial}"], PATIENCE)
+    """Work until the duplicate has ended."""
+    client().blpop([f"gallery:go:{trial}"], TIMEOUT_SECONDS)
     return "done"
 
 
@@ -64,30 +64,30 @@ def client() -> Any:
 
 
 class Sender:
-    """Sends chords of two equal members."""
+    """Sends chords with two identical members."""
 
     def __init__(self, member: str) -> None:
         self.member, self.client = celery_app.tasks[member], client()
 
     def send(self, trial: str) -> None:
-        """Each at a time: it ends when both members have."""
+        """Send one chord, and wait until both members have ended."""
         chord([self.member.si(trial), self.member.si(trial)])(collect.s(trial))
         self._one_ends(trial)  # the duplicate
         self.client.rpush(f"gallery:go:{trial}", "go")
         self._one_ends(trial)
 
     def _one_ends(self, trial: str) -> None:
-        if not self.client.blpop([f"gallery:ended:{trial}"], PATIENCE):
+        if not self.client.blpop([f"gallery:ended:{trial}"], TIMEOUT_SECONDS):
             raise TimeoutError("No member of the chord has ended")
 
     def collected(self, trials: list[str]) -> set[str]:
-        """Those whose callbacks have run. Callbacks were sent before the last message."""
+        """Return the trials whose callback has run. All callbacks were sent before `last`."""
         last = uuid.uuid4().hex
         collect.delay([], last)
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_SECONDS
         while last not in (seen := self._seen()) and time.monotonic() < until:
             time.sleep(0.02)
-        until = time.monotonic() + GRACE
+        until = time.monotonic() + GRACE_SECONDS
         while not seen >= {*trials} and time.monotonic() < until:
             time.sleep(0.02)
             seen = self._seen()
@@ -97,11 +97,11 @@ class Sender:
         return {*self.client.lrange("gallery:collected", 0, -1)}
 
 
-def plays(home: Home, sender: Part, trials: int) -> list[Outcome]:
-    """One after the other, by the same worker."""
+def run_trials(actor_server: ActorServer, sender: ActorFactory, trials: int) -> list[Outcome]:
+    """Run the trials one after another, with the same worker."""
     names = [uuid.uuid4().hex for _ in range(trials)]
-    with Scene(home) as scene:
-        actor = scene.cast(sender)
+    with Trial(actor_server) as trial:
+        actor = trial.start(sender)
         for name in names:
             actor.do("send", name)
         collected = actor.do("collected", names)
@@ -109,14 +109,14 @@ def plays(home: Home, sender: Part, trials: int) -> list[Outcome]:
 
 
 @contextmanager
-def worker(home: Home) -> Iterator[Home]:
+def worker(actor_server: ActorServer) -> Iterator[ActorServer]:
     options = ["--pool", "threads", f"--concurrency={THREADS}", "-lINFO", "-I", __name__]
     quick = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    stage = Stage(home.stage.server, home.stage.folder)
+    stage = Stage(actor_server.stage.server, actor_server.stage.folder)
     stage.start("worker", "-m", "celery", "-A", "testproject", "worker", *options, *quick)
     try:
         stage.wait_for("a worker", lambda: " ready." in stage.log_of("worker"))
-        yield home
+        yield actor_server
     finally:
         stage.clear()
 
@@ -128,6 +128,6 @@ EXHIBIT = Exhibit(
     failure="the other member was done, but the chord's callback never ran",
     taught=partial(Sender, sync_or_ignore.name),
     ours=partial(Sender, sync_once.name),
-    plays=plays,
+    run_trials=run_trials,
     setting=worker,
 )

@@ -1,13 +1,13 @@
-"""Who comes too late deletes the lock of the next."""
+"""A holder that is late deletes the lock of the next holder."""
 
-from testproject.gallery.exhibit import Exhibit, Outcome, each_apart
-from testproject.gallery.parts import Ours, Taught
-from testproject.gallery.scene import Part, Scene, hold, let_pass
+from testproject.gallery.exhibit import Exhibit, Outcome, independent_trials
+from testproject.gallery.lock_pairs import OurLock, TaughtLock
+from testproject.gallery.trial import ActorFactory, Trial, require, wait_for_expiry
 
 LEASE = 0.2
 
 
-class PlainDel(Taught):
+class PlainDel(TaughtLock):
     def acquire(self) -> bool:
         return bool(self.client.set(self.name, "taken", nx=True, px=self.lease_ms))
 
@@ -15,12 +15,12 @@ class PlainDel(Taught):
         self.client.delete(self.name)
 
 
-def happens(scene: Scene, lock: Part) -> Outcome:
-    late, second, third = scene.actor(lock, lease=LEASE), scene.actor(lock), scene.actor(lock)
-    hold(late.do("acquire"), "the lock was free")
+def run_trial(trial: Trial, lock: ActorFactory) -> Outcome:
+    late, second, third = trial.actor(lock, lease=LEASE), trial.actor(lock), trial.actor(lock)
+    require(late.do("acquire"), "the lock was free")
     late.freeze()
-    let_pass(LEASE)
-    hold(second.do("acquire"), "the lease had ended")
+    wait_for_expiry(LEASE)
+    require(second.do("acquire"), "the lease had expired")
     late.thaw()
     late.do("release")
     return Outcome(failed=third.do("acquire"))
@@ -32,6 +32,6 @@ EXHIBIT = Exhibit(
     algorithm="SET NX PX acquires the lock, DEL releases it.",
     failure="a holder that was paused past its lease deleted the next holder's lock: two held it",
     taught=PlainDel,
-    ours=Ours,
-    plays=each_apart(happens, at_once=5),
+    ours=OurLock,
+    run_trials=independent_trials(run_trial, at_once=5),
 )

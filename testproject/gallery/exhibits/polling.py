@@ -1,13 +1,13 @@
-"""Those who wait ask again and again, and whoever happens to ask first gets in."""
+"""Waiters poll, and the first to ask after a release acquires the lock."""
 
 import time
 from collections.abc import Sequence
 
-from testproject.gallery.actors import Actor, Home
+from testproject.gallery.actor_process import requests_sent
+from testproject.gallery.actors import Actor, ActorServer
 from testproject.gallery.exhibit import Exhibit, Outcome, typical
-from testproject.gallery.parts import Ours, Taught
-from testproject.gallery.playing import requests_sent
-from testproject.gallery.scene import Part, Scene, hold
+from testproject.gallery.lock_pairs import OurLock, TaughtLock
+from testproject.gallery.trial import ActorFactory, Trial, require
 
 from .fixed_lease import RELEASE
 
@@ -17,13 +17,13 @@ WORK = 0.005
 
 ASKS = {"SET", "EVALSHA"}
 WAITS = ["SET", "SET", "BLPOP"]
-"""Who asks for the second time was refused, and slept; who pops stands in the queue."""
+"""A second SET means that the client was refused and slept. BLPOP means that it is queued."""
 
 PER_TURN = f"requests per acquisition, with {PROCESSES} processes"
 LONGEST = f"longest wait divided by the mean wait, with {PROCESSES} processes"
 
 
-class Polling(Taught):
+class Polling(TaughtLock):
     def enter(self) -> None:
         while not self.client.set(self.name, self.token, nx=True, px=self.lease_ms):
             time.sleep(0.01)
@@ -33,14 +33,14 @@ class Polling(Taught):
 
 
 class InTurns:
-    """Takes turns with one of them."""
+    """Acquires and releases a lock several times."""
 
-    def __init__(self, name: str, lease: float, lock: Part) -> None:
+    def __init__(self, name: str, lease: float, lock: ActorFactory) -> None:
         self.lock = lock(name, lease)
-        self.take(1)  # what it needs is there from now on
+        self.take(1)  # connect and load the scripts before the measurement
 
     def take(self, turns: int) -> tuple[list[float], int]:
-        """How long it waited each time, and for how many requests to the server."""
+        """Return the seconds of each wait, and the number of requests to the server."""
         before = requests_sent()
         return [self._wait() for _ in range(turns)], requests_sent() - before
 
@@ -53,20 +53,20 @@ class InTurns:
         return held - asked
 
 
-def plays(home: Home, lock: Part, trials: int) -> list[Outcome]:
-    """One after the other; what is measured is measured of the same processes."""
-    with Scene(home) as scene:
-        crew = [scene.actor(InTurns, lock) for _ in range(PROCESSES)]
-        return [Outcome(_pushes_in(home, lock), _round(crew)) for _ in range(trials)]
+def run_trials(actor_server: ActorServer, lock: ActorFactory, trials: int) -> list[Outcome]:
+    """Run the trials one after another, and measure the same processes each time."""
+    with Trial(actor_server) as trial:
+        crew = [trial.actor(InTurns, lock) for _ in range(PROCESSES)]
+        return [Outcome(_pushes_in(actor_server, lock), _round(crew)) for _ in range(trials)]
 
 
-def _pushes_in(home: Home, lock: Part) -> bool:
-    """Whether who has just released it gets it again, before one who waits."""
-    with Scene(home) as scene:
-        busy, waiting = scene.actor(lock), scene.actor(lock)
+def _pushes_in(actor_server: ActorServer, lock: ActorFactory) -> bool:
+    """Return whether the previous holder acquires the lock again before a waiter."""
+    with Trial(actor_server) as trial:
+        busy, waiting = trial.actor(lock), trial.actor(lock)
         busy.do("enter")
         waiting.begin("enter", halt_before=WAITS)
-        hold(waiting.halts(), "the other one has asked, and has to wait")
+        require(waiting.halts(), "the second client was refused, and waits")
         busy.do("release")
         busy.begin("enter", halt_before=WAITS)
         return not busy.halts()
@@ -77,11 +77,11 @@ def _round(crew: Sequence[Actor]) -> dict[str, float]:
         each.begin("take", TURNS, halt_before=ASKS)
         each.halts()
     for each in crew:
-        each.go_on()
-    told = [each.end() for each in crew]
-    waits = [wait for waits, _ in told for wait in waits]
+        each.resume()
+    results = [each.end() for each in crew]
+    waits = [wait for waits, _ in results for wait in waits]
     return {
-        PER_TURN: sum(sent for _, sent in told) / len(waits),
+        PER_TURN: sum(sent for _, sent in results) / len(waits),
         LONGEST: max(waits) / (sum(waits) / len(waits)),
     }
 
@@ -92,7 +92,7 @@ EXHIBIT = Exhibit(
     algorithm="A waiter sleeps for 10 ms and tries again.",
     failure="the previous holder acquired the lock again before a waiter",
     taught=Polling,
-    ours=Ours,
-    plays=plays,
+    ours=OurLock,
+    run_trials=run_trials,
     figures={PER_TURN: typical, LONGEST: typical},
 )

@@ -1,4 +1,4 @@
-"""A server that granted the lock restarts, and has forgotten it."""
+"""A server that granted the lock restarts without its data."""
 
 import os
 import signal
@@ -15,23 +15,23 @@ from redis import Redis, RedisError
 from django_redislock import LockError, locks
 from django_redislock.fencing import fenced
 from django_redislock.testing import EmbeddedServer
-from testproject.gallery.actors import Actor, Home
+from testproject.gallery.actors import Actor, ActorServer
 from testproject.gallery.exhibit import Exhibit, Outcome, total
+from testproject.gallery.lock_pairs import TaughtLock
 from testproject.gallery.models import Invoice
-from testproject.gallery.parts import Taught
 from testproject.gallery.rows import clerk_of
-from testproject.gallery.scene import Part, Scene, hold
+from testproject.gallery.trial import ActorFactory, Trial, require
 
 from .fixed_lease import RELEASE
 
 NOBODY = "redis://127.0.0.1:1/0"
-"""Where a server is that can't be reached."""
+"""The address of a server that is unreachable."""
 
 AT_ONCE = 10
 BOTH = "trials in which both held a majority"
 
 
-class Redlock(Taught):
+class Redlock(TaughtLock):
     def __init__(self, name: str, lease: float, urls: Sequence[str]) -> None:
         super().__init__(name, lease)
         self.clients: list[Any] = [Redis.from_url(url) for url in urls]
@@ -75,7 +75,7 @@ class OurQuorum:
     def write(self, pk: int, state: str) -> None:
         try:
             fenced(Invoice.objects.filter(pk=pk), self.lock).update(state=state)
-        except LockError:  # it was lost, or the row says that a later one wrote
+        except LockError:  # the lock was lost, or a later holder has written the row
             return
 
 
@@ -86,28 +86,28 @@ class Site:
 
 
 @contextmanager
-def site(home: Home) -> Iterator[Site]:
-    with ExitStack() as stack, clerk_of(home) as clerk:
+def site(actor_server: ActorServer) -> Iterator[Site]:
+    with ExitStack() as stack, clerk_of(actor_server) as clerk:
         servers = [stack.enter_context(EmbeddedServer()) for _ in range(3)]
         yield Site(servers, clerk)
 
 
-def plays(site: Site, lock: Part, trials: int) -> list[Outcome]:
-    """A restart serves some trials, each with a lock of its own."""
+def run_trials(site: Site, lock: ActorFactory, trials: int) -> list[Outcome]:
+    """Run several trials around each restart, each with its own lock."""
     outcomes: list[Outcome] = []
     while (left := trials - len(outcomes)) > 0:
         outcomes += _around_a_restart(site, lock, min(left, AT_ONCE))
     return outcomes
 
 
-def _around_a_restart(site: Site, lock: Part, trials: int) -> list[Outcome]:
+def _around_a_restart(site: Site, lock: ActorFactory, trials: int) -> list[Outcome]:
     urls = [server.url for server in site.servers]
     with ExitStack() as stack:
-        scenes = [stack.enter_context(Scene(site.clerk.home)) for _ in range(trials)]
-        firsts = [scene.actor(lock, [*urls[:2], NOBODY]) for scene in scenes]
-        seconds = [scene.actor(lock, urls) for scene in scenes]
+        open_trials = [stack.enter_context(Trial(site.clerk.actor_server)) for _ in range(trials)]
+        firsts = [trial.actor(lock, [*urls[:2], NOBODY]) for trial in open_trials]
+        seconds = [trial.actor(lock, urls) for trial in open_trials]
         for first in firsts:
-            hold(first.do("acquire"), "two servers of three granted it")
+            require(first.do("acquire"), "two servers of three granted it")
         _restart_empty(site.servers[0])
         for second in seconds:
             second.begin("acquire")
@@ -135,7 +135,7 @@ EXHIBIT = Exhibit(
     failure="a server forgot the lock and granted it again; the first holder then wrote last",
     taught=Redlock,
     ours=OurQuorum,
-    plays=plays,
+    run_trials=run_trials,
     figures={BOTH: total},
     setting=site,
 )

@@ -1,13 +1,13 @@
 """The process is killed between two commands."""
 
-from testproject.gallery.exhibit import Exhibit, Outcome, each_apart
-from testproject.gallery.parts import Ours, Taught
-from testproject.gallery.scene import Part, Scene, hold, let_pass
+from testproject.gallery.exhibit import Exhibit, Outcome, independent_trials
+from testproject.gallery.lock_pairs import OurLock, TaughtLock
+from testproject.gallery.trial import ActorFactory, Trial, require, wait_for_expiry
 
 LEASE = 1
 
 
-class SetnxThenExpire(Taught):
+class SetnxThenExpire(TaughtLock):
     def acquire(self) -> bool:
         if not self.client.setnx(self.name, self.token):
             return False
@@ -15,12 +15,12 @@ class SetnxThenExpire(Taught):
         return True
 
 
-def happens(scene: Scene, lock: Part) -> Outcome:
-    victim, another = scene.actor(lock, lease=LEASE), scene.actor(lock)
+def run_trial(trial: Trial, lock: ActorFactory) -> Outcome:
+    victim, another = trial.actor(lock, lease=LEASE), trial.actor(lock)
     victim.begin("acquire", halt_before={"EXPIRE"})
-    hold(victim.halts() or victim.end(), "the lock was free")
+    require(victim.halts() or victim.end(), "the lock was free")
     victim.kill()
-    let_pass(LEASE)
+    wait_for_expiry(LEASE)
     return Outcome(failed=not another.do("acquire"))
 
 
@@ -30,6 +30,6 @@ EXHIBIT = Exhibit(
     algorithm="One command takes the lock, a second one gives it a lease.",
     failure="the process was killed between the two commands: nobody can acquire the lock again",
     taught=SetnxThenExpire,
-    ours=Ours,
-    plays=each_apart(happens, at_once=20),
+    ours=OurLock,
+    run_trials=independent_trials(run_trial, at_once=20),
 )

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from testproject.gallery import telling
-from testproject.gallery.exhibit import Found, Side
+from testproject.gallery import report
+from testproject.gallery.exhibit import Result, Side
 from testproject.gallery.exhibits import ALL, dead_waiters, polling, redlock
 from testproject.gallery.management.commands.gallery import Command
 from tests.tools import ROOT, wait_until
@@ -18,7 +18,7 @@ from tests.tools import ROOT, wait_until
 from .running import alive, environment
 
 [DOCS] = ROOT.glob("docs/*/how-locks-go-wrong.md")
-EMPTY = f"before\n\n{telling.BEGIN}\n\n{telling.END}\n\nafter\n"
+EMPTY = f"before\n\n{report.BEGIN}\n\n{report.END}\n\nafter\n"
 GALLERY = [sys.executable, ROOT / "testproject" / "manage.py", "gallery"]
 TRIALS = 2
 LONGEST = 200
@@ -47,20 +47,20 @@ def test_what_is_taught_fails_and_ours_does_not(tmp_path: Path) -> None:
 
     exhibits = {each["name"]: each for each in json.loads(done.stdout)["exhibits"]}
     assert exhibits.keys() == {exhibit.name for exhibit in ALL}
-    for name, told in exhibits.items():
-        failed = told["taught"]["failed"], told["ours"]["failed"]
-        assert (told["trials"], *failed, told["as_told"]) == (TRIALS, TRIALS, 0, True), name
+    for name, each in exhibits.items():
+        failed = each["taught"]["failed"], each["ours"]["failed"]
+        assert (each["trials"], *failed, each["as_expected"]) == (TRIALS, TRIALS, 0, True), name
     for name, label in (
         ("polling", polling.PER_TURN),
         ("polling", polling.LONGEST),
-        ("dead-waiters", dead_waiters.STOOD),
+        ("dead-waiters", dead_waiters.DELAY),
     ):
         taught, ours = (exhibits[name][side]["figures"][label] for side in ("taught", "ours"))
         assert taught > ours > 0
     assert exhibits["redlock"]["ours"]["figures"] == {redlock.BOTH: TRIALS}
     before, table, after = page.read_text().partition("| ")
-    assert before == f"before\n\n{telling.BEGIN}\n\n"
-    assert after.endswith(f"\n\n{telling.END}\n\nafter\n")
+    assert before == f"before\n\n{report.BEGIN}\n\n"
+    assert after.endswith(f"\n\n{report.END}\n\nafter\n")
     assert (table + after).count(f" | {TRIALS} of {TRIALS} | 0 of {TRIALS} | ") == len(ALL)
 
 
@@ -70,9 +70,9 @@ def test_an_unexpected_result_is_an_error_and_is_not_written(
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text(EMPTY)
-    found = Found(ALL[0], 1, 3, Side(taught, {}), Side(ours, {}), 1.0)
+    found = Result(ALL[0], 1, 3, Side(taught, {}), Side(ours, {}), 1.0)
     monkeypatch.setattr(Command, "_found", lambda self, options: [found])
-    with pytest.raises(CommandError, match=f"Not as told: {ALL[0].name}") as raised:
+    with pytest.raises(CommandError, match=f"Not as expected: {ALL[0].name}") as raised:
         call_command("gallery", "--write", str(page))
     assert raised.value.returncode == 1
     assert page.read_text() == EMPTY

@@ -27,7 +27,7 @@ def test_the_demo_shows_its_figures_and_a_site_until_ctrl_c(tmp_path: Path) -> N
         os.chdir(ROOT)
         os.execve(COMMAND[0], COMMAND, variables)  # noqa: S606
 
-    text = read_until(terminal, "Ctrl-C ends it all.")
+    text = read_until(terminal, "Press Ctrl-C to exit.")
     assert sold(text, "without a lock") > 500
     assert sold(text, "with locks.lock(...)") == 500
     assert re.search(r"an ordinary task +20 ran +0 skipped", text)

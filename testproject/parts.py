@@ -1,4 +1,4 @@
-"""The three acts of the demo. Each prints what it measured and returns what was wrong with it."""
+"""The three parts of the demo. Each part prints its measurements and returns the problems."""
 
 import subprocess
 import sys
@@ -10,9 +10,9 @@ from celery import Task
 
 from django_redislock import Holder, LockInfo, locks
 
-from .outcome import Sent
+from .sent_task import SentTask
 from .shop import oversell, tasks
-from .stage import HERE, PATIENCE, Failed, Stage
+from .stage import HERE, TIMEOUT_SECONDS, DemoError, Stage
 
 PROCESSES = 4
 ITEMS = 500
@@ -28,7 +28,7 @@ def heading(text: str) -> None:
     say(f"\n{text}\n{'-' * len(text)}")
 
 
-# Act one: the oversell.
+# Part 1: overselling.
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Sale:
     seconds: float
 
 
-def oversell_act(stage: Stage) -> list[str]:
+def show_oversell(stage: Stage) -> list[str]:
     heading(f"1. {ITEMS} teapots, {PROCESSES * oversell.BUYERS} buyers in {PROCESSES} processes")
     unlocked, locked = sale(stage), sale(stage, "--lock")
     say_sale("without a lock", unlocked)
@@ -65,10 +65,10 @@ def sale(stage: Stage, *options: str) -> Sale:
         return Sale(oversell.sold(), oversell.left(), time.perf_counter() - began)
 
 
-# Act two: the same report, many times.
+# Part 2: the same report, sent many times.
 
 
-def report_act(stage: Stage) -> list[str]:
+def show_reports(stage: Stage) -> list[str]:
     heading(f"2. The same report sent {SENDS} times to two workers")
     plain, _ = send_all(stage, tasks.report)
     once, holders = send_all(stage, tasks.report_once)
@@ -80,11 +80,11 @@ def report_act(stage: Stage) -> list[str]:
 
 
 Runs = dict[str, dict[str, Any] | None]
-"""What each task gave back, by its id: None where it was skipped."""
+"""Return values by task id; None if the task was skipped."""
 
 
 def send_all(stage: Stage, task: "Task[..., Any]") -> tuple[Runs, dict[str, str]]:
-    sent = [Sent(task, report_id=7) for _ in range(SENDS)]
+    sent = [SentTask(task, report_id=7) for _ in range(SENDS)]
     holders: dict[str, str] = {}
 
     def all_done() -> bool:
@@ -92,11 +92,11 @@ def send_all(stage: Stage, task: "Task[..., Any]") -> tuple[Runs, dict[str, str]
         return all(each.has_ended() for each in sent)
 
     stage.wait_for("the reports", all_done)
-    return {each.id: each.answer() for each in sent}, holders
+    return {each.id: each.result() for each in sent}, holders
 
 
 def note_holders(holders: dict[str, str]) -> None:
-    """Who holds a lock right now, as anybody may ask the manager."""
+    """Add the current holders of all locks."""
     for lock in locks.active():
         if lock.holder is not None:
             holders[str(lock.holder.task_id)] = place_of(lock.holder)
@@ -115,7 +115,7 @@ def say_runs(label: str, runs: Runs) -> None:
 
 
 def at_once(ran: list[dict[str, Any]]) -> int:
-    """The largest number that ran at one moment."""
+    """Return the largest number of runs at one moment."""
     changes = [(run["started"], 1) for run in ran] + [(run["ended"], -1) for run in ran]
     running = most = 0
     for _, change in sorted(changes):
@@ -137,42 +137,42 @@ def wrong_runs(runs: Runs) -> list[str]:
 
 
 def wrong_holders(runs: Runs, holders: dict[str, str]) -> list[str]:
-    """Whoever was seen to hold the lock must be one that ran, and where it ran."""
+    """Check that each holder seen is a task that ran, in the same process."""
     ran = {task_id: run["place"] for task_id, run in runs.items() if run}
-    right = holders and holders.items() <= ran.items()
-    return [] if right else [f"{ran} ran, but the lock was held by {holders}"]
+    match = holders and holders.items() <= ran.items()
+    return [] if match else [f"{ran} ran, but the lock was held by {holders}"]
 
 
-# Act three: the terminal.
+# Part 3: the terminal.
 
 
-def command_act(stage: Stage) -> list[str]:
-    heading("3. A long task holds a lock, another waits for it")
+def show_command(stage: Stage) -> list[str]:
+    heading("3. A long task holds a lock and a second task waits for it")
     name = f"rebuild:{INDEX}"
-    first = Sent(tasks.rebuild, INDEX, PATIENCE)
+    first = SentTask(tasks.rebuild, INDEX, TIMEOUT_SECONDS)
     stage.wait_for("the lock of a task", lambda: is_held_by(first, name))
-    second = Sent(tasks.rebuild, INDEX, PATIENCE)
+    second = SentTask(tasks.rebuild, INDEX, TIMEOUT_SECONDS)
     stage.wait_for("a waiter", lambda: (lock := locks.get(name)) and lock.waiters)
     listed = [manage("locks", "list")]
     manage("locks", "release", name, "--yes")
-    stage.wait_for("the waiter's turn", lambda: is_held_by(second, name))
+    stage.wait_for("the handover to the waiter", lambda: is_held_by(second, name))
     listed.append(manage("locks", "list"))
     manage("locks", "release", name, "--yes")
     listed.append(manage("locks", "list"))
     stage.wait_for("the end of the tasks", lambda: first.has_ended() and second.has_ended())
-    endings = [str(first.answer()), str(second.answer())]
+    endings = [str(first.result()), str(second.result())]
     say(f"the two tasks ended with their lock {' and '.join(endings)}")
     return wrong_lists(name, listed) + wrong_endings(endings)
 
 
-def is_held_by(sent: Sent, name: str) -> LockInfo | None:
+def is_held_by(sent: SentTask, name: str) -> LockInfo | None:
     lock = locks.get(name)
     held = lock and lock.holder and lock.holder.task_id == sent.id
     return lock if held else None
 
 
 def manage(*arguments: str) -> str:
-    """Run ``manage.py``, show the call and its answer, and return the answer."""
+    """Run ``manage.py``, print the command and its output, and return the output."""
     say(f"$ manage.py {' '.join(arguments)}")
     done = subprocess.run(  # noqa: S603  our own command
         [sys.executable, str(HERE / "manage.py"), *arguments],
@@ -180,12 +180,12 @@ def manage(*arguments: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
         start_new_session=True,
     )
     say(done.stdout.rstrip() + "\n")
     if done.returncode:
-        raise Failed(f"manage.py {' '.join(arguments)} ended with {done.returncode}")
+        raise DemoError(f"manage.py {' '.join(arguments)} ended with {done.returncode}")
     return done.stdout
 
 

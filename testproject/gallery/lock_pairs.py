@@ -1,4 +1,4 @@
-"""What the locks that are taught have in common, and ours in their place."""
+"""Base class of the common algorithms, and the equivalent with this package."""
 
 from contextlib import suppress
 from typing import Any
@@ -10,8 +10,8 @@ from redis import Redis
 from django_redislock import LockNotOwnedError, locks
 
 
-class Taught:
-    """A client, the lock's name, the token of who asks, and a lease in seconds."""
+class TaughtLock:
+    """A client, the lock's name, a lock token, and a lease in seconds."""
 
     def __init__(self, name: str, lease: float) -> None:
         self.client: Any = Redis.from_url(settings.REDIS_URL, decode_responses=True)
@@ -24,16 +24,16 @@ class Taught:
         return round(self.lease * 1000)
 
 
-class Ours:
+class OurLock:
     def __init__(self, name: str, lease: float) -> None:
         self.lock = locks.lock(name, timeout=lease)
 
     def acquire(self) -> bool:
-        """Whether it was free."""
+        """Acquire the lock without waiting, and return whether it was free."""
         return self.lock.acquire(blocking=False)
 
     def enter(self) -> None:
-        """Wait for it."""
+        """Wait for the lock and acquire it."""
         self.lock.acquire()
 
     def release(self) -> None:

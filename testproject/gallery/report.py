@@ -1,4 +1,4 @@
-"""What was found: for the terminal, as JSON, and on a page of the docs."""
+"""Format the results: for the terminal, as JSON, and for a page of the docs."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .exhibit import Found, Side
+from .exhibit import Result, Side
 
 BEGIN = "<!-- gallery: written by `manage.py gallery --write` -->"
 END = "<!-- gallery: end -->"
@@ -16,8 +16,8 @@ END = "<!-- gallery: end -->"
 HEAD = ("What goes wrong", "As taught", "This package", "Time")
 
 
-def text_of(found: Found) -> str:
-    """Some lines for a reader."""
+def text_of(found: Result) -> str:
+    """Return the result as text."""
     exhibit = found.exhibit
     lines = [
         f"{found.number:>2}. {exhibit.title}  [{exhibit.name}]",
@@ -30,8 +30,8 @@ def text_of(found: Found) -> str:
     return "\n    ".join(lines)
 
 
-def json_of(everything: Sequence[Found]) -> str:
-    told = [
+def json_of(everything: Sequence[Result]) -> str:
+    exhibits = [
         {
             "number": found.number,
             "name": found.exhibit.name,
@@ -41,19 +41,19 @@ def json_of(everything: Sequence[Found]) -> str:
             "taught": _side(found.taught),
             "ours": _side(found.ours),
             "seconds": round(found.seconds, 3),
-            "as_told": found.is_as_told,
+            "as_expected": found.is_as_expected,
         }
         for found in everything
     ]
-    return json.dumps({"where": where(), "exhibits": told}, indent=2)
+    return json.dumps({"where": where(), "exhibits": exhibits}, indent=2)
 
 
 def _side(side: Side) -> dict[str, Any]:
     return {"failed": side.failed, "figures": dict(side.figures)}
 
 
-def table_of(everything: Sequence[Found]) -> str:
-    """In Markdown, and below it what else was measured."""
+def table_of(everything: Sequence[Result]) -> str:
+    """Return a Markdown table, and a list of the other measurements."""
     rows = [HEAD, ("---", "--:", "--:", "--:"), *map(_row, everything)]
     notes = [f"- ({found.number}) {line}" for found in everything for line in _figures(found)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -61,7 +61,7 @@ def table_of(everything: Sequence[Found]) -> str:
     return "\n".join([*lines, "", *notes, "", f"{seconds:.0f} seconds on {where()}."])
 
 
-def _row(found: Found) -> tuple[str, ...]:
+def _row(found: Result) -> tuple[str, ...]:
     return (
         f"({found.number}) {found.exhibit.title}: {found.exhibit.failure}",
         _times(found, found.taught),
@@ -70,11 +70,11 @@ def _row(found: Found) -> tuple[str, ...]:
     )
 
 
-def _times(found: Found, side: Side) -> str:
+def _times(found: Result, side: Side) -> str:
     return f"{side.failed} of {found.trials}"
 
 
-def _figures(found: Found) -> Iterator[str]:
+def _figures(found: Result) -> Iterator[str]:
     for label, taught in found.taught.figures.items():
         yield f"{label}: as taught {_number(taught)}, ours {_number(found.ours.figures[label])}"
 
@@ -89,8 +89,8 @@ def where() -> str:
     return f"{os.cpu_count()} cores, {', '.join([python, *libraries])}"
 
 
-def write(page: Path, everything: Sequence[Found]) -> None:
-    """Put it between the markers of the page. Raises `ValueError` if it has none."""
+def write(page: Path, everything: Sequence[Result]) -> None:
+    """Write the table between the markers of the page. Raises `ValueError` without markers."""
     before, found, rest = page.read_text().partition(BEGIN)
     _, also_found, after = rest.partition(END)
     if not (found and also_found):

@@ -1,4 +1,4 @@
-"""``python -m testproject.gallery.home ADDRESS``: forks an actor for each who connects there."""
+"""``python -m testproject.gallery.actor_server ADDRESS``: fork an actor for each connection."""
 
 import os
 import signal
@@ -12,17 +12,17 @@ django.setup()
 from django.conf import settings  # noqa: E402
 from redis import Redis  # noqa: E402
 
-from . import exhibits  # noqa: E402, F401  the parts
-from .playing import play  # noqa: E402
+from . import exhibits  # noqa: E402, F401  for the actors
+from .actor_process import play  # noqa: E402
 
 BACKLOG = 128
 
 
 def main(address: str) -> None:
-    # What redis-py imports and looks up for its first connection takes as long as all the rest.
+    # The first connection of redis-py takes long, because it imports modules.
     with Redis.from_url(settings.REDIS_URL) as client:
         client.ping()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the actors
     with Listener(address, backlog=BACKLOG) as listener:
         print("ready", flush=True)
         while True:

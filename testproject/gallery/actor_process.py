@@ -1,4 +1,4 @@
-"""What runs in an actor's process."""
+"""The program that runs in the process of an actor."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ HALTED, DONE, RAISED = "halted", "done", "raised"
 
 
 def play(line: Line) -> NoReturn:
-    """Do what is told on the line, until it ends, and then end without a trace."""
+    """Execute orders from the line until it ends, and then exit without cleanup."""
     try:
         _play(line)
     except EOFError:
@@ -26,31 +26,31 @@ def play(line: Line) -> NoReturn:
 
 
 def _play(line: Line) -> NoReturn:
-    logging.disable()  # what becomes of a lock is told by its answers
-    part, ahead = line.recv()
+    logging.disable()  # results and errors are sent over the line
+    factory, ahead = line.recv()
     line.send(os.getpid())
     if ahead:
         _set_clock_ahead(ahead)
     _requests.watch(line)
-    player = part()
+    target = factory()
     while True:
-        what, args, halt_before = line.recv()
+        method, args, halt_before = line.recv()
         _requests.halt_before = Counter(halt_before)
         try:
-            answer = DONE, getattr(player, what)(*args)
+            reply = DONE, getattr(target, method)(*args)
         except Exception as error:
-            answer = RAISED, repr(error)
-        line.send(answer)
+            reply = RAISED, repr(error)
+        line.send(reply)
 
 
 def _set_clock_ahead(seconds: float) -> None:
-    right = time.time
-    time.time = lambda: right() + seconds
+    real_time = time.time
+    time.time = lambda: real_time() + seconds
 
 
 class _Requests:
-    """What this process sends to servers: how much, and where its main thread stands still until
-    it is told to go on."""
+    """Counts the requests that this process sends, and halts its main thread before a chosen
+    command until the actor resumes it."""
 
     sent = 0
 
@@ -88,11 +88,11 @@ def requests_sent() -> int:
 
 
 def reach(mark: str) -> None:
-    """Called by a part: a place in it that is none of a command, where it can be halted."""
+    """Mark a place in an actor's code, other than a command, where the actor can be halted."""
     _requests.reach(mark)
 
 
 def _name_of(packed: Any) -> str:
-    """The first command of a request: ``*2\\r\\n$3\\r\\nGET\\r\\n...``."""
+    """Return the first command of a request, such as ``*2\\r\\n$3\\r\\nGET\\r\\n...``."""
     request = packed if isinstance(packed, bytes) else b"".join(map(bytes, packed))
     return request.split(b"\r\n", 3)[2].decode()
